@@ -1,0 +1,205 @@
+//! `/v1/allocs`: the list, one alloc, what it uses; stop and signal.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::access::Access;
+use super::error::{ApiError, Code};
+use super::http::{Origin, Reply, Request};
+use super::views::Detail;
+use super::{Context, Method, Route};
+use crate::model::id::{AllocId, TaskName};
+use crate::snapshot::{AllocView, Snapshot};
+
+pub(super) static LIST: Route = Route {
+    method: Method::Get,
+    path: "/v1/allocs",
+    access: Access::Everyone,
+    about: "all allocs",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&[])?;
+            Ok(Reply::json(&context.views.alloc_list(&context.snapshot())))
+        })
+    },
+};
+
+pub(super) static SHOW: Route = Route {
+    method: Method::Get,
+    path: "/v1/allocs/{id}",
+    access: Access::Everyone,
+    about: "one alloc; the id may be a unique prefix",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&[])?;
+            let detail = match request.origin {
+                Origin::Socket => Detail::Full,
+                Origin::Tcp { .. } => Detail::Public,
+            };
+            let alloc = find(&context.snapshot(), request.param(0))?;
+            Ok(Reply::json(&context.views.alloc(&alloc, detail)))
+        })
+    },
+};
+
+pub(super) static STATS: Route = Route {
+    method: Method::Get,
+    path: "/v1/allocs/{id}/stats",
+    access: Access::Everyone,
+    about: "what it uses, whole and by task and attempt",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&[])?;
+            let snapshot = context.snapshot();
+            let alloc = find(&snapshot, request.param(0))?;
+            Ok(Reply::json(&context.views.alloc_stats(&snapshot, &alloc)))
+        })
+    },
+};
+
+pub(super) static STOP: Route = Route {
+    method: Method::Post,
+    path: "/v1/allocs/{id}/stop",
+    access: Access::SocketOnly("allocs are stopped"),
+    about: "stop it",
+    handler: |context, request| Box::pin(stop(context, request)),
+};
+
+pub(super) static SIGNAL: Route = Route {
+    method: Method::Post,
+    path: "/v1/allocs/{id}/signal",
+    access: Access::SocketOnly("signals are sent"),
+    about: "send ?signal=SIGHUP to its tasks, or to ?task=NAME",
+    handler: |context, request| Box::pin(signal(context, request)),
+};
+
+/// The alloc whose id is, or begins with, `id`.
+///
+/// Errors: none (then with the nearest id), or more than one.
+pub(super) fn find(snapshot: &Snapshot, id: &str) -> Result<Arc<AllocView>, ApiError> {
+    let wanted = id.to_ascii_lowercase();
+    let ids = || snapshot.allocs.iter().map(|a| a.status.id.as_str());
+    match pick(ids(), &wanted) {
+        Picked::One(at) => Ok(Arc::clone(&snapshot.allocs[at])),
+        Picked::Many(some) => {
+            let message = format!("{id:?} begins more than one alloc: {}", some.join(", "));
+            Err(ApiError::new(Code::Ambiguous, message).on("id"))
+        }
+        Picked::None => {
+            let message = match nearest(ids(), &wanted) {
+                Some(near) => format!("there is no alloc {id:?}; the nearest is {near}"),
+                None => format!("there is no alloc {id:?}"),
+            };
+            Err(ApiError::new(Code::NotFound, message).on("id"))
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Picked<'a> {
+    One(usize),
+    /// The first few.
+    Many(Vec<&'a str>),
+    None,
+}
+
+fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Picked<'a> {
+    if wanted.is_empty() {
+        return Picked::None;
+    }
+    let mut found = Vec::new();
+    for (at, id) in ids.enumerate() {
+        if id == wanted {
+            return Picked::One(at);
+        }
+        if found.len() < 5 && id.starts_with(wanted) {
+            found.push((at, id));
+        }
+    }
+    match found.as_slice() {
+        [] => Picked::None,
+        [(at, _)] => Picked::One(*at),
+        many => Picked::Many(many.iter().map(|(_, id)| *id).collect()),
+    }
+}
+
+/// The id that shares the longest beginning, if that is at least 3 characters.
+fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a str> {
+    let shared = |id: &str| id.bytes().zip(wanted.bytes()).take_while(|(a, b)| a == b).count();
+    ids.max_by_key(|id| shared(id)).filter(|id| shared(id) >= 3)
+}
+
+async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    request.query().only(&[])?;
+    let id = find(&context.snapshot(), request.param(0))?.status.id.clone();
+    context.control.stop(id.clone()).await?;
+    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id })) })
+}
+
+async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    request.query().only(&["signal", "task"])?;
+    let alloc = find(&context.snapshot(), request.param(0))?;
+    let id: AllocId = alloc.status.id.clone();
+    let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
+        return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));
+    };
+    let task = match request.query().get("task") {
+        None => None,
+        Some(task) => Some(task_of(&alloc, task)?),
+    };
+    context.control.signal(id.clone(), task, name.to_owned()).await?;
+    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "signal": name })) })
+}
+
+/// Errors: the alloc has no such task; then it says which it has.
+pub(super) fn task_of(alloc: &AllocView, name: &str) -> Result<TaskName, ApiError> {
+    match alloc.status.tasks.iter().find(|t| t.name.as_str() == name) {
+        Some(task) => Ok(task.name.clone()),
+        None => {
+            let has: Vec<&str> = alloc.status.tasks.iter().map(|t| t.name.as_str()).collect();
+            let message = format!("alloc {} has no task {name:?}; it has {}", alloc.status.id.short(), has.join(", "));
+            Err(ApiError::new(Code::NotFound, message).on("task"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const IDS: [&str; 3] = ["aab10000", "aab20000", "c0000000"];
+
+    #[test]
+    fn a_unique_prefix_is_enough_and_an_ambiguous_one_names_the_candidates() {
+        assert_eq!(pick(IDS.into_iter(), "c"), Picked::One(2));
+        assert_eq!(pick(IDS.into_iter(), "aab2"), Picked::One(1));
+        assert_eq!(pick(IDS.into_iter(), "aab"), Picked::Many(vec!["aab10000", "aab20000"]));
+        assert_eq!(pick(IDS.into_iter(), "d"), Picked::None);
+        assert_eq!(pick(IDS.into_iter(), ""), Picked::None, "nothing is no prefix of everything");
+    }
+
+    #[test]
+    fn a_whole_id_wins_over_being_a_prefix() {
+        assert_eq!(pick(["ab", "abc"].into_iter(), "ab"), Picked::One(0));
+    }
+
+    #[test]
+    fn the_nearest_id_shares_the_longest_beginning() {
+        assert_eq!(nearest(IDS.into_iter(), "aab29999"), Some("aab20000"));
+        assert_eq!(nearest(IDS.into_iter(), "zz"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_prefix_finds_only_what_it_begins(ids in prop::collection::btree_set("[a-c]{1,6}", 0..20), wanted in "[a-c]{1,4}") {
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            match pick(ids.iter().copied(), &wanted) {
+                Picked::One(at) => prop_assert!(ids[at].starts_with(&wanted)),
+                Picked::Many(some) => prop_assert!(some.len() > 1 && some.iter().all(|i| i.starts_with(&wanted))),
+                Picked::None => prop_assert!(ids.iter().all(|i| !i.starts_with(&wanted))),
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! `GET /v1/catalogue`: every metric with type, unit, labels, source and absence rule.
+
+use super::access::Access;
+use super::http::Reply;
+use super::{Method, Route};
+
+pub(super) static CATALOGUE: Route = Route {
+    method: Method::Get,
+    path: "/v1/catalogue",
+    access: Access::Everyone,
+    about: "every metric: type, unit, labels, source, when it is absent",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&[])?;
+            Ok(Reply::json(&context.views.catalogue()))
+        })
+    },
+};

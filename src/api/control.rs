@@ -1,0 +1,79 @@
+//! What the API wishes of the runner, as far as it needs to know.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::BoxFuture;
+use super::error::ApiError;
+use crate::jobspec::diagnostic::Diagnostic;
+use crate::model::event::Event;
+use crate::model::id::{AllocId, TaskName};
+
+/// A job file as it came in: its name decides how errors cite it.
+#[derive(Debug, Clone)]
+pub struct JobText {
+    pub file: String,
+    pub text: String,
+}
+
+/// What became of a job file, or would become of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Submitted {
+    pub job: String,
+    /// `service` or `batch`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// New allocs; empty in a plan.
+    pub allocs: Vec<String>,
+    /// What runs (or would run): `group`, `count`, tasks.
+    pub groups: Vec<PlannedGroup>,
+    /// Live allocs of the job that are stopped and replaced.
+    pub replaces: Vec<String>,
+    /// A plan only: live allocs of this very job, because of which it would be refused.
+    #[serde(default)]
+    pub unchanged: Vec<String>,
+    /// What of the file is ignored, each with its place.
+    pub warnings: Vec<Diagnostic>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannedGroup {
+    pub name: String,
+    pub count: u32,
+    pub tasks: Vec<PlannedTask>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannedTask {
+    pub name: String,
+    pub driver: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_shares: Option<u64>,
+}
+
+/// Events after a place in the log.
+#[derive(Debug, Clone, Default)]
+pub struct EventPage {
+    pub events: Vec<Arc<Event>>,
+    /// Ask with `since` this to get what comes after.
+    pub next: u64,
+    /// Events between the place asked for and the oldest that is kept.
+    pub missed: u64,
+}
+
+/// The runner, seen from here.
+pub trait Control: Send + Sync {
+    /// Errors: a broken file (`invalid_job`, each problem with its place), an unchanged job that runs (`conflict`).
+    fn submit(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>>;
+    /// What `submit` would do, without doing it.
+    fn plan(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>>;
+    /// Asks; it is over when the alloc says so.
+    fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<(), ApiError>>;
+    /// To one task, or to all of the alloc.
+    fn signal(&self, alloc: AllocId, task: Option<TaskName>, signal: String) -> BoxFuture<'_, Result<(), ApiError>>;
+    /// Events whose `seq` is above `since`, oldest first, at most `limit`.
+    fn events(&self, since: u64, limit: usize) -> EventPage;
+}

@@ -1,0 +1,130 @@
+//! What goes wrong for who asks: the one place that knows status codes.
+
+use serde::Serialize;
+
+/// An error as its reader gets it: a code that never changes, a sentence, and the field it is about.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    pub code: Code,
+    pub message: String,
+    /// The parameter, header or place in the body that is wrong.
+    pub field: Option<String>,
+    /// The errors of a job file, each with its place.
+    pub problems: Vec<serde_json::Value>,
+}
+
+/// Stable: programs compare these words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    BadRequest,
+    /// The Host header names somebody else.
+    WrongHost,
+    /// Only the Unix socket answers this.
+    SocketOnly,
+    NotFound,
+    /// An id that begins more than one alloc.
+    Ambiguous,
+    MethodNotAllowed,
+    RequestTimeout,
+    /// It contradicts what runs: the same job again, a signal to a task that is dead.
+    Conflict,
+    BodyTooLarge,
+    /// A job file or a value in it is wrong.
+    InvalidJob,
+    /// It was understood and could not be done.
+    Failed,
+    /// Not restored yet, or stopping.
+    NotReady,
+    /// The sampler has missed ticks.
+    Unhealthy,
+    TooManyConnections,
+}
+
+impl Code {
+    pub const ALL: [Code; 14] = [
+        Code::BadRequest,
+        Code::WrongHost,
+        Code::SocketOnly,
+        Code::NotFound,
+        Code::Ambiguous,
+        Code::MethodNotAllowed,
+        Code::RequestTimeout,
+        Code::Conflict,
+        Code::BodyTooLarge,
+        Code::InvalidJob,
+        Code::Failed,
+        Code::NotReady,
+        Code::Unhealthy,
+        Code::TooManyConnections,
+    ];
+    pub fn status(self) -> u16 {
+        match self {
+            Code::BadRequest => 400,
+            Code::SocketOnly => 403,
+            Code::NotFound => 404,
+            Code::MethodNotAllowed => 405,
+            Code::RequestTimeout => 408,
+            Code::Ambiguous | Code::Conflict => 409,
+            Code::BodyTooLarge => 413,
+            Code::WrongHost => 421,
+            Code::InvalidJob => 422,
+            Code::Failed => 500,
+            Code::NotReady | Code::Unhealthy | Code::TooManyConnections => 503,
+        }
+    }
+}
+
+impl ApiError {
+    pub fn new(code: Code, message: impl Into<String>) -> ApiError {
+        ApiError { code, message: message.into(), field: None, problems: Vec::new() }
+    }
+    #[must_use]
+    pub fn on(mut self, field: impl Into<String>) -> ApiError {
+        self.field = Some(field.into());
+        self
+    }
+    pub fn bad_parameter(name: &str, message: impl Into<String>) -> ApiError {
+        ApiError::new(Code::BadRequest, message).on(name)
+    }
+    pub fn status(&self) -> u16 {
+        self.code.status()
+    }
+    /// `{"code","message","field"?,"problems"?}`
+    pub fn to_json(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            code: Code,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            field: Option<&'a str>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            problems: &'a [serde_json::Value],
+        }
+        let body =
+            Body { code: self.code, message: &self.message, field: self.field.as_deref(), problems: &self.problems };
+        serde_json::to_vec(&body).expect("plain strings must serialize")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_json_with_a_stable_code_and_no_empty_fields() {
+        let error = ApiError::bad_parameter("tail", "tail must be a number");
+        assert_eq!(
+            String::from_utf8(error.to_json()).unwrap(),
+            r#"{"code":"bad_request","message":"tail must be a number","field":"tail"}"#
+        );
+    }
+
+    #[test]
+    fn every_code_is_an_error_status() {
+        for code in Code::ALL {
+            assert!((400..600).contains(&code.status()), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A connection that does not wait for ever: how long a peer may idle, send its head, send its body and take its answer.
+//! It also knows when an answer was written whole, which is what makes a scrape an acknowledged one.
+//!
+//! ```text
+//!   Idle --first byte--> Receiving --request read--> Answering --answer written--> Idle
+//!   75 s                 10 s                        30 s without progress in writing
+//! ```
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// How patient a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Between requests. 75 s: longer than any usual scrape interval, so that a scraper keeps its connection.
+    pub idle: Duration,
+    /// From the first byte of a request to its last: a peer that dribbles is cut off.
+    pub receive: Duration,
+    /// Without a byte taken by the peer while we write.
+    pub write: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience { idle: Duration::from_secs(75), receive: Duration::from_secs(10), write: Duration::from_secs(30) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Receiving,
+    Answering,
+}
+
+type OnWritten = Box<dyn FnOnce() + Send>;
+
+/// What the service tells its connection.
+pub(super) struct Progress(Mutex<State>);
+
+struct State {
+    phase: Phase,
+    /// The body was handed over to its last byte; it is written once the connection has been flushed.
+    body_done: bool,
+    on_written: Option<OnWritten>,
+}
+
+impl Progress {
+    pub(super) fn new() -> Arc<Progress> {
+        Arc::new(Progress(Mutex::new(State { phase: Phase::Idle, body_done: false, on_written: None })))
+    }
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The whole request was read: the peer now waits for us.
+    pub(super) fn received(&self) {
+        self.lock().phase = Phase::Answering;
+    }
+    /// `action` runs when the present answer is with the kernel, whole; never if the peer went before.
+    pub(super) fn when_written(&self, action: impl FnOnce() + Send + 'static) {
+        self.lock().on_written = Some(Box::new(action));
+    }
+    fn body_done(&self) {
+        self.lock().body_done = true;
+    }
+    /// The connection has nothing left to write.
+    fn flushed(&self) {
+        let mut state = self.lock();
+        if !state.body_done {
+            return;
+        }
+        state.body_done = false;
+        state.phase = Phase::Idle;
+        let action = state.on_written.take();
+        drop(state);
+        if let Some(action) = action {
+            action();
+        }
+    }
+}
+
+/// The socket, watched.
+pub(super) struct Guarded<I> {
+    io: I,
+    progress: Arc<Progress>,
+    patience: Patience,
+    phase: Phase,
+    read_deadline: Pin<Box<Sleep>>,
+    write_deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Guarded<I> {
+    pub(super) fn new(io: I, progress: Arc<Progress>, patience: Patience) -> Guarded<I> {
+        // A new connection has something to say: it gets the time of a request, not of an idle one.
+        let read_deadline = Box::pin(sleep_until(Instant::now() + patience.receive));
+        progress.lock().phase = Phase::Receiving;
+        Guarded { io, progress, patience, phase: Phase::Receiving, read_deadline, write_deadline: None }
+    }
+
+    fn write_progress<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.write_deadline = None;
+            return result;
+        }
+        let limit = self.patience.write;
+        let deadline = self.write_deadline.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
+        match deadline.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer takes nothing"))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<I: Read + Unpin> Read for Guarded<I> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let me = &mut *self;
+        let phase = me.progress.lock().phase;
+        if phase != me.phase {
+            me.phase = phase;
+            let patience = if phase == Phase::Idle { me.patience.idle } else { me.patience.receive };
+            me.read_deadline.as_mut().reset(Instant::now() + patience);
+        }
+        match Pin::new(&mut me.io).poll_read(cx, buf) {
+            Poll::Ready(result) => {
+                let mut state = me.progress.lock();
+                if state.phase == Phase::Idle {
+                    state.phase = Phase::Receiving;
+                }
+                Poll::Ready(result)
+            }
+            Poll::Pending if phase == Phase::Answering => Poll::Pending,
+            Poll::Pending => match me.read_deadline.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer says nothing"))),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<I: Write + Unpin> Write for Guarded<I> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.write_progress(cx, result)
+    }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.io).poll_flush(cx);
+        if matches!(result, Poll::Ready(Ok(()))) {
+            self.progress.flushed();
+        }
+        self.write_progress(cx, result)
+    }
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.write_progress(cx, result)
+    }
+}
+
+/// An answer's body: one shared piece, which tells its connection when it was taken.
+pub(super) struct Whole {
+    bytes: Option<Bytes>,
+    progress: Arc<Progress>,
+}
+
+impl Whole {
+    pub(super) fn new(bytes: Bytes, progress: Arc<Progress>) -> Whole {
+        if bytes.is_empty() {
+            // Nobody asks an empty body for its frames.
+            progress.body_done();
+            return Whole { bytes: None, progress };
+        }
+        Whole { bytes: Some(bytes), progress }
+    }
+}
+
+impl Body for Whole {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let bytes = self.bytes.take();
+        self.progress.body_done();
+        Poll::Ready(bytes.map(|b| Ok(Frame::data(b))))
+    }
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |b| b.len() as u64))
+    }
+}

@@ -1,0 +1,64 @@
+//! `GET /healthz`: is the agent alive; `GET /readyz`: has it restored what ran before, and sampled once.
+
+use super::access::Access;
+use super::error::{ApiError, Code};
+use super::http::Reply;
+use super::{Context, Method, Route};
+use crate::snapshot::sampler::Heartbeat;
+
+pub(super) static HEALTHZ: Route = Route {
+    method: Method::Get,
+    path: "/healthz",
+    access: Access::Everyone,
+    about: "alive: fails after 3 missed ticks",
+    handler: |context, _| Box::pin(async { alive(&context.heartbeat) }),
+};
+
+pub(super) static READYZ: Route = Route {
+    method: Method::Get,
+    path: "/readyz",
+    access: Access::Everyone,
+    about: "ready: restored, and sampled once",
+    handler: |context, _| Box::pin(async { ready(context).map(|()| Reply::text("ready\n")) }),
+};
+
+/// The answer of an agent that is still restoring: it lives, and is not ready.
+pub(super) fn closed(route: &Route) -> Result<Reply, ApiError> {
+    if route.path == HEALTHZ.path { Ok(Reply::text("ok\n")) } else { Err(restoring()) }
+}
+
+fn restoring() -> ApiError {
+    ApiError::new(Code::NotReady, "still restoring what ran before; try again in a moment")
+}
+
+fn alive(heartbeat: &Heartbeat) -> Result<Reply, ApiError> {
+    if heartbeat.alive() {
+        return Ok(Reply::text("ok\n"));
+    }
+    let message = format!("no tick for {:.1} s: the sampler hangs", heartbeat.age().as_secs_f64());
+    Err(ApiError::new(Code::Unhealthy, message))
+}
+
+fn ready(context: &Context) -> Result<(), ApiError> {
+    if context.snapshot().epoch == 0 {
+        return Err(ApiError::new(Code::NotReady, "nothing is sampled yet"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn three_missed_ticks_make_it_unhealthy_and_a_tick_heals_it() {
+        let heartbeat = Heartbeat::new(Duration::from_millis(20));
+        heartbeat.beat();
+        assert!(alive(&heartbeat).is_ok());
+        std::thread::sleep(Duration::from_millis(90));
+        assert_eq!(alive(&heartbeat).err().map(|e| e.code), Some(Code::Unhealthy));
+        heartbeat.beat();
+        assert!(alive(&heartbeat).is_ok());
+    }
+}

@@ -1,0 +1,88 @@
+//! What a handler gets and gives: a request and a reply without the wire.
+
+use bytes::Bytes;
+use hyper::HeaderMap;
+
+use super::error::ApiError;
+use super::target::{Query, Target};
+
+/// Where a request came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The Unix socket: whoever can open it owns the agent.
+    Socket,
+    Tcp {
+        peer: std::net::SocketAddr,
+        local: std::net::SocketAddr,
+    },
+}
+
+impl Origin {
+    pub fn is_loopback(self) -> bool {
+        match self {
+            Origin::Socket => true,
+            Origin::Tcp { peer, .. } => peer.ip().to_canonical().is_loopback(),
+        }
+    }
+}
+
+/// A request that passed the door.
+#[derive(Debug)]
+pub struct Request {
+    pub origin: Origin,
+    pub target: Target,
+    /// Values of the `{...}` segments of the route, in order.
+    pub params: Vec<String>,
+    pub headers: HeaderMap,
+    /// Empty unless the route takes a body.
+    pub body: Bytes,
+}
+
+impl Request {
+    pub fn query(&self) -> &Query {
+        &self.target.query
+    }
+    /// The n-th `{...}` of the route.
+    pub fn param(&self, n: usize) -> &str {
+        self.params.get(n).map_or("", String::as_str)
+    }
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+    /// All lines of a list header as one.
+    pub fn list_header(&self, name: &str) -> Option<String> {
+        let lines: Vec<&str> = self.headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect();
+        (!lines.is_empty()).then(|| lines.join(","))
+    }
+}
+
+/// An answer.
+pub struct Reply {
+    pub status: u16,
+    pub content_type: &'static str,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Bytes,
+    /// Runs once the answer was written whole.
+    pub when_written: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Reply {
+    pub fn new(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+        Reply { status: 200, content_type, headers: Vec::new(), body: body.into(), when_written: None }
+    }
+    pub fn text(body: impl Into<String>) -> Reply {
+        Reply::new("text/plain; charset=utf-8", body.into())
+    }
+    pub fn json(value: &impl serde::Serialize) -> Reply {
+        let body = serde_json::to_vec(value).expect("views hold only maps with string keys, so they must serialize");
+        Reply::new("application/json", body)
+    }
+    pub fn error(error: &ApiError) -> Reply {
+        Reply { status: error.status(), ..Reply::new("application/json", error.to_json()) }
+    }
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Reply {
+        self.headers.push((name, value.into()));
+        self
+    }
+}

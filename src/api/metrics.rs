@@ -1,0 +1,72 @@
+//! `GET /metrics`: the newest snapshot as Prometheus text or OpenMetrics. It never touches the kernel.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::access::Access;
+use super::error::ApiError;
+use super::http::{Origin, Reply, Request};
+use super::negotiate::{self, Encoding};
+use super::views::Wanted;
+use super::{Context, Method, Route};
+use crate::snapshot::ScraperKey;
+
+pub(super) static METRICS: Route = Route {
+    method: Method::Get,
+    path: "/metrics",
+    access: Access::Everyone,
+    about: "Prometheus text 0.0.4, or OpenMetrics 1.0.0 by Accept; ?name[]=, ?source= narrow it",
+    handler: |context, request| Box::pin(metrics(context, request)),
+};
+
+/// Every Prometheus sends it, and hardly anybody else: it tells a scraper from a curl, which acknowledges nothing.
+const SCRAPER_MARK: &str = "x-prometheus-scrape-timeout-seconds";
+/// Headers are text of strangers; what identifies a scraper is kept bounded.
+const MAX_KEY_CHARS: usize = 200;
+
+async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    request.query().only(&["name[]", "source"])?;
+    let began = Instant::now();
+    let accept = request.list_header("accept");
+    let accept_encoding = request.list_header("accept-encoding");
+    let wanted = Wanted {
+        format: negotiate::format(accept.as_deref()),
+        encoding: negotiate::encoding(accept_encoding.as_deref(), request.origin.is_loopback()),
+        names: request.query().all("name[]"),
+        sources: request.query().all("source"),
+        scraper: scraper(request, &accept.unwrap_or_default()),
+    };
+    if let Some(scraper) = &wanted.scraper {
+        context.scrapers.seen(scraper);
+    }
+    let snapshot = context.snapshot();
+    let version = snapshot.version;
+    let body = context.views.metrics(snapshot, wanted.clone()).await;
+    let (format, encoding) = (wanted.format.as_str(), wanted.encoding.as_str());
+    let code = body.as_ref().map_or_else(ApiError::status, |_| 200);
+    context.metrics.scraped(format, encoding, code, began.elapsed());
+    let mut reply = Reply::new(wanted.format.content_type(), body?).header("vary", "accept, accept-encoding");
+    if wanted.encoding == Encoding::Gzip {
+        reply = reply.header("content-encoding", "gzip");
+    }
+    if wanted.is_everything()
+        && let Some(scraper) = wanted.scraper
+    {
+        let scrapers = Arc::clone(&context.scrapers);
+        reply.when_written = Some(Box::new(move || scrapers.ack(&scraper, version)));
+    }
+    Ok(reply)
+}
+
+fn scraper(request: &Request, accept: &str) -> Option<ScraperKey> {
+    request.headers.get(SCRAPER_MARK)?;
+    let bounded = |text: &str| text.chars().take(MAX_KEY_CHARS).collect();
+    Some(ScraperKey {
+        address: match request.origin {
+            Origin::Socket => "unix".to_owned(),
+            Origin::Tcp { peer, .. } => peer.ip().to_canonical().to_string(),
+        },
+        user_agent: bounded(request.header("user-agent").unwrap_or("")),
+        accept: bounded(accept),
+    })
+}

@@ -1,0 +1,161 @@
+//! Floor 5: the agent over HTTP, on TCP and on the Unix socket. Reads are pure views of the newest snapshot; wishes go
+//! down through [`Control`]. One file per resource, registered in [`ROUTES`]; `error` alone knows status codes.
+//!
+//! Who may what: whoever can submit a job can run code, so acting endpoints, logs and job text answer on the Unix socket
+//! only. Plain TCP gives metrics, health and JSON without environment, arguments and meta, to requests whose Host
+//! header names us.
+
+mod access;
+mod allocs;
+mod catalogue;
+mod control;
+mod door;
+mod error;
+mod events;
+mod guard;
+mod health;
+mod host_header;
+mod http;
+mod index;
+mod jobs;
+mod logs;
+mod metrics;
+mod negotiate;
+mod node;
+mod server;
+mod target;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+pub use access::Access;
+pub use control::{Control, EventPage, JobText, PlannedGroup, PlannedTask, Submitted};
+pub use door::Door;
+pub use error::{ApiError, Code};
+pub use guard::Patience;
+pub use http::{Origin, Reply, Request};
+pub use negotiate::{Encoding, Format};
+pub use server::{serve_tcp, serve_unix};
+pub use target::encode;
+pub use views::{Detail, Views, Wanted};
+
+use crate::snapshot::sampler::Heartbeat;
+use crate::snapshot::{Scrapers, Snapshot};
+use crate::telemetry::Metrics;
+
+/// Settings of the servers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where TCP listens. `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// The Unix socket; `None`: `allostat.sock` in the data directory.
+    pub socket: Option<PathBuf>,
+    /// Names besides loopback and the address itself that a Host header may carry.
+    pub host_names: Vec<String>,
+    /// At most so many connections on each of TCP and the Unix socket.
+    pub max_connections: usize,
+    /// The longest body: a job file of 1 MiB.
+    pub max_body_bytes: usize,
+    pub patience: Patience,
+}
+
+pub const DEFAULT_PORT: u16 = 9740;
+pub const SOCKET_NAME: &str = "allostat.sock";
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))),
+            socket: None,
+            host_names: Vec::new(),
+            max_connections: 256,
+            max_body_bytes: 1 << 20,
+            patience: Patience::default(),
+        }
+    }
+}
+
+impl Config {
+    fn socket_shown(&self) -> String {
+        self.socket.as_ref().map_or_else(|| format!("<data dir>/{SOCKET_NAME}"), |p| p.display().to_string())
+    }
+}
+
+/// What the handlers know.
+pub struct Context {
+    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub views: Arc<dyn Views>,
+    pub control: Arc<dyn Control>,
+    /// `/healthz` listens to it.
+    pub heartbeat: Arc<Heartbeat>,
+    pub scrapers: Arc<Scrapers>,
+    pub metrics: Arc<Metrics>,
+    /// `<data>/alloc`: logs are read from here.
+    pub alloc_dir: PathBuf,
+}
+
+impl Context {
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshots.borrow())
+    }
+}
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type Handler = for<'a> fn(&'a Arc<Context>, &'a Request) -> BoxFuture<'a, Result<Reply, ApiError>>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// And HEAD.
+    Get,
+    Post,
+}
+
+impl Method {
+    fn answers(self, method: &hyper::Method) -> bool {
+        match self {
+            Method::Get => method == hyper::Method::GET || method == hyper::Method::HEAD,
+            Method::Post => method == hyper::Method::POST,
+        }
+    }
+    fn allow(self) -> &'static str {
+        match self {
+            Method::Get => "GET, HEAD",
+            Method::Post => "POST",
+        }
+    }
+}
+
+/// One endpoint.
+pub struct Route {
+    pub method: Method,
+    pub path: &'static str,
+    pub access: Access,
+    /// What the index says.
+    pub about: &'static str,
+    pub handler: Handler,
+}
+
+/// All endpoints.
+pub static ROUTES: &[&Route] = &[
+    &index::INDEX,
+    &metrics::METRICS,
+    &health::HEALTHZ,
+    &health::READYZ,
+    &allocs::LIST,
+    &allocs::SHOW,
+    &allocs::STATS,
+    &allocs::STOP,
+    &allocs::SIGNAL,
+    &logs::LOGS,
+    &events::EVENTS,
+    &jobs::SUBMIT,
+    &node::NODE,
+    &catalogue::CATALOGUE,
+];

@@ -1,0 +1,269 @@
+//! The door: accepts connections, checks who knocks, finds the route, writes the answer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{Semaphore, watch};
+
+use super::error::{ApiError, Code};
+use super::guard::{Guarded, Progress, Whole};
+use super::http::{Origin, Reply, Request};
+use super::target::Target;
+use super::{Access, Config, Door, Method, ROUTES, Route, health, host_header};
+
+/// A request's head: line and headers together. 431 beyond it.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+const MAX_HEADERS: usize = 64;
+
+/// Serves TCP until `stop` turns true, then finishes what it has begun.
+pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+    let seats = Arc::new(Semaphore::new(door.config.max_connections));
+    let finish = stop.clone();
+    loop {
+        let (socket, peer) = tokio::select! {
+            () = stopped(&mut stop) => return finished(&seats, &door).await,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => { refused(&error).await; continue }
+            },
+        };
+        let local = socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+        // An answer is one write; waiting for more to send would only delay it.
+        let _ = socket.set_nodelay(true);
+        seat(&seats, socket, Origin::Tcp { peer, local }, &door, &finish);
+    }
+}
+
+/// Serves the Unix socket likewise, with seats of its own: who floods TCP cannot lock the operator out.
+pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
+    let seats = Arc::new(Semaphore::new(door.config.max_connections));
+    let finish = stop.clone();
+    loop {
+        let socket = tokio::select! {
+            () = stopped(&mut stop) => return finished(&seats, &door).await,
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => socket,
+                Err(error) => { refused(&error).await; continue }
+            },
+        };
+        seat(&seats, socket, Origin::Socket, &door, &finish);
+    }
+}
+
+/// Also when nobody is left who could say so.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Every seat is free again: all answers that had begun are written.
+async fn finished(seats: &Semaphore, door: &Door) {
+    let all = u32::try_from(door.config.max_connections).unwrap_or(u32::MAX);
+    let _ = seats.acquire_many(all).await;
+}
+
+/// Out of descriptors or memory: the connection stays in the queue, so trying at once would only burn the CPU.
+async fn refused(error: &std::io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+fn seat<S>(seats: &Arc<Semaphore>, socket: S, origin: Origin, door: &Arc<Door>, stop: &watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match Arc::clone(seats).try_acquire_owned() {
+        Ok(permit) => {
+            let (door, stop) = (Arc::clone(door), stop.clone());
+            tokio::spawn(async move {
+                connection(socket, origin, door, stop).await;
+                drop(permit);
+            });
+        }
+        Err(_) => {
+            tokio::spawn(turn_away(socket));
+        }
+    }
+}
+
+/// Too many at once: told so, in a second or not at all.
+async fn turn_away<S: AsyncWrite + Unpin>(mut socket: S) {
+    let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
+    let body = body.to_json();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let answer = async {
+        socket.write_all(head.as_bytes()).await?;
+        socket.write_all(&body).await?;
+        socket.shutdown().await
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;
+}
+
+async fn connection<S>(socket: S, origin: Origin, door: Arc<Door>, mut stop: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let progress = Progress::new();
+    let io = Guarded::new(TokioIo::new(socket), Arc::clone(&progress), door.config.patience);
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        let (door, progress) = (Arc::clone(&door), Arc::clone(&progress));
+        async move { Ok::<_, std::convert::Infallible>(answer(request, origin, &door, &progress).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // The guard is the one that waits: it tells an idle peer from a slow one.
+        .header_read_timeout(None)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(io, service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, ?origin, "a connection ended early");
+    }
+}
+
+async fn answer(
+    request: hyper::Request<Incoming>,
+    origin: Origin,
+    door: &Door,
+    progress: &Arc<Progress>,
+) -> hyper::Response<Whole> {
+    let (parts, body) = request.into_parts();
+    let head_only = parts.method == hyper::Method::HEAD;
+    let mut reply = match reply(parts, body, origin, door, progress).await {
+        Ok(reply) => reply,
+        Err(error) => Reply::error(&error),
+    };
+    progress.received();
+    if let Some(action) = reply.when_written.take()
+        && !head_only
+    {
+        progress.when_written(action);
+    }
+    let mut response = hyper::Response::builder()
+        .status(reply.status)
+        .header("content-type", reply.content_type)
+        .header("content-length", reply.body.len())
+        // What we serve is data: nothing may guess another type, embed it or keep it.
+        .header("x-content-type-options", "nosniff")
+        .header("cache-control", "no-store");
+    for (name, value) in &reply.headers {
+        response = response.header(*name, value);
+    }
+    let body = if head_only { Bytes::new() } else { reply.body };
+    response.body(Whole::new(body, Arc::clone(progress))).unwrap_or_else(|error| {
+        tracing::error!(%error, "an answer's headers are malformed");
+        let mut broken = hyper::Response::new(Whole::new(Bytes::new(), Arc::clone(progress)));
+        *broken.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
+        broken
+    })
+}
+
+async fn reply(
+    parts: hyper::http::request::Parts,
+    body: Incoming,
+    origin: Origin,
+    door: &Door,
+    progress: &Arc<Progress>,
+) -> Result<Reply, ApiError> {
+    if let Origin::Tcp { local, .. } = origin {
+        check_host(&parts, local, &door.config.host_names)?;
+    }
+    let target = Target::parse(parts.uri.path(), parts.uri.query())?;
+    let (route, params) = match find(&parts.method, &target) {
+        Ok(found) => found,
+        Err(NoRoute::Path) => {
+            return Err(ApiError::new(Code::NotFound, format!("nothing is at {}", parts.uri.path())));
+        }
+        Err(NoRoute::Method(allowed)) => {
+            let error = ApiError::new(Code::MethodNotAllowed, format!("{} answers {allowed}", parts.uri.path()));
+            return Ok(Reply::error(&error).header("allow", allowed));
+        }
+    };
+    if let (Access::SocketOnly(what), Origin::Tcp { .. }) = (route.access, origin) {
+        return Err(ApiError::new(
+            Code::SocketOnly,
+            format!(
+                "{what} only on the Unix socket of the agent (unix:{}): TCP has no tokens and no client certificates yet",
+                door.config.socket_shown()
+            ),
+        ));
+    }
+    let body = match route.method {
+        Method::Get => Bytes::new(),
+        Method::Post => read_body(body, &door.config).await?,
+    };
+    let Some(context) = door.context() else {
+        return health::closed(route);
+    };
+    progress.received();
+    let request = Request { origin, target, params, headers: parts.headers, body };
+    (route.handler)(context, &request).await
+}
+
+fn check_host(parts: &hyper::http::request::Parts, local: SocketAddr, names: &[String]) -> Result<(), ApiError> {
+    let mut lines = parts.headers.get_all("host").iter();
+    let (host, more) = (lines.next().and_then(|h| h.to_str().ok()), lines.next().is_some());
+    // The absolute form of a request names its host itself, and that must be us too.
+    let absolute = parts.uri.authority().map(hyper::http::uri::Authority::as_str);
+    let ours = |host: &str| host_header::is_ours(host, local, names);
+    match (host, more) {
+        (Some(host), false) if ours(host) && absolute.is_none_or(ours) => Ok(()),
+        (host, _) => Err(ApiError::new(
+            Code::WrongHost,
+            format!(
+                "the Host header {:?} does not name this agent; add the name to agent.host_names if it should",
+                absolute.or(host).unwrap_or("")
+            ),
+        )
+        .on("host")),
+    }
+}
+
+async fn read_body(body: Incoming, config: &Config) -> Result<Bytes, ApiError> {
+    let limit = config.max_body_bytes;
+    let read = Limited::new(body, limit).collect();
+    match tokio::time::timeout(config.patience.receive, read).await {
+        Err(_) => Err(ApiError::new(Code::RequestTimeout, "the body took too long to arrive")),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(ApiError::new(Code::BodyTooLarge, format!("a body is at most {limit} bytes")))
+        }
+        Ok(Err(error)) => Err(ApiError::new(Code::BadRequest, format!("the body broke off: {error}"))),
+    }
+}
+
+enum NoRoute {
+    Path,
+    Method(String),
+}
+
+fn find(method: &hyper::Method, target: &Target) -> Result<(&'static Route, Vec<String>), NoRoute> {
+    let mut allowed = Vec::new();
+    for route in ROUTES {
+        let Some(params) = target.matches(route.path) else { continue };
+        if route.method.answers(method) {
+            return Ok((route, params));
+        }
+        allowed.push(route.method.allow());
+    }
+    if allowed.is_empty() { Err(NoRoute::Path) } else { Err(NoRoute::Method(allowed.join(", "))) }
+}

@@ -1,0 +1,470 @@
+//! The server on real sockets, with the exporters and the runner played by fakes.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::*;
+use crate::model::host::NodeInfo;
+use crate::model::id::{AllocId, BootId, TaskName};
+use crate::snapshot::sampler::Heartbeat;
+use crate::snapshot::{AllocView, Scrapers, Snapshot};
+
+/// More than the kernel keeps for a peer that does not read.
+const BODY: usize = 24 << 20;
+
+const VERSION: u64 = 7;
+
+#[derive(Default)]
+struct Fake {
+    submitted: Mutex<Vec<JobText>>,
+}
+
+impl Views for Fake {
+    fn metrics(&self, _: Arc<Snapshot>, wanted: Wanted) -> BoxFuture<'_, Result<Bytes, ApiError>> {
+        let mut body = format!("# {} {}\n", wanted.format.as_str(), wanted.encoding.as_str());
+        body.push_str(&"x".repeat(BODY - body.len()));
+        Box::pin(async move { Ok(body.into()) })
+    }
+    fn alloc_list(&self, _: &Snapshot) -> Value {
+        json!({ "allocs": [] })
+    }
+    fn alloc(&self, _: &AllocView, _: Detail) -> Value {
+        json!({})
+    }
+    fn alloc_stats(&self, _: &Snapshot, _: &AllocView) -> Value {
+        json!({})
+    }
+    fn node(&self, _: &Snapshot) -> Value {
+        json!({ "hostname": "fake" })
+    }
+    fn catalogue(&self) -> Value {
+        json!({ "metrics": [] })
+    }
+}
+
+impl Control for Fake {
+    fn submit(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>> {
+        Box::pin(async move {
+            let refused = job.text.contains("broken");
+            self.submitted.lock().unwrap().push(job);
+            if refused { Err(ApiError::new(Code::InvalidJob, "broken").on("job")) } else { Ok(Submitted::default()) }
+        })
+    }
+    fn plan(&self, _: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>> {
+        Box::pin(async { Ok(Submitted { job: "planned".into(), ..Submitted::default() }) })
+    }
+    fn stop(&self, _: AllocId) -> BoxFuture<'_, Result<(), ApiError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn signal(&self, _: AllocId, _: Option<TaskName>, _: String) -> BoxFuture<'_, Result<(), ApiError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn events(&self, since: u64, _: usize) -> EventPage {
+        EventPage { events: Vec::new(), next: since, missed: 0 }
+    }
+}
+
+/// A server that ends with the test.
+struct Server {
+    tcp: SocketAddr,
+    unix: PathBuf,
+    fake: Arc<Fake>,
+    scrapers: Arc<Scrapers>,
+    stop: watch::Sender<bool>,
+    _runtime: tokio::runtime::Runtime,
+    _snapshots: watch::Sender<Arc<Snapshot>>,
+    _dir: tempfile::TempDir,
+}
+
+fn snapshot() -> Snapshot {
+    let info = NodeInfo {
+        hostname: "fake".into(),
+        kernel: "6".into(),
+        boot_id: BootId("b".into()),
+        booted_at: None,
+        cpus: 1,
+        memory_bytes: None,
+        cgroup_mode: "none".into(),
+        capabilities: Vec::new(),
+    };
+    let empty = Snapshot::empty(Arc::new(info), crate::model::units::Timestamp(1));
+    Snapshot { version: VERSION, ..empty }
+}
+
+fn server() -> Server {
+    server_with(Config::default())
+}
+
+fn server_with(config: Config) -> Server {
+    start(config, true)
+}
+
+fn start(config: Config, opened: bool) -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let fake = Arc::new(Fake::default());
+    let scrapers = Arc::new(Scrapers::default());
+    let (snapshots, receiver) = watch::channel(Arc::new(snapshot()));
+    let context = Arc::new(Context {
+        snapshots: receiver,
+        views: fake.clone(),
+        control: fake.clone(),
+        heartbeat: Arc::new(Heartbeat::new(Duration::from_secs(60))),
+        scrapers: scrapers.clone(),
+        metrics: Arc::default(),
+        alloc_dir: dir.path().join("alloc"),
+    });
+    let door = Door::new(config);
+    if opened {
+        door.open(context);
+    }
+    let (stop, stopped) = watch::channel(false);
+    let unix = dir.path().join("s.sock");
+    let _inside = runtime.enter();
+    let tcp_listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let tcp = tcp_listener.local_addr().unwrap();
+    let unix_listener = tokio::net::UnixListener::bind(&unix).unwrap();
+    runtime.spawn(serve_tcp(tcp_listener, door.clone(), stopped.clone()));
+    runtime.spawn(serve_unix(unix_listener, door, stopped));
+    drop(_inside);
+    Server { tcp, unix, fake, scrapers, stop, _runtime: runtime, _snapshots: snapshots, _dir: dir }
+}
+
+struct Response {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Response {
+    fn code(&self) -> String {
+        let json: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        json["code"].as_str().unwrap_or("").to_owned()
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Response> {
+    let split = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
+    let head = String::from_utf8_lossy(&bytes[..split]).to_lowercase();
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Response { status, head, body: bytes[split + 4..].to_vec() })
+}
+
+fn talk(mut stream: impl Read + Write, request: &[u8]) -> Option<Response> {
+    // A server that hangs up early may reset the connection while we still write.
+    let _ = stream.write_all(request);
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    parse(&bytes)
+}
+
+impl Server {
+    fn tcp_raw(&self, request: &[u8]) -> Option<Response> {
+        let stream = TcpStream::connect(self.tcp).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        talk(stream, request)
+    }
+    fn unix_raw(&self, request: &[u8]) -> Option<Response> {
+        let stream = UnixStream::connect(&self.unix).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        talk(stream, request)
+    }
+    fn tcp(&self, method: &str, target: &str, headers: &str) -> Response {
+        self.tcp_raw(request(method, target, headers, "").as_bytes()).expect("an answer")
+    }
+    fn unix(&self, method: &str, target: &str, body: &str) -> Response {
+        self.unix_raw(request(method, target, "", body).as_bytes()).expect("an answer")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+fn request(method: &str, target: &str, headers: &str, body: &str) -> String {
+    let host = if headers.to_lowercase().contains("host:") { "" } else { "Host: localhost\r\n" };
+    let length =
+        if body.is_empty() && method != "POST" { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    format!("{method} {target} HTTP/1.1\r\n{host}{headers}{length}Connection: close\r\n\r\n{body}")
+}
+
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn acting_and_logs_are_refused_on_tcp_and_allowed_on_the_socket() {
+    let server = server();
+    for (method, target) in [
+        ("POST", "/v1/jobs"),
+        ("POST", "/v1/jobs?plan=1"),
+        ("POST", "/v1/allocs/x/stop"),
+        ("POST", "/v1/allocs/x/signal?signal=SIGHUP"),
+        ("GET", "/v1/allocs/x/logs/t"),
+    ] {
+        let refused = server.tcp(method, target, "");
+        assert_eq!((refused.status, refused.code().as_str()), (403, "socket_only"), "{method} {target}");
+        assert_ne!(server.unix(method, target, "").code(), "socket_only", "{method} {target}");
+    }
+    assert!(server.fake.submitted.lock().unwrap().iter().all(|j| j.text.is_empty()));
+    assert_eq!(server.fake.submitted.lock().unwrap().len(), 1, "only the one over the socket arrived");
+}
+
+#[test]
+fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() {
+    let server = server();
+    for headers in ["Host: evil.example\r\n", "Host: localhost\r\nHost: localhost\r\n", "Host:\r\n"] {
+        let refused = server.tcp("GET", "/metrics", headers);
+        assert_eq!((refused.status, refused.code().as_str()), (421, "wrong_host"), "{headers}");
+    }
+    let absolute = server.tcp("GET", "http://evil.example/metrics", "Host: localhost\r\n");
+    assert_eq!(absolute.status, 421);
+    let none = server.tcp_raw(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    assert_eq!(none.status, 421, "no Host at all");
+    assert_eq!(server.tcp("GET", "/v1/node", "Host: 127.0.0.1:1\r\n").status, 200);
+    assert_eq!(
+        server.unix_raw(b"GET /v1/node HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n").unwrap().status,
+        200
+    );
+}
+
+#[test]
+fn unknown_paths_methods_and_parameters_are_told_apart() {
+    let server = server();
+    assert_eq!(server.tcp("GET", "/nothing", "").status, 404);
+    assert_eq!(server.tcp("GET", "/v1/allocs/", "").status, 404);
+    let wrong = server.tcp("DELETE", "/metrics", "");
+    assert_eq!(wrong.status, 405);
+    assert!(wrong.head.contains("allow: get, head"), "{}", wrong.head);
+    assert_eq!(server.unix("GET", "/v1/jobs", "").status, 405);
+    let unknown = server.tcp("GET", "/v1/events?sinse=1", "");
+    assert_eq!((unknown.status, unknown.code().as_str()), (400, "bad_request"));
+    assert_eq!(server.tcp("GET", "/v1/events?since=x", "").status, 400);
+    assert_eq!(server.tcp("GET", "/v1/%zz", "").status, 400);
+    assert_eq!(server.tcp("GET", "/v1/allocs/abc", "").code(), "not_found");
+}
+
+#[test]
+fn head_is_get_without_the_body() {
+    let server = server();
+    let (get, head) = (server.tcp("GET", "/metrics", ""), server.tcp("HEAD", "/metrics", ""));
+    assert_eq!((get.status, head.status), (200, 200));
+    assert_eq!(get.body.len(), BODY);
+    assert!(head.body.is_empty());
+    assert!(head.head.contains(&format!("content-length: {BODY}")), "{}", head.head);
+}
+
+#[test]
+fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
+    let server = server();
+    let scrape =
+        request("GET", "/metrics", "X-Prometheus-Scrape-Timeout-Seconds: 10\r\nUser-Agent: P\r\nAccept: a/b\r\n", "");
+    // Reads the head, then goes: most of the body was never taken.
+    let mut impatient = TcpStream::connect(server.tcp).unwrap();
+    impatient.write_all(scrape.as_bytes()).unwrap();
+    impatient.read_exact(&mut [0; 64]).unwrap();
+    drop(impatient);
+    // A curl, a HEAD and a narrowed body acknowledge nothing.
+    server.tcp(
+        "GET",
+        "/metrics?source=host",
+        "X-Prometheus-Scrape-Timeout-Seconds: 10\r\nUser-Agent: P\r\nAccept: a/b\r\n",
+    );
+    server.tcp("GET", "/metrics", "");
+    server.tcp("HEAD", "/metrics", "X-Prometheus-Scrape-Timeout-Seconds: 10\r\nUser-Agent: P\r\nAccept: a/b\r\n");
+    let acknowledged = || server.scrapers.acknowledged_by_all(Instant::now());
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(acknowledged(), Some(0), "known, and nothing received");
+
+    assert_eq!(server.tcp_raw(scrape.as_bytes()).unwrap().body.len(), BODY);
+    eventually("the scrape is acknowledged", || acknowledged() == Some(VERSION));
+}
+
+#[test]
+fn the_answer_says_what_format_it_is_in() {
+    let server = server();
+    let text = server.tcp("GET", "/metrics", "Accept-Encoding: gzip\r\n");
+    assert!(text.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{}", text.head);
+    assert!(!text.head.contains("content-encoding"), "a loopback peer gets identity");
+    let open =
+        server.tcp("GET", "/metrics", "Accept: application/openmetrics-text\r\nAccept-Encoding: gzip, *;q=0\r\n");
+    assert!(open.head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert!(open.head.contains("content-encoding: gzip"));
+    assert!(open.head.contains("vary: accept, accept-encoding"));
+    assert!(open.body.starts_with(b"# openmetrics gzip"));
+}
+
+#[test]
+fn heads_and_bodies_have_limits() {
+    let server = server();
+    let long = format!("X-Long: {}\r\n", "x".repeat(40 << 10));
+    let answer = server.tcp_raw(request("GET", "/metrics", &long, "").as_bytes());
+    assert!(answer.is_none_or(|r| r.status == 431), "a head of 40 KiB");
+    let many: String = (0..200).map(|i| format!("X-{i}: y\r\n")).collect();
+    assert!(server.tcp_raw(request("GET", "/metrics", &many, "").as_bytes()).is_none_or(|r| r.status == 431));
+    let large = "x".repeat((1 << 20) + 1);
+    let refused = server.unix("POST", "/v1/jobs", &large);
+    assert_eq!((refused.status, refused.code().as_str()), (413, "body_too_large"));
+    let exact = "x".repeat(1 << 20);
+    assert_eq!(server.unix("POST", "/v1/jobs", &exact).status, 201);
+}
+
+#[test]
+fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
+    let server = server();
+    let refused = server.unix("POST", "/v1/jobs?file=a%20b.hcl", "broken");
+    assert_eq!((refused.status, refused.code().as_str()), (422, "invalid_job"));
+    assert_eq!(server.fake.submitted.lock().unwrap()[0].file, "a b.hcl");
+    let planned: Value = serde_json::from_slice(&server.unix("POST", "/v1/jobs?plan=1", "x").body).unwrap();
+    assert_eq!(planned["job"], "planned");
+}
+
+#[test]
+fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
+    let patience = Patience {
+        idle: Duration::from_millis(300),
+        receive: Duration::from_millis(200),
+        write: Duration::from_millis(300),
+    };
+    let server = server_with(Config { patience, ..Config::default() });
+    let mut slow = TcpStream::connect(server.tcp).unwrap();
+    let began = Instant::now();
+    let mut cut = false;
+    for byte in request("GET", "/healthz", "", "").bytes().cycle() {
+        if slow.write_all(&[byte]).is_err() || began.elapsed() > Duration::from_secs(5) {
+            cut = began.elapsed() < Duration::from_secs(5);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(cut, "a head of one byte each 20 ms must end the connection");
+
+    let mut kept = TcpStream::connect(server.tcp).unwrap();
+    kept.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    for _ in 0..2 {
+        kept.write_all(b"GET /v1/node HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut head = [0; 4096];
+        assert!(kept.read(&mut head).unwrap() > 0);
+        // Longer than a request may take, shorter than one may idle.
+        std::thread::sleep(Duration::from_millis(240));
+    }
+    let mut rest = Vec::new();
+    kept.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty(), "an idle connection is closed without a word");
+}
+
+#[test]
+fn who_takes_nothing_is_let_go() {
+    let patience = Patience { write: Duration::from_millis(200), ..Patience::default() };
+    let server = server_with(Config { patience, max_connections: 1, ..Config::default() });
+    let mut stuck = TcpStream::connect(server.tcp).unwrap();
+    stuck.write_all(request("GET", "/metrics", "", "").as_bytes()).unwrap();
+    stuck.write_all(request("GET", "/metrics", "", "").as_bytes()).unwrap();
+    // It never reads; its seat is free again all the same.
+    eventually("the seat is free", || {
+        server.tcp_raw(request("GET", "/v1/node", "", "").as_bytes()).is_some_and(|r| r.status == 200)
+    });
+}
+
+#[test]
+fn too_many_connections_are_told_so_and_the_socket_has_seats_of_its_own() {
+    let server = server_with(Config { max_connections: 2, ..Config::default() });
+    let _held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(server.tcp).unwrap()).collect();
+    eventually("the third is turned away", || {
+        server
+            .tcp_raw(request("GET", "/healthz", "", "").as_bytes())
+            .is_some_and(|r| r.code() == "too_many_connections")
+    });
+    assert_eq!(server.unix("GET", "/v1/node", "").status, 200);
+}
+
+#[test]
+fn nothing_is_ready_before_it_is_sampled() {
+    let server = server();
+    assert_eq!(server.tcp("GET", "/readyz", "").code(), "not_ready");
+    assert_eq!(server.tcp("GET", "/healthz", "").status, 200);
+}
+
+#[test]
+fn while_it_restores_it_lives_and_is_not_ready() {
+    let server = start(Config::default(), false);
+    assert_eq!(server.tcp("GET", "/healthz", "").status, 200);
+    for target in ["/readyz", "/metrics", "/v1/allocs"] {
+        assert_eq!(server.tcp("GET", target, "").code(), "not_ready", "{target}");
+    }
+    assert_eq!(server.unix("POST", "/v1/jobs", "x").code(), "not_ready");
+    assert_eq!(server.tcp("GET", "/healthz", "Host: evil.example\r\n").status, 421);
+}
+
+#[test]
+fn the_index_lists_every_route() {
+    let server = server();
+    let index = String::from_utf8(server.tcp("GET", "/", "").body).unwrap();
+    for route in ROUTES {
+        assert!(index.contains(route.path), "{}", route.path);
+    }
+}
+
+#[test]
+fn stopping_ends_idle_connections() {
+    let server = server();
+    let mut idle = UnixStream::connect(&server.unix).unwrap();
+    idle.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    idle.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(idle.read(&mut [0; 4096]).unwrap() > 0);
+    server.stop.send_replace(true);
+    assert_eq!(idle.read(&mut [0; 16]).unwrap(), 0);
+}
+
+/// Whatever is sent, the server answers the next request.
+#[test]
+fn no_bytes_break_the_server() {
+    let patience = Patience { receive: Duration::from_millis(100), ..Patience::default() };
+    let server = server_with(Config { patience, ..Config::default() });
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 64,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let target = "/[a-z0-9/%?=&.+{}_-]{0,60}";
+    let method = prop_oneof![Just("GET"), Just("POST"), Just("HEAD"), Just("PUT"), Just("OPTIONS")];
+    runner
+        .run(&(method, target, prop::collection::vec(any::<u8>(), 0..60)), |(method, target, junk)| {
+            let answer = server.unix_raw(request(method, &target, "", "").as_bytes());
+            prop_assert!(answer.is_some_and(|r| r.status >= 200 && r.status != 500), "{} {}", method, target);
+            let _ = server.unix_raw(&[junk.as_slice(), b"\r\n\r\n"].concat());
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(server.unix("GET", "/v1/node", "").status, 200);
+}
+
+#[test]
+fn everything_that_acts_or_shows_what_tasks_wrote_is_for_the_socket_only() {
+    for route in ROUTES {
+        let private = route.method == Method::Post || route.path.contains("/logs/");
+        assert_eq!(matches!(route.access, Access::SocketOnly(_)), private, "{}", route.path);
+    }
+}
+
+#[test]
+fn no_two_routes_are_the_same() {
+    for (i, a) in ROUTES.iter().enumerate() {
+        assert!(ROUTES[i + 1..].iter().all(|b| (a.path, a.method) != (b.path, b.method)), "{}", a.path);
+    }
+}

@@ -1,0 +1,72 @@
+//! `allostat agent`
+
+use std::path::PathBuf;
+
+use super::exit::{CliError, CliResult, Exit, chain};
+use crate::config::{ConfigError, Sources};
+use crate::daemon::{self, DaemonError};
+use crate::telemetry::logging;
+
+/// Run the daemon
+///
+/// Until SIGTERM or Ctrl-C, which leave its tasks running: the next agent on the same data directory finds them again.
+/// Flags win over ALLOSTAT_* variables (`allostat check --defaults` lists the settings), those over the file.
+#[derive(Debug, clap::Args)]
+pub struct Agent {
+    /// Configuration, HCL or JSON; `allostat check --defaults` prints one
+    #[arg(long, value_name = "FILE", env = "ALLOSTAT_CONFIG", hide_env_values = true)]
+    config: Option<PathBuf>,
+    /// State, logs and the Unix socket [default: /var/lib/allostat for root, else $XDG_STATE_HOME/allostat]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<String>,
+    /// Where plain HTTP is served; none: only the Unix socket [default: 127.0.0.1:9740]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// off, error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Print the configuration as it is in effect, and exit
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl Agent {
+    pub fn run(self, session: &mut super::Session<'_>) -> CliResult {
+        let given = [
+            ("agent.data_dir", "--data-dir", self.data_dir),
+            ("agent.listen", "--listen", self.listen),
+            ("log.level", "--log-level", self.log_level),
+        ];
+        let flags = given.into_iter().filter_map(|(path, flag, value)| Some((path, flag, value?))).collect();
+        let sources = Sources { file: self.config, flags, ..Sources::default() }.with_environment();
+        let config = sources.load().map_err(|e| refused(&e))?;
+        if self.print_config {
+            write!(session.out, "{}", crate::config::print(&config))?;
+            return Ok(Exit::Done);
+        }
+        logging::init(config.log_level).map_err(|e| CliError::failed(chain(&e)))?;
+        daemon::run(config).map_err(|e| cannot_start(&e))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn refused(error: &ConfigError) -> CliError {
+    let exit = match error {
+        ConfigError::Read { .. } => Exit::NotFound,
+        ConfigError::NoHome => Exit::CannotStart,
+        ConfigError::File(_) | ConfigError::Value { .. } | ConfigError::Together(_) => Exit::InvalidFile,
+    };
+    let text = match error {
+        ConfigError::File(problems) => format!("the configuration file is refused\n\n{problems}"),
+        other => chain(other),
+    };
+    CliError::new(exit, text)
+}
+
+pub fn cannot_start(error: &DaemonError) -> CliError {
+    let told = CliError::new(Exit::CannotStart, chain(error));
+    match error.hint() {
+        Some(hint) => told.hint(hint),
+        None => told,
+    }
+}

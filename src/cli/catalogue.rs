@@ -1,0 +1,63 @@
+//! `allostat catalogue`
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use super::output::{Align, Cell, Style, Table};
+use crate::exporters::catalogue::{self, CATALOGUE};
+use crate::model::units::Unit;
+
+/// List every metric with type, unit, labels, source and absence rule; needs no agent
+#[derive(Debug, clap::Args)]
+pub struct Catalogue {
+    /// As the API says it
+    #[arg(long)]
+    json: bool,
+    /// Only metrics whose name contains this
+    filter: Option<String>,
+}
+
+impl Catalogue {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let wanted = |name: &str| self.filter.as_ref().is_none_or(|f| name.contains(f.as_str()));
+        if self.json {
+            let mut all = catalogue::json();
+            if let Some(metrics) = all["metrics"].as_array_mut() {
+                metrics.retain(|m| m["name"].as_str().is_some_and(wanted));
+            }
+            session.json(&all)?;
+            return Ok(Exit::Done);
+        }
+        let mut table = Table::new(&[
+            ("METRIC", Align::Left),
+            ("TYPE", Align::Left),
+            ("UNIT", Align::Left),
+            ("LABELS", Align::Left),
+            ("SOURCE", Align::Left),
+            ("ABSENT WHEN", Align::Left),
+        ]);
+        for desc in CATALOGUE.iter().filter(|d| wanted(d.name)) {
+            table.row(vec![
+                Cell::styled(desc.name, Style::Cyan),
+                catalogue::kind_word(desc.kind).into(),
+                unit(desc.unit).into(),
+                desc.labels.join(",").into(),
+                desc.source.into(),
+                desc.absent.into(),
+            ]);
+        }
+        if table.is_empty() {
+            session.remark("no metric has that in its name");
+            return Ok(Exit::NotFound);
+        }
+        write!(session.out, "{}", table.render(session.paint))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::None => "-",
+        Unit::TimestampSeconds => "unix time",
+        other => other.suffix().trim_start_matches('_'),
+    }
+}

@@ -1,0 +1,85 @@
+//! `allostat check`
+
+use std::path::PathBuf;
+
+use super::Session;
+use super::exit::{CliError, CliResult, Exit, chain};
+use super::output::Style;
+use crate::config::{self, Config, ConfigError};
+use crate::jobspec::diagnostic::{Problems, Source};
+use crate::jobspec::{self, Diagnostic, Diagnostics, tree};
+
+/// Validate configuration and job files
+///
+/// Each problem with file, line, column, the line itself and a suggestion; every problem of a file, not only the first.
+/// What only an agent knows (its drivers' own settings) `allostat plan` checks.
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// A file with a `job` is a job file, every other one a configuration file
+    #[arg(required_unless_present = "defaults")]
+    files: Vec<PathBuf>,
+    /// Print the configuration with every default, as a file, each setting with its ALLOSTAT_* variable
+    #[arg(long, conflicts_with = "files")]
+    defaults: bool,
+}
+
+impl Check {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        if self.defaults {
+            let config = Config::new(config::default_data_dir().unwrap_or_default());
+            write!(session.out, "{}", config::print(&config))?;
+            return Ok(Exit::Done);
+        }
+        let mut exit = Exit::Done;
+        for path in &self.files {
+            let name = path.display().to_string();
+            let text = match std::fs::read_to_string(path) {
+                Ok(text) => text,
+                Err(e) => {
+                    session.remark(&format!("{name}: cannot read it: {e}"));
+                    exit = if exit == Exit::Done { Exit::NotFound } else { exit };
+                    continue;
+                }
+            };
+            match check(&name, &text) {
+                Ok((kind, warnings)) => {
+                    for warning in &warnings {
+                        session.remark(&format!("{warning}\n"));
+                    }
+                    let ok = session.paint.paint(Style::Green, "ok");
+                    writeln!(session.out, "{name}: {ok} ({kind})")?;
+                }
+                Err(problems) => {
+                    session.remark(&format!("{problems}\n"));
+                    exit = Exit::InvalidFile;
+                }
+            }
+        }
+        Ok(exit)
+    }
+}
+
+fn check(name: &str, text: &str) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
+    let refused = |text: String| CliError::new(Exit::InvalidFile, text);
+    if is_job(name, text) {
+        let warnings = job_file(name, text).map_err(|errors| refused(errors.to_string()))?;
+        return Ok(("job", warnings));
+    }
+    let mut config = Config::new(config::default_data_dir().unwrap_or_default());
+    match config::read_text(name, text, &mut config) {
+        Ok(()) => Ok(("configuration", Vec::new())),
+        Err(ConfigError::File(errors)) => Err(refused(errors.to_string())),
+        Err(error) => Err(refused(chain(&error))),
+    }
+}
+
+fn is_job(name: &str, text: &str) -> bool {
+    let source = Source::new(name, text);
+    let problems = Problems::new(&source);
+    tree::read_into(&problems).entries.iter().any(|e| e.key.eq_ignore_ascii_case("job"))
+}
+
+/// What of it is ignored. Errors: every problem of the file.
+pub fn job_file(name: &str, text: &str) -> Result<Vec<Diagnostic>, Diagnostics> {
+    jobspec::parse(name, text).map(|parsed| parsed.warnings)
+}

@@ -1,0 +1,137 @@
+//! Finds the agent and talks to it: JSON in, JSON out, errors for people.
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::exit::{CliError, Exit, chain};
+use crate::api::DEFAULT_PORT;
+use crate::config;
+use crate::host::http::{Address, Answer, Client, HttpError, Method};
+
+/// Where to look for the agent.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Where {
+    /// The agent: unix:/path/to/allostat.sock or http://host:port [default: the socket of the default data directory,
+    /// then http://127.0.0.1:9740]
+    #[arg(long, global = true, env = "ALLOSTAT_ADDR", hide_env_values = true, value_name = "ADDR")]
+    pub address: Option<Address>,
+}
+
+/// A connection to an agent that answered.
+pub struct Agent {
+    client: Client,
+}
+
+impl Where {
+    /// Errors: [`Exit::NoAgent`], which says where it looked.
+    pub fn connect(&self) -> Result<Agent, CliError> {
+        let tries = match &self.address {
+            Some(address) => vec![address.clone()],
+            None => default_addresses(),
+        };
+        let mut failures = Vec::new();
+        for address in &tries {
+            match try_one(address) {
+                Ok(agent) => return Ok(agent),
+                Err(error) => failures.push(error),
+            }
+        }
+        let message = failures.iter().map(|e| chain(e)).collect::<Vec<_>>().join("\n  ");
+        let error = CliError::new(Exit::NoAgent, format!("no agent answers: {message}"));
+        let denied = failures.iter().any(HttpError::not_permitted);
+        Err(match (denied, self.address.is_some()) {
+            (true, _) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
+            (false, true) => error.hint("is the address right (--address, ALLOSTAT_ADDR), and the agent running?"),
+            (false, false) => error.hint("start one with `allostat agent`, or try `allostat demo`"),
+        })
+    }
+}
+
+fn default_addresses() -> Vec<Address> {
+    let socket = config::default_data_dir().map(|dir: PathBuf| Address::Unix(dir.join(crate::api::SOCKET_NAME)));
+    socket.into_iter().chain([Address::Tcp(format!("127.0.0.1:{DEFAULT_PORT}"))]).collect()
+}
+
+fn try_one(address: &Address) -> Result<Agent, HttpError> {
+    let mut client = Client::new(address.clone())?;
+    client.connect()?;
+    Ok(Agent { client })
+}
+
+impl Agent {
+    pub fn at(address: Address) -> Result<Agent, CliError> {
+        try_one(&address).map_err(|e| lost(&e))
+    }
+    pub fn address(&self) -> &Address {
+        self.client.address()
+    }
+    pub fn get<T: DeserializeOwned>(&mut self, target: &str) -> Result<T, CliError> {
+        let answer = self.get_raw(target, &[])?;
+        self.read(&answer)
+    }
+    pub fn get_json(&mut self, target: &str) -> Result<Value, CliError> {
+        self.get(target)
+    }
+    /// The answer as it is; one that is an error is an error here.
+    pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Answer, CliError> {
+        let answer = self.client.get(target, headers).map_err(|e| lost(&e))?;
+        self.checked(answer)
+    }
+    pub fn post<T: DeserializeOwned>(&mut self, target: &str, body: impl Into<Bytes>) -> Result<T, CliError> {
+        let answer = self.client.request(Method::Post, target, &[], body.into()).map_err(|e| lost(&e))?;
+        let answer = self.checked(answer)?;
+        self.read(&answer)
+    }
+
+    fn checked(&self, answer: Answer) -> Result<Answer, CliError> {
+        if answer.is_success() {
+            return Ok(answer);
+        }
+        let error: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let Some(message) = error["message"].as_str() else {
+            return Err(CliError::failed(format!("{} answered {}", self.address(), answer.status)));
+        };
+        Err(refusal(error["code"].as_str().unwrap_or(""), message, &error["problems"]))
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, CliError> {
+        serde_json::from_slice(&answer.body).map_err(|error| {
+            CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
+                .hint("is the agent of another version?")
+        })
+    }
+}
+
+fn lost(error: &HttpError) -> CliError {
+    let text = chain(error);
+    if error.nobody_there() || error.not_permitted() {
+        return CliError::new(Exit::NoAgent, text).hint("is the agent still running?");
+    }
+    CliError::new(Exit::NoAgent, text)
+}
+
+/// An error of the API, for people.
+fn refusal(code: &str, message: &str, problems: &Value) -> CliError {
+    let exit = match code {
+        "not_found" | "ambiguous" => Exit::NotFound,
+        "invalid_job" => Exit::InvalidFile,
+        "socket_only" | "wrong_host" => Exit::NotPermitted,
+        _ => Exit::Failed,
+    };
+    let mut text = message.to_owned();
+    for problem in problems.as_array().into_iter().flatten() {
+        match serde_json::from_value::<crate::jobspec::diagnostic::Diagnostic>(problem.clone()) {
+            Ok(diagnostic) => text.push_str(&format!("\n\n{diagnostic}")),
+            Err(_) => text.push_str(&format!("\n  {problem}")),
+        }
+    }
+    let error = CliError::new(exit, text);
+    match code {
+        "socket_only" => error.hint("use --address unix:/path/to/allostat.sock, as the user that runs the agent"),
+        "not_found" => error.hint("`allostat status` lists the allocs"),
+        _ => error,
+    }
+}

@@ -1,0 +1,275 @@
+//! `allostat demo`: an agent of its own with a job of its own, shown as it goes; everything is removed at the end.
+//!
+//! ```text
+//! demo ── agent (in this process) ── supervisors ── tasks: this binary's own `workload`
+//!   └──── sweep: a process of its own that waits for the demo's end, however that comes, and removes what is left
+//! ```
+
+mod screen;
+mod terminal;
+mod watch;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::connect::Agent;
+use super::exit::{CliError, CliResult, Exit};
+use super::output::{Paint, Style};
+use super::shape::AllocList;
+use super::{Session, agent, follow, sweep};
+use crate::api::{DEFAULT_PORT, encode};
+use crate::config::Config;
+use crate::daemon::{self, Daemon, DaemonError};
+use crate::host::http::Address;
+use crate::telemetry::{Level, logging};
+use screen::Measured;
+use watch::Watch;
+
+const SERVICES: &str = include_str!("demo/services.hcl");
+const BATCH: &str = include_str!("demo/batch.hcl");
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const BATCH_EVERY: Duration = Duration::from_secs(5);
+const REDRAW_EVERY: Duration = Duration::from_millis(500);
+/// In a pipe.
+const PRINT_EVERY: Duration = Duration::from_secs(5);
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// See it work, with nothing set up
+///
+/// An agent on 127.0.0.1 in a temporary directory runs a job that is built in (a steady service, a worker throttled by its
+/// quota, a leak that is OOM-killed and restarted, a batch of 50 ms tasks) and shows what each uses. Ctrl-C stops and
+/// removes everything it made. As root it uses cgroups; otherwise it says what cannot be measured, and goes on.
+#[derive(Debug, clap::Args)]
+pub struct Demo {
+    /// End by itself after so long: 30s, 2m
+    #[arg(long, value_name = "TIME")]
+    duration: Option<String>,
+    /// Lines instead of a screen that is drawn again and again
+    #[arg(long)]
+    plain: bool,
+}
+
+impl Demo {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let duration = self.duration.as_deref().map(time).transpose()?;
+        let interrupted = follow::interrupts()?;
+        let live = !self.plain && terminal::is_one();
+        // On a screen of its own the agent's log would only be noise.
+        let level = if live { Level::Off } else { Level::Error };
+        logging::init(level).map_err(|e| CliError::failed(e.to_string()))?;
+
+        let made = Made::new()?;
+        let runtime = daemon::runtime().map_err(|e| agent::cannot_start(&e))?;
+        let daemon = runtime.block_on(start(&made)).map_err(|e| agent::cannot_start(&e))?;
+        let shown = show(session, &daemon, live, duration, &interrupted);
+        session.remark("\nstopping and removing everything ...");
+        let stopped = stop_all(&daemon);
+        runtime.block_on(daemon.stop());
+        drop(runtime);
+        made.remove()?;
+        session.remark("nothing is left behind.");
+        shown.and(stopped).map(|()| Exit::Done)
+    }
+}
+
+fn time(text: &str) -> Result<Duration, CliError> {
+    let parsed = crate::jobspec::quantity::parse_duration(text);
+    parsed.map_err(|e| CliError::new(Exit::Usage, format!("--duration {text:?}: {e}; write 30s or 2m")))
+}
+
+/// What must not outlive the demo.
+struct Made {
+    dir: PathBuf,
+    cgroup_parent: String,
+    sweeper: Child,
+}
+
+impl Made {
+    fn new() -> Result<Made, CliError> {
+        let dir = tempfile::Builder::new().prefix(sweep::PREFIX).tempdir();
+        let dir =
+            dir.map_err(|e| CliError::new(Exit::CannotStart, format!("cannot make a temporary directory: {e}")))?;
+        let cgroup_parent = format!("/{}{}", sweep::PREFIX, std::process::id());
+        let sweeper = Command::new("/proc/self/exe")
+            .arg("sweep")
+            .arg(dir.path())
+            .arg(&cgroup_parent)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // Ctrl-C is for the demo: the sweeper works after it.
+            .process_group(0)
+            .spawn()
+            .map_err(|e| CliError::new(Exit::CannotStart, format!("cannot start a process: {e}")))?;
+        // From here on the sweeper removes it.
+        Ok(Made { dir: dir.keep(), cgroup_parent, sweeper })
+    }
+
+    fn remove(mut self) -> Result<(), CliError> {
+        drop(self.sweeper.stdin.take());
+        let status = self.sweeper.wait().map_err(|e| CliError::failed(format!("cannot wait for the sweeper: {e}")))?;
+        if status.success() && !self.dir.exists() {
+            return Ok(());
+        }
+        let (dir, parent) = (self.dir.display(), &self.cgroup_parent);
+        Err(CliError::failed(format!("something may be left: look at {dir} and /sys/fs/cgroup/*{parent}")))
+    }
+}
+
+async fn start(made: &Made) -> Result<Daemon, DaemonError> {
+    let mut config = Config::new(made.dir.join("data"));
+    config.cgroup.parent.clone_from(&made.cgroup_parent);
+    let at = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    config.api.listen = at(DEFAULT_PORT);
+    match Daemon::start(config.clone()).await {
+        // Somebody has the usual port: any free one will do.
+        Err(DaemonError::Listen { .. }) => {
+            config.api.listen = at(0);
+            Daemon::start(config).await
+        }
+        started => started,
+    }
+}
+
+fn show(
+    session: &mut Session<'_>,
+    daemon: &Daemon,
+    live: bool,
+    duration: Option<Duration>,
+    interrupted: &AtomicBool,
+) -> Result<(), CliError> {
+    let paint = session.paint;
+    let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
+    submit(&mut agent, "services.hcl", SERVICES)?;
+    let cgroups = daemon.info.capabilities.iter().any(|c| c.feature == "cgroup" && c.available);
+    let measured = if cgroups { Measured::Cgroup } else { Measured::Process };
+    let mut watch = Watch::new(head(daemon, paint), measured);
+    let end = duration.map(|d| Instant::now() + d);
+    let mut screen = if live { Some(terminal::Screen::open()?) } else { None };
+    if !live {
+        writeln!(session.out, "{}\n", watch.view.head.join("\n"))?;
+    }
+    let (mut next_batch, mut next_draw) = (Instant::now() + Duration::from_secs(1), Instant::now());
+    let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
+    while !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+        let events = watch.events(&mut agent, paint)?;
+        if !live {
+            for event in &events {
+                writeln!(session.out, "{event}")?;
+            }
+            session.out.flush()?;
+        }
+        if Instant::now() >= next_batch {
+            next_batch = Instant::now() + BATCH_EVERY;
+            if !watch.batch_runs() {
+                submit(&mut agent, "batch.hcl", BATCH)?;
+            }
+        }
+        if Instant::now() >= next_draw {
+            next_draw = Instant::now() + period;
+            watch.look(&mut agent)?;
+            match &mut screen {
+                Some(screen) => screen.draw(&watch.view, paint)?,
+                None => print(session, &watch)?,
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let was_live = screen.is_some();
+    drop(screen);
+    if was_live {
+        // The screen is gone with what it showed: the last of it stays to be read.
+        print(session, &watch)?;
+    }
+    Ok(())
+}
+
+fn print(session: &mut Session<'_>, watch: &Watch) -> Result<(), CliError> {
+    let table = screen::table(&watch.view.rows, watch.view.measured, session.paint);
+    write!(session.out, "\n{table}{}\n\n", screen::batches(&watch.view.batches))?;
+    Ok(session.out.flush()?)
+}
+
+fn head(daemon: &Daemon, paint: Paint) -> Vec<String> {
+    let metrics = daemon.tcp.map_or_else(|| "no address".to_owned(), |a| format!("http://{a}/metrics"));
+    let mut head = vec![
+        format!("{}  {metrics}", paint.paint(Style::Bold, "allostat demo")),
+        format!("another terminal:  curl -s {metrics} | grep memory_peak"),
+        format!("                   allostat --address unix:{} status", daemon.socket.display()),
+    ];
+    let missing = || daemon.info.capabilities.iter().filter(|c| !c.available);
+    let mut warn = |text: String| head.push(paint.paint(Style::Yellow, &text));
+    if let Some(cgroup) = missing().find(|c| c.feature == "cgroup") {
+        // Everything else is missing for the same reason.
+        warn(format!("no cgroups: {}", cgroup.reason));
+        warn(
+            "so tasks are measured by adding up their processes, and limits, throttling and OOM kills do not exist"
+                .into(),
+        );
+    } else {
+        let features: Vec<&str> = missing().map(|c| c.feature.as_ref()).collect();
+        if !features.is_empty() {
+            warn(format!("not measured on this host: {} (`allostat node` says why)", features.join(", ")));
+        }
+    }
+    head
+}
+
+fn submit(agent: &mut Agent, file: &str, job: &str) -> Result<(), CliError> {
+    let ourselves = std::env::current_exe().map_err(|e| CliError::failed(format!("cannot find this binary: {e}")))?;
+    let _: Value = agent.post(&format!("/v1/jobs?file={}", encode(file)), job_text(job, &ourselves))?;
+    Ok(())
+}
+
+fn job_text(job: &str, ourselves: &Path) -> String {
+    // As it may stand in a quoted HCL string that is a template.
+    let path = ourselves.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${");
+    job.replace("@ALLOSTAT@", &path)
+}
+
+fn stop_all(daemon: &Daemon) -> Result<(), CliError> {
+    let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
+    let live = |agent: &mut Agent| -> Result<Vec<String>, CliError> {
+        let list: AllocList = agent.get("/v1/allocs")?;
+        Ok(list.allocs.into_iter().filter(|a| !a.is_over()).map(|a| a.id).collect())
+    };
+    for id in live(&mut agent)? {
+        let _: Value = agent.post(&format!("/v1/allocs/{id}/stop"), "")?;
+    }
+    let began = Instant::now();
+    while began.elapsed() < STOP_WITHIN && !live(&mut agent)?.is_empty() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    // Whoever is left is the sweeper's.
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_jobs_are_sound_wherever_the_binary_is() {
+        for path in ["/usr/bin/allostat", "/odd \"dir\\${x}/allostat"] {
+            for job in [SERVICES, BATCH] {
+                let parsed = crate::jobspec::parse("demo.hcl", &job_text(job, Path::new(path))).unwrap();
+                assert_eq!(parsed.warnings, Vec::new());
+                let command = parsed.job.groups[0].tasks[0].config["command"].as_str().unwrap().to_owned();
+                assert_eq!(crate::jobspec::tree::plain(&command).as_deref(), Some(path));
+            }
+        }
+    }
+
+    #[test]
+    fn a_duration_is_a_time_with_a_unit() {
+        assert_eq!(time("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(time("30").unwrap_err().exit, Exit::Usage);
+    }
+}

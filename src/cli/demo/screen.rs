@@ -1,0 +1,224 @@
+//! What the demo shows: pure, from rows to lines.
+
+use crate::cli::human::{self, or_absent};
+use crate::cli::output::{Align, Cell, Paint, Style, Table, printable, state_style};
+use crate::model::units::Nanos;
+
+/// One task, as it is now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    pub alloc: String,
+    pub task: String,
+    pub state: String,
+    /// Cores in use since the last look; absent until there were two.
+    pub cpu_cores: Option<f64>,
+    /// In its whole life.
+    pub cpu_ns: Option<u64>,
+    /// Of its periods; absent without a quota.
+    pub throttled: Option<f64>,
+    /// Measured by process: the sum of resident sets.
+    pub working_set: Option<u64>,
+    pub limit: Option<u64>,
+    /// Measured by process: of the largest one.
+    pub peak: Option<u64>,
+    pub restarts: u64,
+    pub last_exit: Option<String>,
+}
+
+/// All tasks of one batch run together: what 50 ms used.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Batches {
+    pub tasks: u64,
+    pub done: u64,
+    pub cpu_ns: Option<u64>,
+    pub peak: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// Above everything: addresses, and what cannot be measured.
+    pub head: Vec<String>,
+    pub rows: Vec<Row>,
+    pub batches: Batches,
+    /// Newest last.
+    pub events: Vec<String>,
+    pub measured: Measured,
+}
+
+/// Where the memory of a task comes from: the headings say it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Measured {
+    #[default]
+    Cgroup,
+    /// Sums and maxima over processes.
+    Process,
+}
+
+fn columns(measured: Measured) -> [(&'static str, Align); 11] {
+    let (working_set, peak) = match measured {
+        Measured::Cgroup => ("WORKING SET", "PEAK"),
+        Measured::Process => ("SUM OF RSS", "LARGEST RSS"),
+    };
+    [
+        ("ALLOC", Align::Left),
+        ("TASK", Align::Left),
+        ("STATE", Align::Left),
+        ("CPU", Align::Right),
+        ("THROTTLED", Align::Right),
+        (working_set, Align::Right),
+        ("LIMIT", Align::Right),
+        (peak, Align::Right),
+        ("RESTARTS", Align::Right),
+        ("LAST EXIT", Align::Left),
+        ("CPU TIME", Align::Right),
+    ]
+}
+
+pub fn table(rows: &[Row], measured: Measured, paint: Paint) -> String {
+    let mut table = Table::new(&columns(measured));
+    for row in rows {
+        let throttled = match row.throttled {
+            Some(ratio) if ratio > 0.25 => Cell::styled(human::percent_of(ratio), Style::Red),
+            ratio => or_absent(ratio.map(human::percent_of)).into(),
+        };
+        let near_limit = row.working_set.zip(row.limit).is_some_and(|(used, limit)| used > limit / 5 * 4);
+        let working_set = or_absent(row.working_set.map(human::bytes));
+        let exit_style = match row.last_exit.as_deref() {
+            Some("oom") => Style::Red,
+            _ => Style::Plain,
+        };
+        table.row(vec![
+            Cell::styled(row.alloc.clone(), Style::Cyan),
+            row.task.clone().into(),
+            Cell::styled(row.state.clone(), state_style(&row.state)),
+            or_absent(row.cpu_cores.map(human::percent_of)).into(),
+            throttled,
+            Cell::styled(working_set, if near_limit { Style::Red } else { Style::Plain }),
+            or_absent(row.limit.map(human::bytes)).into(),
+            or_absent(row.peak.map(human::bytes)).into(),
+            row.restarts.to_string().into(),
+            Cell::styled(or_absent(row.last_exit.clone()), exit_style),
+            or_absent(row.cpu_ns.map(|ns| human::duration(Nanos(ns)))).into(),
+        ]);
+    }
+    table.render(paint)
+}
+
+/// `35 tasks of 50 ms: 35 ended, 1.8 s of CPU in all, largest peak 3.4 MiB`
+pub fn batches(b: &Batches) -> String {
+    if b.tasks == 0 {
+        return "batch: none yet".to_owned();
+    }
+    let mut text = format!("batch: {} of 50 ms, {} ended", human::count(usize_of(b.tasks), "task"), b.done);
+    if let Some(ns) = b.cpu_ns {
+        text.push_str(&format!(", {} of CPU in all", human::duration(Nanos(ns))));
+    }
+    if let Some(peak) = b.peak {
+        text.push_str(&format!(", largest peak {}", human::bytes(peak)));
+    }
+    text
+}
+
+fn usize_of(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// A whole screen of `height` lines, each cut to `width`: the newest events fill what the rest leaves.
+pub fn screen(view: &View, (width, height): (usize, usize), paint: Paint) -> Vec<String> {
+    let mut lines: Vec<String> = view.head.clone();
+    lines.push(String::new());
+    lines.extend(table(&view.rows, view.measured, paint).lines().map(str::to_owned));
+    lines.push(String::new());
+    lines.push(batches(&view.batches));
+    lines.push(String::new());
+    let room = height.saturating_sub(lines.len());
+    let skip = view.events.len().saturating_sub(room);
+    lines.extend(view.events.iter().skip(skip).cloned());
+    lines.truncate(height);
+    lines.iter().map(|line| cut(line, width)).collect()
+}
+
+/// The first `width` columns; colour codes take none.
+fn cut(line: &str, width: usize) -> String {
+    let (mut out, mut columns, mut chars) = (String::with_capacity(line.len()), 0, line.chars());
+    while let Some(c) = chars.next() {
+        out.push(c);
+        if c == '\x1b' {
+            for c in chars.by_ref() {
+                out.push(c);
+                if c == 'm' {
+                    break;
+                }
+            }
+            continue;
+        }
+        columns += 1;
+        if columns > width {
+            out.pop();
+            if out.contains('\x1b') {
+                out.push_str("\x1b[0m");
+            }
+            break;
+        }
+    }
+    out
+}
+
+/// Text of others in a cell.
+pub fn safe(text: &str) -> String {
+    printable(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn row() -> Row {
+        Row {
+            alloc: "ab12cd34".into(),
+            task: "leak".into(),
+            state: "running".into(),
+            cpu_cores: Some(0.301),
+            cpu_ns: Some(2_500_000_000),
+            throttled: None,
+            working_set: Some(40 << 20),
+            limit: Some(48 << 20),
+            peak: Some(48 << 20),
+            restarts: 3,
+            last_exit: Some("oom".into()),
+        }
+    }
+
+    #[test]
+    fn what_is_absent_is_a_dash_and_what_is_zero_is_zero() {
+        let absent =
+            Row { cpu_cores: None, cpu_ns: None, working_set: None, limit: None, peak: None, last_exit: None, ..row() };
+        let text = table(&[absent], Measured::Cgroup, Paint(false));
+        let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(cells, ["ab12cd34", "leak", "running", "-", "-", "-", "-", "-", "3", "-", "-"]);
+        let zero = Row { cpu_cores: Some(0.0), working_set: Some(0), ..row() };
+        let text = table(&[zero], Measured::Cgroup, Paint(false));
+        assert!(text.contains("0.0 %") && text.contains("0 B"), "{text}");
+    }
+
+    #[test]
+    fn the_newest_events_fill_the_rest_of_the_screen() {
+        let events: Vec<String> = (0..100).map(|i| format!("event {i}")).collect();
+        let view = View { head: vec!["head".into()], rows: vec![row()], events, ..View::default() };
+        let lines = screen(&view, (80, 20), Paint(false));
+        assert_eq!(lines.len(), 20);
+        assert_eq!(lines[19], "event 99");
+    }
+
+    proptest! {
+        #[test]
+        fn a_screen_is_never_wider_or_higher_than_the_terminal(width in 0usize..120, height in 0usize..40, n in 0usize..50) {
+            let events = vec!["x".repeat(200); n];
+            let view = View { rows: vec![row(); 4], events, ..View::default() };
+            let lines = screen(&view, (width, height), Paint(false));
+            prop_assert!(lines.len() <= height);
+            prop_assert!(lines.iter().all(|l| l.chars().count() <= width));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Exit codes, and errors for people.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What the exit code says. The numbers above 2 are those of `sysexits.h`, so that they hardly meet those of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Done,
+    Failed,
+    Usage,
+    InvalidFile,
+    NotFound,
+    NoAgent,
+    CannotStart,
+    NotPermitted,
+    /// `run` of a batch job: the exit code of its first task that failed, 128 + N if signal N ended it.
+    Task(u8),
+}
+
+impl Exit {
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::InvalidFile => 65,
+            Exit::NotFound => 66,
+            Exit::NoAgent => 69,
+            Exit::CannotStart => 73,
+            Exit::NotPermitted => 77,
+            Exit::Task(code) => code,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// Stands below every help text.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0   done
+  1   failed
+  2   wrong command line
+  65  a configuration or job file is wrong
+  66  no such alloc, task or file
+  69  the agent cannot be reached
+  73  the agent cannot start: port in use, data directory locked or not writable
+  77  not permitted
+  run of a batch job: the exit code of its first task that failed, 128+N if signal N ended it";
+
+/// What happened, where, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CliError {
+    pub exit: Exit,
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl CliError {
+    pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
+        CliError { exit, message: message.into(), hint: None }
+    }
+    pub fn failed(message: impl Into<String>) -> CliError {
+        CliError::new(Exit::Failed, message)
+    }
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> CliError {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
+    }
+}
+
+/// Standard output could not be written: a closed pipe (`| head`) is no failure of ours.
+impl From<std::io::Error> for CliError {
+    fn from(error: std::io::Error) -> CliError {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return CliError::new(Exit::Done, "");
+        }
+        CliError::failed(format!("cannot write the output: {error}"))
+    }
+}
+
+/// An error with all its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+pub type CliResult = Result<Exit, CliError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exit_code_is_documented_and_its_own() {
+        let all = [
+            Exit::Done,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::InvalidFile,
+            Exit::NotFound,
+            Exit::NoAgent,
+            Exit::CannotStart,
+            Exit::NotPermitted,
+        ];
+        for (i, exit) in all.iter().enumerate() {
+            assert!(EXIT_CODES.contains(&format!("\n  {:<4}", exit.code())), "{exit:?} is not documented");
+            assert!(all[i + 1..].iter().all(|other| other.code() != exit.code()), "{exit:?}");
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let error = CliError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert_eq!(error.exit, Exit::Done);
+    }
+}

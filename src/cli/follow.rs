@@ -1,0 +1,162 @@
+//! Watching allocs: their events as they happen, until something is so.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::connect::Agent;
+use super::exit::CliError;
+use super::human;
+use super::output::{Paint, Style, printable};
+use super::shape::{AllocList, AllocRow, EventPage};
+use crate::model::event::{Event, EventKind};
+
+/// Short tasks end within milliseconds: the first looks are close together.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The allocs themselves are asked for when something happened, and so often in any case.
+const LOOK_ANYWAY: Duration = Duration::from_millis(500);
+
+/// Follows some allocs from a place in the event log.
+pub struct Follow<'a> {
+    agent: &'a mut Agent,
+    since: u64,
+    interrupted: Arc<AtomicBool>,
+}
+
+/// Why following ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// What was waited for is so; the allocs as they are then.
+    Done(Vec<AllocRow>),
+    /// Ctrl-C.
+    Interrupted,
+}
+
+impl<'a> Follow<'a> {
+    /// From now on: call this before acting, so that nothing is missed.
+    pub fn from_now(agent: &'a mut Agent) -> Result<Follow<'a>, CliError> {
+        let page: EventPage = agent.get(&format!("/v1/events?since={}", u64::MAX))?;
+        Ok(Follow { agent, since: page.next, interrupted: interrupts()? })
+    }
+
+    pub fn agent(&mut self) -> &mut Agent {
+        self.agent
+    }
+
+    /// Prints what happens to `ids` until `enough` is true of them.
+    pub fn until(
+        &mut self,
+        ids: &[String],
+        out: &mut dyn Write,
+        paint: Paint,
+        enough: impl Fn(&[AllocRow]) -> bool,
+    ) -> Result<Ended, CliError> {
+        let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+        let (mut pause, mut next_look) = (FIRST_LOOK, Instant::now());
+        loop {
+            let happened = self.print_new(&wanted, out, paint)?;
+            if happened || Instant::now() >= next_look {
+                next_look = Instant::now() + LOOK_ANYWAY;
+                let allocs = self.allocs(ids)?;
+                if enough(&allocs) {
+                    // What led there came before it was so, but perhaps after the last look.
+                    self.print_new(&wanted, out, paint)?;
+                    return Ok(Ended::Done(allocs));
+                }
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(Ended::Interrupted);
+            }
+            pause = if happened { FIRST_LOOK } else { (pause * 2).min(LOOK_EVERY) };
+            std::thread::sleep(pause);
+        }
+    }
+
+    fn allocs(&mut self, ids: &[String]) -> Result<Vec<AllocRow>, CliError> {
+        if let [id] = ids {
+            return Ok(vec![self.agent.get(&format!("/v1/allocs/{id}"))?]);
+        }
+        let list: AllocList = self.agent.get("/v1/allocs")?;
+        let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
+        let found: Vec<AllocRow> = list.allocs.into_iter().filter(|a| wanted.contains(a.id.as_str())).collect();
+        if found.len() < wanted.len() {
+            return Err(CliError::failed("an alloc that was followed is forgotten: it ended long ago"));
+        }
+        Ok(found)
+    }
+
+    fn print_new(&mut self, wanted: &BTreeSet<&str>, out: &mut dyn Write, paint: Paint) -> Result<bool, CliError> {
+        let page: EventPage = self.agent.get(&format!("/v1/events?since={}", self.since))?;
+        self.since = page.next;
+        if page.missed > 0 {
+            writeln!(out, "{}", paint.paint(Style::Yellow, &format!("({} events were missed)", page.missed)))?;
+        }
+        let mut any = false;
+        for event in page.events.iter().filter(|e| wanted.contains(e.alloc_id.as_str())) {
+            any = true;
+            writeln!(out, "{}", line(event, paint))?;
+        }
+        out.flush()?;
+        Ok(any)
+    }
+}
+
+/// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`.
+pub fn line(event: &Event, paint: Paint) -> String {
+    let millis = event.time.0 / 1_000_000 % 1000;
+    let time = format!("{}.{millis:03}", human::time_of_day(event.time));
+    format!(
+        "{}  {}  {}  {}  {}",
+        paint.paint(Style::Dim, &time),
+        paint.paint(Style::Cyan, event.alloc_id.short()),
+        event.task,
+        paint.paint(kind_style(event), event.kind.text()),
+        printable(&event.message)
+    )
+}
+
+pub fn kind_style(event: &Event) -> Style {
+    use EventKind::{
+        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, NotRestarting, Received, Restarting, Restored,
+        SetupFailure, Signaling, Started, TaskSetup, Terminated,
+    };
+    match event.kind {
+        Started | Restored => Style::Green,
+        DriverFailure | FailedRestore | FailedValidation | SetupFailure => Style::Red,
+        NotRestarting if event.fails_task => Style::Red,
+        Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
+        Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
+        Killed | Killing | Restarting | Signaling | Terminated => Style::Yellow,
+        NotRestarting | Received | TaskSetup => Style::Plain,
+    }
+}
+
+/// True once Ctrl-C (or SIGTERM) was seen; from then on they do not end this process.
+pub fn interrupts() -> Result<Arc<AtomicBool>, CliError> {
+    let seen = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&seen);
+    let cannot = |e: std::io::Error| CliError::failed(format!("cannot listen for Ctrl-C: {e}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+    // Within the runtime, before this returns: a Ctrl-C right after it is seen.
+    let (mut int, mut term) = {
+        use tokio::signal::unix::{SignalKind, signal};
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt()).map_err(cannot)?, signal(SignalKind::terminate()).map_err(cannot)?)
+    };
+    std::thread::Builder::new()
+        .name("interrupts".into())
+        .spawn(move || {
+            runtime.block_on(async move {
+                tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+                flag.store(true, Ordering::Relaxed);
+                // A second one means it: at once.
+                tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+                std::process::exit(130);
+            });
+        })
+        .map_err(cannot)?;
+    Ok(seen)
+}

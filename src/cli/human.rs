@@ -1,0 +1,146 @@
+//! Numbers for people. Absent is `-`, never 0.
+
+use crate::model::units::{Nanos, Timestamp};
+
+pub const ABSENT: &str = "-";
+
+pub fn or_absent(text: Option<String>) -> String {
+    text.unwrap_or_else(|| ABSENT.to_owned())
+}
+
+/// `1023 B`, `1.5 KiB`, `200 MiB`: three digits at least, and no more than needed.
+#[allow(clippy::cast_precision_loss)] // for the eye
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value < 99.95 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
+}
+
+/// `340 µs`, `1.2 s`, `3m 05s`, `2h 10m`, `4d 6h`.
+#[allow(clippy::cast_precision_loss)] // for the eye
+pub fn duration(d: Nanos) -> String {
+    let ns = d.0;
+    let secs = ns / 1_000_000_000;
+    match ns {
+        0 => "0 s".to_owned(),
+        1..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} µs", ns / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", ns / 1_000_000),
+        _ => match secs {
+            0..60 => format!("{:.1} s", (ns / 100_000_000) as f64 / 10.0),
+            60..3600 => format!("{}m {:02}s", secs / 60, secs % 60),
+            3600..86_400 => format!("{}h {:02}m", secs / 3600, secs % 3600 / 60),
+            _ => format!("{}d {}h", secs / 86_400, secs % 86_400 / 3600),
+        },
+    }
+}
+
+/// `3m 05s ago`; a moment that is not here yet (another clock) is `now`.
+pub fn ago(then: Timestamp, now: Timestamp) -> String {
+    match now.since(then) {
+        Nanos(0..1_000_000) => "now".to_owned(),
+        d => format!("{} ago", duration(d)),
+    }
+}
+
+/// `37 %`, `0.4 %`.
+pub fn percent_of(ratio: f64) -> String {
+    let percent = ratio * 100.0;
+    if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+/// `12:04:31`, in UTC: the local time zone needs a database that may not be there.
+pub fn time_of_day(t: Timestamp) -> String {
+    let secs = t.0 / 1_000_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", secs / 3600, secs % 3600 / 60, secs % 60)
+}
+
+/// `2026-11-21 12:04:31`, in UTC.
+pub fn date_and_time(t: Timestamp) -> String {
+    // Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.
+    let days = t.0 / 1_000_000_000 / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {}", time_of_day(t))
+}
+
+/// `1 alloc`, `3 allocs`.
+pub fn count(n: usize, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_are_short_and_say_their_unit() {
+        for (n, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (200 << 20, "200 MiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn durations_are_short_and_say_their_unit() {
+        for (ns, text) in [
+            (0, "0 s"),
+            (999, "999 ns"),
+            (340_000, "340 µs"),
+            (50_000_000, "50 ms"),
+            (1_250_000_000, "1.2 s"),
+            (59_999_999_999, "59.9 s"),
+            (185_000_000_000, "3m 05s"),
+            (7_800_000_000_000, "2h 10m"),
+            (367_200_000_000_000, "4d 6h"),
+        ] {
+            assert_eq!(duration(Nanos(ns)), text);
+        }
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (secs, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_795_255_471, "2026-11-21 10:04:31"),
+            (4_107_542_399, "2100-02-28 23:59:59"),
+        ] {
+            assert_eq!(date_and_time(Timestamp(secs * 1_000_000_000)), text);
+        }
+    }
+
+    #[test]
+    fn shares_are_in_percent() {
+        assert_eq!(percent_of(0.0), "0.0 %");
+        assert_eq!(percent_of(1.0 / 3.0), "33 %");
+        assert_eq!(percent_of(2.5), "250 %");
+    }
+
+    proptest! {
+        #[test]
+        fn no_number_panics_or_prints_nothing(n in any::<u64>()) {
+            prop_assert!(!bytes(n).is_empty() && !duration(Nanos(n)).is_empty() && !date_and_time(Timestamp(n)).is_empty());
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `allostat metrics`
+
+use super::Session;
+use super::exit::{CliError, CliResult, Exit, chain};
+use crate::config::{ConfigError, Sources};
+use crate::daemon;
+use crate::exporters::Format;
+
+/// Print the exposition
+///
+/// Of the running agent; where there is none, of one own pass over this host and the cgroups below cgroup.parent, with what
+/// one look can tell. Without process_*, so that it fits into the directory of node_exporter's textfile collector.
+#[derive(Debug, clap::Args)]
+pub struct Metrics {
+    /// OpenMetrics 1.0.0 instead of Prometheus text 0.0.4
+    #[arg(long)]
+    openmetrics: bool,
+}
+
+impl Metrics {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let format = if self.openmetrics { Format::OpenMetrics } else { Format::Text };
+        let text = match session.connect() {
+            Ok(mut agent) => {
+                let answer = agent.get_raw("/metrics", &[("accept", format.content_type())])?;
+                without_process(&String::from_utf8_lossy(&answer.body))
+            }
+            // Somebody named an agent: a pass of our own would be another one's numbers.
+            Err(error) if session.at.address.is_some() => return Err(error),
+            Err(_) => {
+                let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
+                let config = Sources::default().with_environment().load().map_err(refused)?;
+                session.remark("no agent runs: one pass of our own");
+                daemon::one_pass(&config, format).map_err(|e| CliError::failed(chain(&e)))?
+            }
+        };
+        session.out.write_all(text.as_bytes())?;
+        Ok(Exit::Done)
+    }
+}
+
+/// The exposition less the families `process_*`.
+fn without_process(text: &str) -> String {
+    let name = |line: &str| {
+        let rest = ["# HELP ", "# TYPE ", "# UNIT "].iter().find_map(|p| line.strip_prefix(p)).unwrap_or(line);
+        rest.starts_with("process_")
+    };
+    text.split_inclusive('\n').filter(|line| !name(line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_families_of_the_process_are_left_out() {
+        let text = "# HELP process_x y\n# TYPE process_x gauge\nprocess_x 1\n# HELP a_process_x y\na_process_x{n=\"process_\"} 2\n# EOF\n";
+        assert_eq!(without_process(text), "# HELP a_process_x y\na_process_x{n=\"process_\"} 2\n# EOF\n");
+    }
+}

@@ -1,0 +1,161 @@
+//! Floor 6: the commands, one file each. Output is for people on a terminal and plain in a pipe; `--json` gives what the
+//! API gives.
+
+mod agent;
+mod catalogue;
+mod check;
+mod connect;
+mod demo;
+mod events;
+mod exit;
+mod follow;
+mod human;
+mod logs;
+mod metrics;
+mod node;
+mod output;
+mod plan;
+mod run;
+mod shape;
+mod signal;
+mod stats;
+mod status;
+mod stop;
+mod sweep;
+mod workload;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
+use output::{Paint, Style};
+
+/// Runs allocs on this host, measures each without a blind spot, and tells Prometheus, a terminal and a JSON API the
+/// same truth.
+#[derive(Debug, Parser)]
+#[command(name = "allostat", version, max_term_width = 110, after_help = exit::EXIT_CODES)]
+#[command(disable_help_subcommand = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(flatten)]
+    at: connect::Where,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// All commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+    Agent(agent::Agent),
+    Run(run::Run),
+    Plan(plan::Plan),
+    Status(status::Status),
+    Stats(stats::Stats),
+    Events(events::Events),
+    Logs(logs::Logs),
+    Stop(stop::Stop),
+    Signal(signal::Signal),
+    Node(node::Node),
+    Metrics(metrics::Metrics),
+    Catalogue(catalogue::Catalogue),
+    Check(check::Check),
+    #[command(hide = true)]
+    Workload(workload::Workload),
+    #[command(hide = true)]
+    Sweep(sweep::Sweep),
+}
+
+/// What a command works with.
+pub struct Session<'a> {
+    pub at: &'a connect::Where,
+    pub out: &'a mut dyn Write,
+    pub paint: Paint,
+}
+
+impl Session<'_> {
+    pub fn connect(&self) -> Result<connect::Agent, CliError> {
+        self.at.connect()
+    }
+    /// JSON as it came, one value per line.
+    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), CliError> {
+        let text = serde_json::to_string_pretty(value).map_err(|e| CliError::failed(e.to_string()))?;
+        Ok(writeln!(self.out, "{text}")?)
+    }
+    /// A remark beside the output: standard error, so that a pipe gets only what was asked for.
+    pub fn remark(&self, text: &str) {
+        eprintln!("{text}");
+    }
+}
+
+/// The whole program, but for the supervisor.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Standard output or error may be closed; nobody is left to tell.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
+        }
+    };
+    let mut stdout = std::io::stdout().lock();
+    let mut session = Session { at: &cli.at, out: &mut stdout, paint: Paint::for_stdout() };
+    let result = match cli.command {
+        Command::Demo(c) => c.run(&mut session),
+        Command::Agent(c) => c.run(&mut session),
+        Command::Run(c) => c.run(&mut session),
+        Command::Plan(c) => c.run(&mut session),
+        Command::Status(c) => c.run(&mut session),
+        Command::Stats(c) => c.run(&mut session),
+        Command::Events(c) => c.run(&mut session),
+        Command::Logs(c) => c.run(&mut session),
+        Command::Stop(c) => c.run(&mut session),
+        Command::Signal(c) => c.run(&mut session),
+        Command::Node(c) => c.run(&mut session),
+        Command::Metrics(c) => c.run(&mut session),
+        Command::Catalogue(c) => c.run(&mut session),
+        Command::Check(c) => c.run(&mut session),
+        Command::Workload(c) => c.run(&mut session),
+        Command::Sweep(c) => c.run(&mut session),
+    };
+    let result = result.and_then(|exit| stdout.flush().map(|()| exit).map_err(CliError::from));
+    match result {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            if !error.message.is_empty() {
+                let word = Paint::for_stderr().paint(Style::Red, "error:");
+                eprintln!("{word} {error}");
+            }
+            error.exit.into()
+        }
+    }
+}
+
+/// The help of every command, for the golden files: `("allostat run", text)`.
+pub fn help_texts() -> Vec<(String, String)> {
+    let mut root = Cli::command().term_width(100);
+    root.build();
+    // The empty lines of clap are full of blanks.
+    let text = |help: clap::builder::StyledStr| {
+        let help = help.to_string();
+        help.lines().map(|line| format!("{}\n", line.trim_end())).collect::<String>()
+    };
+    let mut all = vec![("allostat".to_owned(), text(root.render_long_help()))];
+    for sub in root.get_subcommands_mut() {
+        if !sub.is_hide_set() {
+            all.push((format!("allostat {}", sub.get_name()), text(sub.render_long_help())));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

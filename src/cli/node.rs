@@ -1,0 +1,69 @@
+//! `allostat node`
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use super::human::{self, or_absent};
+use super::output::{Align, Cell, Paint, Style, Table, pairs, printable};
+use super::shape::NodeReport;
+
+/// Show this host, what can be measured on it and why the rest cannot, and the drivers
+#[derive(Debug, clap::Args)]
+pub struct Node {
+    /// As the API says it
+    #[arg(long)]
+    json: bool,
+}
+
+impl Node {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let mut agent = session.connect()?;
+        if self.json {
+            let answer = agent.get_json("/v1/node")?;
+            session.json(&answer)?;
+            return Ok(Exit::Done);
+        }
+        let node: NodeReport = agent.get("/v1/node")?;
+        write!(session.out, "{}", text(&node, session.paint))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn text(node: &NodeReport, paint: Paint) -> String {
+    let counts = |counts: &std::collections::BTreeMap<String, u64>| {
+        let some: Vec<String> = counts.iter().filter(|(_, n)| **n > 0).map(|(s, n)| format!("{n} {s}")).collect();
+        if some.is_empty() { "none".to_owned() } else { some.join(", ") }
+    };
+    let up = node.booted_at.map(|at| human::duration(node.taken_at.since(at)));
+    let mut out = pairs(
+        &[
+            ("host", printable(&node.hostname)),
+            ("kernel", printable(&node.kernel)),
+            ("up", or_absent(up)),
+            ("cpus", node.cpus.to_string()),
+            ("memory", or_absent(node.memory_bytes.map(human::bytes))),
+            ("cgroups", node.cgroup_mode.clone()),
+            ("allocs", counts(&node.allocs)),
+            ("tasks", counts(&node.tasks)),
+        ],
+        paint,
+    );
+    let mut table = Table::new(&[("CAN BE MEASURED", Align::Left), ("", Align::Left), ("WHY NOT", Align::Left)]);
+    for c in &node.capabilities {
+        let (word, style) = if c.available { ("yes", Style::Green) } else { ("no", Style::Yellow) };
+        table.row(vec![c.feature.to_string().into(), Cell::styled(word, style), printable(&c.reason).into()]);
+    }
+    if !table.is_empty() {
+        out.push('\n');
+        out.push_str(&table.render(paint));
+    }
+    let mut table = Table::new(&[("DRIVER", Align::Left), ("", Align::Left), ("", Align::Left)]);
+    for d in &node.drivers {
+        let (word, style) = if d.healthy { ("healthy", Style::Green) } else { ("unhealthy", Style::Red) };
+        table.row(vec![d.name.clone().into(), Cell::styled(word, style), printable(&d.message).into()]);
+    }
+    if !table.is_empty() {
+        out.push('\n');
+        out.push_str(&table.render(paint));
+    }
+    out
+}

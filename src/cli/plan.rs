@@ -1,0 +1,91 @@
+//! `allostat plan`
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::exit::{CliError, CliResult, Exit};
+use super::output::{Align, Table, printable};
+use super::{Session, human};
+use crate::api::{JobText, Submitted, encode};
+use crate::jobspec::diagnostic::Diagnostic;
+
+/// Show what a job file would run, and what of it is ignored or refused
+#[derive(Debug, clap::Args)]
+pub struct Plan {
+    /// HCL or JSON; - is standard input
+    file: PathBuf,
+    /// As the API says it
+    #[arg(long)]
+    json: bool,
+}
+
+impl Plan {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let job = read_job(&self.file)?;
+        let mut agent = session.connect()?;
+        let target = format!("/v1/jobs?plan=1&file={}", encode(&job.file));
+        if self.json {
+            let plan: Value = agent.post(&target, job.text)?;
+            session.json(&plan)?;
+            return Ok(Exit::Done);
+        }
+        let plan: Submitted = agent.post(&target, job.text)?;
+        show_warnings(session, &plan.warnings);
+        writeln!(session.out, "job {} ({})\n", printable(&plan.job), plan.kind)?;
+        let mut table = Table::new(&[
+            ("GROUP", Align::Left),
+            ("ALLOCS", Align::Right),
+            ("TASK", Align::Left),
+            ("DRIVER", Align::Left),
+            ("MEMORY", Align::Right),
+            ("CPU SHARES", Align::Right),
+        ]);
+        for group in &plan.groups {
+            for task in &group.tasks {
+                table.row(vec![
+                    printable(&group.name).into(),
+                    group.count.to_string().into(),
+                    printable(&task.name).into(),
+                    task.driver.clone().into(),
+                    task.memory_bytes.map_or_else(|| "no limit".to_owned(), human::bytes).into(),
+                    human::or_absent(task.cpu_shares.map(|n| n.to_string())).into(),
+                ]);
+            }
+        }
+        write!(session.out, "{}", table.render(session.paint))?;
+        if !plan.replaces.is_empty() {
+            writeln!(session.out, "\nstops and replaces: {}", plan.replaces.join(", "))?;
+        }
+        if !plan.unchanged.is_empty() {
+            let ids = plan.unchanged.join(", ");
+            writeln!(session.out, "\nnothing would happen: it runs already, unchanged, as {ids}")?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Reads a job file, and checks it here: a broken one needs no agent to be found.
+///
+/// Errors: it cannot be read ([`Exit::NotFound`]), or is wrong ([`Exit::InvalidFile`]).
+pub fn read_job(path: &Path) -> Result<JobText, CliError> {
+    let stdin = path.as_os_str() == "-";
+    let file = if stdin { "standard-input".to_owned() } else { path.display().to_string() };
+    let text = if stdin {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = text.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {file}: {e}")))?;
+    super::check::job_file(&file, &text)
+        .map_err(|errors| CliError::new(Exit::InvalidFile, format!("the job file is refused\n\n{errors}")))?;
+    Ok(JobText { file, text })
+}
+
+pub fn show_warnings(session: &Session<'_>, warnings: &[Diagnostic]) {
+    for warning in warnings {
+        session.remark(&format!("{warning}\n"));
+    }
+}

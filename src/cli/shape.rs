@@ -1,0 +1,137 @@
+//! What the commands read of the API's JSON. Unknown fields are let pass: a newer agent may say more.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::model::capability::Capability;
+use crate::model::event::Event;
+use crate::model::task::{ExitStatus, Outcome};
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct AllocList {
+    pub allocs: Vec<AllocRow>,
+}
+
+/// One alloc, in the list or alone.
+#[derive(Debug, Clone, Deserialize)]
+pub struct AllocRow {
+    pub id: String,
+    pub job: String,
+    pub group: String,
+    /// Nomad's `job.group[index]`.
+    pub name: String,
+    /// `pending`, `running`, `complete`, `failed`.
+    pub status: String,
+    /// `run`, `stop`.
+    pub desired: String,
+    pub created_at: Timestamp,
+    #[serde(default)]
+    pub finished_at: Option<Timestamp>,
+    pub tasks: BTreeMap<String, TaskRow>,
+    /// Alone only: `cgroup`, `process`, `none`.
+    #[serde(default)]
+    pub measured: Option<String>,
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    #[serde(default, rename = "type")]
+    pub kind: Option<String>,
+}
+
+impl AllocRow {
+    pub fn short(&self) -> &str {
+        self.id.get(..8).unwrap_or(&self.id)
+    }
+    /// One of its tasks has failed for good.
+    pub fn has_failed(&self) -> bool {
+        self.status == "failed" || self.tasks.values().any(|t| t.failed)
+    }
+    pub fn is_over(&self) -> bool {
+        self.tasks.values().all(|t| t.state == "dead")
+    }
+    pub fn restarts(&self) -> u64 {
+        self.tasks.values().map(|t| t.restarts).sum()
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct TaskRow {
+    pub state: String,
+    pub failed: bool,
+    pub restarts: u64,
+    pub attempt: u32,
+    pub state_since: Timestamp,
+    #[serde(default)]
+    pub next_start_at: Option<Timestamp>,
+    #[serde(default)]
+    pub last_exit: Option<ExitRow>,
+    /// Alone only.
+    #[serde(default)]
+    pub driver: Option<String>,
+    #[serde(default)]
+    pub events: Vec<Event>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct ExitRow {
+    pub outcome: Outcome,
+    pub status: ExitStatus,
+    pub finished_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct EventPage {
+    pub events: Vec<Event>,
+    pub next: u64,
+    #[serde(default)]
+    pub missed: u64,
+}
+
+/// `/v1/allocs/{id}/stats`
+#[derive(Debug, Clone, Deserialize)]
+pub struct Stats {
+    pub id: String,
+    /// The alloc has ended: what is shown stays.
+    #[serde(rename = "final")]
+    pub ended: bool,
+    pub aggregation: String,
+    pub usage: Usage,
+    #[serde(default)]
+    pub age_ms: Option<u64>,
+    pub tasks: BTreeMap<String, TaskStats>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct TaskStats {
+    pub usage: Usage,
+    #[serde(default)]
+    pub sampled_at: Option<Timestamp>,
+}
+
+/// `/v1/node`
+#[derive(Debug, Clone, Deserialize)]
+pub struct NodeReport {
+    pub hostname: String,
+    pub kernel: String,
+    #[serde(default)]
+    pub booted_at: Option<Timestamp>,
+    pub cpus: u64,
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    pub cgroup_mode: String,
+    pub capabilities: Vec<Capability>,
+    pub taken_at: Timestamp,
+    pub allocs: BTreeMap<String, u64>,
+    pub tasks: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub drivers: Vec<DriverReport>,
+}
+
+#[derive(Debug, Clone, Deserialize, serde::Serialize)]
+pub struct DriverReport {
+    pub name: String,
+    pub healthy: bool,
+    pub message: String,
+}

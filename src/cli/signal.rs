@@ -1,0 +1,32 @@
+//! `allostat signal`
+
+use serde_json::Value;
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use crate::api::encode;
+
+/// Send a signal to the main processes of an alloc
+#[derive(Debug, clap::Args)]
+pub struct Signal {
+    /// SIGHUP, SIGUSR1 ...
+    #[arg(short, long, default_value = "SIGHUP", value_name = "NAME")]
+    signal: String,
+    /// An id, or a unique beginning of one
+    alloc: String,
+    /// One of its tasks; default: all
+    task: Option<String>,
+}
+
+impl Signal {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let mut agent = session.connect()?;
+        let mut target = format!("/v1/allocs/{}/signal?signal={}", encode(&self.alloc), encode(&self.signal));
+        if let Some(task) = &self.task {
+            target.push_str(&format!("&task={}", encode(task)));
+        }
+        let _: Value = agent.post(&target, "")?;
+        writeln!(session.out, "sent {}", self.signal)?;
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,117 @@
+//! `allostat stats`
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use super::human::{self, ABSENT};
+use super::output::{Align, Cell, Paint, Style, Table, printable};
+use super::shape::Stats as StatsReply;
+use crate::api::encode;
+use crate::model::units::Nanos;
+use crate::model::usage::{Nature, Usage};
+
+/// Show what an alloc uses, as a whole and by task
+///
+/// All attempts together, the running one included.
+#[derive(Debug, clap::Args)]
+pub struct Stats {
+    /// An id, or a unique beginning of one
+    alloc: String,
+    /// As the API says it
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stats {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let mut agent = session.connect()?;
+        let target = format!("/v1/allocs/{}/stats", encode(&self.alloc));
+        if self.json {
+            let answer = agent.get_json(&target)?;
+            session.json(&answer)?;
+            return Ok(Exit::Done);
+        }
+        let stats: StatsReply = agent.get(&target)?;
+        write!(session.out, "{}", text(&stats, session.paint))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn text(stats: &StatsReply, paint: Paint) -> String {
+    let mut out = paint.paint(Style::Cyan, stats.id.get(..8).unwrap_or(&stats.id));
+    let from = if stats.aggregation == "cgroup" { "from the alloc's own cgroup" } else { "the sum of its tasks" };
+    out.push_str(&format!(": ALLOC is {from}"));
+    match (stats.ended, stats.age_ms) {
+        (true, _) => out.push_str("; ended: what stays\n\n"),
+        (false, Some(age)) => {
+            out.push_str(&format!("; read {} ago\n\n", human::duration(Nanos(age.saturating_mul(1_000_000)))));
+        }
+        (false, None) => out.push_str("; not read yet\n\n"),
+    }
+    let names: Vec<String> = stats.tasks.keys().map(|n| printable(n)).collect();
+    let usages: Vec<&Usage> = std::iter::once(&stats.usage).chain(stats.tasks.values().map(|t| &t.usage)).collect();
+    // The headings are fixed text elsewhere; here they are the names of tasks.
+    let mut table = Table::new(&vec![("", Align::Right); usages.len() + 1]);
+    let heads = [Cell::from(""), Cell::styled("ALLOC", Style::Dim)];
+    table.row(heads.into_iter().chain(names.into_iter().map(|n| Cell::styled(n, Style::Dim))).collect());
+    let mut absent = Vec::new();
+    for (field, nature) in Usage::FIELDS {
+        let values: Vec<Option<u64>> =
+            usages.iter().map(|u| u.iter().find(|(name, _)| name == field).map(|(_, v)| v)).collect();
+        if values.iter().all(Option::is_none) {
+            if !(stats.ended && *nature == Nature::Live) {
+                absent.push(*field);
+            }
+            continue;
+        }
+        let cells = values.iter().map(|v| Cell::from(v.map_or_else(|| ABSENT.to_owned(), |v| value(field, v))));
+        table.row(std::iter::once(Cell::from(label(field))).chain(cells).collect());
+    }
+    // The first line of the table is its empty headings.
+    out.push_str(table.render(paint).split_once('\n').map_or("", |(_, rest)| rest));
+    if !absent.is_empty() {
+        let list = absent.join(", ");
+        out.push_str(
+            &paint
+                .paint(Style::Dim, &format!("\nabsent: {list}\n(`allostat node` and `allostat catalogue` say why)\n")),
+        );
+    }
+    out
+}
+
+/// `memory_working_set_bytes` without its unit, which stands at the value.
+fn label(field: &str) -> String {
+    let bare = ["_bytes", "_ns", "_us"].iter().find_map(|unit| field.strip_suffix(unit)).unwrap_or(field);
+    bare.replace('_', " ")
+}
+
+fn value(field: &str, value: u64) -> String {
+    if field.ends_with("_bytes") {
+        human::bytes(value)
+    } else if field.ends_with("_ns") {
+        human::duration(Nanos(value))
+    } else if field.ends_with("_us") {
+        human::duration(Nanos::from_micros(value))
+    } else {
+        value.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_is_a_dash_and_what_nobody_has_is_listed() {
+        let json = serde_json::json!({
+            "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "age_ms": 200,
+            "usage": {"memory_usage_bytes": 2048, "oom_kills": 0},
+            "tasks": {"web": {"usage": {"oom_kills": 0, "cpu_usage_ns": 1_500_000_000u64}}},
+        });
+        let text = text(&serde_json::from_value(json).unwrap(), Paint(false));
+        let line = |label: &str| text.lines().find(|l| l.trim_start().starts_with(label)).map(str::trim).unwrap_or("");
+        assert_eq!(line("memory usage"), "memory usage  2.0 KiB      -");
+        assert_eq!(line("oom kills"), "oom kills        0      0");
+        assert_eq!(line("cpu usage"), "cpu usage        -  1.5 s");
+        assert!(line("absent:").contains("memory_peak_bytes"));
+    }
+}

@@ -1,0 +1,149 @@
+//! `allostat status`
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use super::human::{self, ABSENT, or_absent};
+use super::output::{Align, Cell, Paint, Style, Table, pairs, printable, state_style};
+use super::shape::{AllocList, AllocRow, TaskRow};
+use super::{follow, run};
+use crate::api::encode;
+use crate::model::task::Outcome;
+use crate::model::units::Timestamp;
+
+/// Show all allocs, or one with its tasks and newest events
+#[derive(Debug, clap::Args)]
+pub struct Status {
+    /// An id, or a unique beginning of one
+    alloc: Option<String>,
+    /// As the API says it
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let mut agent = session.connect()?;
+        let target = match &self.alloc {
+            Some(id) => format!("/v1/allocs/{}", encode(id)),
+            None => "/v1/allocs".to_owned(),
+        };
+        if self.json {
+            let answer = agent.get_json(&target)?;
+            session.json(&answer)?;
+            return Ok(Exit::Done);
+        }
+        let now = Timestamp::from_system(std::time::SystemTime::now());
+        if self.alloc.is_some() {
+            let alloc: AllocRow = agent.get(&target)?;
+            write!(session.out, "{}", detail(&alloc, now, session.paint))?;
+        } else {
+            let list: AllocList = agent.get(&target)?;
+            if list.allocs.is_empty() {
+                session.remark("no allocs; `allostat run FILE` starts some");
+                return Ok(Exit::Done);
+            }
+            write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
+    let mut table = Table::new(&[
+        ("ALLOC", Align::Left),
+        ("JOB", Align::Left),
+        ("GROUP", Align::Left),
+        ("STATUS", Align::Left),
+        ("TASKS", Align::Left),
+        ("RESTARTS", Align::Right),
+        ("CREATED", Align::Right),
+        ("LAST EXIT", Align::Left),
+    ]);
+    for alloc in allocs {
+        table.row(vec![
+            Cell::styled(alloc.short(), Style::Cyan),
+            printable(&alloc.job).into(),
+            printable(&alloc.group).into(),
+            Cell::styled(alloc.status.clone(), state_style(&alloc.status)),
+            tasks(alloc).into(),
+            alloc.restarts().to_string().into(),
+            human::ago(alloc.created_at, now).into(),
+            last_exit(alloc.tasks.values()).into(),
+        ]);
+    }
+    table.render(paint)
+}
+
+/// `2 running, 1 dead`, in the order of a life.
+fn tasks(alloc: &AllocRow) -> String {
+    let states = crate::model::task::TaskState::ALL.map(crate::model::task::TaskState::as_str);
+    let counted = states.iter().map(|state| (alloc.tasks.values().filter(|t| t.state == *state).count(), state));
+    let words: Vec<String> = counted.filter(|(n, _)| *n > 0).map(|(n, state)| format!("{n} {state}")).collect();
+    words.join(", ")
+}
+
+/// Of all its tasks, the newest; but one that went wrong is what people look for.
+fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
+    let exits = tasks.filter_map(|t| t.last_exit.as_ref());
+    let newest = exits.max_by_key(|e| (e.outcome != Outcome::Success, e.finished_at));
+    newest.map_or_else(|| ABSENT.to_owned(), |exit| run::describe(&exit.status, exit.outcome))
+}
+
+fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
+    let mut out = pairs(
+        &[
+            ("alloc", alloc.id.clone()),
+            ("job", printable(&alloc.job)),
+            ("name", printable(&alloc.name)),
+            ("type", or_absent(alloc.kind.clone())),
+            ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
+            ("desired", alloc.desired.clone()),
+            ("created", moment(alloc.created_at, now)),
+            ("ended", or_absent(alloc.finished_at.map(|t| moment(t, now)))),
+            ("measured by", or_absent(alloc.measured.clone())),
+            ("cgroup", or_absent(alloc.cgroup.as_deref().map(printable))),
+        ],
+        paint,
+    );
+    let mut table = Table::new(&[
+        ("TASK", Align::Left),
+        ("DRIVER", Align::Left),
+        ("STATE", Align::Left),
+        ("SINCE", Align::Right),
+        ("ATTEMPT", Align::Right),
+        ("RESTARTS", Align::Right),
+        ("LAST EXIT", Align::Left),
+    ]);
+    for (name, task) in &alloc.tasks {
+        let state = match task.next_start_at.filter(|_| task.state == "backoff") {
+            Some(at) => format!("backoff, starts in {}", human::duration(at.since(now))),
+            None => task.state.clone(),
+        };
+        table.row(vec![
+            printable(name).into(),
+            or_absent(task.driver.clone()).into(),
+            Cell::styled(state, state_style(&task.state)),
+            human::ago(task.state_since, now).into(),
+            // People count from one.
+            (u64::from(task.attempt) + 1).to_string().into(),
+            task.restarts.to_string().into(),
+            last_exit(std::iter::once(task)).into(),
+        ]);
+    }
+    out.push('\n');
+    out.push_str(&table.render(paint));
+    let mut events: Vec<_> = alloc.tasks.values().flat_map(|t| &t.events).collect();
+    events.sort_by_key(|e| e.seq);
+    if !events.is_empty() {
+        out.push('\n');
+    }
+    for event in events {
+        out.push_str(&follow::line(event, paint));
+        out.push('\n');
+    }
+    out
+}
+
+fn moment(then: Timestamp, now: Timestamp) -> String {
+    format!("{} UTC ({})", human::date_and_time(then), human::ago(then, now))
+}

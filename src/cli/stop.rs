@@ -1,0 +1,63 @@
+//! `allostat stop`
+
+use serde_json::Value;
+
+use super::exit::{CliError, CliResult, Exit};
+use super::follow::{Ended, Follow};
+use super::output::Style;
+use super::shape::{AllocList, AllocRow};
+use super::{Session, human};
+use crate::api::encode;
+
+/// Stop allocs, and wait until they have ended
+#[derive(Debug, clap::Args)]
+pub struct Stop {
+    /// Ids, or unique beginnings
+    #[arg(required_unless_present = "all")]
+    allocs: Vec<String>,
+    /// Every alloc that has not ended
+    #[arg(long, conflicts_with = "allocs")]
+    all: bool,
+    /// Ask and return
+    #[arg(long)]
+    detach: bool,
+}
+
+impl Stop {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let mut agent = session.connect()?;
+        let mut follow = Follow::from_now(&mut agent)?;
+        let wanted = if self.all {
+            let list: AllocList = follow.agent().get("/v1/allocs")?;
+            list.allocs.into_iter().filter(|a| !a.is_over()).map(|a| a.id).collect()
+        } else {
+            self.allocs
+        };
+        let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
+        for id in &wanted {
+            let answer: Value = follow.agent().post(&format!("/v1/allocs/{}/stop", encode(id)), "")?;
+            let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        if self.detach || ids.is_empty() {
+            let what = if ids.is_empty() { "nothing runs".to_owned() } else { asked(&ids) };
+            writeln!(session.out, "{what}")?;
+            return Ok(Exit::Done);
+        }
+        let paint = session.paint;
+        match follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over))? {
+            Ended::Done(_) => {
+                let text = format!("stopped {}", human::count(ids.len(), "alloc"));
+                writeln!(session.out, "{}", paint.paint(Style::Green, &text))?;
+                Ok(Exit::Done)
+            }
+            Ended::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
+        }
+    }
+}
+
+fn asked(ids: &[String]) -> String {
+    format!("asked {} to stop", human::count(ids.len(), "alloc"))
+}

@@ -1,0 +1,102 @@
+//! `allostat sweep`: removes what a demo has made, whatever happened to the demo itself. Hidden.
+//!
+//! It waits until its standard input ends: that happens when the demo closes it, panics or is killed.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::Session;
+use super::exit::{CliError, CliResult, Exit};
+use crate::host::cgroup::Cgroup;
+use crate::host::hierarchy::Layout;
+use crate::host::process::{self, Process};
+use crate::host::roots::Roots;
+use crate::model::id::CgroupPath;
+
+/// Both names begin so, or nothing is touched.
+pub const PREFIX: &str = "allostat-demo-";
+/// How long supervisors may take to write their last reading and leave.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Remove what a demo has made
+#[derive(Debug, clap::Args)]
+pub struct Sweep {
+    dir: PathBuf,
+    cgroup_parent: String,
+}
+
+impl Sweep {
+    pub fn run(self, _: &mut Session<'_>) -> CliResult {
+        let named = |name: Option<&str>| name.is_some_and(|n| n.starts_with(PREFIX));
+        let dir_name = self.dir.file_name().and_then(|n| n.to_str());
+        if !named(dir_name) || !named(self.cgroup_parent.strip_prefix('/')) || self.cgroup_parent.contains("..") {
+            return Err(CliError::new(Exit::Usage, format!("both names begin with {PREFIX}")));
+        }
+        let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        let mut left = Vec::new();
+        let layout = Layout::detect(&Roots::default()).map_err(|e| CliError::failed(e.to_string()))?;
+        let parent = Cgroup::at(&layout, &CgroupPath::new(self.cgroup_parent.as_str()));
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // A supervisor may be about to start its task: until none is left, there may be something to end again.
+            if let Err(error) = parent.end(PATIENCE) {
+                left.push(error.to_string());
+            }
+            let (supervisors, tasks) = ours(&self.dir);
+            kill(&tasks);
+            if supervisors.is_empty() && tasks.is_empty() {
+                break;
+            }
+            if Instant::now() > until {
+                kill(&supervisors);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if let Err(error) = parent.remove(PATIENCE) {
+            left.push(error.to_string());
+        }
+        match std::fs::remove_dir_all(&self.dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => left.push(format!("{}: {e}", self.dir.display())),
+            Ok(()) | Err(_) => {}
+        }
+        if left.is_empty() {
+            Ok(Exit::Done)
+        } else {
+            Err(CliError::failed(format!("left behind: {}", left.join("; "))))
+        }
+    }
+}
+
+/// Supervisors (they have the directory in their arguments) and tasks (in their environment), by pid.
+fn ours(dir: &Path) -> (Vec<u32>, Vec<u32>) {
+    let (mut supervisors, mut tasks) = (Vec::new(), Vec::new());
+    let Some(mark) = dir.to_str() else { return (supervisors, tasks) };
+    let has = |file: &Path| {
+        std::fs::read(file).is_ok_and(|text| text.windows(mark.len()).any(|part| part == mark.as_bytes()))
+    };
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        if pid == std::process::id() {
+            continue;
+        }
+        if has(&entry.path().join("cmdline")) {
+            supervisors.push(pid);
+        } else if has(&entry.path().join("environ")) {
+            tasks.push(pid);
+        }
+    }
+    (supervisors, tasks)
+}
+
+/// By identity: a pid that is somebody else's by now is left alone.
+fn kill(pids: &[u32]) {
+    const SIGKILL: u8 = 9;
+    for pid in pids {
+        let found = process::identity(*pid).ok().flatten().and_then(|id| Process::open(id).ok().flatten());
+        if let Some(process) = found {
+            let _ = process.signal(SIGKILL);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What can be measured on this host, and why the rest cannot: each reason says what would mend it.
+//!
+//! Source: the hierarchies that are mounted, and the files of a cgroup that exists: on v2 the root has few of them, so the
+//! agent's parent cgroup is looked at, and it should have been made before.
+
+use std::path::PathBuf;
+
+use rustix::fs::Access;
+
+use super::cgroup::above;
+use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
+use crate::host::roots::Roots;
+use crate::model::capability::Capability;
+use crate::model::id::CgroupPath;
+
+/// Looks once. `parent`: the cgroup below which the agent makes those of its allocs.
+pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath) -> Vec<Capability> {
+    let probe = Probe { roots, layout, parent };
+    vec![
+        probe.cgroup(),
+        probe.controller("memory", "memory"),
+        probe.file("memory_peak", "memory", "memory.max_usage_in_bytes", "memory.peak", "kernel 5.19"),
+        probe.swap(),
+        probe.controller("cpu", "cpuacct"),
+        probe.file("cpu_quota", "cpu", "cpu.cfs_quota_us", "cpu.max", "a kernel with CONFIG_CFS_BANDWIDTH"),
+        probe.cpuset(),
+        probe.file("io", "blkio", "blkio.throttle.io_service_bytes_recursive", "io.stat", "kernel 4.20"),
+        probe.controller("pids", "pids"),
+        probe.file("pids_peak", "pids", "pids.peak", "pids.peak", "a newer kernel"),
+        probe.psi(),
+        probe.cgroup_kill(),
+    ]
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Probe<'a> {
+    roots: &'a Roots,
+    layout: &'a Layout,
+    parent: &'a CgroupPath,
+}
+
+/// What a controller of v1 is called on v2.
+fn on_v2(controller: &str) -> &str {
+    match controller {
+        "blkio" => "io",
+        "cpuacct" => "cpu",
+        same => same,
+    }
+}
+
+impl<'a> Probe<'a> {
+    /// Whether cgroups can be made at all.
+    fn cgroup(self) -> Capability {
+        const NAME: &str = "cgroup";
+        if self.layout.mode() == Mode::None {
+            return Capability::no(NAME, "no cgroup hierarchy is mounted: mount cgroup2 on /sys/fs/cgroup");
+        }
+        let refused = self.layout.placements().find_map(|home| {
+            let (directory, why) = self.not_writable(home)?;
+            Some(format!("cannot make cgroups in {}: {why}", directory.display()))
+        });
+        match refused {
+            None => Capability::yes(NAME),
+            Some(why) if rustix::process::geteuid().is_root() => {
+                Capability::no(NAME, format!("{why}; mount it writable, or give the agent a cgroup of its own"))
+            }
+            Some(why) => Capability::no(NAME, format!("{why}; run as root, or in a scope that systemd delegates")),
+        }
+    }
+
+    /// The nearest directory on the way to the parent cgroup that exists, if it cannot be written to.
+    fn not_writable(self, home: &Hierarchy) -> Option<(PathBuf, std::io::Error)> {
+        let path = self.parent.relative();
+        let nearest = (0..64).map(|up| above(path, up)).find(|p| home.mount.join(p).is_dir())?;
+        let wanted = Access::WRITE_OK | Access::EXEC_OK;
+        let refused = rustix::fs::accessat(home.root(), nearest, wanted, rustix::fs::AtFlags::EACCESS).err()?;
+        // A path that ends in `/.` reads badly.
+        Some((home.mount.join(nearest).components().collect(), refused.into()))
+    }
+
+    fn home(self, controller: &str) -> Option<&'a Hierarchy> {
+        self.layout.controller(controller).or_else(move || self.layout.controller(on_v2(controller)))
+    }
+
+    fn missing(self, controller: &str) -> String {
+        match self.layout.mode() {
+            Mode::None => "no cgroup hierarchy is mounted".to_owned(),
+            Mode::V2 => {
+                let controller = on_v2(controller);
+                format!(
+                    "the {controller} controller is not in cgroup.controllers: see cgroup_disable on the kernel's command line"
+                )
+            }
+            Mode::V1 | Mode::Hybrid => {
+                format!("no hierarchy with the {controller} controller is mounted: mount it, or boot with cgroup v2")
+            }
+        }
+    }
+
+    fn controller(self, name: &'static str, controller: &str) -> Capability {
+        match self.home(controller) {
+            Some(_) => Capability::yes(name),
+            None => Capability::no(name, self.missing(controller)),
+        }
+    }
+
+    /// Whether a cgroup has a file, under its name of v1 or v2.
+    fn file(self, name: &'static str, controller: &str, v1: &str, v2: &str, since: &str) -> Capability {
+        let Some(home) = self.home(controller) else { return Capability::no(name, self.missing(controller)) };
+        let file = if home.version == Version::V1 { v1 } else { v2 };
+        match self.has(home, file) {
+            Some(true) => Capability::yes(name),
+            Some(false) => Capability::no(name, format!("this kernel has no {file}: it needs {since}")),
+            None => Capability::no(name, self.no_cgroup(home)),
+        }
+    }
+
+    fn no_cgroup(self, home: &Hierarchy) -> String {
+        let parent = home.mount.join(self.parent.relative());
+        format!("{} does not exist, so that there is no cgroup to look at", parent.display())
+    }
+
+    /// `None`: there is no cgroup to look at.
+    fn has(self, home: &Hierarchy, file: &str) -> Option<bool> {
+        let parent = home.mount.join(self.parent.relative());
+        if parent.is_dir() {
+            return Some(parent.join(file).exists());
+        }
+        // The root of a v1 hierarchy has nearly everything that its cgroups have.
+        (home.version == Version::V1).then(|| home.mount.join(file).exists())
+    }
+
+    fn swap(self) -> Capability {
+        const NAME: &str = "swap";
+        let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
+        let file = if home.version == Version::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
+        match self.has(home, file) {
+            Some(true) => Capability::yes(NAME),
+            Some(false) => Capability::no(NAME, "the kernel does not account for swap: boot with swapaccount=1"),
+            None => Capability::no(NAME, self.no_cgroup(home)),
+        }
+    }
+
+    fn cpuset(self) -> Capability {
+        const NAME: &str = "cpuset";
+        let Some(home) = self.layout.controller("cpuset") else { return Capability::no(NAME, self.missing("cpuset")) };
+        let control = home.mount.join(self.parent.relative()).join("cgroup.subtree_control");
+        let handed_down = std::fs::read_to_string(control).unwrap_or_default();
+        if home.version == Version::V2 && handed_down.split_whitespace().any(|c| c == "cpuset") {
+            return Capability::yes(NAME);
+        }
+        Capability::no(NAME, "tasks are not placed in cpusets of their own: all CPUs are theirs")
+    }
+
+    fn psi(self) -> Capability {
+        const NAME: &str = "psi";
+        let Some(home) = self.layout.unified() else {
+            return Capability::no(
+                NAME,
+                "no unified tree: mount one beside the v1 hierarchies, mount -t cgroup2 none /sys/fs/cgroup/unified",
+            );
+        };
+        let readable = |p: PathBuf| std::fs::read(p).is_ok();
+        if !readable(self.roots.proc("pressure/cpu")) {
+            return Capability::no(NAME, "the kernel has no pressure stall information, or it is off: boot with psi=1");
+        }
+        match self.has(home, "cpu.pressure") {
+            Some(true) => Capability::yes(NAME),
+            Some(false) => {
+                Capability::no(NAME, "cgroups have no cpu.pressure: cgroup_disable=pressure, or cgroup.pressure is 0")
+            }
+            // The root has it too.
+            None if readable(home.mount.join("cpu.pressure")) => Capability::yes(NAME),
+            None => Capability::no(NAME, self.no_cgroup(home)),
+        }
+    }
+
+    fn cgroup_kill(self) -> Capability {
+        const NAME: &str = "cgroup_kill";
+        match self.layout.unified() {
+            None => Capability::no(NAME, "no unified tree: a task is frozen and its processes are killed one by one"),
+            Some(home) => match self.has(home, "cgroup.kill") {
+                Some(true) => Capability::yes(NAME),
+                Some(false) => Capability::no(NAME, "this kernel has no cgroup.kill: it needs kernel 5.14"),
+                None => Capability::no(NAME, self.no_cgroup(home)),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_without_cgroups_can_measure_none_of_it_and_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        std::fs::create_dir_all(roots.proc("self")).unwrap();
+        std::fs::write(roots.proc("self/mountinfo"), "").unwrap();
+        let layout = Layout::detect(&roots).unwrap();
+        let all = probe(&roots, &layout, &CgroupPath::from("/allostat"));
+        assert!(all.iter().all(|c| !c.available && !c.reason.is_empty()), "{all:?}");
+    }
+
+    #[test]
+    fn every_feature_is_named_once() {
+        let layout = Layout::detect(&Roots::default()).unwrap();
+        let all = probe(&Roots::default(), &layout, &CgroupPath::from("/allostat"));
+        let names: std::collections::BTreeSet<_> = all.iter().map(|c| &c.feature).collect();
+        assert_eq!(names.len(), all.len());
+        assert!(all.iter().all(|c| c.available == c.reason.is_empty()), "{all:?}");
+    }
+}

@@ -1,0 +1,274 @@
+//! The files of one cgroup: which exist, which stay open, and whether the cgroup is still the one that was meant.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::memory::ANCESTOR_LIMIT;
+use super::raw::{Ancestors, Raw};
+use super::sampling::{ErrorReason, Rank, Sampling};
+use super::scratch::{self, Scratch};
+use super::table::{File, When, files};
+use crate::host::hierarchy::Hierarchy;
+use crate::model::id::CgroupPath;
+
+/// The cgroup was removed, or another one stands at its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gone;
+
+/// Shape: some 25 files; those kept open take one descriptor each from the budget.
+#[derive(Debug)]
+pub(super) struct CgroupFiles {
+    sampling: Arc<Sampling>,
+    path: CgroupPath,
+    /// The directory in each hierarchy where it exists, by position in the layout, with its inode: a cgroup that is made
+    /// again at the same path is another one.
+    homes: Vec<(usize, u64)>,
+    slots: Vec<Slot>,
+    /// Probes that descriptors are reserved for.
+    reserved: u64,
+    /// Read too seldom to have descriptors reserved.
+    seldom: bool,
+    /// Something was opened by its path since the identity was checked last.
+    by_path: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    file: &'static File,
+    hierarchy: usize,
+    /// How many cgroups above ours the file stands.
+    up: usize,
+    fd: Option<OwnedFd>,
+    /// This cgroup has no such file: remembered.
+    absent: bool,
+}
+
+/// Which files to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) asleep: bool,
+    pub(super) stirred: bool,
+    pub(super) ran: bool,
+    pub(super) set: bool,
+}
+
+impl Due {
+    pub(super) const ALL: Due = Due { asleep: true, stirred: true, ran: true, set: true };
+
+    fn wants(self, when: When) -> bool {
+        match when {
+            When::Tick => false,
+            When::Asleep => self.asleep,
+            When::Stirred => self.stirred,
+            When::Ran => self.ran,
+            When::Set => self.set,
+        }
+    }
+}
+
+impl CgroupFiles {
+    /// Opens nothing; remembers who the cgroup is. `only`: keys of the files to read, all if empty. `seldom`: not at every
+    /// tick.
+    pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], seldom: bool) -> CgroupFiles {
+        let hierarchies = sampling.layout.hierarchies();
+        let placed = hierarchies.iter().enumerate();
+        let homes: Vec<_> = placed.filter_map(|(i, h)| Some((i, inode(h, path.relative())?))).collect();
+        let position = |file: &File| {
+            let home = file.home.find(&sampling.layout)?;
+            let at = hierarchies.iter().position(|h| std::ptr::eq(h, home))?;
+            homes.iter().any(|(i, _)| *i == at).then_some(at)
+        };
+        let mut slots = Vec::new();
+        for file in files().filter(|f| only.is_empty() || only.iter().any(|k| f.has_key(k))) {
+            let Some(hierarchy) = position(file) else { continue };
+            slots.push(Slot { file, hierarchy, up: 0, fd: None, absent: false });
+            if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
+                let above = 1..=depth(&path).saturating_sub(1);
+                slots.extend(above.map(|up| Slot { file: &ANCESTOR_LIMIT, hierarchy, up, fd: None, absent: false }));
+            }
+        }
+        let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
+        let reserved = if seldom { 0 } else { u64::try_from(probes).unwrap_or_default() };
+        sampling.budget.reserve(reserved);
+        CgroupFiles { sampling: Arc::clone(sampling), path, homes, slots, reserved, seldom, by_path: false }
+    }
+
+    pub(super) fn path(&self) -> &CgroupPath {
+        &self.path
+    }
+
+    /// A hierarchy in which the cgroup's processes can be listed.
+    pub(super) fn home_of_processes(&self) -> Option<&Hierarchy> {
+        let mut homes = self.homes.iter().filter_map(|(i, _)| self.sampling.layout.hierarchies().get(*i));
+        let first = homes.clone().next();
+        homes.find(|h| h.has("pids")).or(first)
+    }
+
+    /// Reads the probes. Errors: `Gone`.
+    pub(super) fn probe(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+        if self.homes.is_empty() {
+            return Err(Gone);
+        }
+        self.read(scratch, raw, |when| when == When::Tick)?;
+        self.settle_identity()
+    }
+
+    /// Reads what is due of the rest. Errors: `Gone`, and then what was put into `raw` is worth nothing.
+    pub(super) fn read_due(&mut self, scratch: &mut Scratch, raw: &mut Raw, due: Due) -> Result<(), Gone> {
+        self.read(scratch, raw, |when| due.wants(when))?;
+        self.settle_identity()
+    }
+
+    fn read(&mut self, scratch: &mut Scratch, raw: &mut Raw, wanted: impl Fn(When) -> bool) -> Result<(), Gone> {
+        for index in 0..self.slots.len() {
+            let Some(slot) = self.slots.get(index) else { break };
+            if slot.absent || !wanted(slot.file.when) || !(slot.file.needed)(raw) {
+                continue;
+            }
+            if slot.up == 1 {
+                raw.ancestors = Ancestors::default();
+            }
+            self.read_slot(index, scratch, raw)?;
+        }
+        Ok(())
+    }
+
+    fn read_slot(&mut self, index: usize, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+        let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
+        let sampling = &self.sampling;
+        let (file, up) = (slot.file, slot.up);
+        let rank = rank(file.when, self.seldom);
+        let opened = match &slot.fd {
+            Some(_) => None,
+            None => {
+                self.by_path = true;
+                let Some(home) = sampling.layout.hierarchies().get(slot.hierarchy) else { return Ok(()) };
+                let path = above(self.path.relative(), up);
+                scratch.path.clear();
+                scratch.path.push_str(path);
+                scratch.path.push('/');
+                scratch.path.push_str(file.name);
+                let fresh = scratch::open(home.root(), &scratch.path, OFlags::empty());
+                Some(fresh)
+            }
+        };
+        let result = match (opened, &slot.fd) {
+            (None, Some(fd)) => {
+                let result = scratch.read(fd);
+                if result.is_ok() && sampling.budget.is_over(rank) {
+                    slot.fd = None;
+                    sampling.budget.give_back(rank);
+                }
+                result
+            }
+            (Some(Ok(fd)), _) => {
+                if sampling.budget.take(rank) {
+                    scratch.read(slot.fd.insert(fd))
+                } else {
+                    sampling.budget.count_reopened();
+                    scratch.read(fd)
+                }
+            }
+            (Some(Err(errno)), _) => Err(errno),
+            (None, None) => return Ok(()),
+        };
+        let error = match result {
+            Ok(bytes) => (file.apply)(raw, Some(bytes)),
+            // The file is gone, and with it perhaps the cgroup.
+            Err(Errno::NODEV | Errno::NOENT | Errno::OPNOTSUPP | Errno::NOTDIR) => {
+                if slot.fd.take().is_some() {
+                    sampling.budget.give_back(rank);
+                    self.check_identity()?;
+                    // The same cgroup: its controller was turned off, and perhaps on again.
+                    return self.read_slot(index, scratch, raw);
+                }
+                slot.absent = true;
+                let error = (file.apply)(raw, None);
+                self.check_identity()?;
+                error
+            }
+            Err(errno) => {
+                (file.apply)(raw, None);
+                let why = std::io::Error::from(errno);
+                let reason = ErrorReason::of(&why);
+                sampling.errors.report(reason, || format!("{}: {}: {why}", self.path, file.name));
+                None
+            }
+        };
+        if let Some(error) = error {
+            sampling.errors.report(ErrorReason::Parse, || format!("{}: {error}", self.path));
+        }
+        Ok(())
+    }
+
+    /// Files that were opened by their path may belong to a cgroup that took the place of ours meanwhile.
+    fn settle_identity(&mut self) -> Result<(), Gone> {
+        if std::mem::take(&mut self.by_path) { self.check_identity() } else { Ok(()) }
+    }
+
+    pub(super) fn check_identity(&self) -> Result<(), Gone> {
+        let hierarchies = self.sampling.layout.hierarchies();
+        let same = |(i, known): &(usize, u64)| {
+            hierarchies.get(*i).and_then(|h| inode(h, self.path.relative())) == Some(*known)
+        };
+        if self.homes.iter().all(same) { Ok(()) } else { Err(Gone) }
+    }
+
+    /// Closes everything.
+    pub(super) fn close(&mut self) {
+        for slot in self.slots.drain(..).filter(|s| s.fd.is_some()) {
+            self.sampling.budget.give_back(rank(slot.file.when, self.seldom));
+        }
+        self.sampling.budget.release(std::mem::take(&mut self.reserved));
+    }
+}
+
+impl Drop for CgroupFiles {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What stays open when there are not enough descriptors for all.
+fn rank(when: When, seldom: bool) -> Rank {
+    match when {
+        When::Tick if !seldom => Rank::Probe,
+        When::Asleep if !seldom => Rank::Regular,
+        When::Tick | When::Asleep | When::Stirred | When::Ran | When::Set => Rank::Rest,
+    }
+}
+
+fn inode(hierarchy: &Hierarchy, path: &str) -> Option<u64> {
+    let stat = rustix::fs::statat(hierarchy.root(), path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some(stat.st_ino)
+}
+
+/// How many cgroups a path goes down.
+pub(super) fn depth(path: &CgroupPath) -> usize {
+    path.as_str().split('/').filter(|part| !part.is_empty()).count()
+}
+
+/// The path without its last `up` parts.
+pub(super) fn above(mut path: &str, up: usize) -> &str {
+    for _ in 0..up {
+        path = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ancestors_are_found_up_to_the_root() {
+        assert_eq!(above("a/b/c", 0), "a/b/c");
+        assert_eq!(above("a/b/c", 2), "a");
+        assert_eq!(above("a/b/c", 3), ".");
+        assert_eq!(depth(&CgroupPath::from("/a/b/c")), 3);
+        assert_eq!(depth(&CgroupPath::from("/")), 0);
+    }
+}

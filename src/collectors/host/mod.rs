@@ -1,0 +1,81 @@
+//! What the host itself does and has: kept small, node_exporter owns the rest.
+
+mod cpu;
+mod filesystem;
+mod memory;
+mod pressure;
+
+use std::path::PathBuf;
+
+use super::Collector;
+
+/// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
+pub(super) fn all(directories: Vec<PathBuf>) -> Vec<Box<dyn Collector>> {
+    vec![
+        Box::<cpu::Cpu>::default(),
+        Box::new(memory::Memory),
+        Box::new(pressure::Pressure),
+        Box::new(filesystem::Filesystem::new(directories)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::collectors::CollectError;
+    use crate::host::roots::Roots;
+    use crate::model::metric::Samples;
+
+    /// A host of these files below `/proc` and `/sys`.
+    pub(super) fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        (dir, roots)
+    }
+
+    /// `name{labels} value` of each sample, without the common prefix.
+    pub(super) fn lines(samples: &Samples) -> Vec<String> {
+        let line = |s: &crate::model::metric::Sample| {
+            let name = s.desc.name.strip_prefix("allostat_host_").unwrap_or(s.desc.name);
+            format!("{name}{{{}}} {:?}", s.labels.join(","), s.value)
+        };
+        samples.0.iter().map(line).collect()
+    }
+
+    #[test]
+    fn no_two_collectors_share_a_name_or_a_family() {
+        let all = super::all(vec![]);
+        let names: BTreeSet<_> = all.iter().map(|c| c.name()).collect();
+        assert_eq!(names.len(), all.len());
+        let families: Vec<_> = all.iter().flat_map(|c| c.metrics()).map(|m| m.name).collect();
+        assert_eq!(families.iter().collect::<BTreeSet<_>>().len(), families.len());
+    }
+
+    #[test]
+    fn a_host_without_files_gives_no_sample_and_no_zero() {
+        let (_dir, roots) = host(&[]);
+        for mut collector in super::all(vec![]) {
+            let mut out = Samples::default();
+            let result = collector.collect(&roots, &mut out);
+            assert_eq!(out.0, [], "{}", collector.name());
+            assert!(result.err().as_ref().and_then(CollectError::reason).is_none(), "{}", collector.name());
+        }
+    }
+
+    #[test]
+    fn on_this_host_every_collector_has_something_to_say() {
+        for mut collector in super::all(vec![]) {
+            let mut out = Samples::default();
+            let result = collector.collect(&Roots::default(), &mut out);
+            let none_expected = collector.name() == "filesystem" || matches!(result, Err(CollectError::Absent(_)));
+            assert!(none_expected || !out.0.is_empty(), "{}: {result:?}", collector.name());
+            assert!(out.0.iter().all(|s| collector.metrics().contains(&s.desc)), "{}", collector.name());
+        }
+    }
+}

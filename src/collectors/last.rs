@@ -1,0 +1,138 @@
+//! The last reading: the same files once more, read by the supervisor when the process tree is gone.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::{above, depth};
+use super::memory::ANCESTOR_LIMIT;
+use super::raw::Raw;
+use super::table::{File, files};
+use crate::host::hierarchy::Layout;
+use crate::model::id::CgroupPath;
+use crate::model::usage::Usage;
+
+/// One file that the supervisor reads when the process tree is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinalFile {
+    /// What [`parse_final`] knows it by: `memory/memory.stat`, `unified/cpu.pressure`.
+    pub key: String,
+    pub path: PathBuf,
+}
+
+/// The files of a cgroup to be read once, when its last process is gone: those that may exist here. A file that is missing
+/// when the time comes is an answer too: its errno goes to [`parse_final`].
+pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
+    let mut found = Vec::new();
+    for file in files().filter(|f| f.at_end) {
+        let Some(home) = file.home.find(layout) else { continue };
+        found.push(FinalFile { key: file.key(), path: home.mount.join(path.relative()).join(file.name) });
+        if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
+            found.extend((1..depth(path)).map(|up| FinalFile {
+                key: format!("{}@{up}", file.key()),
+                path: home.mount.join(above(path.relative(), up)).join(file.name),
+            }));
+        }
+    }
+    found
+}
+
+/// What the final files said: key, and bytes or errno. Gives what stays of it (live gauges go with the end), and what could
+/// not be had, as sentences; a file that this kernel does not have is no problem, and neither is a key that another version
+/// of this program wrote.
+pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec<String>) {
+    let mut raw = Raw::default();
+    let mut problems = Vec::new();
+    let found = |key: &str| files_read.iter().find(|(k, _)| k == key).map(|(_, r)| r);
+    let mut apply = |file: &File, key: &str, raw: &mut Raw| {
+        let bytes = match found(key) {
+            None => return,
+            Some(Ok(bytes)) => Some(bytes.as_slice()),
+            Some(Err(errno)) => {
+                let errno = Errno::from_raw_os_error(*errno);
+                if !matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::OPNOTSUPP | Errno::NODEV) {
+                    problems.push(format!("{key}: {}", std::io::Error::from(errno)));
+                }
+                None
+            }
+        };
+        problems.extend((file.apply)(raw, bytes).map(|e| e.to_string()));
+    };
+    for file in files() {
+        let key = file.key();
+        apply(file, &key, &mut raw);
+        if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
+            for up in (1..).map(|up| format!("{key}@{up}")).take_while(|key| found(key).is_some()) {
+                apply(&ANCESTOR_LIMIT, &up, &mut raw);
+            }
+        }
+    }
+    if !files_read.is_empty() && files_read.iter().all(|(_, r)| r.is_err()) {
+        problems.push("the cgroup was gone before its last reading".to_owned());
+    }
+    let mut usage = raw.finish();
+    if raw.peak_missing {
+        usage.memory_sampled_peak_bytes = usage.memory_usage_bytes;
+    }
+    (usage.without_live(), problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(files: &[(&str, Result<&str, i32>)]) -> (Usage, Vec<String>) {
+        let owned: Vec<_> = files.iter().map(|(k, r)| ((*k).to_owned(), r.map(|t| t.as_bytes().to_vec()))).collect();
+        parse_final(&owned)
+    }
+
+    #[test]
+    fn the_last_reading_keeps_counters_peaks_and_limits_and_drops_what_is_used_now() {
+        let (usage, problems) = read(&[
+            ("memory/memory.usage_in_bytes", Ok("4096\n")),
+            ("memory/memory.max_usage_in_bytes", Ok("209715200\n")),
+            ("memory/memory.limit_in_bytes", Ok("268435456\n")),
+            ("memory/memory.oom_control", Ok("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")),
+            ("cpuacct/cpuacct.usage", Ok("123456789\n")),
+            ("pids/pids.peak", Err(2)),
+        ]);
+        assert_eq!(problems, Vec::<String>::new());
+        let all: Vec<_> = usage.iter().collect();
+        let expected = [
+            ("memory_peak_bytes", 209_715_200),
+            ("memory_limit_bytes", 268_435_456),
+            ("oom_kills", 1),
+            ("cpu_usage_ns", 123_456_789),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn the_lowest_limit_above_counts_in_the_last_reading_too() {
+        let (usage, _) = read(&[
+            ("unified/memory.max", Ok("500\n")),
+            ("unified/memory.max@1", Ok("300\n")),
+            ("unified/memory.max@2", Ok("max\n")),
+        ]);
+        assert_eq!(usage.memory_limit_bytes, Some(300));
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_a_sentence_and_costs_no_other_field() {
+        let (usage, problems) = read(&[
+            ("unified/memory.peak", Ok("12x\n")),
+            ("unified/memory.current", Err(5)),
+            ("unified/cpu.stat", Ok("usage_usec 7\n")),
+        ]);
+        assert_eq!(usage.iter().collect::<Vec<_>>(), [("cpu_usage_ns", 7000)]);
+        assert_eq!(problems.len(), 2, "{problems:?}");
+    }
+
+    #[test]
+    fn a_cgroup_that_was_gone_is_said_and_gives_nothing() {
+        let (usage, problems) = read(&[("unified/memory.peak", Err(2)), ("unified/cpu.stat", Err(2))]);
+        assert_eq!(usage, Usage::default());
+        assert_eq!(problems, ["the cgroup was gone before its last reading"]);
+    }
+}

@@ -1,0 +1,76 @@
+//! Floor 2: what is measured, one subject per file.
+//!
+//! [`TaskReader`] reads a cgroup again and again; [`final_files`] and [`parse_final`] are the same tables, read once by the
+//! supervisor when the process tree is gone. [`TASK`] declares the measures that come of both. A [`Collector`] reads the
+//! host; [`host`] lists them.
+
+pub mod capability;
+mod cgroup;
+pub mod cpu;
+mod host;
+pub mod io;
+mod last;
+pub mod memory;
+pub mod pids;
+pub mod pressure;
+mod process;
+mod raw;
+pub mod reader;
+pub mod sampling;
+mod scratch;
+mod table;
+
+use std::path::PathBuf;
+
+use crate::host::roots::{ReadError, Roots};
+use crate::kernel::ParseError;
+use crate::model::metric::{Measure, MetricDesc, Samples};
+
+pub use last::{FinalFile, final_files, parse_final};
+pub use reader::{Reading, ReadingError, TaskReader};
+pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
+
+/// Every measure of a task, subject by subject.
+pub static TASK: &[&[Measure]] = &[memory::MEASURES, cpu::MEASURES, io::MEASURES, pids::MEASURES, pressure::MEASURES];
+
+/// Why a collector pushed less than it could.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// This kernel or machine has no such thing: not an error, said once.
+    #[error("{0}")]
+    Absent(String),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Parse(#[from] ParseError),
+    /// It did not answer in time.
+    #[error("{0}")]
+    Timeout(String),
+}
+
+impl CollectError {
+    /// What it counts as; `None`: it does not count.
+    pub fn reason(&self) -> Option<ErrorReason> {
+        match self {
+            CollectError::Absent(_) | CollectError::Read(ReadError::Absent { .. }) => None,
+            CollectError::Read(ReadError::Gone { .. }) => Some(ErrorReason::NotFoundRace),
+            CollectError::Read(ReadError::Io { source, .. }) => Some(ErrorReason::of(source)),
+            CollectError::Parse(_) => Some(ErrorReason::Parse),
+            CollectError::Timeout(_) => Some(ErrorReason::Timeout),
+        }
+    }
+}
+
+/// One subject of the host. Concurrency: called by the sampler once per tick; it must not wait for anything slow.
+pub trait Collector: Send {
+    /// The `collector` label.
+    fn name(&self) -> &'static str;
+    fn metrics(&self) -> &'static [&'static MetricDesc];
+    /// Pushes what it can; what could not be had is the error. What was pushed before the error counts.
+    fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError>;
+}
+
+/// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
+pub fn host(directories: Vec<PathBuf>) -> Vec<Box<dyn Collector>> {
+    host::all(directories)
+}

@@ -1,0 +1,56 @@
+//! Time in which a task's processes waited for CPU, memory, I/O or interrupts. Source: PSI, Documentation/accounting/psi.rst:
+//! `*.pressure` of the unified tree (4.20; `irq` 6.1), which a v1 host may have beside its v1 hierarchies.
+
+use super::table::{File, Home, When, values};
+use crate::kernel::pressure;
+use crate::model::metric::{Cell, Kind, Measure, MetricDesc, Value};
+use crate::model::units::Unit;
+
+macro_rules! psi {
+    ($($name:literal, $some:ident, $full:ident;)*) => {
+        &[
+            $(File::new(Home::Unified, $name, When::Asleep, |raw, bytes| {
+                let (pressure, error) = values(bytes, |b| pressure::parse($name, b));
+                raw.usage.$some = pressure.some_ns;
+                raw.usage.$full = pressure.full_ns;
+                error
+            }),)*
+            File::new(Home::Unified, "irq.pressure", When::Ran, |raw, bytes| {
+                let (pressure, error) = values(bytes, |b| pressure::parse("irq.pressure", b));
+                raw.usage.pressure_irq_full_ns = pressure.full_ns;
+                error
+            }),
+        ]
+    };
+}
+
+pub(super) static FILES: &[File] = psi! {
+    "cpu.pressure", pressure_cpu_some_ns, pressure_cpu_full_ns;
+    "memory.pressure", pressure_memory_some_ns, pressure_memory_full_ns;
+    "io.pressure", pressure_io_some_ns, pressure_io_full_ns;
+};
+
+macro_rules! cells {
+    ($($resource:literal, $kind:literal, $field:ident;)*) => {
+        &[$(Cell::with(&[("resource", $resource), ("kind", $kind)], |u| u.$field.map(Value::Nanos)),)*]
+    };
+}
+
+pub static MEASURES: &[Measure] = &[MetricDesc::per_task(
+    "pressure_stall_seconds_total",
+    Kind::Counter,
+    Unit::Seconds,
+    "Time in which some, or all, runnable processes of the task waited for the resource.",
+    cells! {
+        "cpu", "some", pressure_cpu_some_ns;
+        "cpu", "full", pressure_cpu_full_ns;
+        "memory", "some", pressure_memory_some_ns;
+        "memory", "full", pressure_memory_full_ns;
+        "io", "some", pressure_io_some_ns;
+        "io", "full", pressure_io_full_ns;
+        "irq", "full", pressure_irq_full_ns;
+    },
+)
+.sources("*.pressure of the unified tree beside the v1 hierarchies", "*.pressure")
+.absent_when("no unified tree; psi=0 on the kernel's command line; cgroup.pressure is 0; irq: kernel before 6.1")
+.otlp("allostat.task.pressure.stall", "s")];

@@ -1,0 +1,342 @@
+//! Processes of a task: how many, with how many descriptors; and, where there is no cgroup, all that is measured of it.
+//!
+//! Source: `cgroup.procs`, `/proc/PID/{stat,fd}`, `/proc/PID/task/TID/children` (3.5, CONFIG_PROC_CHILDREN).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::cgroup::{CgroupFiles, Gone};
+use super::sampling::{ErrorReason, Sampling};
+use super::scratch::{self, Scratch};
+use crate::host::roots::open_path;
+use crate::kernel::cgroup::procs;
+use crate::kernel::proc::pid_stat::{self, PidStat};
+use crate::model::id::ProcessId;
+use crate::model::usage::Usage;
+
+/// Deeper trees of cgroups, or of processes, are cut off here.
+const MAX_DEPTH: usize = 64;
+
+/// `/proc`, and how it counts descriptors.
+#[derive(Debug)]
+pub(super) struct Proc {
+    root: OwnedFd,
+    /// The size of `/proc/PID/fd` is the number of its entries (6.2).
+    fds_by_size: bool,
+}
+
+impl Proc {
+    pub(super) fn open(path: &Path) -> Option<Proc> {
+        let root = open_path(path).ok()?;
+        // Whoever asks has descriptors: only a kernel that does not count shows 0.
+        let fds_by_size = rustix::fs::fstatfs(&root).is_ok_and(|s| s.f_type == rustix::fs::PROC_SUPER_MAGIC)
+            && rustix::fs::statat(&root, "self/fd", AtFlags::empty()).is_ok_and(|s| s.st_size > 0);
+        Some(Proc { root, fds_by_size })
+    }
+
+    /// Errors: ENOENT, ESRCH: the process is gone. EACCES: it is somebody else's.
+    fn open_fds(&self, scratch: &mut Scratch, pid: u32) -> Result<u64, Errno> {
+        use std::fmt::Write;
+        scratch.path.clear();
+        write!(scratch.path, "{pid}/fd").map_err(|_| Errno::NOMEM)?;
+        if self.fds_by_size {
+            let stat = rustix::fs::statat(&self.root, &scratch.path, AtFlags::empty())?;
+            return Ok(u64::try_from(stat.st_size).unwrap_or_default());
+        }
+        let directory = scratch::open(self.root.as_fd(), &scratch.path, OFlags::DIRECTORY)?;
+        let mut entries = 0;
+        names(&directory, |_| entries += 1)?;
+        Ok(entries)
+    }
+
+    /// `None`: it is not what is documented, and counted.
+    fn stat(&self, sampling: &Sampling, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
+        let file = scratch::open(self.root.as_fd(), &format!("{pid}/stat"), OFlags::empty())?;
+        let parsed = pid_stat::parse(scratch.read_list(file)?);
+        parsed.map(Some).or_else(|error| {
+            sampling.errors.report(ErrorReason::Parse, || format!("/proc/{pid}: {error}"));
+            Ok(None)
+        })
+    }
+}
+
+/// Counts the processes of a cgroup and of those below it, and their descriptors. Errors: `Gone`.
+pub(super) fn count(
+    sampling: &Sampling,
+    files: &CgroupFiles,
+    scratch: &mut Scratch,
+    usage: &mut Usage,
+) -> Result<(), Gone> {
+    (usage.processes, usage.open_fds) = (None, None);
+    let Some(home) = files.home_of_processes() else { return Ok(()) };
+    let mut pids = std::mem::take(&mut scratch.pids);
+    pids.clear();
+    let listed = list(sampling, home.root(), files.path().relative(), scratch, &mut pids, MAX_DEPTH);
+    match listed {
+        Ok(()) => {
+            usage.processes = u64::try_from(pids.len()).ok();
+            usage.open_fds = sampling.proc.as_ref().and_then(|proc| open_fds(proc, scratch, &pids));
+        }
+        // A threaded cgroup does not list processes.
+        Err(Errno::OPNOTSUPP) => {}
+        Err(Errno::NOENT | Errno::NODEV) => files.check_identity()?,
+        Err(errno) => {
+            let why = std::io::Error::from(errno);
+            sampling.errors.report(ErrorReason::of(&why), || format!("{}: cgroup.procs: {why}", files.path()));
+        }
+    }
+    scratch.pids = pids;
+    Ok(())
+}
+
+/// Appends the processes of the cgroup at `path` and of those below.
+fn list(
+    sampling: &Sampling,
+    root: BorrowedFd<'_>,
+    path: &str,
+    scratch: &mut Scratch,
+    pids: &mut Vec<u32>,
+    depth: usize,
+) -> Result<(), Errno> {
+    // Opened each time: a kept descriptor of v1 shows an old list for as long as it is read often.
+    let file = scratch::open(root, &format!("{path}/cgroup.procs"), OFlags::empty())?;
+    let ((), error) = procs::pids("cgroup.procs", scratch.read_list(file)?, pids);
+    if let Some(error) = error {
+        sampling.errors.report(ErrorReason::Parse, || format!("/{path}: {error}"));
+        return Err(Errno::OPNOTSUPP);
+    }
+    // The kernel counts a cgroup's directories in its links, so that a cgroup without children costs no listing.
+    let links = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink;
+    if links == 2 || depth == 0 {
+        return Ok(());
+    }
+    let mut children = Vec::new();
+    let directory = scratch::open(root, path, OFlags::DIRECTORY)?;
+    names(&directory, |entry| {
+        if entry.file_type() == rustix::fs::FileType::Directory {
+            children.extend(entry.file_name().to_str().ok().map(|name| format!("{path}/{name}")));
+        }
+    })?;
+    for child in children {
+        match list(sampling, root, &child, scratch, pids, depth - 1) {
+            // A cgroup below ours may come and go as its task pleases.
+            Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// `None` if some process does not let us look: a sum that lacks one would be wrong. A process that has ended has none.
+fn open_fds(proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
+    pids.iter().try_fold(0u64, |sum, pid| match proc.open_fds(scratch, *pid) {
+        Ok(n) => Some(sum.saturating_add(n)),
+        Err(Errno::NOENT | Errno::SRCH) => Some(sum),
+        Err(_) => None,
+    })
+}
+
+fn names(directory: &OwnedFd, mut each: impl FnMut(&rustix::fs::RawDirEntry<'_>)) -> Result<(), Errno> {
+    let mut buffer = Vec::with_capacity(8 << 10);
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            each(&entry);
+        }
+    }
+    Ok(())
+}
+
+/// Adds up the processes below a supervisor, which reaps all that lose their parent: so what ended processes used is in
+/// its own "waited for" numbers. Parents are read before their children: a process that ends in between may be missed
+/// until the next reading, but never counts twice.
+///
+/// Units: CPU time comes in clock ticks of 10 ms. Errors: `Gone` if the supervisor has ended.
+pub(super) fn sum(
+    sampling: &Sampling,
+    supervisor: ProcessId,
+    scratch: &mut Scratch,
+    usage: &mut Usage,
+) -> Result<(), Gone> {
+    let Some(proc) = &sampling.proc else { return Err(Gone) };
+    let own = match proc.stat(sampling, scratch, supervisor.pid) {
+        Ok(Some(stat)) if stat.start_ticks == supervisor.start_ticks && stat.state != b'Z' => stat,
+        Ok(_) | Err(_) => return Err(Gone),
+    };
+    let mut total = Totals {
+        user: own.waited_user_ticks,
+        system: own.waited_system_ticks,
+        minor: own.waited_minor_faults,
+        major: own.waited_major_faults,
+        rss_pages: 0,
+        processes: 0,
+    };
+    let mut pids = std::mem::take(&mut scratch.pids);
+    pids.clear();
+    let known = children(proc, scratch, supervisor.pid, &mut pids).is_ok();
+    let mut next = 0;
+    while let Some(pid) = pids.get(next).copied() {
+        next += 1;
+        // It ended meanwhile, or it is no longer the child that was listed: then somebody else has its numbers.
+        let Ok(Some(stat)) = proc.stat(sampling, scratch, pid) else { continue };
+        total.add(&stat);
+        let _ = children(proc, scratch, pid, &mut pids);
+    }
+    let fds = open_fds(proc, scratch, &pids);
+    scratch.pids = pids;
+    if !known {
+        *usage = Usage::default();
+        sampling.errors.report(ErrorReason::Io, || {
+            format!("/proc/{}/task/*/children cannot be read: the kernel lacks CONFIG_PROC_CHILDREN", supervisor.pid)
+        });
+        return Ok(());
+    }
+    total.write(usage);
+    usage.open_fds = fds;
+    Ok(())
+}
+
+/// Appends the children of all threads of a process.
+fn children(proc: &Proc, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) -> Result<(), Errno> {
+    let tasks = scratch::open(proc.root.as_fd(), &format!("{pid}/task"), OFlags::DIRECTORY)?;
+    let mut threads = Vec::new();
+    names(&tasks, |entry| threads.extend(entry.file_name().to_str().ok().map(str::to_owned)))?;
+    for thread in threads {
+        let file = scratch::open(tasks.as_fd(), &format!("{thread}/children"), OFlags::empty());
+        match file.and_then(|f| scratch.read_list(f)) {
+            Ok(bytes) => {
+                let _ = procs::pids("children", bytes, out);
+            }
+            // The thread ended; its children are somebody else's by now. Of the first thread it says that there is no
+            // such file.
+            Err(errno) if thread == pid.to_string() => return Err(errno),
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Totals {
+    user: u64,
+    system: u64,
+    minor: u64,
+    major: u64,
+    rss_pages: u64,
+    processes: u64,
+}
+
+impl Totals {
+    fn add(&mut self, stat: &PidStat) {
+        let sum = |a: u64, b: u64, c: u64| a.saturating_add(b).saturating_add(c);
+        self.user = sum(self.user, stat.user_ticks, stat.waited_user_ticks);
+        self.system = sum(self.system, stat.system_ticks, stat.waited_system_ticks);
+        self.minor = sum(self.minor, stat.minor_faults, stat.waited_minor_faults);
+        self.major = sum(self.major, stat.major_faults, stat.waited_major_faults);
+        self.rss_pages = self.rss_pages.saturating_add(stat.rss_pages);
+        // One that has ended and waits to be reaped holds nothing any more, but its numbers still count.
+        self.processes += u64::from(stat.state != b'Z');
+    }
+
+    fn write(&self, usage: &mut Usage) {
+        let ns = |ticks: u64| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1));
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        usage.cpu_user_ns = Some(ns(self.user));
+        usage.cpu_system_ns = Some(ns(self.system));
+        usage.cpu_usage_ns = Some(ns(self.user.saturating_add(self.system)));
+        usage.page_faults_minor = Some(self.minor);
+        usage.page_faults_major = Some(self.major);
+        usage.memory_rss_bytes = Some(self.rss_pages.saturating_mul(page));
+        usage.processes = Some(self.processes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::collectors::{FdBudget, ReadingError, TaskReader};
+    use crate::host::hierarchy::Layout;
+    use crate::host::roots::Roots;
+    use crate::model::units::Timestamp;
+
+    /// A shell in the place of a supervisor: it waits for what it starts.
+    fn supervisor(script: &str) -> (Child, Arc<Sampling>, ProcessId) {
+        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
+        let stat = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();
+        let start_ticks = pid_stat::parse(&stat).unwrap().start_ticks;
+        let layout = Layout::detect(&Roots::default()).unwrap();
+        let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
+        let id = ProcessId { pid: child.id(), start_ticks };
+        (child, sampling, id)
+    }
+
+    fn until(reader: &TaskReader, what: impl Fn(&Usage) -> bool) -> Arc<Usage> {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let usage = reader.read(Instant::now(), Timestamp(1), false).unwrap().usage;
+            if what(&usage) || Instant::now() > end {
+                return usage;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn processes_below_the_supervisor_are_added_up_and_it_is_not_one_of_them() {
+        let (mut child, sampling, id) = supervisor("sleep 60 & sh -c 'sleep 60 & wait' & wait");
+        let reader = TaskReader::for_processes(&sampling, id);
+        let usage = until(&reader, |u| u.processes == Some(3));
+        assert_eq!(usage.processes, Some(3));
+        assert!(usage.memory_rss_bytes > Some(3 * 100_000), "three processes hold something: {usage:?}");
+        assert!(usage.open_fds >= Some(9));
+        assert_eq!((usage.memory_usage_bytes, usage.oom_kills), (None, None), "no cgroup, no such thing");
+        let mut left = Vec::new();
+        scratch::with(|s| children(sampling.proc.as_ref().unwrap(), s, id.pid, &mut left)).unwrap();
+        for inner in left.clone() {
+            let _ = scratch::with(|s| children(sampling.proc.as_ref().unwrap(), s, inner, &mut left));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for pid in left.into_iter().filter_map(|p| rustix::process::Pid::from_raw(i32::try_from(p).ok()?)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        assert!(matches!(reader.read(Instant::now(), Timestamp(2), true), Err(ReadingError::Gone)));
+    }
+
+    #[test]
+    fn what_ended_processes_used_is_not_lost() {
+        let (mut child, sampling, id) =
+            supervisor("i=0; (while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait; sleep 60 & sleep 60 & wait");
+        let reader = TaskReader::for_processes(&sampling, id);
+        let busy = until(&reader, |u| u.cpu_usage_ns > Some(30_000_000));
+        let ended = until(&reader, |u| u.processes == Some(2));
+        assert_eq!(ended.processes, Some(2));
+        assert!(ended.cpu_usage_ns >= busy.cpu_usage_ns, "{busy:?} {ended:?}");
+        assert!(ended.page_faults_minor >= busy.page_faults_minor);
+        let mut left = Vec::new();
+        scratch::with(|s| children(sampling.proc.as_ref().unwrap(), s, id.pid, &mut left)).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        for pid in left.into_iter().filter_map(|p| rustix::process::Pid::from_raw(i32::try_from(p).ok()?)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    #[test]
+    fn a_reused_pid_is_somebody_else() {
+        let (mut child, sampling, id) = supervisor("sleep 60");
+        let other = ProcessId { start_ticks: id.start_ticks + 1, ..id };
+        let reader = TaskReader::for_processes(&sampling, other);
+        assert!(matches!(reader.read(Instant::now(), Timestamp(1), true), Err(ReadingError::Gone)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,138 @@
+//! What the files of one cgroup said, before it is put together: some fields need several files of one tick.
+
+use crate::kernel::cgroup::cpu_stat::CpuStat;
+use crate::kernel::cgroup::cpuacct::CpuacctStat;
+use crate::model::units::Limit;
+use crate::model::usage::Usage;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Raw {
+    /// What one file tells on its own.
+    pub(super) usage: Usage,
+    pub(super) inactive_file: Option<u64>,
+    pub(super) page_faults: Option<u64>,
+    pub(super) major_faults: Option<u64>,
+    /// The cgroup's own.
+    pub(super) memory_limit: Option<Limit>,
+    pub(super) ancestors: Ancestors,
+    /// The kernel keeps no peak: then we remember the highest sample.
+    pub(super) peak_missing: bool,
+    pub(super) quota: Option<Limit>,
+    pub(super) cpu_stat: CpuStat,
+    /// User and system time of the unified tree on a hybrid host.
+    pub(super) exact_modes: Option<(u64, u64)>,
+    /// v1: charges refused by the memory limit, and by the limit on memory and swap together. Where both are the same,
+    /// the kernel asks the second one first and only it counts.
+    pub(super) failcnt: Option<u64>,
+    pub(super) memsw_failcnt: Option<u64>,
+    /// v1 `cpuacct.usage_user`, `cpuacct.usage_sys`; where there are none, `cpuacct.stat` in ticks.
+    pub(super) user_ns: Option<u64>,
+    pub(super) system_ns: Option<u64>,
+    pub(super) ticks: CpuacctStat,
+    pub(super) ns_per_tick: u64,
+}
+
+/// The lowest memory limit above the cgroup: on v1 `memory.stat` tells it, on v2 each `memory.max` up to the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ancestors {
+    Lowest(Limit),
+    /// One of them could not be understood, so that nobody knows.
+    Unknown,
+}
+
+impl Default for Ancestors {
+    fn default() -> Ancestors {
+        Ancestors::Lowest(Limit::Max)
+    }
+}
+
+pub(super) fn lower(a: Limit, b: Limit) -> Limit {
+    match (a, b) {
+        (Limit::At(a), Limit::At(b)) => Limit::At(a.min(b)),
+        (Limit::At(n), Limit::Max) | (Limit::Max, Limit::At(n)) => Limit::At(n),
+        (Limit::Max, Limit::Max) => Limit::Max,
+    }
+}
+
+impl Raw {
+    /// The reading that these files make together.
+    pub(super) fn finish(&self) -> Usage {
+        let mut usage = self.usage.clone();
+        usage.memory_working_set_bytes =
+            usage.memory_usage_bytes.zip(self.inactive_file).map(|(usage, inactive)| usage.saturating_sub(inactive));
+        usage.page_faults_minor = self.page_faults.zip(self.major_faults).map(|(all, major)| all.saturating_sub(major));
+        usage.page_faults_major = self.major_faults;
+        usage.memory_limit_bytes = match (self.memory_limit, self.ancestors) {
+            (Some(own), Ancestors::Lowest(above)) => lower(own, above).finite(),
+            (None, _) | (_, Ancestors::Unknown) => None,
+        };
+        if let Some(failcnt) = self.failcnt {
+            usage.memory_limit_hits = Some(failcnt.saturating_add(self.memsw_failcnt.unwrap_or_default()));
+        }
+        // v2's `cpu.stat` and v1's `cpuacct` files tell these; a host has one or the other.
+        let ticks = |n: Option<u64>| n.map(|n| n.saturating_mul(self.ns_per_tick));
+        let exact = self.exact_modes.unzip();
+        usage.cpu_user_ns = self.cpu_stat.user_ns.or(exact.0).or(self.user_ns).or(ticks(self.ticks.user_ticks));
+        usage.cpu_system_ns = self.cpu_stat.system_ns.or(exact.1).or(self.system_ns).or(ticks(self.ticks.system_ticks));
+        // Without a quota the kernel prints 0, which would read as "never throttled".
+        usage.cpu_quota_us = self.quota.and_then(Limit::finite);
+        if usage.cpu_quota_us.is_some() {
+            usage.cpu_cfs_periods = self.cpu_stat.periods;
+            usage.cpu_cfs_throttled_periods = self.cpu_stat.throttled_periods;
+            usage.cpu_throttled_ns = self.cpu_stat.throttled_ns;
+            usage.cpu_burst_periods = self.cpu_stat.bursts;
+            usage.cpu_burst_ns = self.cpu_stat.burst_ns;
+        } else {
+            usage.cpu_period_us = None;
+        }
+        usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_working_set_never_falls_below_zero() {
+        let raw = Raw {
+            usage: Usage { memory_usage_bytes: Some(5), ..Usage::default() },
+            inactive_file: Some(9),
+            ..Raw::default()
+        };
+        assert_eq!(raw.finish().memory_working_set_bytes, Some(0));
+        assert_eq!(Raw { inactive_file: None, ..raw }.finish().memory_working_set_bytes, None);
+    }
+
+    #[test]
+    fn throttling_without_a_quota_is_absent_not_zero() {
+        let cpu_stat = CpuStat { periods: Some(0), throttled_periods: Some(0), ..CpuStat::default() };
+        let raw = Raw { cpu_stat, quota: Some(Limit::Max), ..Raw::default() };
+        assert_eq!(raw.finish().cpu_cfs_periods, None);
+        let raw = Raw { quota: Some(Limit::At(50_000)), ..raw };
+        assert_eq!(raw.finish().cpu_cfs_periods, Some(0));
+    }
+
+    #[test]
+    fn the_lowest_limit_counts_and_an_unknown_one_above_makes_it_unknown() {
+        let own = Raw { memory_limit: Some(Limit::At(100)), ..Raw::default() };
+        assert_eq!(own.finish().memory_limit_bytes, Some(100));
+        let below = Raw { ancestors: Ancestors::Lowest(Limit::At(60)), ..own.clone() };
+        assert_eq!(below.finish().memory_limit_bytes, Some(60));
+        assert_eq!(Raw { ancestors: Ancestors::Unknown, ..own }.finish().memory_limit_bytes, None);
+    }
+
+    proptest! {
+        #[test]
+        fn faults_and_working_set_survive_any_numbers(usage: u64, inactive: u64, all: u64, major: u64) {
+            let raw = Raw {
+                usage: Usage { memory_usage_bytes: Some(usage), ..Usage::default() },
+                inactive_file: Some(inactive), page_faults: Some(all), major_faults: Some(major), ..Raw::default()
+            };
+            let done = raw.finish();
+            prop_assert_eq!(done.memory_working_set_bytes, Some(usage.saturating_sub(inactive)));
+            prop_assert_eq!(done.page_faults_minor, Some(all.saturating_sub(major)));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A task's (or an alloc's) descriptors and what they said last.
+//!
+//! ```text
+//! tick ── probes: memory usage, CPU time
+//!           ├─ neither moved, now and at the last tick ── 10 s since the last look? ── no ── done: two system calls
+//!           │                                                └─ yes ── what can change while all sleep
+//!           └─ moved ── everything that can have changed with it; settings each 10 s
+//! ```
+//! The tick after a movement counts as one too, so that what the kernel writes a moment late is not missed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::cgroup::{CgroupFiles, Due, Gone};
+use super::process;
+use super::raw::Raw;
+use super::sampling::Sampling;
+use super::scratch::{self, Scratch};
+use crate::model::id::{CgroupPath, ProcessId};
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+
+/// No sample is older than this, even where nothing seems to move.
+const LOOK_EACH: Duration = Duration::from_secs(10);
+/// Settings of a cgroup in which nothing moves are looked at this often.
+const SETTINGS_EACH: Duration = Duration::from_secs(60);
+
+/// What a task used, and when that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// Of this attempt alone; shared and replaced as a whole: the same `Arc` as before means that nothing changed.
+    pub usage: Arc<Usage>,
+    /// When more than the probes was read last: up to 10 s ago where nothing moves.
+    pub at: Timestamp,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadingError {
+    /// The cgroup was removed: not an error, and never a zero.
+    #[error("the cgroup is gone")]
+    Gone,
+}
+
+/// Owns a task's descriptors.
+///
+/// Concurrency: the runner and the sampler both hold it; a read excludes another one, [`TaskReader::latest`] waits for none.
+#[derive(Debug)]
+pub struct TaskReader {
+    sampling: Arc<Sampling>,
+    inner: Mutex<Inner>,
+    latest: Mutex<Option<Reading>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    source: Source,
+    raw: Raw,
+    /// What the probes said last: memory in use, CPU time used.
+    probed: (Option<u64>, Option<u64>),
+    /// The last tick saw a movement.
+    stirred: bool,
+    next_look: Option<Instant>,
+    next_settings: Option<Instant>,
+    gone: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    Cgroup {
+        files: CgroupFiles,
+        /// Its processes are listed. An alloc's are the sum of its tasks'.
+        processes: bool,
+        /// It is told when its tasks have moved, and does not look for itself at every tick.
+        told: bool,
+    },
+    Processes(ProcessId),
+}
+
+impl TaskReader {
+    /// Reads a task's cgroup, which exists by now. Opens nothing yet.
+    pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+        let files = CgroupFiles::new(sampling, path, &[], false);
+        TaskReader::new(sampling, Source::Cgroup { files, processes: true, told: false })
+    }
+    /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
+    /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 10 s only.
+    pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+        let files = CgroupFiles::new(sampling, path, &[], true);
+        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: true })
+    }
+    /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
+    pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
+        let files = CgroupFiles::new(sampling, path, keys, false);
+        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: false })
+    }
+    /// Adds up the processes below a supervisor (itself left out): where no cgroup could be made. Shared pages count in
+    /// each process, and what a process did that nobody waited for is lost.
+    pub fn for_processes(sampling: &Arc<Sampling>, supervisor: ProcessId) -> TaskReader {
+        TaskReader::new(sampling, Source::Processes(supervisor))
+    }
+
+    fn new(sampling: &Arc<Sampling>, source: Source) -> TaskReader {
+        let inner = Inner {
+            source,
+            raw: Raw::default(),
+            probed: (None, None),
+            stirred: false,
+            next_look: None,
+            next_settings: None,
+            gone: false,
+        };
+        TaskReader { sampling: Arc::clone(sampling), inner: Mutex::new(inner), latest: Mutex::new(None) }
+    }
+
+    /// Reads what can have changed. `now` decides what is due; with `everything` all is, but an alloc's settings at their
+    /// time.
+    ///
+    /// Errors: `Gone`, from then on for ever: this attempt's cgroup was removed, or its supervisor has ended. Anything else
+    /// that goes wrong costs its own field, and is counted in `Sampling::errors`.
+    pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
+        let mut inner = lock(&self.inner);
+        let before = self.latest();
+        let changed = match inner.gone {
+            true => Err(Gone),
+            false => scratch::with(|s| inner.read(&self.sampling, s, now, everything)),
+        };
+        match (changed, before) {
+            (Err(Gone), _) => {
+                inner.close();
+                Err(ReadingError::Gone)
+            }
+            (Ok(false), Some(before)) => Ok(before),
+            (Ok(_), before) => {
+                let mut usage = inner.raw.finish();
+                let before = before.map(|b| b.usage);
+                if let Some(before) = &before {
+                    usage.keep_rising(before);
+                }
+                if inner.raw.peak_missing {
+                    let seen = before.as_ref().and_then(|b| b.memory_sampled_peak_bytes);
+                    usage.memory_sampled_peak_bytes = usage.memory_usage_bytes.max(seen);
+                }
+                let usage = match before {
+                    Some(before) if *before == usage => before,
+                    _ => Arc::new(usage),
+                };
+                let reading = Reading { usage, at };
+                *lock(&self.latest) = Some(reading.clone());
+                Ok(reading)
+            }
+        }
+    }
+
+    /// Whether a look is due even if nothing seems to move.
+    pub fn is_due(&self, now: Instant) -> bool {
+        lock(&self.inner).next_look.is_none_or(|at| at <= now)
+    }
+
+    /// The newest reading, without touching the kernel.
+    pub fn latest(&self) -> Option<Reading> {
+        lock(&self.latest).clone()
+    }
+}
+
+impl Inner {
+    /// Whether more than the probes was read.
+    fn read(
+        &mut self,
+        sampling: &Sampling,
+        scratch: &mut Scratch,
+        now: Instant,
+        everything: bool,
+    ) -> Result<bool, Gone> {
+        let (files, processes, told) = match &mut self.source {
+            Source::Processes(supervisor) => {
+                process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
+                self.next_look = Some(now + LOOK_EACH);
+                // The sums stand where a cgroup's own numbers would: nothing is derived from them.
+                self.raw.user_ns = self.raw.usage.cpu_user_ns;
+                self.raw.system_ns = self.raw.usage.cpu_system_ns;
+                self.raw.major_faults = self.raw.usage.page_faults_major;
+                self.raw.page_faults =
+                    self.raw.usage.page_faults_minor.zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
+                return Ok(true);
+            }
+            Source::Cgroup { files, processes, told } => (files, *processes, *told),
+        };
+        let first = self.next_look.is_none();
+        let look = self.next_look.is_none_or(|at| at <= now);
+        if told && !everything && !look {
+            return Ok(false);
+        }
+        files.probe(scratch, &mut self.raw)?;
+        let probed = (self.raw.usage.memory_usage_bytes, self.raw.usage.cpu_usage_ns);
+        // Nobody knows whether it ran if nothing tells CPU time.
+        let ran = probed.1 != self.probed.1 || probed.1.is_none();
+        let moved = ran || probed.0 != self.probed.0;
+        let unsettled = std::mem::replace(&mut self.stirred, moved);
+        self.probed = probed;
+
+        let set = self.next_settings.is_none_or(|at| at <= now) || (look && moved);
+        let due = if first || (everything && !told) {
+            Due::ALL
+        } else {
+            let (moved, ran) = (moved || unsettled || everything, ran || unsettled || everything);
+            Due { asleep: moved || (look && !told), stirred: moved, ran, set }
+        };
+        if look || everything {
+            self.next_look = Some(now + if first { sampling.stagger(LOOK_EACH) } else { LOOK_EACH });
+        }
+        if due.set {
+            self.next_settings = Some(now + if first { sampling.stagger(SETTINGS_EACH) } else { SETTINGS_EACH });
+        }
+        if !(due.asleep || due.stirred || due.ran || due.set) {
+            return Ok(look);
+        }
+        files.read_due(scratch, &mut self.raw, due)?;
+        if processes && due.ran {
+            process::count(sampling, files, scratch, &mut self.raw.usage)?;
+        }
+        Ok(true)
+    }
+
+    fn close(&mut self) {
+        self.gone = true;
+        if let Source::Cgroup { files, .. } = &mut self.source {
+            files.close();
+        }
+    }
+}
+
+/// Spreads what is due each so many seconds over those seconds, so that readers made together are not read together.
+pub(super) fn spread(counter: &AtomicU64, over: Duration) -> Duration {
+    // The golden ratio of 2^32: consecutive numbers land far apart.
+    let at = counter.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_769) & 0xffff_ffff;
+    over / 1024 * u32::try_from(at >> 22).unwrap_or_default()
+}
+
+/// A reader that panicked has left whole values behind: each is replaced at once.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,58 @@
+//! One buffer per thread, reused for every file: nothing is allocated per file or number once it is warm.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+#[derive(Debug)]
+pub(super) struct Scratch {
+    bytes: Vec<u8>,
+    /// A path relative to a root, made anew for each file.
+    pub(super) path: String,
+    pub(super) pids: Vec<u32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> =
+        RefCell::new(Scratch { bytes: vec![0; 16 << 10], path: String::new(), pids: Vec::new() });
+}
+
+/// Lends the buffer of this thread. It must not be asked for again inside.
+pub(super) fn with<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
+    SCRATCH.with_borrow_mut(work)
+}
+
+/// Relative to an O_PATH descriptor; no link is followed.
+pub(super) fn open(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags, Mode::empty())
+}
+
+impl Scratch {
+    /// The whole of a file that the kernel prints in one go, from its beginning.
+    pub(super) fn read(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
+        loop {
+            let n = rustix::io::pread(file.as_fd(), &mut self.bytes[..], 0)?;
+            if n < self.bytes.len() {
+                return Ok(self.bytes.get(..n).unwrap_or_default());
+            }
+            self.bytes.resize(self.bytes.len() * 2, 0);
+        }
+    }
+
+    /// The whole of a file that the kernel may hand out in pieces: lists.
+    pub(super) fn read_list(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
+        let mut filled = 0;
+        loop {
+            if filled == self.bytes.len() {
+                self.bytes.resize(self.bytes.len() * 2, 0);
+            }
+            let rest = self.bytes.get_mut(filled..).unwrap_or_default();
+            match rustix::io::read(file.as_fd(), rest)? {
+                0 => return Ok(self.bytes.get(..filled).unwrap_or_default()),
+                n => filled += n,
+            }
+        }
+    }
+}

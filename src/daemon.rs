@@ -1,0 +1,247 @@
+//! The one place that knows every room: checks, binds, builds, restores, serves, drains.
+//!
+//! ```text
+//! configuration checked ─► TCP bound ─► data directory locked ─► socket bound ─► serving: alive, not ready
+//!   ─► store, journal ─► what ran before is restored ─► sampler ─► door open: everything is answered
+//! SIGTERM, SIGINT ─► no new connections ─► begun answers finished ─► state written; tasks run on
+//! ```
+
+mod bind;
+mod control;
+mod error;
+mod exports;
+mod node;
+mod once;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use error::DaemonError;
+pub use once::one_pass;
+
+use crate::api::{self, Context, Door};
+use crate::collectors::{self, FdBudget, Sampling};
+use crate::config::Config;
+use crate::exporters::prometheus::Bodies;
+use crate::host::clock::{Clock, SystemClock};
+use crate::host::hierarchy::Layout;
+use crate::host::process;
+use crate::host::roots::Roots;
+use crate::model::host::NodeInfo;
+use crate::model::id::CgroupPath;
+use crate::runner::datadir::DataDir;
+use crate::runner::drivers::{self, DriverContext};
+use crate::runner::journal::Journal;
+use crate::runner::{self, Handle, HostCgroups};
+use crate::snapshot::sampler::{self, Sampler};
+use crate::snapshot::{Scrapers, Snapshot};
+use crate::store::SledStore;
+use crate::telemetry::Metrics;
+
+/// This very binary, even if its file was replaced meanwhile.
+const OURSELVES: &str = "/proc/self/exe";
+/// How long answers that have begun may take when the agent ends.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// A running agent.
+pub struct Daemon {
+    /// Where TCP listens.
+    pub tcp: Option<SocketAddr>,
+    pub socket: PathBuf,
+    pub info: Arc<NodeInfo>,
+    handle: Handle,
+    sampler: Sampler,
+    stop: watch::Sender<bool>,
+    servers: Vec<JoinHandle<()>>,
+    chores: Vec<JoinHandle<()>>,
+    _socket_file: bind::SocketFile,
+}
+
+impl Daemon {
+    /// Builds everything. Errors: nothing is left behind but the directories of the data directory, without a job in them.
+    pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
+        let tcp = bind::tcp(config.api.listen).await?;
+        let tcp_address = tcp.as_ref().map(|l| l.local_addr()).transpose().map_err(DaemonError::Setup)?;
+        if let Err(error) = process::raise_descriptor_limit() {
+            tracing::warn!(%error, "cannot raise the limit on descriptors; fewer kernel files are kept open");
+        }
+        let data_dir = Arc::new(DataDir::open(&config.data_dir)?);
+        let socket = config.socket();
+        let (unix, socket_file) = bind::unix(&socket)?;
+
+        let door = Door::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() });
+        let (stop, stopped) = watch::channel(false);
+        let mut servers = vec![tokio::spawn(api::serve_unix(unix, Arc::clone(&door), stopped.clone()))];
+        if let Some(tcp) = tcp {
+            servers.push(tokio::spawn(api::serve_tcp(tcp, Arc::clone(&door), stopped)));
+        }
+
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let metrics = Arc::new(Metrics::new());
+        let roots = Roots::default();
+        let ground = Ground::prepare(&roots, CgroupPath::new(config.cgroup.parent.as_str()))?;
+        let Ground { sampling, info, with_cgroups } = ground;
+        let handle = start_runner(&config, data_dir.clone(), &sampling, &info, with_cgroups, &clock, &metrics).await?;
+
+        let scrapers = Arc::new(Scrapers::default());
+        let sampler = Sampler::start(sampler::Parts {
+            config: config.telemetry,
+            board: Arc::clone(handle.board()),
+            sampling,
+            collectors: collectors::host(vec![data_dir.root().to_owned()]),
+            info: Arc::clone(&info),
+            metrics: Arc::clone(&metrics),
+            scrapers: Arc::clone(&scrapers),
+            clock: Arc::clone(&clock),
+        })
+        .map_err(DaemonError::Setup)?;
+        let bodies = Arc::new(Bodies::new(Arc::clone(&metrics)));
+        let chores = vec![
+            tokio::spawn(Arc::clone(&bodies).run_ahead(sampler.snapshots.clone(), config.telemetry.tick)),
+            tokio::spawn(hand_over_retired(handle.clone(), sampler.snapshots.clone())),
+        ];
+        door.open(Arc::new(Context {
+            snapshots: sampler.snapshots.clone(),
+            views: Arc::new(exports::Exports { bodies, runner: handle.clone(), clock }),
+            control: Arc::new(control::Runner(handle.clone())),
+            heartbeat: Arc::clone(&sampler.heartbeat),
+            scrapers,
+            metrics,
+            alloc_dir: data_dir.root().join("alloc"),
+        }));
+        Ok(Daemon { tcp: tcp_address, socket, info, handle, sampler, stop, servers, chores, _socket_file: socket_file })
+    }
+
+    /// Lets go: tasks run on, to be found again by the next agent.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        for server in self.servers {
+            // A server only ends; how it ended changes nothing any more.
+            let _ = tokio::time::timeout(DRAIN, server).await;
+        }
+        self.chores.iter().for_each(JoinHandle::abort);
+        drop(self.sampler);
+        let handle = self.handle;
+        // Blocks until the state is on disk.
+        if tokio::task::spawn_blocking(move || handle.shutdown()).await.is_err() {
+            tracing::error!("the runner did not shut down cleanly");
+        }
+    }
+}
+
+/// What everything else stands on: the hierarchies, and what can be measured.
+struct Ground {
+    sampling: Arc<Sampling>,
+    info: Arc<NodeInfo>,
+    /// The parent cgroup is there.
+    with_cgroups: bool,
+}
+
+impl Ground {
+    fn prepare(roots: &Roots, parent: CgroupPath) -> Result<Ground, DaemonError> {
+        let layout = Layout::detect(roots)?;
+        for problem in layout.problems() {
+            tracing::warn!(problem, "a cgroup hierarchy is left out");
+        }
+        let refused = node::make_parent(&layout, &parent).err();
+        let info = Arc::new(node::info(roots, &layout, &parent, refused.as_deref())?);
+        for missing in info.capabilities.iter().filter(|c| !c.available) {
+            tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
+        }
+        let sampling = Sampling::new(roots.clone(), layout, FdBudget::from_limit());
+        Ok(Ground { sampling, info, with_cgroups: refused.is_none() })
+    }
+}
+
+async fn start_runner(
+    config: &Config,
+    data_dir: Arc<DataDir>,
+    sampling: &Arc<Sampling>,
+    info: &NodeInfo,
+    with_cgroups: bool,
+    clock: &Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+) -> Result<Handle, DaemonError> {
+    let store = Arc::new(SledStore::open(&data_dir.state())?);
+    let journal = Journal::start(store, Arc::clone(metrics)).map_err(DaemonError::Setup)?;
+    let context = DriverContext {
+        sampling: Arc::clone(sampling),
+        clock: Arc::clone(clock),
+        boot_id: info.boot_id.clone(),
+        supervisor: OURSELVES.into(),
+        descriptors: process::original_descriptor_limit(),
+    };
+    let enabled = |name: &str| config.drivers.enabled.iter().any(|e| e == name);
+    let drivers = drivers::ALL.iter().filter(|(name, _)| enabled(name)).map(|(name, build)| (*name, build(&context)));
+    let parts = runner::Parts {
+        config: runner::Config {
+            cgroup_parent: CgroupPath::new(config.cgroup.parent.as_str()),
+            ..runner::Config::default()
+        },
+        data_dir,
+        journal,
+        drivers: drivers.collect(),
+        clock: Arc::clone(clock),
+        cgroups: if with_cgroups { Some(Arc::new(HostCgroups::new(Arc::clone(sampling)))) } else { None },
+        metrics: Arc::clone(metrics),
+        node: info.clone(),
+        inherited: inherited(),
+    };
+    Ok(Handle::start(parts).await?)
+}
+
+/// What tasks get of the agent's own environment: how to find programs, and how people here read. Nothing else: it may
+/// hold secrets.
+fn inherited() -> BTreeMap<String, String> {
+    let wanted = |name: &str| matches!(name, "PATH" | "LANG" | "TZ") || name.starts_with("LC_");
+    let text =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    text.filter(|(name, _)| wanted(name)).collect()
+}
+
+/// Ended allocs whose series have retired may be forgotten by the runner.
+async fn hand_over_retired(handle: Handle, mut snapshots: watch::Receiver<Arc<Snapshot>>) {
+    let mut epoch = 0;
+    while snapshots.changed().await.is_ok() {
+        let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        if snapshot.epoch != epoch {
+            epoch = snapshot.epoch;
+            let retired = snapshot.allocs.iter().filter(|a| a.ended && a.retired);
+            handle.collectable(retired.map(|a| a.status.id.clone()));
+        }
+    }
+}
+
+/// The agent as a process: until SIGTERM or SIGINT.
+pub fn run(config: Config) -> Result<(), DaemonError> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut term = signal(SignalKind::terminate()).map_err(DaemonError::Setup)?;
+        let mut int = signal(SignalKind::interrupt()).map_err(DaemonError::Setup)?;
+        let data_dir = config.data_dir.clone();
+        let daemon = Daemon::start(config).await?;
+        let tcp = daemon.tcp.map_or_else(|| "none".to_owned(), |a| format!("http://{a}"));
+        tracing::info!(tcp, socket = %daemon.socket.display(), data_dir = %data_dir.display(), "agent started");
+        let signal = tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
+        tracing::info!(signal, "agent stops; tasks run on");
+        daemon.stop().await;
+        Ok(())
+    })
+}
+
+/// Two workers: what the agent does beside sampling is waiting.
+pub fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("agent")
+        .enable_all()
+        .build()
+        .map_err(DaemonError::Setup)
+}

@@ -1,0 +1,162 @@
+//! The runner as the API sees it: job text in, wishes down, errors with their place.
+
+use crate::api::{ApiError, BoxFuture, Code, Control, EventPage, JobText, PlannedGroup, PlannedTask, Submitted};
+use crate::jobspec::nearest::nearest;
+use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
+use crate::model::id::{AllocId, TaskName};
+use crate::model::job::{Job, JobKind};
+use crate::runner::drivers::DriverError;
+use crate::runner::{Drivers, Handle, RunnerError, Wait};
+
+pub(super) struct Runner(pub Handle);
+
+impl Control for Runner {
+    fn submit(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>> {
+        Box::pin(async move {
+            let parsed = self.understand(&job)?;
+            let mut submitted = describe(&parsed);
+            let reply = self.0.submit(parsed.job).await.map_err(|e| refused(&e))?;
+            submitted.allocs = strings(&reply.allocs);
+            submitted.replaces = strings(&reply.replaced);
+            Ok(submitted)
+        })
+    }
+
+    fn plan(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>> {
+        Box::pin(async move {
+            let parsed = self.understand(&job)?;
+            self.0.check(&parsed.job).map_err(|e| refused(&e))?;
+            let mut planned = describe(&parsed);
+            let view = self.0.board().view();
+            let live = view.allocs.iter().map(|a| &a.status).filter(|s| s.job.id == parsed.job.id && !s.is_terminal());
+            for status in live {
+                if *status.job == parsed.job {
+                    planned.unchanged.push(status.id.to_string());
+                } else {
+                    planned.replaces.push(status.id.to_string());
+                }
+            }
+            Ok(planned)
+        })
+    }
+
+    fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<(), ApiError>> {
+        Box::pin(async move { self.0.stop(&alloc, Wait::No).await.map_err(|e| refused(&e)) })
+    }
+
+    fn signal(&self, alloc: AllocId, task: Option<TaskName>, signal: String) -> BoxFuture<'_, Result<(), ApiError>> {
+        Box::pin(
+            async move { self.0.signal(&alloc, task.as_ref().map(TaskName::as_str), &signal).map_err(|e| refused(&e)) },
+        )
+    }
+
+    fn events(&self, since: u64, limit: usize) -> EventPage {
+        let page = self.0.events().since(since, limit);
+        let next = page.events.last().map_or(page.newest, |e| e.seq);
+        EventPage { events: page.events, next, missed: page.missed }
+    }
+}
+
+impl Runner {
+    /// Errors: every problem of the file, those that only drivers know included, each with its place.
+    fn understand(&self, job: &JobText) -> Result<Parsed, ApiError> {
+        let parsed = jobspec::parse(&job.file, &job.text).map_err(|errors| invalid(&errors))?;
+        let problems = driver_problems(&parsed, self.0.drivers());
+        if problems.is_empty() { Ok(parsed) } else { Err(invalid(&Diagnostics(problems))) }
+    }
+}
+
+fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    for group in &parsed.job.groups {
+        for task in &group.tasks {
+            let path = |field: &str| parsed.task_path(group.name.as_str(), task.name.as_str(), field);
+            let Some(driver) = drivers.get(task.driver.as_str()) else {
+                let known: Vec<&str> = drivers.keys().copied().collect();
+                let message = format!("there is no driver {:?} here; this agent has {}", task.driver, known.join(", "));
+                let mut problem = parsed.diagnose(Severity::Error, &path("driver"), message);
+                problem.suggestion =
+                    nearest(&task.driver, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+                problems.push(problem);
+                continue;
+            };
+            match driver.check(task) {
+                Ok(()) => {}
+                Err(DriverError::Config { field, message }) => {
+                    let place = path(&format!("config.{field}"));
+                    problems.push(parsed.diagnose(Severity::Error, &place, format!("{field}: {message}")));
+                }
+                Err(DriverError::Start { message, .. } | DriverError::Failed { message }) => {
+                    problems.push(parsed.diagnose(Severity::Error, &path("config"), message));
+                }
+            }
+        }
+    }
+    problems
+}
+
+fn invalid(errors: &Diagnostics) -> ApiError {
+    let field = errors.0.first().map(|d| d.field.clone()).filter(|f| !f.is_empty());
+    let count = errors.0.len();
+    let message = format!("the job file is refused: {count} {}", if count == 1 { "problem" } else { "problems" });
+    let mut error = ApiError::new(Code::InvalidJob, message);
+    error.field = field;
+    error.problems =
+        errors.0.iter().map(|d| serde_json::to_value(d).expect("a diagnostic holds plain values")).collect();
+    error
+}
+
+fn refused(error: &RunnerError) -> ApiError {
+    let code = match error {
+        RunnerError::UnknownDriver { .. } | RunnerError::DriverConfig { .. } | RunnerError::Name { .. } => {
+            Code::InvalidJob
+        }
+        RunnerError::Unchanged { .. } | RunnerError::NotRunning { .. } | RunnerError::NothingRunning(_) => {
+            Code::Conflict
+        }
+        RunnerError::UnknownAlloc(_) | RunnerError::UnknownTask { .. } => Code::NotFound,
+        RunnerError::Signal { .. } => Code::BadRequest,
+        RunnerError::StateDb(_) => Code::Failed,
+        RunnerError::ShuttingDown => Code::NotReady,
+    };
+    let mut message = error.to_string();
+    if let RunnerError::StateDb(source) = error {
+        message.push_str(&format!(": {source}"));
+    }
+    ApiError::new(code, message)
+}
+
+fn strings(ids: &[AllocId]) -> Vec<String> {
+    ids.iter().map(ToString::to_string).collect()
+}
+
+fn describe(parsed: &Parsed) -> Submitted {
+    let job: &Job = &parsed.job;
+    Submitted {
+        job: job.id.to_string(),
+        kind: match job.kind {
+            JobKind::Service => "service".to_owned(),
+            JobKind::Batch => "batch".to_owned(),
+        },
+        groups: job
+            .groups
+            .iter()
+            .map(|group| PlannedGroup {
+                name: group.name.to_string(),
+                count: group.count,
+                tasks: group
+                    .tasks
+                    .iter()
+                    .map(|task| PlannedTask {
+                        name: task.name.to_string(),
+                        driver: task.driver.clone(),
+                        memory_bytes: task.resources.memory_max_bytes.or(task.resources.memory_bytes),
+                        cpu_shares: task.resources.cpu_shares,
+                    })
+                    .collect(),
+            })
+            .collect(),
+        warnings: parsed.warnings.clone(),
+        ..Submitted::default()
+    }
+}

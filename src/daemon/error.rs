@@ -1,0 +1,61 @@
+//! Why an agent cannot start, and what to do about it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::host::roots::ReadError;
+use crate::runner::RestoreError;
+use crate::runner::datadir::DataDirError;
+use crate::store::StoreError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot make the socket {}", path.display())]
+    Socket { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    #[error("cannot look at this host")]
+    Host(#[from] ReadError),
+    #[error("cannot set the agent up")]
+    Setup(#[source] io::Error),
+}
+
+impl DaemonError {
+    /// What to do, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DaemonError::Listen { address, source } => match source.kind() {
+                io::ErrorKind::AddrInUse => Some(format!(
+                    "something listens there already, perhaps another agent (`ss -ltnp 'sport = :{}'` says who): stop it, \
+                     or choose another address with --listen",
+                    address.port()
+                )),
+                io::ErrorKind::PermissionDenied => {
+                    Some("ports below 1024 are for root: choose another with --listen".to_owned())
+                }
+                io::ErrorKind::AddrNotAvailable => {
+                    Some("no interface of this host has that address: choose another with --listen".to_owned())
+                }
+                _ => None,
+            },
+            DaemonError::Socket { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                Some("a process answers there: stop it, or choose another path with agent.socket".to_owned())
+            }
+            DaemonError::Store(_) => {
+                Some("is there room on the disk, and may this user write there? `df -h` and `ls -ld` tell".to_owned())
+            }
+            DaemonError::Socket { .. }
+            | DaemonError::DataDir(_)
+            | DaemonError::Restore(_)
+            | DaemonError::Host(_)
+            | DaemonError::Setup(_) => None,
+        }
+    }
+}

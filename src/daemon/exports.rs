@@ -1,0 +1,105 @@
+//! The exporters as the API sees them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::api::{self, ApiError, BoxFuture, Code, Views, Wanted};
+use crate::exporters::prometheus::{Bodies, Filter};
+use crate::exporters::{self, catalogue, json as views};
+use crate::host::clock::Clock;
+use crate::runner::Handle;
+use crate::snapshot::{AllocView, Snapshot};
+
+pub(super) struct Exports {
+    pub bodies: Arc<Bodies>,
+    pub runner: Handle,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Views for Exports {
+    fn metrics(&self, snapshot: Arc<Snapshot>, wanted: Wanted) -> BoxFuture<'_, Result<Bytes, ApiError>> {
+        Box::pin(async move {
+            let (format, encoding) = (format(wanted.format), encoding(wanted.encoding));
+            let bodies = Arc::clone(&self.bodies);
+            if !wanted.is_everything() {
+                let names = wanted.names.iter().map(String::as_str);
+                let sources = wanted.sources.iter().map(String::as_str);
+                let filter =
+                    Filter::new(names, sources).map_err(|e| ApiError::bad_parameter("source", e.to_string()))?;
+                return blocking(move || bodies.filtered(&snapshot, format, encoding, &filter)).await;
+            }
+            if let Some(scraper) = &wanted.scraper {
+                bodies.came(scraper, format, encoding);
+            }
+            match bodies.ready(&snapshot, format, encoding) {
+                Some(body) => Ok(body),
+                None => blocking(move || bodies.get(&snapshot, format, encoding)).await,
+            }
+        })
+    }
+    fn alloc_list(&self, snapshot: &Snapshot) -> Value {
+        views::allocs(snapshot)
+    }
+    fn alloc(&self, alloc: &AllocView, detail: api::Detail) -> Value {
+        views::alloc(
+            alloc,
+            match detail {
+                api::Detail::Public => views::Detail::Public,
+                api::Detail::Full => views::Detail::Full,
+            },
+        )
+    }
+    fn alloc_stats(&self, snapshot: &Snapshot, alloc: &AllocView) -> Value {
+        views::stats(snapshot, alloc, self.clock.now())
+    }
+    fn node(&self, snapshot: &Snapshot) -> Value {
+        let mut node = views::node(snapshot);
+        let drivers = self.runner.drivers().iter().map(|(name, driver)| {
+            let (healthy, message) = driver.health();
+            json!({ "name": name, "healthy": healthy, "message": message })
+        });
+        node["drivers"] = drivers.collect();
+        node
+    }
+    fn catalogue(&self) -> Value {
+        catalogue::json()
+    }
+}
+
+/// Encoding a large body takes milliseconds, which other connections must not wait for.
+async fn blocking(work: impl FnOnce() -> Bytes + Send + 'static) -> Result<Bytes, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| ApiError::new(Code::Failed, "encoding the exposition failed; the agent's log says why"))
+}
+
+fn format(format: api::Format) -> exporters::Format {
+    match format {
+        api::Format::Text => exporters::Format::Text,
+        api::Format::OpenMetrics => exporters::Format::OpenMetrics,
+    }
+}
+
+fn encoding(encoding: api::Encoding) -> exporters::Encoding {
+    match encoding {
+        api::Encoding::Identity => exporters::Encoding::Identity,
+        api::Encoding::Gzip => exporters::Encoding::Gzip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_api_announces_is_what_the_exporter_writes() {
+        for ours in api::Format::ALL {
+            assert_eq!(ours.content_type(), format(ours).content_type());
+            assert_eq!(ours.as_str(), format(ours).as_str());
+        }
+        for ours in api::Encoding::ALL {
+            assert_eq!(ours.as_str(), encoding(ours).as_str());
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What this host is, looked at once.
+
+use crate::collectors::capability;
+use crate::host::cgroup::Cgroup;
+use crate::host::hierarchy::{Layout, Mode};
+use crate::host::process;
+use crate::host::roots::{ReadError, Roots};
+use crate::kernel::proc::{meminfo, stat};
+use crate::model::capability::Capability;
+use crate::model::host::NodeInfo;
+use crate::model::id::CgroupPath;
+use crate::model::units::Timestamp;
+
+/// Makes the cgroup under which all allocs live.
+///
+/// Errors: none can be made here, with the reason for people.
+pub(super) fn make_parent(layout: &Layout, parent: &CgroupPath) -> Result<(), String> {
+    if layout.mode() == Mode::None {
+        return Err("no cgroup hierarchy is mounted".to_owned());
+    }
+    Cgroup::at(layout, parent).create().map_err(|error| {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        text
+    })
+}
+
+/// `refused`: why the parent cgroup could not be made.
+pub(super) fn info(
+    roots: &Roots,
+    layout: &Layout,
+    parent: &CgroupPath,
+    refused: Option<&str>,
+) -> Result<NodeInfo, ReadError> {
+    let uname = rustix::system::uname();
+    let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
+    let mut capabilities = capability::probe(roots, layout, parent);
+    if let Some(refused) = refused {
+        // Trying is surer than looking.
+        for capability in capabilities.iter_mut().filter(|c| c.feature == "cgroup" && c.available) {
+            *capability = Capability::no("cgroup", refused);
+        }
+    }
+    // What a cgroup of one's own would tell is not measured where a task has none, whatever the kernel could.
+    if capabilities.iter().any(|c| c.feature == "cgroup" && !c.available) {
+        for capability in capabilities.iter_mut().filter(|c| c.available) {
+            capability.available = false;
+            capability.reason = "tasks have no cgroup of their own: see `cgroup`".to_owned();
+        }
+    }
+    Ok(NodeInfo {
+        hostname: text(uname.nodename()),
+        kernel: text(uname.release()),
+        boot_id: process::boot_id(roots)?,
+        booted_at: booted_at(roots),
+        cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
+        memory_bytes: roots.read_proc("meminfo").ok().and_then(|text| meminfo::parse(&text).0.total),
+        cgroup_mode: layout.mode().as_str().to_owned(),
+        capabilities,
+    })
+}
+
+fn booted_at(roots: &Roots) -> Option<Timestamp> {
+    let seconds = stat::parse(&roots.read_proc("stat").ok()?).0.boot_time?;
+    Some(Timestamp(seconds.checked_mul(1_000_000_000)?))
+}

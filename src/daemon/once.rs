@@ -1,0 +1,154 @@
+//! One pass without an agent: this host, and the cgroups below the configured parent.
+//!
+//! What only an agent can know (states, exits, restarts, totals of what has ended) is left out: it would be invented.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::error::DaemonError;
+use super::node;
+use crate::collectors::{self, FdBudget, Sampling, TaskReader};
+use crate::config::Config;
+use crate::exporters::families::{FAMILIES, Level};
+use crate::exporters::prometheus::{Encoder, Filter, Itself};
+use crate::exporters::{Format, catalogue};
+use crate::host::clock::{Clock, SystemClock};
+use crate::host::hierarchy::Layout;
+use crate::host::roots::Roots;
+use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
+use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
+use crate::model::job::{Job, JobKind};
+use crate::model::task::{TaskState, TaskStatus};
+use crate::model::units::{Nanos, Timestamp};
+use crate::model::usage::Usage;
+use crate::runner::board::{Board, Published};
+use crate::snapshot::sampler;
+use crate::telemetry::Metrics;
+
+/// The exposition of one pass. It makes nothing and changes nothing.
+pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> {
+    let roots = Roots::default();
+    let parent = CgroupPath::new(config.cgroup.parent.as_str());
+    let layout = Layout::detect(&roots)?;
+    let info = Arc::new(node::info(&roots, &layout, &parent, None)?);
+    let allocs = found(&layout, &parent);
+    let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let board = Arc::new(Board::default());
+    let published = allocs.iter().map(|(id, tasks)| published(&sampling, &parent, id, tasks, clock.now()));
+    board.publish(published.collect::<Vec<_>>(), |_| {});
+    let metrics = Arc::new(Metrics::new());
+    let snapshot = sampler::once(sampler::Parts {
+        config: config.telemetry,
+        board,
+        sampling,
+        collectors: collectors::host(vec![config.data_dir.clone()]),
+        info,
+        metrics: Arc::clone(&metrics),
+        scrapers: Arc::default(),
+        clock,
+    });
+    let (bytes, len) =
+        Encoder::default().encode(&snapshot, &metrics, format, &known(), Itself::WithoutProcess, Vec::new());
+    Ok(String::from_utf8_lossy(bytes.get(..len).unwrap_or(&bytes)).into_owned())
+}
+
+/// What one look can tell: usage of tasks and allocs, the host, and what can be measured.
+fn known() -> Filter {
+    let usage = FAMILIES.iter().filter(|f| matches!(f.level, Level::Task | Level::Alloc)).map(|f| f.desc.name);
+    let hosts = collectors::host(Vec::new());
+    let host = hosts.iter().flat_map(|c| c.metrics()).map(|d| d.name);
+    let itself =
+        ["allostat_build_info", "allostat_capability"].into_iter().filter(|name| catalogue::find(name).is_some());
+    Filter::new(usage.chain(host).chain(itself), []).expect("no source is named, so none can be unknown")
+}
+
+/// `<parent>/<alloc>/<task>`, of all hierarchies together.
+fn found(layout: &Layout, parent: &CgroupPath) -> BTreeMap<String, BTreeSet<String>> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for hierarchy in layout.placements() {
+        let top = hierarchy.mount.join(parent.relative());
+        for alloc in directories(&top) {
+            let tasks = directories(&top.join(&alloc));
+            all.entry(alloc).or_default().extend(tasks);
+        }
+    }
+    all
+}
+
+fn directories(path: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let dirs = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+    dirs.filter_map(|e| e.file_name().into_string().ok()).collect()
+}
+
+fn published(
+    sampling: &Arc<Sampling>,
+    parent: &CgroupPath,
+    id: &str,
+    tasks: &BTreeSet<String>,
+    now: Timestamp,
+) -> Published {
+    let cgroup = parent.child(id);
+    let reader = |path: CgroupPath| Arc::new(TaskReader::for_cgroup(sampling, path));
+    let statuses = tasks.iter().map(|name| Arc::new(task_status(name, cgroup.child(name), now))).collect();
+    Published {
+        status: Arc::new(AllocStatus {
+            id: AllocId::from(id),
+            job: Arc::new(unknown_job()),
+            group: "".into(),
+            index: 0,
+            name: String::new(),
+            created_at: now,
+            finished_at: None,
+            desired: Desired::Run,
+            state: AllocState::Running,
+            measured: Measured::Cgroup,
+            cgroup: Some(cgroup.clone()),
+            tasks: statuses,
+            generation: 1,
+        }),
+        readers: tasks.iter().map(|name| Some(reader(cgroup.child(name)))).collect(),
+        alloc_reader: Some(reader(cgroup)),
+        alloc_base: Arc::new(Usage::default()),
+    }
+}
+
+/// An empty label is an absent one: whose job it is stands in the agent's state, not in the cgroup.
+fn unknown_job() -> Job {
+    Job {
+        id: JobId::from(""),
+        name: String::new(),
+        kind: JobKind::Service,
+        namespace: String::new(),
+        region: String::new(),
+        datacenters: Vec::new(),
+        meta: BTreeMap::new(),
+        groups: Vec::new(),
+    }
+}
+
+fn task_status(name: &str, cgroup: CgroupPath, now: Timestamp) -> TaskStatus {
+    TaskStatus {
+        name: TaskName::from(name),
+        driver: String::new(),
+        user: None,
+        state: TaskState::Running,
+        failed: false,
+        state_since: now,
+        time_in_state: [Nanos::ZERO; 6],
+        restarts: [0; 3],
+        started_at: None,
+        finished_at: None,
+        next_start_at: None,
+        attempt: 0,
+        main: None,
+        cgroup: Some(cgroup),
+        base: Arc::new(Usage::default()),
+        exits: VecDeque::new(),
+        exit_counts: [0; 6],
+        event_counts: BTreeMap::new(),
+        events: VecDeque::new(),
+    }
+}

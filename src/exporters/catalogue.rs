@@ -1,0 +1,194 @@
+//! Every family that can be exposed: the data behind `/v1/catalogue`, `allostat catalogue` and the dashboard check.
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::families::FAMILIES;
+use super::prometheus::lifecycle;
+use crate::collectors;
+use crate::model::metric::{Kind, Life, MetricDesc};
+use crate::snapshot::itself;
+use crate::telemetry::metrics;
+
+/// In the order of the exposition, families of measures first. Built once.
+pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
+    let mut all: Vec<&'static MetricDesc> = FAMILIES.iter().map(|f| &f.desc).collect();
+    all.extend(lifecycle::METRICS);
+    // Only their lists are asked for; nothing is read.
+    all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
+    all.extend(itself::METRICS);
+    all.extend(metrics::METRICS);
+    all
+});
+
+pub fn find(name: &str) -> Option<&'static MetricDesc> {
+    CATALOGUE.iter().find(|d| d.name == name).copied()
+}
+
+/// The word for people and for JSON.
+pub fn kind_word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+        Kind::Info => "info",
+    }
+}
+
+pub fn life_word(life: Life) -> &'static str {
+    match life {
+        Life::Live => "live",
+        Life::Final => "final",
+    }
+}
+
+/// `/v1/catalogue`.
+pub fn json() -> Value {
+    let metrics: Vec<Value> = CATALOGUE.iter().map(|d| entry(d)).collect();
+    json!({ "schema": lifecycle::SCHEMA, "metrics": metrics })
+}
+
+fn entry(desc: &MetricDesc) -> Value {
+    let mut entry = json!({
+        "name": desc.name,
+        "type": kind_word(desc.kind),
+        "unit": desc.unit,
+        "labels": desc.labels,
+        "life": life_word(desc.life),
+        "source": desc.source,
+        "absent": desc.absent,
+        "help": desc.help,
+    });
+    if let Some(otlp) = desc.otlp {
+        entry["otlp"] = json!({ "name": otlp.name, "unit": otlp.unit });
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::model::units::Unit;
+
+    fn laws(check: impl Fn(&MetricDesc) -> Result<(), String>) {
+        let broken: Vec<String> =
+            CATALOGUE.iter().filter_map(|d| check(d).err().map(|why| format!("{}: {why}", d.name))).collect();
+        assert!(broken.is_empty(), "{}", broken.join("\n"));
+    }
+
+    #[test]
+    fn names_are_unique_also_without_their_suffixes() {
+        let mut seen = BTreeSet::new();
+        for desc in CATALOGUE.iter() {
+            let stem = desc.name.trim_end_matches("_total").trim_end_matches("_info");
+            assert!(seen.insert(stem), "{} stands there twice", desc.name);
+        }
+    }
+
+    #[test]
+    fn names_are_ours_and_in_the_alphabet() {
+        laws(|d| {
+            let ours = d.name.starts_with("allostat_") || d.name.starts_with("process_");
+            let plain = d.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            (ours && plain && !d.name.contains("__")).then_some(()).ok_or_else(|| "not a name of ours".into())
+        });
+    }
+
+    #[test]
+    fn counters_end_in_total_and_nothing_else_does() {
+        laws(|d| match (d.kind, d.name.ends_with("_total")) {
+            (Kind::Counter, true) | (Kind::Gauge | Kind::Histogram | Kind::Info, false) => Ok(()),
+            _ => Err("_total is for counters, and counters have it".into()),
+        });
+        laws(|d| (d.name.ends_with("_info") == (d.kind == Kind::Info)).then_some(()).ok_or_else(|| "_info".into()));
+    }
+
+    #[test]
+    fn names_end_in_their_unit_and_in_no_other() {
+        let units = [
+            Unit::Bytes,
+            Unit::Seconds,
+            Unit::TimestampSeconds,
+            Unit::Ratio,
+            Unit::Cores,
+            Unit::Celsius,
+            Unit::Hertz,
+            Unit::Joules,
+        ];
+        laws(|d| {
+            let stem = d.name.trim_end_matches("_total");
+            if !stem.ends_with(d.unit.suffix()) {
+                return Err(format!("does not end in {}", d.unit.suffix()));
+            }
+            let other = units.iter().find(|u| stem.ends_with(u.suffix()) && u.suffix().len() > d.unit.suffix().len());
+            other.map_or(Ok(()), |u| Err(format!("ends in {} but its unit is {:?}", u.suffix(), d.unit)))
+        });
+    }
+
+    #[test]
+    fn reserved_labels_are_never_ours_and_labels_are_few_and_distinct() {
+        const RESERVED: [&str; 11] = [
+            "job",
+            "instance",
+            "namespace",
+            "pod",
+            "container",
+            "node",
+            "service",
+            "endpoint",
+            "le",
+            "quantile",
+            "type",
+        ];
+        laws(|d| {
+            if let Some(label) = d.labels.iter().find(|l| RESERVED.contains(l) || l.starts_with("__")) {
+                return Err(format!("label {label} is reserved"));
+            }
+            let distinct: BTreeSet<&&str> = d.labels.iter().collect();
+            if distinct.len() != d.labels.len() {
+                return Err("a label stands there twice".into());
+            }
+            let bounded = d.kind == Kind::Info || d.labels.len() <= 5;
+            bounded.then_some(()).ok_or_else(|| "too many labels for a hot series".into())
+        });
+    }
+
+    #[test]
+    fn everything_says_what_it_is_where_it_comes_from_and_when_it_is_absent() {
+        laws(|d| {
+            for (what, text) in [("help", d.help), ("source", d.source), ("absence rule", d.absent)] {
+                if text.trim().is_empty() || text.trim() != text || text.contains('\n') {
+                    return Err(format!("its {what} is {text:?}"));
+                }
+            }
+            d.help.ends_with('.').then_some(()).ok_or_else(|| "help is no sentence".into())
+        });
+    }
+
+    #[test]
+    fn our_own_otlp_names_stay_in_our_namespace() {
+        laws(|d| match d.otlp {
+            None if d.kind == Kind::Info || d.name.starts_with("process_") => Ok(()),
+            None => Err("has no OTLP twin".into()),
+            Some(o) if o.name.is_empty() || o.unit.is_empty() => Err("its OTLP twin is empty".into()),
+            Some(_) => Ok(()),
+        });
+    }
+
+    #[test]
+    fn the_cells_of_a_measure_have_the_same_labels_and_distinct_values() {
+        for family in FAMILIES.iter() {
+            let names = |c: &crate::model::metric::Cell| c.labels.iter().map(|(n, _)| *n).collect::<Vec<_>>();
+            let first = family.measure.cells.first().map(names).unwrap_or_default();
+            let mut values = BTreeSet::new();
+            for cell in family.measure.cells {
+                assert_eq!(names(cell), first, "{}", family.desc.name);
+                assert!(values.insert(format!("{:?}", cell.labels)), "{}: a cell twice", family.desc.name);
+            }
+            assert!(!family.measure.cells.is_empty(), "{} has no cell", family.desc.name);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Measures of tasks into families: each gives one for tasks, one for allocs and, if it counts, one for workloads.
+
+use std::sync::LazyLock;
+
+use crate::collectors;
+use crate::model::metric::{AllocRule, Kind, Measure, MetricDesc, Otlp};
+
+/// Whose family it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    Task,
+    Alloc,
+    Workload,
+}
+
+impl Level {
+    pub const ALL: [Level; 3] = [Level::Task, Level::Alloc, Level::Workload];
+    fn prefix(self) -> &'static str {
+        match self {
+            Level::Task => "allostat_task_",
+            Level::Alloc => "allostat_alloc_",
+            Level::Workload => "allostat_workload_",
+        }
+    }
+    fn labels(self) -> &'static [&'static str] {
+        match self {
+            Level::Task => &["alloc_id", "task", "workload"],
+            Level::Alloc => &["alloc_id", "workload"],
+            Level::Workload => &["task", "workload"],
+        }
+    }
+    /// What is added to the help of the measure.
+    fn about(self, rule: AllocRule) -> &'static str {
+        match (self, rule) {
+            (Level::Task, _) => "",
+            (Level::Alloc, AllocRule::Cgroup) => " Of the whole alloc.",
+            (Level::Alloc, AllocRule::Sum | AllocRule::TaskOnly) => " Sum over the tasks of the alloc.",
+            (Level::Workload, _) => " All allocs of the workload, live and ended; never falls.",
+        }
+    }
+}
+
+/// One family of a measure.
+#[derive(Debug)]
+pub struct Family {
+    pub level: Level,
+    pub measure: &'static Measure,
+    /// Name, labels and help as they are exposed.
+    pub desc: MetricDesc,
+}
+
+/// All of them: first every task family, then the allocs', then the workloads'. Built once, kept for good.
+pub static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| families(collectors::TASK));
+
+fn families(measures: &'static [&'static [Measure]]) -> Vec<Family> {
+    let mut families = Vec::new();
+    for level in Level::ALL {
+        for measure in measures.iter().flat_map(|m| m.iter()) {
+            let exists = match level {
+                Level::Task => true,
+                Level::Alloc => measure.alloc != AllocRule::TaskOnly,
+                Level::Workload => measure.kind == Kind::Counter,
+            };
+            if exists {
+                families.push(Family { level, measure, desc: descriptor(level, measure) });
+            }
+        }
+    }
+    families
+}
+
+/// Descriptors live as long as the program: there are some hundred of them, made once.
+fn keep(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+fn descriptor(level: Level, measure: &'static Measure) -> MetricDesc {
+    let mut labels: Vec<&'static str> = level.labels().to_vec();
+    labels.extend(measure.cells.iter().take(1).flat_map(|c| c.labels.iter().map(|(name, _)| *name)));
+    let source = match (measure.v1, measure.v2) {
+        (v1, v2) if v1 == v2 => v1,
+        (v1, v2) => keep(format!("v1: {v1}; v2: {v2}")),
+    };
+    MetricDesc {
+        name: keep(format!("{}{}", level.prefix(), measure.stem)),
+        kind: measure.kind,
+        unit: measure.unit,
+        help: keep(format!("{}{}", measure.help, level.about(measure.alloc))),
+        labels: Box::leak(labels.into_boxed_slice()),
+        source,
+        absent: measure.absent,
+        life: measure.life,
+        otlp: otlp(level, measure.otlp),
+    }
+}
+
+/// The same instrument tells of a task; for allocs and workloads our own names say whose value it is.
+fn otlp(level: Level, twin: Option<Otlp>) -> Option<Otlp> {
+    let twin = twin?;
+    let whose = match level {
+        Level::Task => return Some(twin),
+        Level::Alloc => "alloc",
+        Level::Workload => "workload",
+    };
+    let rest =
+        ["allostat.task.", "container.", "k8s.container.", "process."].iter().find_map(|p| twin.name.strip_prefix(p));
+    Some(Otlp { name: keep(format!("allostat.{whose}.{}", rest.unwrap_or(twin.name))), unit: twin.unit })
+}

@@ -1,0 +1,213 @@
+//! A snapshot as JSON: what the API answers. Absent values are absent fields; their names stand in `absent`, and the
+//! catalogue says when and why a value is absent.
+
+use serde_json::{Map, Value, json};
+
+use crate::model::alloc::AllocState;
+use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
+use crate::model::units::{Nanos, Timestamp};
+use crate::model::usage::{Nature, Usage};
+use crate::snapshot::{AllocView, Snapshot, TaskView};
+
+/// How much a reader may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// No environment, arguments or meta.
+    Public,
+    /// Everything, the job included.
+    Full,
+}
+
+/// `{"allocs":[...]}`.
+pub fn allocs(snapshot: &Snapshot) -> Value {
+    json!({ "allocs": snapshot.allocs.iter().map(|a| row(a)).collect::<Vec<_>>() })
+}
+
+fn row(alloc: &AllocView) -> Value {
+    let status = &alloc.status;
+    let tasks: Map<String, Value> =
+        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_row(&t.status))).collect();
+    let mut row = json!({
+        "id": status.id,
+        "job": status.job.id,
+        "group": status.group,
+        "name": status.name,
+        "status": status.state,
+        "desired": status.desired,
+        "created_at": status.created_at,
+        "tasks": tasks,
+    });
+    set(&mut row, "finished_at", status.finished_at);
+    row
+}
+
+fn task_row(task: &TaskStatus) -> Value {
+    let mut row = json!({
+        "state": task.state,
+        "failed": task.failed,
+        "restarts": task.restarts_total(),
+        "attempt": task.attempt,
+        "state_since": task.state_since,
+    });
+    set(&mut row, "started_at", task.started_at);
+    set(&mut row, "finished_at", task.finished_at);
+    set(&mut row, "next_start_at", task.next_start_at);
+    set(&mut row, "last_exit", task.last_exit().map(|e| exit_row(e)));
+    row
+}
+
+fn exit_row(exit: &Exit) -> Value {
+    let mut row = json!({
+        "attempt": exit.attempt,
+        "outcome": exit.outcome,
+        "status": exit.status,
+        "finished_at": exit.finished_at,
+    });
+    set(&mut row, "started_at", exit.started_at);
+    set(&mut row, "oom_kills", exit.oom_kills);
+    row
+}
+
+/// One alloc: the row of the list and all that its owner publishes.
+pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
+    let status = &alloc.status;
+    let mut all = row(alloc);
+    all["index"] = json!(status.index);
+    all["namespace"] = json!(status.job.namespace);
+    all["type"] = json!(status.job.kind);
+    all["measured"] = json!(status.measured);
+    all["aggregation"] = json!(alloc.aggregation.as_str());
+    all["generation"] = json!(status.generation);
+    all["exposed"] = json!(!alloc.retired);
+    set(&mut all, "cgroup", status.cgroup.as_ref());
+    for task in &alloc.tasks {
+        all["tasks"][task.status.name.as_str()] = task_detail(&task.status);
+    }
+    if detail == Detail::Full {
+        all["definition"] = json!(status.job);
+    }
+    all
+}
+
+fn task_detail(task: &TaskStatus) -> Value {
+    let mut all = task_row(task);
+    all["driver"] = json!(task.driver);
+    all["restarts_by_reason"] = by(RestartReason::ALL.map(RestartReason::as_str), task.restarts);
+    all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
+    all["exits"] = task.exits.iter().map(|e| exit_with_usage(e)).collect();
+    all["events"] = task.events.iter().map(|e| json!(e)).collect();
+    all["event_counts"] = json!(task.event_counts);
+    set(&mut all, "user", task.user.as_ref());
+    set(&mut all, "main", task.main);
+    set(&mut all, "cgroup", task.cgroup.as_ref());
+    all
+}
+
+fn exit_with_usage(exit: &Exit) -> Value {
+    let mut all = exit_row(exit);
+    all["usage"] = json!(exit.usage);
+    all
+}
+
+/// What one alloc uses. `now`: for ages.
+pub fn stats(snapshot: &Snapshot, alloc: &AllocView, now: Timestamp) -> Value {
+    let tasks: Map<String, Value> =
+        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_stats(snapshot, t, now))).collect();
+    let measured = alloc.tasks.iter().filter(|t| *t.usage != Usage::default()).count();
+    let mut all = json!({
+        "id": alloc.status.id,
+        "epoch": snapshot.epoch,
+        "taken_at": snapshot.taken_at,
+        "final": alloc.ended,
+        "aggregation": alloc.aggregation.as_str(),
+        "measured_tasks": measured,
+        "total_tasks": alloc.tasks.len(),
+        "usage": *alloc.usage,
+        "absent": absent(&alloc.usage, alloc.ended),
+        "tasks": tasks,
+    });
+    set(&mut all, "sum_of_task_peaks_bytes", sum_of_peaks(alloc));
+    sampled(&mut all, alloc.sampled_at, now);
+    all
+}
+
+fn task_stats(snapshot: &Snapshot, task: &TaskView, now: Timestamp) -> Value {
+    let running = task.attempt.is_some();
+    let dwells = TaskState::ALL.map(|s| task.time_in(s, snapshot.steady_at).0);
+    let mut all = json!({
+        "state": task.status.state,
+        "attempt": task.status.attempt,
+        "final": !running,
+        "usage": *task.usage,
+        "absent": absent(&task.usage, !running),
+        "time_in_state_ns": by(TaskState::ALL.map(TaskState::as_str), dwells),
+    });
+    set(&mut all, "this_attempt", task.attempt.as_deref());
+    sampled(&mut all, task.sampled_at, now);
+    all
+}
+
+/// An upper bound of what the tasks needed together, and no peak: they need not have had theirs at the same time. Absent
+/// where one task has none.
+fn sum_of_peaks(alloc: &AllocView) -> Option<u64> {
+    alloc.tasks.iter().try_fold(0_u64, |sum, t| Some(sum.saturating_add(t.usage.memory_peak_bytes?)))
+}
+
+fn sampled(all: &mut Value, at: Option<Timestamp>, now: Timestamp) {
+    set(all, "sampled_at", at);
+    set(all, "age_ms", at.map(|at| now.since(at).0 / 1_000_000));
+}
+
+/// The fields that have no value. What is used now is not missed after the end.
+fn absent(usage: &Usage, ended: bool) -> Vec<&'static str> {
+    let present: std::collections::BTreeSet<&str> = usage.iter().map(|(name, _)| name).collect();
+    let expected = Usage::FIELDS.iter().filter(|(_, nature)| !(ended && *nature == Nature::Live));
+    expected.map(|(name, _)| *name).filter(|name| !present.contains(name)).collect()
+}
+
+/// This host: what it is, what can be measured, what runs and ran on it.
+pub fn node(snapshot: &Snapshot) -> Value {
+    let mut all = json!(*snapshot.info);
+    all["epoch"] = json!(snapshot.epoch);
+    all["taken_at"] = json!(snapshot.taken_at);
+    all["allocs"] = by(AllocState::ALL.map(AllocState::as_str), snapshot.counts.allocs);
+    all["tasks"] = by(TaskState::ALL.map(TaskState::as_str), snapshot.counts.tasks);
+    all["allocated"] = json!({
+        "memory_bytes": snapshot.counts.allocated_memory_bytes,
+        "cpu_cores": snapshot.counts.allocated_cpu_cores,
+    });
+    let node = &snapshot.node;
+    all["totals"] = json!({
+        "allocs": node.allocs,
+        "task_exits": by(Outcome::ALL.map(Outcome::as_str), node.exits),
+        "task_restarts": by(RestartReason::ALL.map(RestartReason::as_str), node.restarts),
+        "task_oom_kills": node.oom_kills,
+        "cpu_usage_ns": Nanos(node.cpu_usage_ns),
+    });
+    all["workloads"] = workloads(snapshot);
+    all
+}
+
+/// Live and ended together, per workload and task.
+pub fn workloads(snapshot: &Snapshot) -> Value {
+    let each = snapshot.workloads.iter().map(|w| {
+        json!({
+            "workload": w.workload,
+            "task": w.task,
+            "usage": w.usage,
+            "exits": by(Outcome::ALL.map(Outcome::as_str), w.ended.exits),
+            "restarts": by(RestartReason::ALL.map(RestartReason::as_str), w.ended.restarts),
+        })
+    });
+    each.collect()
+}
+
+fn by<const N: usize>(names: [&'static str; N], values: [u64; N]) -> Value {
+    names.into_iter().zip(values).map(|(name, n)| (name.to_owned(), json!(n))).collect::<Map<_, _>>().into()
+}
+
+fn set(object: &mut Value, key: &str, value: Option<impl serde::Serialize>) {
+    if let Some(value) = value {
+        object[key] = json!(value);
+    }
+}

@@ -1,0 +1,207 @@
+//! Bodies, encoded at most once per snapshot and format, ahead of a scraper that comes regularly, else when first asked
+//! for; compressed likewise, never for nobody.
+//!
+//! One body per format is kept, on a page that is used again: the memory of a body is touched anew only when it grows.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::sync::watch;
+
+use super::ahead::Visits;
+use super::encode::{Encoder, Itself};
+use super::filter::Filter;
+use super::{Encoding, Format};
+use crate::snapshot::{ScraperKey, Snapshot};
+use crate::telemetry::Metrics;
+
+/// A format that nobody asked for during so long gives its memory back.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// Concurrency: any thread. Who asks for a body that is being encoded waits for it.
+#[derive(Debug)]
+pub struct Bodies {
+    metrics: Arc<Metrics>,
+    encoder: Mutex<Encoder>,
+    text: Mutex<Slot>,
+    openmetrics: Mutex<Slot>,
+    visits: Mutex<Visits>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Of which snapshot; 0: none.
+    version: u64,
+    identity: Bytes,
+    gzip: Option<Bytes>,
+    asked: Instant,
+    spare: Arc<Spare>,
+}
+
+/// The page that is free, if one is.
+#[derive(Debug, Default)]
+struct Spare(Mutex<Vec<u8>>);
+
+/// A body on its page, which comes back when the last scraper is done with it.
+struct OnPage {
+    bytes: Vec<u8>,
+    len: usize,
+    spare: Arc<Spare>,
+}
+
+impl AsRef<[u8]> for OnPage {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Drop for OnPage {
+    fn drop(&mut self) {
+        let mut spare = lock(&self.spare.0);
+        // A page of which most is not used any more is let go.
+        if self.bytes.len() > spare.len() && self.bytes.len() / 4 <= self.len {
+            *spare = std::mem::take(&mut self.bytes);
+        }
+    }
+}
+
+impl Slot {
+    fn new() -> Slot {
+        let (identity, spare) = (Bytes::new(), Arc::default());
+        Slot { version: 0, identity, gzip: None, asked: Instant::now(), spare }
+    }
+    fn empty(&mut self) {
+        self.version = 0;
+        self.identity = Bytes::new();
+        self.gzip = None;
+    }
+    fn body(&mut self, encoding: Encoding) -> Bytes {
+        match encoding {
+            Encoding::Identity => self.identity.clone(),
+            Encoding::Gzip => self.gzip.get_or_insert_with(|| gzip(&self.identity)).clone(),
+        }
+    }
+}
+
+impl Bodies {
+    pub fn new(metrics: Arc<Metrics>) -> Bodies {
+        for format in Format::ALL {
+            for encoding in Encoding::ALL {
+                metrics.scrape_known(format.as_str(), encoding.as_str());
+            }
+        }
+        Bodies {
+            metrics,
+            encoder: Mutex::default(),
+            text: Mutex::new(Slot::new()),
+            openmetrics: Mutex::new(Slot::new()),
+            visits: Mutex::default(),
+        }
+    }
+
+    /// The whole body of this snapshot, or of a newer one that is there already. Blocks while it is encoded: some
+    /// milliseconds for a thousand tasks.
+    pub fn get(&self, snapshot: &Snapshot, format: Format, encoding: Encoding) -> Bytes {
+        let mut slot = self.slot(format);
+        slot.asked = Instant::now();
+        if slot.version < snapshot.version || slot.identity.is_empty() {
+            // First the old body goes, so that its page is free.
+            slot.empty();
+            let page = std::mem::take(&mut *lock(&slot.spare.0));
+            let everything = Filter::default();
+            let (bytes, len) =
+                lock(&self.encoder).encode(snapshot, &self.metrics, format, &everything, Itself::Whole, page);
+            slot.identity = Bytes::from_owner(OnPage { bytes, len, spare: Arc::clone(&slot.spare) });
+            slot.version = snapshot.version;
+        }
+        slot.body(encoding)
+    }
+
+    /// The body if it needs no work: for those who must not block.
+    pub fn ready(&self, snapshot: &Snapshot, format: Format, encoding: Encoding) -> Option<Bytes> {
+        let slot = match format {
+            Format::Text => self.text.try_lock(),
+            Format::OpenMetrics => self.openmetrics.try_lock(),
+        };
+        let mut slot = slot.ok()?;
+        if slot.version < snapshot.version || slot.identity.is_empty() {
+            return None;
+        }
+        slot.asked = Instant::now();
+        match encoding {
+            Encoding::Identity => Some(slot.identity.clone()),
+            Encoding::Gzip => slot.gzip.clone(),
+        }
+    }
+
+    /// A narrower body: encoded for this request alone, and it acknowledges nothing.
+    pub fn filtered(&self, snapshot: &Snapshot, format: Format, encoding: Encoding, filter: &Filter) -> Bytes {
+        let (mut bytes, len) =
+            lock(&self.encoder).encode(snapshot, &self.metrics, format, filter, Itself::Whole, Vec::new());
+        bytes.truncate(len);
+        match encoding {
+            Encoding::Identity => Bytes::from(bytes),
+            Encoding::Gzip => gzip(&bytes),
+        }
+    }
+
+    /// A scraper came: after some regular visits its body is encoded before it asks.
+    pub fn came(&self, scraper: &ScraperKey, format: Format, encoding: Encoding) {
+        lock(&self.visits).came(scraper, (format, encoding), Instant::now());
+    }
+
+    /// Encodes ahead, tick by tick, until there are no more snapshots.
+    pub async fn run_ahead(self: Arc<Self>, mut snapshots: watch::Receiver<Arc<Snapshot>>, tick: Duration) {
+        let mut epoch = 0;
+        while snapshots.changed().await.is_ok() {
+            let snapshot = Arc::clone(&snapshots.borrow_and_update());
+            if snapshot.epoch == epoch {
+                continue;
+            }
+            epoch = snapshot.epoch;
+            let expected = lock(&self.visits).expected(Instant::now(), tick);
+            let bodies = Arc::clone(&self);
+            let work = move || {
+                bodies.give_back_idle();
+                for (format, encoding) in expected {
+                    bodies.get(&snapshot, format, encoding);
+                }
+            };
+            if tokio::task::spawn_blocking(work).await.is_err() {
+                tracing::error!("encoding ahead failed");
+            }
+        }
+    }
+
+    fn give_back_idle(&self) {
+        for format in Format::ALL {
+            let mut slot = self.slot(format);
+            if slot.asked.elapsed() > IDLE {
+                slot.empty();
+                slot.spare = Arc::default();
+            }
+        }
+    }
+
+    fn slot(&self, format: Format) -> MutexGuard<'_, Slot> {
+        match format {
+            Format::Text => lock(&self.text),
+            Format::OpenMetrics => lock(&self.openmetrics),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Level 1: a fifth of the size at a third of level 6's time.
+fn gzip(body: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::new(1));
+    let written = encoder.write_all(body).and_then(|()| encoder.finish());
+    Bytes::from(written.expect("writing to memory must succeed"))
+}

@@ -1,0 +1,89 @@
+//! `?name[]=` and `?source=`: a narrower body. It is never cached and acknowledges nothing.
+
+use std::collections::BTreeSet;
+
+/// Where a family comes from: the words of `?source=`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Allocs that allostat runs: task, alloc, workload and node families.
+    Managed,
+    Host,
+    /// The agent about itself.
+    Agent,
+}
+
+impl Source {
+    pub const ALL: [Source; 3] = [Source::Managed, Source::Host, Source::Agent];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Source::Managed => "managed",
+            Source::Host => "host",
+            Source::Agent => "agent",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    #[error("there is no source {0:?}; there are managed, host and agent")]
+    Source(String),
+}
+
+/// What of the exposition is wanted. The default is everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    names: Option<BTreeSet<String>>,
+    sources: Option<BTreeSet<Source>>,
+}
+
+impl Filter {
+    /// `names`: of families, as in the catalogue or without `_total`, `_info`. Several of a kind mean any of them.
+    ///
+    /// Errors: an unknown source.
+    pub fn new<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+        sources: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Filter, FilterError> {
+        let names: BTreeSet<String> = names.into_iter().map(|n| stem(n).to_owned()).collect();
+        let known = |s: &str| Source::ALL.into_iter().find(|k| k.as_str() == s).ok_or_else(|| s.to_owned());
+        let sources: Result<BTreeSet<Source>, String> = sources.into_iter().map(known).collect();
+        let sources = sources.map_err(FilterError::Source)?;
+        Ok(Filter { names: (!names.is_empty()).then_some(names), sources: (!sources.is_empty()).then_some(sources) })
+    }
+    pub fn is_everything(&self) -> bool {
+        self.names.is_none() && self.sources.is_none()
+    }
+    pub(super) fn wants(&self, name: &str, source: Source) -> bool {
+        self.sources.as_ref().is_none_or(|s| s.contains(&source))
+            && self.names.as_ref().is_none_or(|n| n.contains(stem(name)))
+    }
+}
+
+/// The name of the family in OpenMetrics: also what a sample's name means in a query.
+fn stem(name: &str) -> &str {
+    ["_total", "_info"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_known_with_and_without_their_suffix() {
+        let filter = Filter::new(["allostat_task_cpu_usage_seconds_total", "allostat_build"], []).unwrap();
+        assert!(filter.wants("allostat_task_cpu_usage_seconds_total", Source::Managed));
+        assert!(filter.wants("allostat_build_info", Source::Agent));
+        assert!(!filter.wants("allostat_allocs", Source::Managed));
+        assert!(!filter.is_everything());
+    }
+
+    #[test]
+    fn nothing_asked_is_everything_and_an_unknown_source_is_refused_with_the_known_ones() {
+        let everything = Filter::new([], []).unwrap();
+        assert!(everything.is_everything() && everything.wants("x", Source::Host));
+        let host = Filter::new([], ["host"]).unwrap();
+        assert!(host.wants("x", Source::Host) && !host.wants("x", Source::Agent));
+        let message = Filter::new([], ["docker"]).unwrap_err().to_string();
+        assert!(message.contains("\"docker\"") && message.contains("managed"), "{message}");
+    }
+}

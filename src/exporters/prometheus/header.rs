@@ -1,0 +1,47 @@
+//! HELP, TYPE and UNIT lines.
+
+use super::Format;
+use super::labels::escape_help;
+use super::page::Page;
+use crate::model::metric::{Kind, MetricDesc};
+use crate::model::units::Unit;
+
+/// The name of the family: OpenMetrics takes `_total` and `_info` for suffixes of the samples.
+pub(super) fn family_name(desc: &MetricDesc, format: Format) -> &str {
+    let suffix = match (format, desc.kind) {
+        (Format::OpenMetrics, Kind::Counter) => "_total",
+        (Format::OpenMetrics, Kind::Info) => "_info",
+        (Format::Text, _) | (Format::OpenMetrics, Kind::Gauge | Kind::Histogram) => "",
+    };
+    desc.name.strip_suffix(suffix).unwrap_or(desc.name)
+}
+
+/// The word after `# TYPE name`.
+pub(super) fn type_word(kind: Kind, format: Format) -> &'static str {
+    match (kind, format) {
+        (Kind::Info, Format::OpenMetrics) => "info",
+        (kind, _) => kind.type_word(),
+    }
+}
+
+/// OpenMetrics demands that the name ends in the unit: `timestamp_seconds` are seconds.
+fn unit_word(unit: Unit) -> Option<&'static str> {
+    match unit {
+        Unit::None => None,
+        Unit::TimestampSeconds => Some("seconds"),
+        unit => unit.suffix().strip_prefix('_'),
+    }
+}
+
+pub(super) fn write(page: &mut Page, desc: &MetricDesc, format: Format) {
+    let name = family_name(desc, format);
+    let mut text = format!("# HELP {name} ");
+    escape_help(&mut text, desc.help, format == Format::OpenMetrics);
+    text.push_str(&format!("\n# TYPE {name} {}\n", type_word(desc.kind, format)));
+    if format == Format::OpenMetrics
+        && let Some(unit) = unit_word(desc.unit)
+    {
+        text.push_str(&format!("# UNIT {name} {unit}\n"));
+    }
+    page.text(&text);
+}

@@ -1,0 +1,220 @@
+//! Families that come from what allocs and tasks went through, not from a reading. Declared here, written in `encode.rs`.
+
+use crate::model::metric::MetricDesc;
+use crate::model::units::Unit;
+
+/// Of names and labels: it changes when one is renamed.
+pub const SCHEMA: &str = "1";
+
+const TASK: &[&str] = &["alloc_id", "task", "workload"];
+
+pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
+    "allostat_alloc_info",
+    "What the alloc is. Join with: * on (alloc_id) group_left (task_group, name) allostat_alloc_info. measured: by cgroup, \
+     by adding up processes, or not at all. aggregation: its values come from its own cgroup, or are sums over tasks.",
+    &["alloc_id", "workload", "task_group", "alloc_ns", "name", "source", "cgroup", "measured", "aggregation"],
+)
+.from_source("runner");
+
+pub static TASK_INFO: MetricDesc = MetricDesc::info(
+    "allostat_task_info",
+    "What the task is. cgroup_version: v1, v2 or hybrid (v1 controllers with a unified tree beside them).",
+    &["alloc_id", "task", "workload", "driver", "user", "cgroup_version"],
+)
+.from_source("runner");
+
+pub static BUILD_INFO: MetricDesc = MetricDesc::info(
+    "allostat_build_info",
+    "Which allostat this is. schema: of the metric names and labels; it changes when one is renamed.",
+    &["version", "schema"],
+)
+.from_source("build");
+
+pub static ALLOCS: MetricDesc =
+    MetricDesc::gauge("allostat_allocs", Unit::None, "Allocs that the agent knows, by state.", &["state"])
+        .from_source("runner")
+        .otlp("allostat.allocs", "{alloc}");
+
+pub static TASKS: MetricDesc =
+    MetricDesc::gauge("allostat_tasks", Unit::None, "Tasks that the agent knows, by state.", &["state"])
+        .from_source("runner")
+        .otlp("allostat.tasks", "{task}");
+
+pub static TASK_STATE: MetricDesc = MetricDesc::gauge(
+    "allostat_task_state",
+    Unit::None,
+    "1 for the state that the task is in, 0 for the others.",
+    &["alloc_id", "task", "workload", "state"],
+)
+.stays()
+.from_source("runner")
+.otlp("allostat.task.status", "1");
+
+pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
+    "allostat_task_state_since_timestamp_seconds",
+    Unit::TimestampSeconds,
+    "When the task came into its present state.",
+    TASK,
+)
+.stays()
+.from_source("runner")
+.otlp("container.uptime", "s");
+
+pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(
+    "allostat_task_time_in_state_seconds_total",
+    Unit::Seconds,
+    "Time that the task spent in each state, the present one included.",
+    &["alloc_id", "task", "workload", "state"],
+)
+.from_source("runner")
+.otlp("allostat.task.time_in_state", "s");
+
+pub static TASK_RESTARTS: MetricDesc = MetricDesc::counter(
+    "allostat_task_restarts_total",
+    Unit::None,
+    "Times the task was started again. policy: after an exit; oom: after an exit by OOM; start_failure: it could not be \
+     started.",
+    &["alloc_id", "task", "workload", "reason"],
+)
+.from_source("runner")
+.otlp("allostat.task.restarts", "{restart}");
+
+pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
+    "allostat_workload_restarts_total",
+    Unit::None,
+    "Restarts of the task in all allocs of the workload, live and ended.",
+    &["task", "workload", "reason"],
+)
+.from_source("runner")
+.otlp("allostat.workload.restarts", "{restart}");
+
+pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
+    "allostat_task_exits_total",
+    Unit::None,
+    "Ended attempts of the task in all allocs of the workload, by how they ended. killed: we ended it, because somebody \
+     asked; signal: somebody else did; oom: the kernel's OOM killer; unknown: nobody saw it.",
+    &["task", "workload", "outcome"],
+)
+.from_source("runner")
+.otlp("allostat.task.exits", "{exit}");
+
+pub static TASK_EXIT_CODES: MetricDesc = MetricDesc::counter(
+    "allostat_task_exit_codes_total",
+    Unit::None,
+    "Exits with an error by code, and by a signal by its number.",
+    &["task", "workload", "code", "signal"],
+)
+.from_source("runner")
+.absent_when("no attempt ended with that code or signal yet")
+.otlp("allostat.task.exit_codes", "{exit}");
+
+pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
+    "allostat_task_events_total",
+    Unit::None,
+    "Events of the task in all allocs of the workload, by kind.",
+    &["task", "workload", "event"],
+)
+.from_source("runner")
+.otlp("allostat.task.events", "{event}");
+
+pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
+    "allostat_alloc_run_seconds_total",
+    Unit::Seconds,
+    "Time that ended allocs of the workload ran, by outcome: what they cost.",
+    &["workload", "outcome"],
+)
+.from_source("runner")
+.otlp("allostat.alloc.run", "s");
+
+pub static NODE_EXITS: MetricDesc = MetricDesc::counter(
+    "allostat_node_task_exits_total",
+    Unit::None,
+    "Ended attempts in the agent's whole life, those of forgotten workloads included.",
+    &["outcome"],
+)
+.from_source("runner")
+.otlp("allostat.node.task.exits", "{exit}");
+
+pub static NODE_OOM_KILLS: MetricDesc = MetricDesc::counter(
+    "allostat_node_task_oom_kills_total",
+    Unit::None,
+    "Processes killed by OOM in tasks in the agent's whole life, where the kernel counts them.",
+    &[],
+)
+.from_source("as task_oom_kills_total")
+.otlp("allostat.node.task.oom_kills", "{kill}");
+
+pub static NODE_RESTARTS: MetricDesc = MetricDesc::counter(
+    "allostat_node_task_restarts_total",
+    Unit::None,
+    "Restarts of tasks in the agent's whole life.",
+    &["reason"],
+)
+.from_source("runner")
+.otlp("allostat.node.task.restarts", "{restart}");
+
+pub static NODE_CPU: MetricDesc = MetricDesc::counter(
+    "allostat_node_cpu_usage_seconds_total",
+    Unit::Seconds,
+    "CPU time of all tasks in the agent's whole life, live ones included.",
+    &[],
+)
+.from_source("as task_cpu_usage_seconds_total")
+.otlp("allostat.node.cpu.usage", "s");
+
+pub static NODE_ALLOCS: MetricDesc =
+    MetricDesc::counter("allostat_node_allocs_total", Unit::None, "Allocs taken on in the agent's whole life.", &[])
+        .from_source("runner")
+        .otlp("allostat.node.allocs", "{alloc}");
+
+pub static HOST_ALLOCATED_MEMORY: MetricDesc = MetricDesc::gauge(
+    "allostat_host_allocated_memory_bytes",
+    Unit::Bytes,
+    "Memory that job files give the tasks of allocs that have not ended. A task without a limit counts nothing.",
+    &[],
+)
+.from_source("job files")
+.otlp("allostat.host.allocated.memory", "By");
+
+pub static HOST_ALLOCATED_CPU: MetricDesc = MetricDesc::gauge(
+    "allostat_host_allocated_cpu_cores",
+    Unit::Cores,
+    "CPU quotas of running tasks. A task without a quota counts nothing.",
+    &[],
+)
+.from_source("as task_cpu_limit_cores")
+.otlp("allostat.host.allocated.cpu", "{cpu}");
+
+pub static SERIES: MetricDesc = MetricDesc::gauge(
+    "allostat_series",
+    Unit::None,
+    "Series of each family in this very body, less those of this family.",
+    &["family"],
+)
+.otlp("allostat.series", "{series}");
+
+/// In the order of the exposition.
+pub static METRICS: &[&MetricDesc] = &[
+    &ALLOC_INFO,
+    &TASK_INFO,
+    &BUILD_INFO,
+    &TASK_STATE,
+    &TASK_STATE_SINCE,
+    &TASK_TIME_IN_STATE,
+    &TASK_RESTARTS,
+    &ALLOCS,
+    &TASKS,
+    &WORKLOAD_RESTARTS,
+    &TASK_EXITS,
+    &TASK_EXIT_CODES,
+    &TASK_EVENTS,
+    &ALLOC_RUN,
+    &NODE_EXITS,
+    &NODE_OOM_KILLS,
+    &NODE_RESTARTS,
+    &NODE_CPU,
+    &NODE_ALLOCS,
+    &HOST_ALLOCATED_MEMORY,
+    &HOST_ALLOCATED_CPU,
+    &SERIES,
+];

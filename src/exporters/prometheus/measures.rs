@@ -1,0 +1,122 @@
+//! The hot loops: every series of every task, alloc and workload, at every body.
+//!
+//! Families must be written one after the other, each over all tasks; but a task's values lie together. Walking through all
+//! tasks once per family would fetch each reading from far memory a hundred times. So a few families at a time are first
+//! taken out of the readings into columns that fit into the cache, and then written from there:
+//! ```text
+//!            families of one group
+//! task 1   [ v  v  v  v  v  v ]   read row by row (a reading's values are neighbours)
+//! task 2   [ v  v  v  v  v  v ]
+//!   …        ▼  ▼  ▼  ▼  ▼  ▼     written column by column (a family after the other)
+//! ```
+
+use std::sync::{Arc, LazyLock};
+
+use super::encode::{Body, Rows};
+use super::filter::Source;
+use super::labels::tail;
+use super::page::Piece;
+use crate::exporters::families::{FAMILIES, Family, Level};
+use crate::model::metric::{AllocRule, Life, Value};
+use crate::model::usage::Usage;
+use crate::snapshot::Snapshot;
+
+/// Columns that are taken out together: 16 of a thousand values are 256 KiB.
+const COLUMNS: usize = 16;
+
+/// Families of one level and one kind of row that are taken out together, with the closing pieces of their cells.
+struct Group {
+    level: Level,
+    /// Allocs only: of the sum over tasks, not of the alloc's own cgroup.
+    sum: bool,
+    families: Vec<(&'static Family, Vec<Piece>)>,
+    columns: usize,
+}
+
+/// Made once, in the order of the families.
+static GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| {
+    let mut groups: Vec<Group> = Vec::new();
+    for family in FAMILIES.iter() {
+        let cells = family.measure.cells;
+        let sum = family.level == Level::Alloc && family.measure.alloc == AllocRule::Sum;
+        let tails = cells.iter().map(|c| tail(c.labels.iter().copied())).collect();
+        match groups.last_mut() {
+            Some(g) if g.level == family.level && g.sum == sum && g.columns + cells.len() <= COLUMNS => {
+                g.columns += cells.len();
+                g.families.push((family, tails));
+            }
+            _ => groups.push(Group { level: family.level, sum, families: vec![(family, tails)], columns: cells.len() }),
+        }
+    }
+    groups
+});
+
+/// One row: its labels, what it used, whether it is live.
+type Row<'a> = (&'a Piece, &'a Usage, bool);
+
+/// Values of one group: column after column.
+#[derive(Default)]
+struct Columns {
+    values: Vec<Option<Value>>,
+    /// Odd, so that neighbouring columns do not fall on the same cache sets.
+    stride: usize,
+}
+
+pub(super) fn write(body: &mut Body<'_>, rows: &Rows<'_>, snapshot: &Snapshot, blocks: &[Arc<Piece>]) {
+    let tasks: Vec<Row<'_>> = rows.tasks.iter().map(|r| (r.block, r.usage, r.live)).collect();
+    let allocs: Vec<Row<'_>> = rows.allocs.iter().map(|r| (r.block, r.usage, r.live)).collect();
+    let sums: Vec<Row<'_>> = rows.allocs.iter().map(|r| (r.block, r.sum, r.live)).collect();
+    let workloads: Vec<Row<'_>> =
+        snapshot.workloads.iter().zip(blocks).map(|(w, block)| (&**block, &w.usage, true)).collect();
+    let mut columns = Columns::default();
+    for group in GROUPS.iter() {
+        let rows: &[Row<'_>] = match (group.level, group.sum) {
+            (Level::Task, _) => &tasks,
+            (Level::Alloc, false) => &allocs,
+            (Level::Alloc, true) => &sums,
+            (Level::Workload, _) => &workloads,
+        };
+        if group.families.iter().any(|(f, _)| body.wants(&f.desc, Source::Managed)) {
+            columns.take_out(group, rows);
+            columns.write(body, group, rows);
+        }
+    }
+}
+
+impl Columns {
+    fn take_out(&mut self, group: &Group, rows: &[Row<'_>]) {
+        self.stride = rows.len() | 1;
+        // Every cell of every row is written below: what stood there need not be cleared.
+        self.values.resize(self.stride * group.columns, None);
+        let cells: Vec<_> = group
+            .families
+            .iter()
+            .flat_map(|(f, _)| f.measure.cells.iter().map(|c| (c.get, f.measure.life == Life::Live)))
+            .collect();
+        for (place, (_, usage, live)) in rows.iter().enumerate() {
+            for (column, (get, only_live)) in self.values.chunks_exact_mut(self.stride).zip(&cells) {
+                column[place] = if *live || !only_live { get(usage) } else { None };
+            }
+        }
+    }
+
+    fn write(&self, body: &mut Body<'_>, group: &Group, rows: &[Row<'_>]) {
+        let mut first = 0;
+        for (family, tails) in &group.families {
+            let columns = &self.values[first * self.stride..(first + tails.len()) * self.stride];
+            first += tails.len();
+            body.family(&family.desc, Source::Managed, |page, name| {
+                let mut series = 0;
+                for (place, (labels, _, _)) in rows.iter().enumerate() {
+                    for (column, tail) in columns.chunks_exact(self.stride).zip(tails) {
+                        if let Some(value) = column[place] {
+                            page.sample(name, labels, tail, value);
+                            series += 1;
+                        }
+                    }
+                }
+                series
+            });
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The page that an exposition is written on, shaped for speed: this and the loops in `encode.rs` run for every series of
+//! every body.
+//!
+//! The page keeps its whole length initialised, so that writing is a bounds check and a copy, never a growth. Text that is
+//! written again and again is a [`Piece`]: padded to 16 bytes, so that it is copied in whole registers without a call; the
+//! next write covers the padding.
+
+use crate::model::metric::Value;
+
+const CHUNK: usize = 16;
+/// Room that every write may overrun by.
+const MARGIN: usize = 64;
+/// The longest number: 20 digits, or 11 digits, a point and 9 digits.
+const NUMBER: usize = 24;
+
+/// Text that is rendered once and written often.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Piece {
+    chunks: Box<[[u8; CHUNK]]>,
+    len: usize,
+}
+
+impl Piece {
+    pub(super) fn new(text: &str) -> Piece {
+        let bytes = text.as_bytes();
+        let chunks = bytes.chunks(CHUNK).map(|part| {
+            let mut chunk = [0; CHUNK];
+            chunk[..part.len()].copy_from_slice(part);
+            chunk
+        });
+        Piece { chunks: chunks.collect(), len: bytes.len() }
+    }
+    fn padded(&self) -> usize {
+        self.chunks.len() * CHUNK
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    /// Initialised to its whole length; text up to `at`.
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Page {
+    /// Writes on `bytes` from the start; what stands there is overwritten.
+    pub(super) fn on(bytes: Vec<u8>) -> Page {
+        Page { bytes, at: 0 }
+    }
+    /// The bytes and how many of them are text.
+    pub(super) fn finish(self) -> (Vec<u8>, usize) {
+        (self.bytes, self.at)
+    }
+    pub(super) fn len(&self) -> usize {
+        self.at
+    }
+    /// Takes back what was written after `len`.
+    pub(super) fn rewind(&mut self, len: usize) {
+        self.at = self.at.min(len);
+    }
+
+    #[inline]
+    fn ensure(&mut self, more: usize) {
+        if self.bytes.len() - self.at < more + MARGIN {
+            self.grow(more);
+        }
+    }
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        // Zeroed memory comes from the kernel unwritten: what is never used is never resident.
+        let mut bytes = vec![0; (self.bytes.len() * 2).max(self.at + more + MARGIN).max(1 << 16)];
+        bytes[..self.at].copy_from_slice(&self.bytes[..self.at]);
+        self.bytes = bytes;
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.ensure(text.len());
+        self.bytes[self.at..self.at + text.len()].copy_from_slice(text.as_bytes());
+        self.at += text.len();
+    }
+
+    /// One whole sample: name, labels, what closes them, the value.
+    #[inline]
+    pub(super) fn sample(&mut self, name: &Piece, labels: &Piece, tail: &Piece, value: Value) {
+        self.ensure(name.padded() + labels.padded() + tail.padded() + NUMBER);
+        let mut line = Line { room: &mut self.bytes[self.at..], at: 0 };
+        line.piece(name);
+        line.piece(labels);
+        line.piece(tail);
+        match value {
+            Value::Int(n) => line.digits(n),
+            Value::Nanos(n) => line.nanos(n),
+            Value::Float(f) => match exact_billionths(f) {
+                Some(n) => line.nanos(n),
+                None => {
+                    self.at += line.at;
+                    self.float(f);
+                    return self.text("\n");
+                }
+            },
+        }
+        line.byte(b'\n');
+        self.at += line.at;
+    }
+
+    /// A value and the end of the line.
+    pub(super) fn end_line(&mut self, value: Value) {
+        self.ensure(NUMBER);
+        self.value(value);
+        self.text("\n");
+    }
+
+    fn value(&mut self, value: Value) {
+        let mut line = Line { room: &mut self.bytes[self.at..], at: 0 };
+        match value {
+            Value::Int(n) => line.digits(n),
+            Value::Nanos(n) => line.nanos(n),
+            Value::Float(f) => match exact_billionths(f) {
+                Some(n) => line.nanos(n),
+                None => return self.float(f),
+            },
+        }
+        self.at += line.at;
+    }
+
+    fn float(&mut self, f: f64) {
+        // The shortest text that reads back as the same number; never an exponent.
+        let text = if f.is_finite() { f.to_string() } else { non_finite(f).to_owned() };
+        self.text(&text);
+    }
+}
+
+/// The rest of the page while a sample is written: the cursor stays in a register.
+struct Line<'a> {
+    room: &'a mut [u8],
+    at: usize,
+}
+
+impl Line<'_> {
+    #[inline]
+    fn piece(&mut self, piece: &Piece) {
+        let target = &mut self.room[self.at..self.at + piece.padded()];
+        for (to, from) in target.as_chunks_mut::<CHUNK>().0.iter_mut().zip(&piece.chunks) {
+            *to = *from;
+        }
+        self.at += piece.len;
+    }
+
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        self.room[self.at] = byte;
+        self.at += 1;
+    }
+
+    /// A `u64`, digit for digit.
+    #[inline]
+    fn digits(&mut self, n: u64) {
+        if n < 10 {
+            return self.byte(b'0' + low_byte(n));
+        }
+        self.padded_digits(n, n.ilog10() as usize + 1);
+    }
+
+    /// The last `count` digits of `n`, zeros in front.
+    #[inline]
+    fn padded_digits(&mut self, n: u64, count: usize) {
+        let target = &mut self.room[self.at..self.at + count];
+        let (mut rest, mut end) = (n, count);
+        while end >= 4 {
+            let four = (rest % 10_000) as usize;
+            rest /= 10_000;
+            target[end - 2..end].copy_from_slice(&PAIRS[four % 100]);
+            target[end - 4..end - 2].copy_from_slice(&PAIRS[four / 100]);
+            end -= 4;
+        }
+        if end >= 2 {
+            target[end - 2..end].copy_from_slice(&PAIRS[(rest % 100) as usize]);
+            rest /= 100;
+            end -= 2;
+        }
+        if end == 1 {
+            target[0] = b'0' + low_byte(rest % 10);
+        }
+        self.at += count;
+    }
+
+    /// Nanoseconds as seconds: exact, without trailing zeros.
+    #[inline]
+    fn nanos(&mut self, n: u64) {
+        let (seconds, fraction) = (n / 1_000_000_000, n % 1_000_000_000);
+        self.digits(seconds);
+        if fraction == 0 {
+            return;
+        }
+        self.byte(b'.');
+        // Most clocks count micro- or milliseconds: then there are fewer digits to write and to take back.
+        match (fraction % 1_000_000, fraction % 1_000) {
+            (0, _) => self.padded_digits(fraction / 1_000_000, 3),
+            (_, 0) => self.padded_digits(fraction / 1_000, 6),
+            _ => self.padded_digits(fraction, 9),
+        }
+        while self.room[self.at - 1] == b'0' {
+            self.at -= 1;
+        }
+    }
+}
+
+/// A number with at most nine decimals, as most quotas and ratios are: written some ten times as fast as in general.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "below 2^53")]
+fn exact_billionths(f: f64) -> Option<u64> {
+    let billionths = f * 1e9;
+    // Below 2^53 the quotient is the float nearest to the decimal: it reads back as the same number.
+    let whole = (0.0..9e15).contains(&billionths) && !f.is_sign_negative();
+    let n = billionths.round() as u64;
+    (whole && n as f64 / 1e9 == f).then_some(n)
+}
+
+fn non_finite(f: f64) -> &'static str {
+    match (f.is_nan(), f > 0.0) {
+        (true, _) => "NaN",
+        (false, true) => "+Inf",
+        (false, false) => "-Inf",
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a digit: below 10")]
+#[inline]
+fn low_byte(n: u64) -> u8 {
+    n as u8
+}
+
+/// `00` to `99`.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let mut n = 0;
+    while n < 100 {
+        #[allow(clippy::cast_possible_truncation, reason = "below 100")]
+        let (tens, ones) = ((n / 10) as u8, (n % 10) as u8);
+        pairs[n] = [b'0' + tens, b'0' + ones];
+        n += 1;
+    }
+    pairs
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(write: impl Fn(&mut Page)) -> String {
+        let mut page = Page::default();
+        write(&mut page);
+        let (bytes, len) = page.finish();
+        String::from_utf8(bytes[..len].to_vec()).unwrap()
+    }
+
+    fn value(value: Value) -> String {
+        written(|p| p.end_line(value)).trim_end().to_owned()
+    }
+
+    #[test]
+    fn seconds_are_exact_decimals_without_trailing_zeros() {
+        for (nanos, text) in [
+            (0, "0"),
+            (1, "0.000000001"),
+            (1_500_000_000, "1.5"),
+            (1_000_000_000, "1"),
+            (10_000_001_000, "10.000001"),
+            (u64::MAX, "18446744073.709551615"),
+        ] {
+            assert_eq!(value(Value::Nanos(nanos)), text);
+        }
+    }
+
+    #[test]
+    fn every_power_of_ten_and_its_neighbours_come_out_whole() {
+        for exponent in 0..20 {
+            let n = 10_u64.pow(exponent);
+            for n in [n - 1, n, n + 1] {
+                assert_eq!(value(Value::Int(n)), n.to_string());
+            }
+        }
+        assert_eq!(value(Value::Int((1 << 53) - 1)), "9007199254740991");
+        assert_eq!(value(Value::Int(u64::MAX)), "18446744073709551615");
+    }
+
+    #[test]
+    fn a_page_grows_from_nothing_and_keeps_what_stands_on_it() {
+        let long = "x".repeat(100_000);
+        let text = written(|p| {
+            p.text("start ");
+            p.text(&long);
+            p.text(" end");
+        });
+        assert_eq!(text, format!("start {long} end"));
+    }
+
+    #[test]
+    fn what_stood_on_a_used_page_does_not_shine_through() {
+        let mut page = Page::on(vec![b'#'; 4_096]);
+        page.sample(&Piece::new("name"), &Piece::new("{a=\"b\""), &Piece::new("} "), Value::Int(7));
+        page.sample(&Piece::new("name"), &Piece::default(), &Piece::new(" "), Value::Nanos(1));
+        let (bytes, len) = page.finish();
+        assert_eq!(std::str::from_utf8(&bytes[..len]).unwrap(), "name{a=\"b\"} 7\nname 0.000000001\n");
+    }
+
+    #[test]
+    fn floats_are_written_as_people_would() {
+        let cases = [
+            (0.5, "0.5"),
+            (0.0, "0"),
+            (1.5, "1.5"),
+            (2.0, "2"),
+            (1e-9, "0.000000001"),
+            (0.1 + 0.2, "0.30000000000000004"),
+        ];
+        for (f, text) in cases {
+            assert_eq!(value(Value::Float(f)), text);
+        }
+        assert_eq!(value(Value::Float(f64::INFINITY)), "+Inf");
+        assert_eq!(value(Value::Float(f64::NAN)), "NaN");
+    }
+
+    proptest! {
+        #[test]
+        fn quotas_of_any_period_read_back(quota in 1_000_u32..10_000_000, period in 1_000_u32..1_000_000) {
+            let cores = f64::from(quota) / f64::from(period);
+            prop_assert_eq!(value(Value::Float(cores)).parse::<f64>().unwrap(), cores);
+        }
+        #[test]
+        fn any_u64_survives(n: u64) {
+            prop_assert_eq!(value(Value::Int(n)), n.to_string());
+        }
+        #[test]
+        fn any_nanos_survive(n: u64) {
+            let text = value(Value::Nanos(n));
+            let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+            prop_assert!(!fraction.ends_with('0'));
+            let back: u64 = format!("{whole}{fraction:0<9}").parse().unwrap();
+            prop_assert_eq!(back, n);
+        }
+        #[test]
+        fn any_finite_float_reads_back(f in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
+            prop_assert_eq!(value(Value::Float(f)).parse::<f64>().unwrap(), f);
+        }
+        #[test]
+        fn pieces_of_any_length_are_written_whole(parts in prop::collection::vec("[a-z]{0,80}", 0..40)) {
+            let text = written(|p| {
+                for part in &parts {
+                    p.sample(&Piece::new(part), &Piece::default(), &Piece::default(), Value::Int(0));
+                }
+            });
+            let expected: String = parts.iter().map(|p| format!("{p}0\n")).collect();
+            prop_assert_eq!(text, expected);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Creates, limits, ends and removes cgroups: the same path in every hierarchy where tasks are placed.
+//!
+//! Limits are written by `cgroups-rs`; making and removing directories is done here, because that crate swallows the errors of
+//! both. Nothing here reads values for measuring: that is `collectors/`.
+
+mod end;
+mod limits;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::hierarchy::{Layout, Version};
+use crate::model::id::CgroupPath;
+
+pub use limits::{IoLimit, Limits, cpu_weight_of_shares};
+
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    #[error("cannot create the cgroup {}", path.display())]
+    Create { path: PathBuf, source: io::Error },
+    /// v2: a cgroup that holds processes itself cannot hand controllers to its children (EBUSY).
+    #[error("cannot enable {controllers} for the children of the cgroup {}", path.display())]
+    Enable { path: PathBuf, controllers: String, source: io::Error },
+    #[error("cannot set {what} to {value} in the cgroup {}", path.display())]
+    Limit { what: &'static str, value: String, path: PathBuf, source: io::Error },
+    #[error("{what} cannot be limited: this host has no {controller} controller")]
+    NoController { what: &'static str, controller: &'static str },
+    #[error("cannot list the processes of the cgroup {}", path.display())]
+    List { path: PathBuf, source: io::Error },
+    #[error("cannot end the processes of the cgroup {}", path.display())]
+    Kill { path: PathBuf, source: io::Error },
+    #[error("cannot remove the cgroup {}", path.display())]
+    Remove { path: PathBuf, source: io::Error },
+    #[error("no cgroup hierarchy is mounted that a task could be placed in")]
+    NoHierarchy,
+}
+
+impl CgroupError {
+    /// EAGAIN, EBUSY, ENOMEM, ENOSPC: trying again may help.
+    pub fn is_passing(&self) -> bool {
+        let source = match self {
+            CgroupError::Create { source, .. }
+            | CgroupError::Enable { source, .. }
+            | CgroupError::Limit { source, .. }
+            | CgroupError::List { source, .. }
+            | CgroupError::Kill { source, .. }
+            | CgroupError::Remove { source, .. } => source,
+            CgroupError::NoController { .. } | CgroupError::NoHierarchy => return false,
+        };
+        let passing = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::ENOSPC, libc::EINTR];
+        source.raw_os_error().is_some_and(|errno| passing.contains(&errno))
+    }
+}
+
+/// One cgroup, in every hierarchy where it is made. Plain values: the supervisor gets it in its orders.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroup {
+    pub path: CgroupPath,
+    pub places: Vec<Place>,
+}
+
+/// Its directory in one hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Where the hierarchy is mounted.
+    pub mount: PathBuf,
+    pub directory: PathBuf,
+    pub unified: bool,
+    /// Those of the hierarchy that measure or limit a task.
+    pub controllers: Vec<String>,
+}
+
+/// v2 controllers that are handed down to tasks where there are any.
+const V2_CONTROLLERS: [&str; 4] = ["cpu", "io", "memory", "pids"];
+
+impl Cgroup {
+    pub fn at(layout: &Layout, path: &CgroupPath) -> Cgroup {
+        let places = layout.placements().map(|hierarchy| {
+            let unified = hierarchy.version == Version::V2;
+            let wanted = |c: &&String| !unified || V2_CONTROLLERS.contains(&c.as_str());
+            Place {
+                mount: hierarchy.mount.clone(),
+                directory: hierarchy.mount.join(path.relative()),
+                unified,
+                controllers: hierarchy.controllers.iter().filter(wanted).cloned().collect(),
+            }
+        });
+        Cgroup { path: path.clone(), places: places.collect() }
+    }
+
+    pub fn exists(&self) -> bool {
+        self.places.iter().any(|p| p.directory.is_dir())
+    }
+
+    /// Makes it, with the parents that are missing; that it exists already is fine. Errors: what this call made is removed
+    /// again.
+    pub fn create(&self) -> Result<(), CgroupError> {
+        if self.places.is_empty() {
+            return Err(CgroupError::NoHierarchy);
+        }
+        let mut made = Vec::new();
+        let result = self.places.iter().try_for_each(|place| place.create(&mut made));
+        if result.is_err() {
+            made.iter().rev().for_each(|directory| drop(std::fs::remove_dir(directory)));
+        }
+        result
+    }
+
+    /// Makes it anew: one of that path that is still there (of an attempt nobody saw the end of) is ended and removed.
+    pub fn create_fresh(&self) -> Result<(), CgroupError> {
+        if self.exists() {
+            self.end(std::time::Duration::from_secs(5))?;
+            self.remove(std::time::Duration::from_secs(1))?;
+        }
+        self.create()
+    }
+
+    /// Its place in the unified tree.
+    pub fn unified(&self) -> Option<&Place> {
+        self.places.iter().find(|p| p.unified)
+    }
+    /// Where a controller lives.
+    pub fn controller(&self, name: &str) -> Option<&Place> {
+        self.places.iter().find(|p| p.controllers.iter().any(|c| c == name))
+    }
+}
+
+impl Place {
+    fn create(&self, made: &mut Vec<PathBuf>) -> Result<(), CgroupError> {
+        let below = self.directory.strip_prefix(&self.mount).unwrap_or(Path::new(""));
+        let mut parent = self.mount.clone();
+        for component in below.components() {
+            let directory = parent.join(component);
+            if !directory.is_dir() {
+                self.hand_down(&parent)?;
+                match std::fs::create_dir(&directory) {
+                    Ok(()) => made.push(directory.clone()),
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(source) => return Err(CgroupError::Create { path: directory, source }),
+                }
+            }
+            parent = directory;
+        }
+        Ok(())
+    }
+
+    /// v2: lets the children of `parent` have our controllers. Only those that are missing are written.
+    fn hand_down(&self, parent: &Path) -> Result<(), CgroupError> {
+        if !self.unified || self.controllers.is_empty() {
+            return Ok(());
+        }
+        let path = parent.join("cgroup.subtree_control");
+        let now = std::fs::read_to_string(&path).unwrap_or_default();
+        let missing: Vec<_> = self.controllers.iter().filter(|c| !now.split_whitespace().any(|n| n == *c)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let text = missing.iter().map(|c| format!("+{c}")).collect::<Vec<_>>().join(" ");
+        std::fs::write(&path, &text).map_err(|source| {
+            let controllers = missing.iter().map(|c| c.as_str()).collect::<Vec<_>>().join(", ");
+            CgroupError::Enable { path: parent.to_owned(), controllers, source }
+        })
+    }
+}

@@ -1,0 +1,240 @@
+//! Limits, in the words of v1 and v2.
+//!
+//! | limit | v1 | v2 |
+//! |---|---|---|
+//! | shares | `cpu.shares` | `cpu.weight`, by [`cpu_weight_of_shares`] |
+//! | quota | `cpu.cfs_quota_us`, `cpu.cfs_period_us` | `cpu.max` |
+//! | memory | `memory.limit_in_bytes` | `memory.max` |
+//! | reservation | `memory.soft_limit_in_bytes` | `memory.low` |
+//! | pids | `pids.max` | `pids.max` |
+//! | bytes per second | `blkio.throttle.{read,write}_bps_device` | `io.max` |
+//!
+//! A task with a memory limit gets no swap on top (v1 `memory.memsw.limit_in_bytes`, v2 `memory.swap.max`), where the kernel
+//! accounts for swap: the limit is what it may use, and going over it is an OOM kill that is counted, not a slow task. On v1
+//! the limit on memory and swap together is 1 MiB above the memory limit: newer kernels count refused charges
+//! (`memory.failcnt`) only at the memory limit, which is asked second, so that with equal limits nothing would be counted.
+
+use std::error::Error;
+use std::io;
+
+use cgroups_rs::blkio::BlkIoController;
+use cgroups_rs::cpu::CpuController;
+use cgroups_rs::memory::MemController;
+use cgroups_rs::pid::PidController;
+
+use super::{Cgroup, CgroupError, Place};
+
+/// More than the kernel charges in one go (64 pages), so that the memory limit refuses first.
+const V1_SWAP_MARGIN: u64 = 1 << 20;
+
+/// What is limited; `None` leaves the kernel's default: no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// v1 words: 2 to 262144, the default is 1024. Beyond that range it is clamped.
+    pub cpu_shares: Option<u64>,
+    /// Microseconds of CPU per period; the kernel takes no less than 1000.
+    pub cpu_quota_us: Option<u64>,
+    /// The kernel's default is 100000.
+    pub cpu_period_us: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    /// Spared while others can be reclaimed; not enforced.
+    pub memory_reservation_bytes: Option<u64>,
+    pub pids: Option<u64>,
+    pub io: Vec<IoLimit>,
+}
+
+/// Of one disk (not a partition: the kernel throttles whole disks).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoLimit {
+    pub major: u32,
+    pub minor: u32,
+    pub read_bps: Option<u64>,
+    pub write_bps: Option<u64>,
+}
+
+/// v1 shares (2 to 262144) as a v2 weight (1 to 10000), linearly: what Nomad and runc (before 1.3) do.
+pub fn cpu_weight_of_shares(shares: u64) -> u64 {
+    1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
+}
+
+type Set = cgroups_rs::error::Result<()>;
+
+impl Cgroup {
+    /// Applies what is given. Errors: one that cannot be applied ends it; the cgroup is then to be removed.
+    pub fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
+        if let Some(shares) = limits.cpu_shares {
+            let place = self.needed("cpu", "resources.cpu")?;
+            let shares = shares.clamp(2, 262_144);
+            let value = if place.unified { cpu_weight_of_shares(shares) } else { shares };
+            place.set("cpu.shares or cpu.weight", value, cpu(place).set_shares(value))?;
+        }
+        if limits.cpu_quota_us.is_some() || limits.cpu_period_us.is_some() {
+            let place = self.needed("cpu", "config.cpu_hard_limit")?;
+            // A quota is judged with the period that is set: the period first, or v1 may refuse the pair.
+            if let Some(period) = limits.cpu_period_us {
+                place.set("the period of the CPU quota (us)", period, cpu(place).set_cfs_period(period))?;
+            }
+            if let Some(quota) = limits.cpu_quota_us {
+                place.set("the CPU quota (us)", quota, cpu(place).set_cfs_quota(signed(quota)))?;
+            }
+        }
+        if let Some(bytes) = limits.memory_bytes {
+            let place = self.needed("memory", "resources.memory")?;
+            place.set("the memory limit", bytes, memory(place).set_limit(signed(bytes)))?;
+            let (swap, value) = match place.unified {
+                true => ("memory.swap.max", 0),
+                false => ("memory.memsw.limit_in_bytes", bytes.saturating_add(V1_SWAP_MARGIN)),
+            };
+            if place.directory.join(swap).exists() {
+                place.set("the swap limit", value, memory(place).set_memswap_limit(signed(value)))?;
+            }
+        }
+        if let Some(bytes) = limits.memory_reservation_bytes {
+            let place = self.needed("memory", "resources.memory_max")?;
+            place.set("the memory reservation", bytes, memory(place).set_soft_limit(signed(bytes)))?;
+        }
+        if let Some(pids) = limits.pids {
+            let place = self.needed("pids", "config.pids_limit")?;
+            let controller = PidController::new(place.directory.clone(), place.unified);
+            let max = cgroups_rs::MaxValue::Value(signed(pids));
+            place.set("the limit of processes", pids, controller.set_pid_max(max))?;
+        }
+        for limit in &limits.io {
+            self.limit_io(limit)?;
+        }
+        Ok(())
+    }
+
+    fn limit_io(&self, limit: &IoLimit) -> Result<(), CgroupError> {
+        let place = match self.controller("io") {
+            Some(place) => place,
+            None => self.needed("blkio", "config.io_read_bps and io_write_bps")?,
+        };
+        let controller = BlkIoController::new(place.directory.clone(), place.unified);
+        let (major, minor) = (u64::from(limit.major), u64::from(limit.minor));
+        if let Some(bps) = limit.read_bps {
+            let set = controller.throttle_read_bps_for_device(major, minor, bps);
+            place.set("read bytes per second", format!("{major}:{minor} {bps}"), set)?;
+        }
+        if let Some(bps) = limit.write_bps {
+            let set = controller.throttle_write_bps_for_device(major, minor, bps);
+            place.set("written bytes per second", format!("{major}:{minor} {bps}"), set)?;
+        }
+        Ok(())
+    }
+
+    fn needed(&self, controller: &'static str, what: &'static str) -> Result<&Place, CgroupError> {
+        self.controller(controller).ok_or(CgroupError::NoController { what, controller })
+    }
+}
+
+impl Place {
+    fn set(&self, what: &'static str, value: impl ToString, result: Set) -> Result<(), CgroupError> {
+        result.map_err(|error| {
+            let cause = error.source().and_then(|s| s.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error);
+            let source = cause.map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error);
+            CgroupError::Limit { what, value: value.to_string(), path: self.directory.clone(), source }
+        })
+    }
+}
+
+fn cpu(place: &Place) -> CpuController {
+    CpuController::new(place.directory.clone(), place.unified)
+}
+
+fn memory(place: &Place) -> MemController {
+    MemController::new(place.directory.clone(), place.unified)
+}
+
+/// A limit beyond 8 EiB is none that any machine could reach.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::id::CgroupPath;
+    use std::path::Path;
+
+    #[test]
+    fn shares_become_weights_at_both_ends_and_in_the_middle() {
+        assert_eq!(cpu_weight_of_shares(0), 1);
+        assert_eq!(cpu_weight_of_shares(2), 1);
+        assert_eq!(cpu_weight_of_shares(1024), 39);
+        assert_eq!(cpu_weight_of_shares(262_144), 10_000);
+        assert_eq!(cpu_weight_of_shares(u64::MAX), 10_000);
+    }
+
+    /// A directory that looks like one cgroup: `files` exist and take anything.
+    fn fake(directory: &Path, unified: bool, controllers: &[&str], files: &[&str]) -> Cgroup {
+        for file in files {
+            std::fs::write(directory.join(file), "max 100000\n").unwrap();
+        }
+        let place = Place {
+            mount: directory.to_owned(),
+            directory: directory.to_owned(),
+            unified,
+            controllers: controllers.iter().map(|c| (*c).to_owned()).collect(),
+        };
+        Cgroup { path: CgroupPath::from("/x"), places: vec![place] }
+    }
+
+    fn all() -> Limits {
+        Limits {
+            cpu_shares: Some(1024),
+            cpu_quota_us: Some(50_000),
+            cpu_period_us: Some(100_000),
+            memory_bytes: Some(64 << 20),
+            memory_reservation_bytes: Some(32 << 20),
+            pids: Some(7),
+            io: vec![IoLimit { major: 8, minor: 0, read_bps: None, write_bps: Some(1_000_000) }],
+        }
+    }
+
+    #[test]
+    fn v2_gets_its_own_words_and_no_swap() {
+        let dir = tempfile::tempdir().unwrap();
+        fake(dir.path(), true, &["cpu", "io", "memory", "pids"], &["cpu.max", "memory.swap.max"])
+            .limit(&all())
+            .unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("cpu.weight"), "39");
+        assert!(read("cpu.max").starts_with("50000 "));
+        assert_eq!((read("memory.max"), read("memory.low")), ("67108864".into(), "33554432".into()));
+        assert_eq!(read("memory.swap.max"), "0");
+        assert_eq!((read("pids.max"), read("io.max")), ("7".into(), "8:0 wbps=1000000".into()));
+    }
+
+    #[test]
+    fn v1_gets_its_own_words_and_memory_with_swap_is_just_above_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["memory.memsw.limit_in_bytes"];
+        fake(dir.path(), false, &["cpu", "blkio", "memory", "pids"], &files).limit(&all()).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("cpu.shares"), "1024");
+        assert_eq!((read("cpu.cfs_quota_us"), read("cpu.cfs_period_us")), ("50000".into(), "100000".into()));
+        assert_eq!(
+            (read("memory.limit_in_bytes"), read("memory.memsw.limit_in_bytes")),
+            ("67108864".into(), "68157440".into())
+        );
+        assert_eq!(read("blkio.throttle.write_bps_device"), "8:0 1000000");
+        assert!(!dir.path().join("blkio.throttle.read_bps_device").exists(), "what was not asked for is not written");
+    }
+
+    #[test]
+    fn a_limit_without_its_controller_says_which_one_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let only = Limits { pids: Some(3), ..Limits::default() };
+        let error = fake(dir.path(), true, &["cpu"], &[]).limit(&only).unwrap_err();
+        assert_eq!(error.to_string(), "config.pids_limit cannot be limited: this host has no pids controller");
+        assert!(!error.is_passing());
+    }
+
+    #[test]
+    fn no_limits_write_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        fake(dir.path(), true, &[], &[]).limit(&Limits::default()).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

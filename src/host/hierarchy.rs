@@ -1,0 +1,216 @@
+//! Which cgroup hierarchies are mounted, found from mountinfo; one O_PATH descriptor per hierarchy root.
+//!
+//! Source: `/proc/self/mountinfo`; on v2 also `cgroup.controllers` in the root of the tree (4.5).
+
+use std::error::Error;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use super::roots::{ReadError, Roots, open_path};
+use crate::kernel::proc::mountinfo;
+
+/// The controllers that measure, limit or hold a task. A v1 hierarchy with none of them (`name=systemd`, `devices`,
+/// `perf_event` ...) is not ours to enter; `cpuset` neither: a fresh v1 cpuset takes no process before it was set up.
+const USED: [&str; 6] = ["cpu", "cpuacct", "memory", "blkio", "pids", "freezer"];
+
+/// What a host offers as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Controllers in v1 hierarchies, no unified tree.
+    V1,
+    /// One unified tree.
+    V2,
+    /// v1 controllers with a unified tree beside them, which still gives PSI, `cpu.stat` and `cgroup.kill`.
+    Hybrid,
+    None,
+}
+
+impl Mode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::V1 => "v1",
+            Mode::V2 => "v2",
+            Mode::Hybrid => "hybrid",
+            Mode::None => "none",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// One mounted hierarchy.
+#[derive(Debug)]
+pub struct Hierarchy {
+    pub version: Version,
+    /// v1: of its superblock. v2: what `cgroup.controllers` of the root offers.
+    pub controllers: Vec<String>,
+    /// Where it is mounted, below the roots that were set.
+    pub mount: PathBuf,
+    root: OwnedFd,
+}
+
+impl Hierarchy {
+    /// The root as a starting point for `openat`, `mkdirat`, `unlinkat`.
+    pub fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+    pub fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|c| c == controller)
+    }
+}
+
+/// The hierarchies of this host.
+#[derive(Debug)]
+pub struct Layout {
+    hierarchies: Vec<Hierarchy>,
+    /// What of mountinfo could not be understood or opened, for the log.
+    problems: Vec<String>,
+}
+
+impl Layout {
+    /// Looks once. Errors: mountinfo cannot be read; a mount that cannot be opened is left out and named in
+    /// [`Layout::problems`].
+    pub fn detect(roots: &Roots) -> Result<Layout, ReadError> {
+        let (mounts, bad) = mountinfo::cgroups(&roots.read_proc("self/mountinfo")?);
+        let mut layout = Layout { hierarchies: Vec::new(), problems: bad.iter().map(ToString::to_string).collect() };
+        for mount in mounts {
+            let known = layout.hierarchies.iter().any(|h| match mount.unified {
+                true => h.version == Version::V2,
+                false => h.version == Version::V1 && h.controllers == mount.controllers,
+            });
+            if !known && let Err(problem) = layout.add(roots, mount) {
+                let why = problem.source().map(|s| format!(": {s}")).unwrap_or_default();
+                layout.problems.push(format!("{problem}{why}"));
+            }
+        }
+        Ok(layout)
+    }
+
+    fn add(&mut self, roots: &Roots, found: mountinfo::CgroupMount) -> Result<(), ReadError> {
+        let mount = roots.mounted(&found.mount_point);
+        let root = open_path(&mount)?;
+        let (version, controllers) = match found.unified {
+            true => (Version::V2, v2_controllers(&mount)?),
+            false => (Version::V1, found.controllers),
+        };
+        self.hierarchies.push(Hierarchy { version, controllers, mount, root });
+        Ok(())
+    }
+
+    pub fn mode(&self) -> Mode {
+        let v1 = self.hierarchies.iter().any(|h| h.version == Version::V1 && h.controllers.iter().any(|c| used(c)));
+        match (v1, self.unified().is_some()) {
+            (true, true) => Mode::Hybrid,
+            (true, false) => Mode::V1,
+            (false, true) => Mode::V2,
+            (false, false) => Mode::None,
+        }
+    }
+
+    /// Where a controller lives, whichever version that is.
+    pub fn controller(&self, name: &str) -> Option<&Hierarchy> {
+        self.hierarchies.iter().find(|h| h.has(name))
+    }
+
+    /// The cgroup2 tree: on hybrid hosts with few controllers or none.
+    pub fn unified(&self) -> Option<&Hierarchy> {
+        self.hierarchies.iter().find(|h| h.version == Version::V2)
+    }
+
+    /// Where a task's cgroup is made and its main process placed: each v1 hierarchy with a controller that we use, and the
+    /// unified tree.
+    pub fn placements(&self) -> impl Iterator<Item = &Hierarchy> {
+        self.hierarchies.iter().filter(|h| h.version == Version::V2 || h.controllers.iter().any(|c| used(c)))
+    }
+
+    pub fn hierarchies(&self) -> &[Hierarchy] {
+        &self.hierarchies
+    }
+
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+}
+
+fn used(controller: &str) -> bool {
+    USED.contains(&controller)
+}
+
+fn v2_controllers(mount: &Path) -> Result<Vec<String>, ReadError> {
+    let path = mount.join("cgroup.controllers");
+    let bytes = std::fs::read(&path).map_err(|e| ReadError::new(path, e))?;
+    Ok(String::from_utf8_lossy(&bytes).split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(mounts: &str) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        std::fs::create_dir_all(roots.proc("self")).unwrap();
+        let mut text = String::new();
+        for (i, line) in mounts.lines().enumerate() {
+            let (name, options) = line.split_once(' ').unwrap();
+            let kind = if options.starts_with('+') { "cgroup2" } else { "cgroup" };
+            std::fs::create_dir_all(roots.sys.join("fs/cgroup").join(name)).unwrap();
+            if let Some(controllers) = options.strip_prefix('+') {
+                std::fs::write(roots.sys.join("fs/cgroup").join(name).join("cgroup.controllers"), controllers).unwrap();
+            }
+            let options = if kind == "cgroup" { options } else { "rw" };
+            text += &format!("{i} 1 0:{i} / /sys/fs/cgroup/{name} rw - {kind} {kind} {options}\n");
+        }
+        std::fs::write(roots.proc("self/mountinfo"), text).unwrap();
+        (dir, roots)
+    }
+
+    #[test]
+    fn a_v1_host_with_a_unified_tree_is_hybrid_and_tasks_go_where_they_are_measured() {
+        let (_dir, roots) = machine(
+            "cpu,cpuacct rw,cpu,cpuacct\nmemory rw,memory\ndevices rw,devices\nsystemd rw,name=systemd\nunified +hugetlb\n",
+        );
+        let layout = Layout::detect(&roots).unwrap();
+        assert_eq!(layout.mode(), Mode::Hybrid);
+        assert_eq!(layout.controller("cpuacct").unwrap().mount, roots.sys.join("fs/cgroup/cpu,cpuacct"));
+        assert!(layout.controller("pids").is_none());
+        let names: Vec<_> = layout.placements().map(|h| h.mount.file_name().unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["cpu,cpuacct", "memory", "unified"]);
+    }
+
+    #[test]
+    fn a_v2_host_with_only_systemds_named_hierarchy_is_v2() {
+        let (_dir, roots) = machine("systemd rw,name=systemd\nunified +cpu io memory pids\n");
+        let layout = Layout::detect(&roots).unwrap();
+        assert_eq!(layout.mode(), Mode::V2);
+        assert_eq!(layout.controller("memory").unwrap().version, Version::V2);
+        assert_eq!(layout.placements().count(), 1);
+    }
+
+    #[test]
+    fn a_second_mount_of_the_same_hierarchy_changes_nothing() {
+        let (_dir, roots) = machine("memory rw,memory\nother rw,memory\n");
+        let layout = Layout::detect(&roots).unwrap();
+        assert_eq!(layout.hierarchies().len(), 1);
+        assert_eq!(layout.mode(), Mode::V1);
+    }
+
+    #[test]
+    fn a_mount_that_cannot_be_opened_is_named_and_costs_no_other() {
+        let (dir, roots) = machine("memory rw,memory\npids rw,pids\n");
+        std::fs::remove_dir(dir.path().join("sys/fs/cgroup/memory")).unwrap();
+        let layout = Layout::detect(&roots).unwrap();
+        assert!(layout.controller("memory").is_none() && layout.controller("pids").is_some());
+        assert_eq!(layout.problems().len(), 1);
+    }
+
+    #[test]
+    fn no_cgroups_is_a_mode_not_an_error() {
+        let (_dir, roots) = machine("");
+        assert_eq!(Layout::detect(&roots).unwrap().mode(), Mode::None);
+    }
+}

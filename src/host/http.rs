@@ -1,0 +1,286 @@
+//! The HTTP client of the commands: one kept connection to the agent, over its Unix socket or TCP.
+//!
+//! Concurrency: blocking, like everything on this floor; the connection lives on a small runtime of its own.
+
+// No `async fn` on this floor: nobody above sees a future of ours. These private ones are driven right here.
+#![allow(clippy::manual_async_fn)]
+
+use std::fmt;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, UnixStream};
+
+/// An answer larger than this is refused: ten times the body of a very large host.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where an agent is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    Unix(PathBuf),
+    /// `host:port`, of plain HTTP.
+    Tcp(String),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(host) => write!(f, "http://{host}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no address of an agent: write unix:/path/to/allostat.sock or http://host:port")]
+pub struct AddressError {
+    text: String,
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+    fn from_str(text: &str) -> Result<Address, AddressError> {
+        let refused = || AddressError { text: text.to_owned() };
+        if let Some(path) = text.strip_prefix("unix:") {
+            // unix:/path and unix:///path mean the same.
+            let path = path.strip_prefix("//").filter(|p| p.starts_with('/')).unwrap_or(path);
+            return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(refused()) };
+        }
+        let host = text.strip_prefix("http://").ok_or_else(refused)?;
+        let host = host.strip_suffix('/').unwrap_or(host);
+        let (name, port) = host.rsplit_once(':').ok_or_else(refused)?;
+        let plain = !name.is_empty() && !name.contains(['/', '@', '?', '#', ' ']);
+        if plain && port.parse::<u16>().is_ok() { Ok(Address::Tcp(host.to_owned())) } else { Err(refused()) }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("cannot connect to {address}")]
+    Connect { address: Address, source: std::io::Error },
+    #[error("{address} did not answer within {} s", after.as_secs())]
+    Timeout { address: Address, after: Duration },
+    #[error("{address} broke off: {message}")]
+    Protocol { address: Address, message: String },
+    #[error("cannot set up a client")]
+    Setup { source: std::io::Error },
+}
+
+impl HttpError {
+    /// Nobody listens there: no such socket, or the connection was refused.
+    pub fn nobody_there(&self) -> bool {
+        use std::io::ErrorKind::{ConnectionRefused, NotFound};
+        matches!(self, HttpError::Connect { source, .. } if matches!(source.kind(), NotFound | ConnectionRefused))
+    }
+    /// Somebody listens there, but not for us.
+    pub fn not_permitted(&self) -> bool {
+        matches!(self, HttpError::Connect { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
+    }
+}
+
+/// A whole answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    headers: hyper::HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+}
+
+pub struct Client {
+    address: Address,
+    timeout: Duration,
+    runtime: tokio::runtime::Runtime,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Client {
+    pub fn new(address: Address) -> Result<Client, HttpError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| HttpError::Setup { source })?;
+        Ok(Client { address, timeout: Duration::from_secs(30), runtime, connection: None })
+    }
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+    /// How long one request may take, connecting included. Default 30 s.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+    /// Connects now, so that a missing agent shows before anything is asked.
+    pub fn connect(&mut self) -> Result<(), HttpError> {
+        self.connection = Some(self.runtime.block_on(connect(&self.address))?);
+        Ok(())
+    }
+    pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Answer, HttpError> {
+        self.request(Method::Get, target, headers, Bytes::new())
+    }
+    /// One request, one whole answer.
+    ///
+    /// Errors: a connection that was kept and has gone is opened again once, before anything was sent on it.
+    pub fn request(
+        &mut self,
+        method: Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Answer, HttpError> {
+        let Client { address, timeout, runtime, connection } = self;
+        let exchange = exchange(address, connection, method, target, headers, body);
+        match runtime.block_on(within(*timeout, exchange)) {
+            Some(result) => result,
+            None => {
+                *connection = None;
+                Err(HttpError::Timeout { address: address.clone(), after: *timeout })
+            }
+        }
+    }
+}
+
+/// `None` when the time is over.
+fn within<T>(limit: Duration, work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+    let limited = async move { tokio::time::timeout(limit, work).await };
+    async move { limited.await.ok() }
+}
+
+fn exchange<'a>(
+    address: &'a Address,
+    kept: &'a mut Option<SendRequest<Full<Bytes>>>,
+    method: Method,
+    target: &'a str,
+    headers: &'a [(&'a str, &'a str)],
+    body: Bytes,
+) -> impl Future<Output = Result<Answer, HttpError>> + 'a {
+    async move {
+        let broken = |e: &dyn fmt::Display| HttpError::Protocol { address: address.clone(), message: e.to_string() };
+        let mut sender = match kept.take() {
+            Some(sender) if !sender.is_closed() => sender,
+            _ => connect(address).await?,
+        };
+        if sender.ready().await.is_err() {
+            sender = connect(address).await?;
+            sender.ready().await.map_err(|e| broken(&e))?;
+        }
+        let host = match address {
+            Address::Unix(_) => "localhost",
+            Address::Tcp(host) => host,
+        };
+        let mut request = hyper::Request::builder()
+            .method(match method {
+                Method::Get => hyper::Method::GET,
+                Method::Post => hyper::Method::POST,
+            })
+            .uri(target)
+            .header("host", host)
+            .header("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION")));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).map_err(|e| broken(&e))?;
+        let answer = sender.send_request(request).await.map_err(|e| broken(&e))?;
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|e| broken(&e))?.to_bytes();
+        *kept = Some(sender);
+        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+}
+
+fn connect(address: &Address) -> impl Future<Output = Result<SendRequest<Full<Bytes>>, HttpError>> + '_ {
+    async move {
+        let failed = |source| HttpError::Connect { address: address.clone(), source };
+        let late = || HttpError::Timeout { address: address.clone(), after: CONNECT_TIMEOUT };
+        let sender = match address {
+            Address::Unix(path) => {
+                let socket = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path));
+                greet(TokioIo::new(socket.await.map_err(|_| late())?.map_err(failed)?)).await
+            }
+            Address::Tcp(host) => {
+                let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host));
+                let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
+                socket.set_nodelay(true).map_err(failed)?;
+                greet(TokioIo::new(socket)).await
+            }
+        };
+        sender.map_err(|e| HttpError::Protocol { address: address.clone(), message: e.to_string() })
+    }
+}
+
+fn greet<I>(io: I) -> impl Future<Output = hyper::Result<SendRequest<Full<Bytes>>>>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    async move {
+        let (sender, connection) = handshake(io).await?;
+        // Its errors reach the one who waits for the answer.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+/// The path of a Unix socket must fit `sockaddr_un`, with its final zero byte: 107 bytes.
+pub const MAX_SOCKET_PATH_BYTES: usize = 107;
+
+pub fn socket_path_fits(path: &Path) -> bool {
+    path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_address_is_a_socket_or_plain_http() {
+        assert_eq!("unix:/run/a.sock".parse(), Ok(Address::Unix("/run/a.sock".into())));
+        assert_eq!("unix:///run/a.sock".parse(), Ok(Address::Unix("/run/a.sock".into())));
+        assert_eq!("http://127.0.0.1:9740".parse(), Ok(Address::Tcp("127.0.0.1:9740".into())));
+        assert_eq!("http://[::1]:9740/".parse(), Ok(Address::Tcp("[::1]:9740".into())));
+        for wrong in
+            ["", "9740", "https://a:1", "http://a", "http://a:99999", "unix:relative", "http://u@h:1", "http://a/b:1"]
+        {
+            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn nobody_there_is_told_from_not_for_you() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Client::new(Address::Unix(dir.path().join("none"))).unwrap().get("/", &[]).unwrap_err();
+        assert!(error.nobody_there() && !error.not_permitted(), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_an_address_prints_is_what_it_reads(text in "(unix:/[a-z/]{1,30}|http://[a-z0-9.]{1,20}:[1-9][0-9]{0,3})") {
+            let address: Address = text.parse().unwrap();
+            prop_assert_eq!(address.to_string().parse::<Address>(), Ok(address));
+        }
+        #[test]
+        fn no_address_panics(text in ".*") {
+            let _ = text.parse::<Address>();
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Processes: who they are, signals by pidfd, starting one inside its cgroups, waiting for it with what it used.
+//!
+//! The one place with unsafe code: `clone3`, `fork`, `execve`, `wait4`, signal masks and the user database have no safe form.
+//! Everything between fork and exec is plain system calls on values made before: no allocation, no lock, no panic.
+
+#![allow(unsafe_code)]
+
+mod launch;
+mod user;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
+use serde::{Deserialize, Serialize};
+
+use super::roots::{ReadError, Roots};
+use crate::kernel::cgroup::procs;
+use crate::kernel::proc::pid_stat;
+use crate::model::id::{BootId, ProcessId};
+
+pub use launch::{LaunchError, Launched, Program, Step};
+pub use user::{Account, UserError, account};
+
+/// The id of this boot. Source: `/proc/sys/kernel/random/boot_id`.
+pub fn boot_id(roots: &Roots) -> Result<BootId, ReadError> {
+    let text = roots.read_proc("sys/kernel/random/boot_id")?;
+    Ok(BootId(String::from_utf8_lossy(&text).trim().to_owned()))
+}
+
+/// Who has this pid now; `None` if nobody. Source: `/proc/PID/stat`, field 22.
+pub fn identity(pid: u32) -> io::Result<Option<ProcessId>> {
+    let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat,
+        Err(e) if is_gone(&e) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    match pid_stat::parse(&stat) {
+        Ok(stat) => Ok(Some(ProcessId { pid, start_ticks: stat.start_ticks })),
+        Err(e) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}: {e}"))),
+    }
+}
+
+/// The session that a process is in, named by the pid of its first leader; `None`: the process is gone.
+pub fn session(pid: u32) -> Option<u32> {
+    let session = rustix::process::getsid(Some(to_pid(pid)?)).ok()?;
+    u32::try_from(session.as_raw_nonzero().get()).ok()
+}
+
+/// ENOENT, ESRCH: the process has gone.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// A process that cannot be mistaken for another: its pidfd was opened while its identity held.
+#[derive(Debug)]
+pub struct Process {
+    id: ProcessId,
+    pidfd: OwnedFd,
+}
+
+impl Process {
+    /// `None`: that process is gone (perhaps another has its pid now). A zombie is still there.
+    pub fn open(id: ProcessId) -> io::Result<Option<Process>> {
+        let Some(pid) = to_pid(id.pid) else { return Ok(None) };
+        let pidfd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        // Only now: what has the pid while we hold its pidfd is what the pidfd means, if it is still there at all.
+        Ok((identity(id.pid)? == Some(id)).then_some(Process { id, pidfd }))
+    }
+    pub fn id(&self) -> ProcessId {
+        self.id
+    }
+    /// `Ok(false)`: it has gone. Signal 0 is not offered: ask [`Process::has_ended`].
+    pub fn signal(&self, number: u8) -> io::Result<bool> {
+        match rustix::process::pidfd_send_signal(&self.pidfd, signal_of(number)?) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::SRCH) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+    /// Whether it has ended (a zombie has).
+    pub fn has_ended(&self) -> io::Result<bool> {
+        let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
+        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        Ok(rustix::event::poll(&mut fds, Some(&zero))? > 0)
+    }
+    /// Becomes readable when it ends.
+    pub fn into_pidfd(self) -> OwnedFd {
+        self.pidfd
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+}
+
+fn to_pid(pid: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(pid).ok()?)
+}
+
+/// A signal to whoever has this pid: only for pids that cannot be reused now (our own children, frozen processes).
+/// `false`: nobody has it.
+pub fn signal_pid(pid: u32, number: u8) -> io::Result<bool> {
+    let Some(pid) = to_pid(pid) else { return Ok(false) };
+    match rustix::process::kill_process(pid, signal_of(number)?) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn signal_of(number: u8) -> io::Result<Signal> {
+    Signal::from_named_raw(i32::from(number))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{number} is no signal")))
+}
+
+/// Our children, zombies included. Source: `/proc/thread-self/children` (3.5, CONFIG_PROC_CHILDREN), else all of `/proc`.
+/// Only for a process of one thread: the file lists the children of the thread.
+pub fn children() -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    match std::fs::read("/proc/thread-self/children") {
+        Ok(text) => {
+            let ((), error) = procs::pids("children", &text, &mut found);
+            return error.map_or(Ok(found), |e| Err(io::Error::new(io::ErrorKind::InvalidData, e.to_string())));
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if pid_stat::parse(&stat).is_ok_and(|stat| stat.parent == std::process::id()) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// What a process and the descendants that it waited for used, as `wait4` tells. Units: as the field says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rusage {
+    pub user_us: u64,
+    pub system_us: u64,
+    /// The largest resident set of any single process. Never below what the process had before its exec: some 2 MiB.
+    pub max_rss_kib: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+}
+
+impl Rusage {
+    /// Two process trees together: sums, and the larger maximum.
+    #[must_use]
+    pub fn plus(self, other: Rusage) -> Rusage {
+        Rusage {
+            user_us: self.user_us.saturating_add(other.user_us),
+            system_us: self.system_us.saturating_add(other.system_us),
+            max_rss_kib: self.max_rss_kib.max(other.max_rss_kib),
+            minor_faults: self.minor_faults.saturating_add(other.minor_faults),
+            major_faults: self.major_faults.saturating_add(other.major_faults),
+        }
+    }
+}
+
+/// A child that has ended and was reaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reaped {
+    pub pid: u32,
+    /// As `wait4` gives it.
+    pub status: i32,
+    pub rusage: Rusage,
+}
+
+/// What there is to reap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reap {
+    Child(Reaped),
+    /// Children live, none has ended.
+    NoneYet,
+    NoChildren,
+}
+
+/// Reaps one child, without waiting.
+pub fn reap() -> io::Result<Reap> {
+    let mut status = 0;
+    // SAFETY: an all-zero rusage is valid, and wait4 writes only to the two places given.
+    let (pid, raw) = unsafe {
+        let mut raw: libc::rusage = std::mem::zeroed();
+        (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut raw), raw)
+    };
+    match pid {
+        0 => Ok(Reap::NoneYet),
+        -1 => match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ECHILD) => Ok(Reap::NoChildren),
+            e => Err(e),
+        },
+        pid => Ok(Reap::Child(Reaped { pid: pid.unsigned_abs(), status, rusage: rusage(&raw) })),
+    }
+}
+
+fn rusage(raw: &libc::rusage) -> Rusage {
+    let count = |n: i64| u64::try_from(n).unwrap_or(0);
+    let micros = |t: libc::timeval| count(t.tv_sec).saturating_mul(1_000_000).saturating_add(count(t.tv_usec));
+    Rusage {
+        user_us: micros(raw.ru_utime),
+        system_us: micros(raw.ru_stime),
+        max_rss_kib: count(raw.ru_maxrss),
+        minor_faults: count(raw.ru_minflt),
+        major_faults: count(raw.ru_majflt),
+    }
+}
+
+/// How a wait status reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Code(u8),
+    Signal(u8),
+}
+
+/// `None`: not the status of an end (stopped, continued).
+pub fn ended(status: i32) -> Option<Ended> {
+    if libc::WIFEXITED(status) {
+        u8::try_from(libc::WEXITSTATUS(status)).ok().map(Ended::Code)
+    } else if libc::WIFSIGNALED(status) {
+        u8::try_from(libc::WTERMSIG(status)).ok().map(Ended::Signal)
+    } else {
+        None
+    }
+}
+
+/// Blocks every signal of this process and gives a descriptor that becomes readable with each of `numbers`.
+/// The others wait for ever: nothing but SIGKILL and SIGSTOP disturbs us.
+pub fn signals_as_descriptor(numbers: &[i32]) -> io::Result<OwnedFd> {
+    // SAFETY: the sets live on our stack and are initialised by sigfillset and sigemptyset before they are read; the
+    // descriptor is new and nobody else's.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        if libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut wanted: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut wanted);
+        for number in numbers {
+            libc::sigaddset(&raw mut wanted, *number);
+        }
+        match libc::signalfd(-1, &raw const wanted, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// The next signal that waits on a descriptor of [`signals_as_descriptor`].
+pub fn next_signal(descriptor: &OwnedFd) -> Option<i32> {
+    let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+    let read = rustix::io::read(descriptor, &mut info).ok()?;
+    let number = info.first_chunk::<4>().filter(|_| read == info.len())?;
+    i32::try_from(u32::from_ne_bytes(*number)).ok()
+}
+
+/// Orphans among our descendants become our children, so that we can reap them.
+pub fn become_subreaper() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// Descriptors 0 and 1 as owned ones: what whoever started us put there. Call once, first thing.
+pub fn take_standard_streams() -> (OwnedFd, OwnedFd) {
+    // SAFETY: called once at the start of `allostat supervise`, whose starter opened both for us alone.
+    unsafe { (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1)) }
+}
+
+static ORIGINAL_SOFT_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
+
+/// Raises the soft limit on descriptors to the hard one and remembers what it was: tasks get the original back.
+/// Gives the limit now; `None` is no limit.
+pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
+    let now = rustix::process::getrlimit(Resource::Nofile);
+    ORIGINAL_SOFT_LIMIT.get_or_init(|| now.current);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum })?;
+    Ok(now.maximum)
+}
+
+/// The soft limit on descriptors that we were started with.
+pub fn original_descriptor_limit() -> Option<u64> {
+    *ORIGINAL_SOFT_LIMIT.get_or_init(|| rustix::process::getrlimit(Resource::Nofile).current)
+}
+
+/// For messages: what the errno says, without Rust's "(os error N)".
+pub fn errno_text(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    match text.find(" (os error") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+/// Its number, for system calls made here.
+fn raw(fd: &impl AsFd) -> i32 {
+    fd.as_fd().as_raw_fd()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_identity_is_stable_and_can_be_opened() {
+        let me = identity(std::process::id()).unwrap().unwrap();
+        assert_eq!(identity(me.pid).unwrap(), Some(me));
+        let process = Process::open(me).unwrap().unwrap();
+        assert!(!process.has_ended().unwrap());
+    }
+
+    #[test]
+    fn a_pid_with_another_start_time_is_somebody_else() {
+        let me = identity(std::process::id()).unwrap().unwrap();
+        let other = ProcessId { start_ticks: me.start_ticks + 1, ..me };
+        assert!(Process::open(other).unwrap().is_none());
+        assert!(Process::open(ProcessId { pid: 0, start_ticks: 0 }).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_signal_reaches_the_process_and_none_after_its_end() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::open(identity(child.id()).unwrap().unwrap()).unwrap().unwrap();
+        assert!(process.signal(15).unwrap());
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(15));
+        assert!(!process.signal(15).unwrap(), "it is gone");
+        assert!(process.signal(77).is_err(), "no such signal");
+    }
+
+    #[test]
+    fn statuses_read_as_wait_defines_them() {
+        assert_eq!(ended(0), Some(Ended::Code(0)));
+        assert_eq!(ended(3 << 8), Some(Ended::Code(3)));
+        assert_eq!(ended(9), Some(Ended::Signal(9)));
+        assert_eq!(ended(0x80 | 11), Some(Ended::Signal(11)), "with a core dump");
+        assert_eq!(ended(0x7f | 19 << 8), None, "stopped");
+    }
+}

@@ -1,0 +1,326 @@
+//! Starts the main process of a task: inside its cgroups from its first instruction, with nothing of ours left in it.
+//!
+//! ```text
+//! supervisor                         child
+//! launch: clone3 into the v2 cgroup
+//!         (or fork) ---------------> enter the other cgroups, session, limits, user, directory, streams
+//! its identity goes to the record    waits at the gate
+//! open_gate -----------------------> exec
+//! learns: exec done, or which step failed
+//! ```
+//! If the supervisor dies before it opens the gate, the child ends without having run anything.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::raw;
+
+/// Everything a main process needs, made before the fork.
+#[derive(Debug)]
+pub struct Program {
+    /// What to execute: the first that exists is it.
+    pub paths: Vec<CString>,
+    pub args: Vec<CString>,
+    /// `NAME=value`.
+    pub env: Vec<CString>,
+    pub directory: CString,
+    /// uid, gid, groups; `None`: as we are.
+    pub user: Option<(u32, u32, Vec<u32>)>,
+    /// The soft limit on descriptors that it gets; `None`: as we have it.
+    pub descriptors: Option<u64>,
+    /// The directory of its cgroup in the unified tree.
+    pub unified: Option<OwnedFd>,
+    /// Opened `tasks` files of its v1 cgroups: a process that writes `0` enters alone, without the lock that a
+    /// `cgroup.procs` write takes over all processes of the host (10 to 20 ms at times).
+    pub v1_tasks: Vec<OwnedFd>,
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// What was being done for the child when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Fork,
+    /// Entering the v1 cgroup with this index in [`Program::v1_tasks`].
+    EnterV1(u8),
+    EnterV2,
+    Streams,
+    Session,
+    Limits,
+    Groups,
+    Group,
+    User,
+    Directory,
+    Exec,
+}
+
+impl Step {
+    fn code(self) -> [u8; 2] {
+        match self {
+            Step::Fork => [0, 0],
+            Step::EnterV1(index) => [1, index],
+            Step::EnterV2 => [2, 0],
+            Step::Streams => [3, 0],
+            Step::Session => [4, 0],
+            Step::Limits => [5, 0],
+            Step::Groups => [6, 0],
+            Step::Group => [7, 0],
+            Step::User => [8, 0],
+            Step::Directory => [9, 0],
+            Step::Exec => [10, 0],
+        }
+    }
+    fn of(code: [u8; 2]) -> Step {
+        match code[0] {
+            1 => Step::EnterV1(code[1]),
+            2 => Step::EnterV2,
+            3 => Step::Streams,
+            4 => Step::Session,
+            5 => Step::Limits,
+            6 => Step::Groups,
+            7 => Step::Group,
+            8 => Step::User,
+            9 => Step::Directory,
+            10 => Step::Exec,
+            _ => Step::Fork,
+        }
+    }
+}
+
+/// Which step failed, and why. The words for people are the caller's, who knows the names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchError {
+    pub step: Step,
+    pub errno: i32,
+}
+
+/// A child that waits at its gate.
+#[derive(Debug)]
+pub struct Launched {
+    pub pid: u32,
+    gate: OwnedFd,
+    errors: OwnedFd,
+}
+
+impl Launched {
+    /// Lets it go and waits until it has become the program. After an error it has ended or is about to: reap it.
+    pub fn open_gate(self) -> Result<(), LaunchError> {
+        // A child that failed before the gate has closed it: its report says more than our EPIPE.
+        let _ = rustix::io::write(&self.gate, b"g");
+        drop(self.gate);
+        let mut report = [0u8; 6];
+        let read = rustix::io::retry_on_intr(|| rustix::io::read(&self.errors, &mut report));
+        match read {
+            // Closed by a successful exec, or by a death before it: then the wait status tells.
+            Ok(0) => Ok(()),
+            Ok(6) => {
+                let [step, index, a, b, c, d] = report;
+                Err(LaunchError { step: Step::of([step, index]), errno: i32::from_ne_bytes([a, b, c, d]) })
+            }
+            Ok(_) => Err(LaunchError { step: Step::Fork, errno: libc::EIO }),
+            Err(e) => Err(LaunchError { step: Step::Fork, errno: e.raw_os_error() }),
+        }
+    }
+}
+
+/// Values of [`Program`] as system calls take them; borrowed from it.
+struct Tables {
+    paths: Vec<*const libc::c_char>,
+    args: Vec<*const libc::c_char>,
+    env: Vec<*const libc::c_char>,
+}
+
+fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
+    texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+impl Program {
+    /// Makes the child and sends it to its gate.
+    pub fn launch(&self) -> Result<Launched, LaunchError> {
+        let fork = |e: Errno| LaunchError { step: Step::Fork, errno: e.raw_os_error() };
+        let (gate_in, gate_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
+        let (errors_in, errors_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
+        let procs = match &self.unified {
+            // Only for kernels before 5.7 and sandboxes without clone3.
+            Some(directory) => Some(open_procs(directory).map_err(fork)?),
+            None => None,
+        };
+        let tables = Tables { paths: pointers(&self.paths), args: pointers(&self.args), env: pointers(&self.env) };
+        let (pid, entered) = match self.unified.as_ref().map(clone_into) {
+            Some(Ok(pid)) => (pid, true),
+            _ => (fork_plainly().map_err(fork)?, false),
+        };
+        if pid == 0 {
+            let enter = if entered { None } else { procs.as_ref() };
+            let ends = [raw(&gate_in), raw(&gate_out), raw(&errors_out)];
+            // SAFETY: we are the new child: a single thread that makes only system calls and never returns.
+            unsafe { self.become_it(&tables, enter, ends) }
+        }
+        Ok(Launched { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
+    }
+
+    /// The child's whole life until exec. No allocation, no lock, no panic, no return.
+    ///
+    /// SAFETY: only in a child just forked; the tables must belong to this program.
+    unsafe fn become_it(&self, tables: &Tables, procs: Option<&OwnedFd>, [gate, our_gate, errors]: [i32; 3]) -> ! {
+        // SAFETY (all blocks below): plain system calls on descriptors that are open and on tables that outlive us.
+        let fail = |step: Step| -> ! {
+            let errno = Errno::from_io_error(&io::Error::last_os_error()).map_or(0, Errno::raw_os_error);
+            let ([step, index], [a, b, c, d]) = (step.code(), errno.to_ne_bytes());
+            let report = [step, index, a, b, c, d];
+            unsafe {
+                libc::write(errors, report.as_ptr().cast(), report.len());
+                libc::_exit(127)
+            }
+        };
+        unsafe {
+            // Else we would hold our own gate open.
+            libc::close(our_gate);
+            for (index, tasks) in self.v1_tasks.iter().enumerate() {
+                if libc::write(raw(tasks), c"0".as_ptr().cast(), 1) < 0 {
+                    fail(Step::EnterV1(u8::try_from(index).unwrap_or(u8::MAX)));
+                }
+            }
+            if let Some(procs) = procs
+                && libc::write(raw(procs), c"0".as_ptr().cast(), 1) < 0
+            {
+                fail(Step::EnterV2);
+            }
+            for (number, stream) in [(0, &self.stdin), (1, &self.stdout), (2, &self.stderr)] {
+                if libc::dup2(raw(stream), number) < 0 {
+                    fail(Step::Streams);
+                }
+            }
+            // From 5.11; before it, every descriptor of ours is close-on-exec anyway.
+            libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            if libc::setsid() < 0 {
+                fail(Step::Session);
+            }
+            if let Some(soft) = self.descriptors {
+                let mut limit: libc::rlimit = std::mem::zeroed();
+                if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) < 0 {
+                    fail(Step::Limits);
+                }
+                limit.rlim_cur = soft.min(limit.rlim_max);
+                if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) < 0 {
+                    fail(Step::Limits);
+                }
+            }
+            if let Some((uid, gid, groups)) = &self.user {
+                // The bare calls: glibc's would coordinate threads, of which we have none.
+                if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) < 0 {
+                    fail(Step::Groups);
+                }
+                if libc::syscall(libc::SYS_setresgid, *gid, *gid, *gid) < 0 {
+                    fail(Step::Group);
+                }
+                if libc::syscall(libc::SYS_setresuid, *uid, *uid, *uid) < 0 {
+                    fail(Step::User);
+                }
+            }
+            if libc::chdir(self.directory.as_ptr()) < 0 {
+                fail(Step::Directory);
+            }
+            libc::umask(0o022);
+            reset_signals();
+            let mut go = 0u8;
+            if libc::read(gate, (&raw mut go).cast(), 1) != 1 {
+                // The supervisor died before anybody knew of us.
+                libc::_exit(127);
+            }
+            // As execvp: the first that exists; "permission denied" only if no later one can be run.
+            let mut denied = false;
+            for path in tables.paths.iter().filter(|p| !p.is_null()) {
+                libc::execve(*path, tables.args.as_ptr(), tables.env.as_ptr());
+                match *libc::__errno_location() {
+                    libc::ENOENT | libc::ENOTDIR => {}
+                    libc::EACCES => denied = true,
+                    _ => fail(Step::Exec),
+                }
+            }
+            *libc::__errno_location() = if denied { libc::EACCES } else { libc::ENOENT };
+            fail(Step::Exec)
+        }
+    }
+}
+
+/// Default dispositions and an empty mask: ignored and blocked signals would otherwise pass through exec.
+///
+/// SAFETY: only in a child just forked.
+unsafe fn reset_signals() {
+    // SAFETY: zeros are the default disposition in the kernel's own layout, which is no larger than this on any
+    // architecture. The bare call, because glibc's hides 32 and 33, which somebody above us may have ignored. KILL and STOP
+    // refuse, which changes nothing. A pending signal of the blocked ones acts when the mask opens, as it should.
+    unsafe {
+        let default = [0u64; 4];
+        for number in 1..=64u32 {
+            libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), std::ptr::null_mut::<u8>(), 8usize);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+fn open_procs(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
+    use rustix::fs::{Mode, OFlags, openat};
+    const NAME: &CStr = c"cgroup.procs";
+    openat(directory, NAME, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A child that is born in the cgroup (5.7): charged there from its first page, and no lock over all processes is taken.
+fn clone_into(cgroup: &OwnedFd) -> Result<i32, Errno> {
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    // SAFETY: an all-zero clone_args is valid. Without CLONE_VM this is a fork: the child gets its own copy of everything
+    // and, as our only thread, goes on here.
+    let answer = unsafe {
+        let mut args: libc::clone_args = std::mem::zeroed();
+        args.flags = CLONE_INTO_CGROUP;
+        args.exit_signal = u64::try_from(libc::SIGCHLD).unwrap_or(17);
+        args.cgroup = u64::try_from(raw(cgroup)).unwrap_or(u64::MAX);
+        libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
+    };
+    to_pid(answer)
+}
+
+fn fork_plainly() -> Result<i32, Errno> {
+    // SAFETY: the child only makes system calls until it execs or leaves.
+    to_pid(i64::from(unsafe { libc::fork() }))
+}
+
+fn to_pid(answer: i64) -> Result<i32, Errno> {
+    match i32::try_from(answer) {
+        Ok(pid) if pid >= 0 => Ok(pid),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_survives_the_way_through_the_pipe() {
+        let steps = [
+            Step::Fork,
+            Step::EnterV1(3),
+            Step::EnterV2,
+            Step::Streams,
+            Step::Session,
+            Step::Limits,
+            Step::Groups,
+            Step::Group,
+            Step::User,
+            Step::Directory,
+            Step::Exec,
+        ];
+        for step in steps {
+            assert_eq!(Step::of(step.code()), step);
+        }
+    }
+}

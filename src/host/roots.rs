@@ -1,0 +1,96 @@
+//! Where `proc`, `sys` and the cgroup trees are: settings, so that the same switch serves fixtures and containers.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+/// Why a kernel file gave no text.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// ENOENT, ENOTDIR, EOPNOTSUPP: this kernel or machine has no such file.
+    #[error("{} does not exist here", path.display())]
+    Absent { path: PathBuf },
+    /// ENODEV, ESRCH: it was there, and what it told about is gone.
+    #[error("{} has vanished", path.display())]
+    Gone { path: PathBuf },
+    #[error("cannot read {}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl ReadError {
+    pub fn new(path: impl Into<PathBuf>, source: io::Error) -> ReadError {
+        let path = path.into();
+        match source.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+            Some(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::OPNOTSUPP) => {
+                ReadError::Absent { path }
+            }
+            Some(rustix::io::Errno::NODEV | rustix::io::Errno::SRCH) => ReadError::Gone { path },
+            _ => ReadError::Io { path, source },
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roots {
+    pub proc: PathBuf,
+    pub sys: PathBuf,
+}
+
+impl Default for Roots {
+    fn default() -> Roots {
+        Roots { proc: "/proc".into(), sys: "/sys".into() }
+    }
+}
+
+impl Roots {
+    pub fn proc(&self, relative: impl AsRef<Path>) -> PathBuf {
+        self.proc.join(relative)
+    }
+
+    /// The whole of a file below `proc`.
+    pub fn read_proc(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>, ReadError> {
+        let path = self.proc(relative);
+        std::fs::read(&path).map_err(|e| ReadError::new(path, e))
+    }
+
+    /// Where a mount point that mountinfo names is to be found: below `sys` if it is below the kernel's `/sys`.
+    pub fn mounted(&self, mount_point: &Path) -> PathBuf {
+        if mount_point.starts_with(&self.sys) {
+            return mount_point.to_owned();
+        }
+        match mount_point.strip_prefix("/sys") {
+            Ok(below) => self.sys.join(below),
+            Err(_) => mount_point.to_owned(),
+        }
+    }
+}
+
+/// A descriptor of a directory that serves as a starting point only (O_PATH): it costs no permission to read.
+pub fn open_path(path: &Path) -> Result<OwnedFd, ReadError> {
+    rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| ReadError::new(path, e.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_below_sys_follow_the_root_that_was_set() {
+        let roots = Roots { proc: "/t/proc".into(), sys: "/t/sys".into() };
+        assert_eq!(roots.mounted(Path::new("/sys/fs/cgroup/memory")), Path::new("/t/sys/fs/cgroup/memory"));
+        assert_eq!(roots.mounted(Path::new("/t/sys/fs/cgroup")), Path::new("/t/sys/fs/cgroup"));
+        assert_eq!(Roots::default().mounted(Path::new("/sys/fs/cgroup")), Path::new("/sys/fs/cgroup"));
+        assert_eq!(Roots::default().mounted(Path::new("/cgroup/cpu")), Path::new("/cgroup/cpu"));
+    }
+
+    #[test]
+    fn a_missing_file_is_absent_and_a_vanished_process_is_gone() {
+        let absent = Roots::default().read_proc("no-such-file").unwrap_err();
+        assert!(matches!(absent, ReadError::Absent { .. }));
+        let gone = ReadError::new("/x", io::Error::from(rustix::io::Errno::NODEV));
+        assert!(matches!(gone, ReadError::Gone { .. }));
+    }
+}

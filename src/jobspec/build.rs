@@ -1,0 +1,310 @@
+//! The tree into a [`Job`]: every stanza by its table, every value checked, nothing read twice.
+
+use std::collections::BTreeMap;
+
+use crate::model::env;
+use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::signal;
+
+use super::diagnostic::{Problems, Span, quote};
+use super::fields::{At, Fields, NamedBody, Stanza, join, warn_ignored};
+use super::interpolate::{self, Known};
+use super::nearest::nearest;
+use super::tree::{self, Body};
+use super::{limits, names, values, words};
+
+type Meta = BTreeMap<String, String>;
+
+/// `None`: reported. What is wrong in one stanza does not hide what is wrong in the next.
+pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
+    let builder = Builder { problems, seen: Vec::new() };
+    let fields = builder.open(body, &words::FILE, String::new());
+    let jobs = fields.named("job");
+    let (first, rest) = match jobs.split_first() {
+        Some(split) => split,
+        None => {
+            if !problems.has_errors() {
+                let advice = "write job \"name\" { group \"name\" { task \"name\" { ... } } }".to_owned();
+                problems.error(&(0..0), "", "the file has no `job`", Some(advice));
+            }
+            return None;
+        }
+    };
+    for other in rest {
+        let (line, _, _) = problems.source().locate(first.name_span.start);
+        let message = format!("a file is one job, and the first one stands in line {line}");
+        problems.error(other.name_span, "job", message, Some("put it into a file of its own".to_owned()));
+    }
+    let mut builder = builder;
+    let job = builder.job(first);
+    if problems.has_errors() { None } else { job }
+}
+
+struct Builder<'p> {
+    problems: &'p Problems<'p>,
+    /// Words without effect that were warned of.
+    seen: Vec<&'static str>,
+}
+
+impl<'p> Builder<'p> {
+    fn open<'a>(&self, body: &'a Body, stanza: &'static Stanza, path: String) -> Fields<'a>
+    where
+        'p: 'a,
+    {
+        Fields::open(body, stanza, words::ALL, path, self.problems)
+    }
+
+    fn job(&mut self, job: &NamedBody<'_>) -> Option<Job> {
+        let path = join("job", job.name);
+        let fields = self.open(job.body, &words::JOB, path.clone());
+        warn_ignored(job.body, &words::JOB, &path, &mut self.seen, self.problems);
+        values::check_constraints(&fields);
+        names::check("job", job.name, job.name_span, &path, self.problems);
+        let id = fields.text("id");
+        if let Some(id) = &id {
+            names::check("job", &id.value, &id.span, &fields.path_of("id"), self.problems);
+        }
+        let name = fields.text("name");
+        if let Some(name) = &name
+            && (name.value.is_empty() || name.value.len() > names::MAX_BYTES)
+        {
+            let message = format!("`name` has 1 to {} bytes", names::MAX_BYTES);
+            fields.error(&name.span, "name", message, None);
+        }
+        let kind = kind(&fields);
+        let meta = self.meta(&fields);
+        let groups = self.groups(&fields, job, kind, &meta);
+        let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
+        let datacenters = match fields.texts("datacenters") {
+            Some(list) if list.value.is_empty() => {
+                fields.error(&list.span, "datacenters", "`datacenters` is empty", Some("leave it out".to_owned()));
+                Vec::new()
+            }
+            Some(list) => list.value.into_iter().map(|at| at.value).collect(),
+            None => vec!["*".to_owned()],
+        };
+        Some(Job {
+            id: id.map_or_else(|| job.name.into(), |id| id.value.as_str().into()),
+            name: name.map_or_else(|| job.name.to_owned(), |name| name.value),
+            kind,
+            namespace: text("namespace", "default"),
+            region: text("region", "global"),
+            datacenters,
+            meta,
+            groups,
+        })
+    }
+
+    fn groups(&mut self, fields: &Fields<'_>, job: &NamedBody<'_>, kind: JobKind, meta: &Meta) -> Vec<TaskGroup> {
+        let groups = fields.named("group");
+        if fields.entry("group").is_none() {
+            let advice = Some("add group \"name\" { task \"name\" { ... } }".to_owned());
+            fields.error(job.name_span, "group", "the job has no `group`", advice);
+        }
+        names::check_unique("group", &groups, &fields.path_of("group"), self.problems);
+        groups.iter().map(|group| self.group(group, fields.path(), kind, meta)).collect()
+    }
+
+    fn group(&mut self, group: &NamedBody<'_>, job_path: &str, kind: JobKind, job_meta: &Meta) -> TaskGroup {
+        let path = format!("{job_path}.group.{}", group.name);
+        let fields = self.open(group.body, &words::GROUP, path.clone());
+        warn_ignored(group.body, &words::GROUP, &path, &mut self.seen, self.problems);
+        values::check_constraints(&fields);
+        names::check("group", group.name, group.name_span, &path, self.problems);
+        let restart = self.restart(&fields, RestartPolicy::default_for(kind));
+        let meta = self.meta(&fields);
+        let mut services = values::services(&fields, None);
+        let tasks = fields.named("task");
+        if fields.entry("task").is_none() {
+            let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
+            fields.error(group.name_span, "task", format!("the group {} has no `task`", quote(group.name)), advice);
+        }
+        names::check_unique("task", &tasks, &fields.path_of("task"), self.problems);
+        let mut merged = job_meta.clone();
+        merged.extend(meta.clone());
+        let tasks = tasks.iter().map(|task| self.task(task, &path, &restart, &merged, &mut services)).collect();
+        TaskGroup {
+            name: group.name.into(),
+            count: fields.integer("count", 1..=limits::COUNT).map_or(1, |at| u32::try_from(at.value).unwrap_or(1)),
+            meta,
+            restart,
+            tasks,
+            services,
+        }
+    }
+
+    fn task(
+        &mut self,
+        task: &NamedBody<'_>,
+        group_path: &str,
+        group_restart: &RestartPolicy,
+        outer_meta: &Meta,
+        services: &mut Vec<serde_json::Map<String, serde_json::Value>>,
+    ) -> Task {
+        let path = format!("{group_path}.task.{}", task.name);
+        let fields = self.open(task.body, &words::TASK, path.clone());
+        warn_ignored(task.body, &words::TASK, &path, &mut self.seen, self.problems);
+        values::check_constraints(&fields);
+        names::check("task", task.name, task.name_span, &path, self.problems);
+        names::check_task(task.name, task.name_span, &path, self.problems);
+        services.extend(values::services(&fields, Some(task.name)));
+        let driver = fields.text("driver");
+        if fields.entry("driver").is_none() {
+            let message = format!("the task {} has no `driver`", quote(task.name));
+            fields.error(task.name_span, "driver", message, Some("add driver = \"raw_exec\"".to_owned()));
+        }
+        let mut built = Task {
+            name: task.name.into(),
+            driver: driver.map_or_else(String::new, |at| at.value),
+            config: serde_json::Map::new(),
+            env: BTreeMap::new(),
+            meta: self.meta(&fields),
+            user: user(&fields),
+            resources: self.resources(&fields),
+            restart: self.restart(&fields, group_restart.clone()),
+            logs: self.logs(&fields),
+            kill_timeout: fields.duration("kill_timeout").map_or(limits::KILL_TIMEOUT, |at| at.value),
+            kill_signal: kill_signal(&fields),
+        };
+        let mut meta = outer_meta.clone();
+        meta.extend(built.meta.clone());
+        self.env_and_config(&fields, &mut built, &meta);
+        built
+    }
+
+    fn env_and_config(&self, fields: &Fields<'_>, task: &mut Task, meta: &Meta) {
+        let pairs = fields.map("env").unwrap_or_default();
+        let own: Vec<&str> = pairs.iter().map(|(name, _)| name.value.as_str()).collect();
+        let mut nomad: Vec<String> = env::ALWAYS.iter().map(|name| (*name).to_owned()).collect();
+        nomad.push(env::PARENT_CGROUP.to_owned());
+        nomad.extend(env::limit_variables(task).into_keys());
+        nomad.extend(env::meta_variables(meta).into_keys());
+        let mut known = Known { meta, nomad, own, inside_env: None };
+        let path = fields.path_of("env");
+        let mut taken: BTreeMap<String, &str> = BTreeMap::new();
+        for (name, value) in &pairs {
+            let path = join(&path, &name.value);
+            values::check_variable(name, &path, &mut taken, self.problems);
+            known.inside_env = Some(&name.value);
+            self.check_template(&value.value, &value.span, &path, &known);
+            task.env.insert(name.value.clone(), value.value.clone());
+        }
+        known.inside_env = None;
+        if let Some(body) = fields.stanza_or_map("config") {
+            let check = |text: &str, span: &Span, path: &str| self.check_template(text, span, path, &known);
+            task.config = values::json_object(body, &fields.path_of("config"), self.problems, &check);
+        }
+    }
+
+    /// Reports each reference in a text that can never be resolved, at its place inside the text if it can be found.
+    fn check_template(&self, template: &str, span: &Span, path: &str, known: &Known<'_>) {
+        let source = self.problems.source().slice(span);
+        let mut from = 0;
+        for never in interpolate::check(template, known) {
+            let rest = source.get(from..).unwrap_or("");
+            // One that is not closed is the last.
+            let found =
+                if never.written.ends_with('}') { rest.find(&never.written) } else { rest.rfind(&never.written) };
+            let found = found.map(|i| from + i);
+            from = found.map_or(from, |i| i + never.written.len());
+            let at = found.map_or(span.clone(), |i| span.start + i..span.start + i + never.written.len());
+            let message = format!("{} can never be resolved: {}", quote(&never.written), never.reason);
+            self.problems.error(&at, path, message, never.suggestion);
+        }
+    }
+
+    /// Metadata is plain text: it is what references refer to.
+    fn meta(&self, fields: &Fields<'_>) -> Meta {
+        let mut meta = Meta::new();
+        for (key, value) in fields.map("meta").unwrap_or_default() {
+            let path = join(&fields.path_of("meta"), &key.value);
+            if key.value.is_empty() {
+                self.problems.error(&key.span, &path, "a key of `meta` is empty", None);
+            }
+            match tree::plain(&value.value) {
+                Some(text) => {
+                    meta.insert(key.value, text);
+                }
+                None => {
+                    let advice = Some("for the two characters themselves write `$${`".to_owned());
+                    self.problems.error(&value.span, &path, "in `meta` nothing is interpolated", advice);
+                }
+            }
+        }
+        meta
+    }
+
+    fn resources(&self, task: &Fields<'_>) -> Resources {
+        let Some(body) = task.stanza("resources") else { return Resources::default() };
+        let fields = self.open(body, &words::RESOURCES, task.path_of("resources"));
+        let mebibytes = |at: &At<u64>| at.value << 20;
+        let memory = fields.integer("memory", 1..=limits::MEMORY_MIB);
+        let memory_max = fields.integer("memory_max", 1..=limits::MEMORY_MIB);
+        if let (Some(memory), Some(max)) = (&memory, &memory_max)
+            && max.value < memory.value
+        {
+            let message = format!("`memory_max` ({} MiB) is less than `memory` ({} MiB)", max.value, memory.value);
+            fields.error(&max.span, "memory_max", message, None);
+        }
+        Resources {
+            cpu_shares: fields.integer("cpu", 1..=limits::CPU_SHARES).map(|at| at.value),
+            memory_bytes: memory.as_ref().map(mebibytes),
+            memory_max_bytes: memory_max.as_ref().map(mebibytes),
+        }
+    }
+
+    /// A policy where only some fields are given takes the others from `default`.
+    fn restart(&self, outer: &Fields<'_>, default: RestartPolicy) -> RestartPolicy {
+        let (Some(body), Some(entry)) = (outer.stanza("restart"), outer.entry("restart")) else { return default };
+        let fields = self.open(body, &words::RESTART, outer.path_of("restart"));
+        values::restart(&fields, &entry.key_span, default)
+    }
+
+    fn logs(&self, task: &Fields<'_>) -> LogConfig {
+        let default = LogConfig::default();
+        let Some(body) = task.stanza("logs") else { return default };
+        let fields = self.open(body, &words::LOGS, task.path_of("logs"));
+        let max_files = fields.integer("max_files", 1..=limits::LOG_FILES).and_then(|at| u32::try_from(at.value).ok());
+        LogConfig {
+            max_files: max_files.unwrap_or(default.max_files),
+            max_file_bytes: fields
+                .integer("max_file_size", 1..=limits::LOG_FILE_MIB)
+                .map_or(default.max_file_bytes, |at| at.value << 20),
+            disabled: fields.bool("disabled").is_some_and(|at| at.value),
+        }
+    }
+}
+
+fn kind(fields: &Fields<'_>) -> JobKind {
+    let choices = [("service", JobKind::Service), ("batch", JobKind::Batch)];
+    if let Some(text) = fields.entry("type").and_then(|e| e.value.text())
+        && matches!(text, "system" | "sysbatch")
+        && let Some(entry) = fields.entry("type")
+    {
+        let advice = if text == "system" { "service" } else { "batch" };
+        let message = format!("jobs of type `{text}` are not supported: they run once on each of many hosts");
+        fields.error(&entry.value.span, "type", message, Some(format!("on one host that is `{advice}`")));
+        return JobKind::Service;
+    }
+    fields.choice("type", &choices).map_or(JobKind::Service, |at| at.value)
+}
+
+fn user(fields: &Fields<'_>) -> Option<String> {
+    let At { value, span } = fields.text("user")?;
+    if value.is_empty() || value.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':') {
+        fields.error(&span, "user", format!("{} is no name of a user", quote(&value)), None);
+        return None;
+    }
+    Some(value)
+}
+
+fn kill_signal(fields: &Fields<'_>) -> Option<String> {
+    let At { value, span } = fields.text("kill_signal")?;
+    if let Some(name) = signal::number(&value).and_then(signal::name) {
+        return Some(name.to_owned());
+    }
+    let near = nearest(&value, signal::names()).map(|name| format!("did you mean `{name}`?"));
+    let suggestion = near.or_else(|| Some("SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 ...".to_owned()));
+    fields.error(&span, "kill_signal", format!("there is no signal {}", quote(&value)), suggestion);
+    None
+}

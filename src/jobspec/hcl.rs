@@ -1,0 +1,280 @@
+//! HCL into the tree. Values are literals and texts with references; what would have to be computed is refused.
+
+use std::collections::BTreeMap;
+
+use hcl_edit::Span as _;
+use hcl_edit::expr::{Expression, ObjectKey, Traversal, TraversalOperator};
+use hcl_edit::structure::{self, BlockLabel, Structure};
+use hcl_edit::template::{Element, Interpolation, Strip, Template};
+
+use super::diagnostic::{Problems, Span, quote};
+use super::tree::{Body, Entry, Form, Label, Node, Value, escape, text_value};
+
+/// How often a file is read again because of keys given twice.
+const MAX_ROUNDS: usize = 50;
+
+/// `None` if the syntax is broken: reported.
+pub(super) fn read(problems: &Problems<'_>) -> Option<Body> {
+    let mut text = problems.source().text().to_owned();
+    // Where keys stand that were given twice, and how many other names were tried for each.
+    let mut repeated = BTreeMap::new();
+    for round in 0.. {
+        match hcl_edit::parser::parse_body(&text) {
+            Ok(body) => return Some(Lower { problems, repeated }.body(&body)),
+            Err(error) => {
+                // The parser stops at a key given twice. Such a key is reported here and renamed, at the same length,
+                // so that the rest of the file is read as well.
+                let offset = error.location().offset();
+                let again = round < MAX_ROUNDS && error.message().contains("redefined");
+                if again && rename(&mut text, offset, &mut repeated, problems) {
+                    continue;
+                }
+                let message = format!("HCL syntax: {}", error.message());
+                problems.error(&(offset..offset + 1), "", message, advice(&text, offset));
+                break;
+            }
+        }
+    }
+    None
+}
+
+fn rename(text: &mut String, offset: usize, repeated: &mut BTreeMap<usize, u32>, problems: &Problems<'_>) -> bool {
+    let Some(rest) = text.get(offset..) else { return false };
+    let start = offset + usize::from(rest.starts_with('"'));
+    let is_key = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let length = text.get(start..).map_or(0, |rest| rest.find(|c| !is_key(c)).unwrap_or(rest.len()));
+    let span = start..start + length;
+    if length == 0 {
+        return false;
+    }
+    if !repeated.contains_key(&start) {
+        let key = problems.source().slice(&span);
+        problems.error(&span, "", format!("{} is given twice", quote(key)), Some("keep one of them".to_owned()));
+    }
+    // The file's own short names may be taken, so one key may need several rounds.
+    let tries = repeated.entry(start).or_default();
+    let mut n = *tries;
+    *tries += 1;
+    let mut name = vec![b'Z'; length];
+    for byte in name.iter_mut().rev() {
+        let letter = u8::try_from(n % 26).unwrap_or(0);
+        *byte = b'Z' - letter;
+        n /= 26;
+    }
+    if n > 0 {
+        return false;
+    }
+    text.replace_range(span, &String::from_utf8_lossy(&name));
+    true
+}
+
+/// What people coming from other languages write.
+fn advice(text: &str, offset: usize) -> Option<String> {
+    let line = text.get(..offset).map_or("", |before| before.rsplit('\n').next().unwrap_or(before));
+    let rest = text.get(offset..).unwrap_or("");
+    if rest.starts_with(':') {
+        Some("write `key = value`".to_owned())
+    } else if line.trim_start().is_empty() && rest.starts_with('"') {
+        Some("a key stands without quotes: `key = value`".to_owned())
+    } else if rest.starts_with(',') {
+        Some("in a stanza each `key = value` stands on its own line, without a comma".to_owned())
+    } else if rest.starts_with('\'') {
+        Some("texts stand in double quotes".to_owned())
+    } else {
+        None
+    }
+}
+
+/// A number as it is written: whole ones stay exact.
+pub(super) fn number(problems: &Problems<'_>, at: &Span, text: &str) -> Value {
+    if let Ok(whole) = text.parse::<i128>() {
+        return Value::Int(whole);
+    }
+    match text.parse::<f64>() {
+        Ok(float) if float.is_finite() && text.contains(['.', 'e', 'E']) => Value::Float(float),
+        _ => {
+            problems.error(at, "", format!("the number {} is too large", quote(text)), None);
+            Value::Broken
+        }
+    }
+}
+
+struct Lower<'p, 's> {
+    problems: &'p Problems<'s>,
+    /// Where keys stand that were given twice: left out.
+    repeated: BTreeMap<usize, u32>,
+}
+
+impl Lower<'_, '_> {
+    fn body(&self, body: &structure::Body) -> Body {
+        let entries = body.iter().filter_map(|structure| match structure {
+            Structure::Attribute(attribute) => {
+                let value = self.node(&attribute.value);
+                let key_span = attribute.key.span().unwrap_or(value.span.clone());
+                self.entry(attribute.key.as_str(), key_span, Form::Attribute, Vec::new(), value)
+            }
+            Structure::Block(block) => {
+                let key_span = block.ident.span().or(block.span()).unwrap_or(0..0);
+                let labels = block.labels.iter().map(|label| match label {
+                    BlockLabel::Ident(i) => Label { text: i.to_string(), span: i.span().unwrap_or(key_span.clone()) },
+                    BlockLabel::String(s) => {
+                        Label { text: s.value().clone(), span: s.span().unwrap_or(key_span.clone()) }
+                    }
+                });
+                let labels = labels.collect();
+                let inner = self.body(&block.body);
+                let value = Node { span: block.span().unwrap_or(key_span.clone()), value: Value::Object(inner) };
+                self.entry(block.ident.as_str(), key_span, Form::Block, labels, value)
+            }
+        });
+        Body { entries: entries.collect(), span: body.span().unwrap_or(0..0) }
+    }
+
+    fn entry(&self, key: &str, key_span: Span, form: Form, labels: Vec<Label>, value: Node) -> Option<Entry> {
+        let given_twice =
+            self.repeated.contains_key(&key_span.start) || self.repeated.contains_key(&(key_span.start + 1));
+        (!given_twice).then(|| Entry { key: key.to_owned(), key_span, form, labels, value })
+    }
+
+    fn node(&self, expression: &Expression) -> Node {
+        let span = expression.span().unwrap_or(0..0);
+        let value = match expression {
+            Expression::Null(_) => Value::Null,
+            Expression::Bool(b) => Value::Bool(*b.value()),
+            Expression::Number(n) => {
+                let text = self.problems.source().slice(&span);
+                let text = if text.is_empty() { n.value().to_string() } else { text.to_owned() };
+                number(self.problems, &span, &text)
+            }
+            Expression::String(s) => text_value(self.problems, &span, escape(s.value())),
+            Expression::StringTemplate(template) => self.template(&span, template),
+            Expression::HeredocTemplate(heredoc) => self.template(&span, &heredoc.template),
+            Expression::Array(list) => Value::List(list.iter().map(|e| self.node(e)).collect()),
+            Expression::Object(object) => {
+                let entries = object.iter().filter_map(|(key, value)| self.object_entry(key, &self.node(value.expr())));
+                Value::Object(Body { entries: entries.collect(), span: span.clone() })
+            }
+            Expression::Parenthesis(inner) => return self.node(inner.inner()),
+            other => {
+                let (message, suggestion) = refusal(other, self.problems.source().slice(&span));
+                self.problems.error(&span, "", message, suggestion);
+                Value::Broken
+            }
+        };
+        Node { span, value }
+    }
+
+    fn object_entry(&self, key: &ObjectKey, value: &Node) -> Option<Entry> {
+        let (text, span) = match key {
+            ObjectKey::Ident(ident) => (ident.to_string(), ident.span()),
+            ObjectKey::Expression(Expression::String(s)) => (s.value().clone(), s.span()),
+            ObjectKey::Expression(other) => {
+                let span = other.span().unwrap_or(value.span.clone());
+                self.problems.error(&span, "", "a key must be a word or a text in quotes", None);
+                return None;
+            }
+        };
+        self.entry(&text, span.unwrap_or(value.span.clone()), Form::Attribute, Vec::new(), value.clone())
+    }
+
+    fn template(&self, span: &Span, template: &Template) -> Value {
+        let mut text = String::new();
+        for element in template.iter() {
+            let at = element.span().unwrap_or(span.clone());
+            match element {
+                Element::Literal(literal) => text.push_str(&escape(literal.value())),
+                Element::Interpolation(interpolation) => match self.reference(&at, interpolation) {
+                    Some(_) if text.ends_with('$') => {
+                        self.problems.error(&at, "", "a `$` directly before a `${...}` is not supported", None);
+                        return Value::Broken;
+                    }
+                    Some(reference) => {
+                        text.push_str("${");
+                        text.push_str(&reference);
+                        text.push('}');
+                    }
+                    None => return Value::Broken,
+                },
+                Element::Directive(_) => {
+                    let advice = Some("for the two characters themselves write `%%{`".to_owned());
+                    self.problems.error(&at, "", "template directives (`%{`) are not supported", advice);
+                    return Value::Broken;
+                }
+            }
+        }
+        text_value(self.problems, span, text)
+    }
+
+    fn reference(&self, at: &Span, interpolation: &Interpolation) -> Option<String> {
+        if interpolation.strip != Strip::None {
+            self.problems.error(at, "", "strip markers (`~`) are not supported", None);
+            return None;
+        }
+        let source = self.problems.source().slice(&interpolation.expr.span().unwrap_or(at.clone()));
+        let found = match &interpolation.expr {
+            Expression::Variable(name) => Some(name.to_string()),
+            Expression::Traversal(traversal) => path(traversal),
+            _ => None,
+        };
+        if found.is_none() || is_variable(&interpolation.expr) {
+            let (message, suggestion) = match &interpolation.expr {
+                // Indices and splats.
+                traversal @ Expression::Traversal(_) if !is_variable(traversal) => {
+                    (format!("{} refers to nothing that is known here", quote(source)), None)
+                }
+                other => refusal(other, source),
+            };
+            self.problems.error(at, "", message, suggestion);
+            return None;
+        }
+        found
+    }
+}
+
+/// `a.b.c` and `a["b"]`; `None` for what else HCL can do.
+fn path(traversal: &Traversal) -> Option<String> {
+    let Expression::Variable(base) = &traversal.expr else { return None };
+    let mut path = base.to_string();
+    for operator in &traversal.operators {
+        match operator.value() {
+            TraversalOperator::GetAttr(name) => {
+                path.push('.');
+                path.push_str(name.as_str());
+            }
+            TraversalOperator::Index(Expression::String(key)) if !key.value().contains(['"', '\\', '$', '%']) => {
+                path.push_str("[\"");
+                path.push_str(key.value());
+                path.push_str("\"]");
+            }
+            _ => return None,
+        }
+    }
+    Some(path)
+}
+
+fn is_variable(expression: &Expression) -> bool {
+    let Expression::Traversal(traversal) = expression else { return false };
+    matches!(&traversal.expr, Expression::Variable(base) if matches!(base.as_str(), "var" | "local" | "each" | "path"))
+}
+
+/// Why an expression is not taken, and what to write.
+fn refusal(expression: &Expression, source: &str) -> (String, Option<String>) {
+    let literal = Some("write the value itself".to_owned());
+    match expression {
+        Expression::FuncCall(call) => {
+            (format!("HCL functions are not supported: {}", quote(&format!("{}()", call.name.name.as_str()))), literal)
+        }
+        _ if is_variable(expression) => (format!("HCL variables are not supported: {}", quote(source)), literal),
+        Expression::Variable(name) => (
+            format!("{} stands without quotes", quote(name.as_str())),
+            Some(format!("write it in quotes: \"{}\"", name.as_str())),
+        ),
+        Expression::Traversal(_) => (
+            format!("{} stands without quotes", quote(source)),
+            Some("a reference is written inside a text: \"${...}\"".to_owned()),
+        ),
+        Expression::Conditional(_) => ("HCL conditions (`a ? b : c`) are not supported".to_owned(), literal),
+        Expression::ForExpr(_) => ("HCL `for` expressions are not supported".to_owned(), literal),
+        _ => (format!("HCL expressions are not supported: {}", quote(source)), literal),
+    }
+}

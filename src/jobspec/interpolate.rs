@@ -1,0 +1,307 @@
+//! `${...}` in `env` and `config`: what may be referred to, when it is resolved, and how.
+//!
+//! ```text
+//! ${NOMAD_ALLOC_ID}  ${HOME}  ${env["HOME"]}   a variable of the task's environment
+//! ${meta.owner}      ${meta["owner"]}          the task's metadata (its own, its group's, its job's)
+//! ${attr.cpu.arch}   ${node.unique.name}       what the host is: model::env::ATTRIBUTES
+//! $${                                          the two characters ${
+//! ```
+//!
+//! A reference that can never be resolved is a problem of the file ([`check`]); one that is not there when the task
+//! starts is an error of that start ([`prepare`]); nothing is left in place silently. `env` is resolved against the
+//! `NOMAD_*` variables and what the task inherits, not against itself; `config` against the whole environment.
+
+use std::collections::BTreeMap;
+
+use crate::model::env::{self, Env, TaskContext};
+use crate::model::job::Task;
+
+use super::diagnostic::quote;
+use super::nearest::nearest;
+
+/// A piece of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part<'t> {
+    Text(&'t str),
+    /// What stands between `${` and `}`, and what it means.
+    Reference(&'t str, Result<Target, BadReference>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Variable(String),
+    Meta(String),
+    /// With its `attr.` or `node.`.
+    Attribute(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadReference {
+    #[error("HCL functions and expressions are not supported")]
+    Expression,
+    #[error("HCL variables are not supported")]
+    HclVariable,
+    #[error("there is nothing of that name")]
+    Unknown,
+    #[error("the closing `}}` is missing")]
+    Unclosed,
+}
+
+/// A reference that was not there when the task was to start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: `${{{reference}}}` cannot be resolved: {reason}")]
+pub struct Unresolved {
+    /// `env.PORT`, `config.args[1]`
+    pub field: String,
+    pub reference: String,
+    pub reason: String,
+}
+
+/// The pieces of a template, in order; joined again they are the template, less the `$` of each `$${`.
+pub fn parts(template: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while let Some(at) = rest.find("${") {
+        let (before, after) = rest.split_at(at);
+        let inside = after.get(2..).unwrap_or("");
+        if let Some(literal) = before.strip_suffix('$') {
+            parts.extend([Part::Text(literal), Part::Text("${")]);
+            rest = inside;
+            continue;
+        }
+        parts.push(Part::Text(before));
+        match end(inside) {
+            Some(end) => {
+                let reference = inside.get(..end).unwrap_or("").trim();
+                parts.push(Part::Reference(reference, target(reference)));
+                rest = inside.get(end + 1..).unwrap_or("");
+            }
+            None => {
+                parts.push(Part::Reference(inside, Err(BadReference::Unclosed)));
+                rest = "";
+            }
+        }
+    }
+    parts.push(Part::Text(rest));
+    parts.retain(|part| *part != Part::Text(""));
+    parts
+}
+
+/// Where the closing brace stands, outside of quotes.
+fn end(inside: &str) -> Option<usize> {
+    let mut quoted = false;
+    for (i, c) in inside.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            '}' if !quoted => return Some(i),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn target(reference: &str) -> Result<Target, BadReference> {
+    let is_word = |text: &str| {
+        !text.is_empty()
+            && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+            && !text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+    };
+    let (base, path) = match reference.find(['.', '[']) {
+        Some(at) => reference.split_at(at),
+        None => (reference, ""),
+    };
+    if !is_word(base) {
+        return Err(BadReference::Expression);
+    }
+    let key = match (path.strip_prefix('.'), path.strip_prefix("[\"").and_then(|p| p.strip_suffix("\"]"))) {
+        (Some(dotted), _) if dotted.split('.').all(is_word) => Some(dotted),
+        (_, Some(key)) if !key.is_empty() && !key.contains('"') => Some(key),
+        _ => None,
+    };
+    match (base, key) {
+        (name, None) if path.is_empty() && !matches!(name, "env" | "meta" | "attr" | "node") => {
+            Ok(Target::Variable(name.to_owned()))
+        }
+        ("var" | "local" | "each" | "path", _) => Err(BadReference::HclVariable),
+        (_, None) if path.is_empty() => Err(BadReference::Unknown),
+        (_, None) => Err(BadReference::Expression),
+        ("env", Some(key)) => Ok(Target::Variable(key.to_owned())),
+        ("meta", Some(key)) => Ok(Target::Meta(key.to_owned())),
+        ("attr" | "node", Some(key)) => Ok(Target::Attribute(format!("{base}.{key}"))),
+        (_, Some(_)) => Err(BadReference::Unknown),
+    }
+}
+
+/// What is known of a task before it runs.
+#[derive(Debug)]
+pub struct Known<'a> {
+    pub meta: &'a BTreeMap<String, String>,
+    /// The `NOMAD_*` variables that it will have.
+    pub nomad: Vec<String>,
+    /// The names in its `env`.
+    pub own: Vec<&'a str>,
+    /// Of a value in `env`: its own name, which may refer to the inherited variable of that name.
+    pub inside_env: Option<&'a str>,
+}
+
+/// A reference that can never be resolved: as it is written (`${meta.x}`), why, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Never {
+    pub written: String,
+    pub reason: String,
+    pub suggestion: Option<String>,
+}
+
+/// Everything in a template that can never be resolved, whatever the host.
+pub fn check(template: &str, known: &Known<'_>) -> Vec<Never> {
+    let references = parts(template).into_iter().filter_map(|part| match part {
+        Part::Text(_) => None,
+        Part::Reference(reference, target) => Some((reference, target)),
+    });
+    references.filter_map(|(reference, target)| never(reference, target, known)).collect()
+}
+
+fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_>) -> Option<Never> {
+    let near = |name: &str, words: &mut dyn Iterator<Item = &str>| {
+        nearest(name, words).map(|word| format!("did you mean {}?", quote(word)))
+    };
+    let closing = if target == Err(BadReference::Unclosed) { "" } else { "}" };
+    let written = format!("${{{reference}{closing}");
+    let (reason, suggestion) = match target {
+        Err(error) => (error.to_string(), Some("for the two characters themselves write `$${`".to_owned())),
+        Ok(Target::Variable(name)) => match known.inside_env {
+            Some(own) if own != name && known.own.contains(&name.as_str()) => (
+                "it is another variable of this `env`, and those are not resolved against each other".to_owned(),
+                Some("write its value".to_owned()),
+            ),
+            inside => {
+                let own = inside.is_none() && known.own.contains(&name.as_str());
+                if own || !name.starts_with("NOMAD_") || known.nomad.contains(&name) {
+                    return None;
+                }
+                match limit_field(&name) {
+                    Some(field) => (
+                        "it is only there where the task asks for it".to_owned(),
+                        Some(format!("give `{field}` in `resources`")),
+                    ),
+                    None => {
+                        // Compared without the prefix, which would make all of them alike.
+                        let short = |name: &'_ str| name.get("NOMAD_".len()..).unwrap_or("").to_owned();
+                        let words: Vec<String> = known.nomad.iter().map(|name| short(name)).collect();
+                        let near = nearest(&short(&name), words.iter().map(String::as_str));
+                        (
+                            "there is no such variable".to_owned(),
+                            near.map(|word| format!("did you mean `NOMAD_{word}`?")),
+                        )
+                    }
+                }
+            }
+        },
+        Ok(Target::Meta(key)) => {
+            if known.meta.contains_key(&key) {
+                return None;
+            }
+            ("there is no such key in `meta`".to_owned(), near(&key, &mut known.meta.keys().map(String::as_str)))
+        }
+        Ok(Target::Attribute(name)) => {
+            if env::ATTRIBUTES.contains(&name.as_str()) {
+                return None;
+            }
+            let suggestion = near(&name, &mut env::ATTRIBUTES.iter().copied())
+                .unwrap_or_else(|| format!("known are: {}", env::ATTRIBUTES.join(", ")));
+            ("there is no such attribute".to_owned(), Some(suggestion))
+        }
+    };
+    Some(Never { written, reason, suggestion })
+}
+
+fn limit_field(variable: &str) -> Option<&'static str> {
+    match variable {
+        "NOMAD_CPU_LIMIT" => Some("cpu"),
+        "NOMAD_MEMORY_LIMIT" => Some("memory"),
+        "NOMAD_MEMORY_MAX_LIMIT" => Some("memory_max"),
+        _ => None,
+    }
+}
+
+/// The task ready to start: `env` and `config` interpolated, and its whole environment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prepared {
+    pub task: Task,
+    /// Inherited < `NOMAD_*` < the task's own `env`.
+    pub env: Env,
+}
+
+/// Resolves every reference of a task. Pure and deterministic: the same context gives the same result.
+///
+/// Errors: every reference that is not there now; starting again does not help unless the host changes.
+pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<Unresolved>> {
+    let meta = env::merged_meta(context.job, context.group, context.task);
+    let mut whole = context.inherited.clone();
+    whole.extend(env::nomad_variables(context));
+    let mut task = context.task.clone();
+    let mut failed = Vec::new();
+    let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
+    for (name, value) in &mut task.env {
+        base.replace(&format!("env.{name}"), value, &mut failed);
+    }
+    whole.extend(task.env.iter().map(|(name, value)| (env::clean_name(name), value.clone())));
+    let all = Scope { env: &whole, meta: &meta, attributes: context.attributes };
+    for (key, value) in &mut task.config {
+        all.replace_in(&format!("config.{key}"), value, &mut failed);
+    }
+    if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
+}
+
+struct Scope<'a> {
+    env: &'a Env,
+    meta: &'a BTreeMap<String, String>,
+    attributes: &'a Env,
+}
+
+impl Scope<'_> {
+    fn replace(&self, field: &str, template: &mut String, failed: &mut Vec<Unresolved>) {
+        let mut text = String::with_capacity(template.len());
+        for part in parts(template) {
+            match part {
+                Part::Text(literal) => text.push_str(literal),
+                Part::Reference(reference, target) => match self.resolve(target) {
+                    Ok(value) => text.push_str(value),
+                    Err(reason) => {
+                        failed.push(Unresolved { field: field.to_owned(), reference: reference.to_owned(), reason });
+                    }
+                },
+            }
+        }
+        *template = text;
+    }
+    fn resolve(&self, target: Result<Target, BadReference>) -> Result<&str, String> {
+        let (found, what) = match target.map_err(|error| error.to_string())? {
+            Target::Variable(name) => (self.env.get(&name), "the environment has no such variable"),
+            Target::Meta(key) => (self.meta.get(&key), "there is no such key in `meta`"),
+            Target::Attribute(name) => (self.attributes.get(&name), "this host has no such attribute"),
+        };
+        found.map(String::as_str).ok_or_else(|| what.to_owned())
+    }
+    fn replace_in(&self, field: &str, value: &mut serde_json::Value, failed: &mut Vec<Unresolved>) {
+        use serde_json::Value;
+        match value {
+            Value::String(template) => self.replace(field, template, failed),
+            Value::Array(list) => {
+                for (i, item) in list.iter_mut().enumerate() {
+                    self.replace_in(&format!("{field}[{i}]"), item, failed);
+                }
+            }
+            Value::Object(map) => {
+                for (key, item) in map {
+                    self.replace_in(&format!("{field}.{key}"), item, failed);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "interpolate_tests.rs"]
+mod tests;

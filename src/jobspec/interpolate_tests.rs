@@ -1,0 +1,161 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::host::NodeInfo;
+use crate::model::id::{AllocId, BootId, CgroupPath};
+use crate::model::job::Job;
+
+fn job(task: &str) -> Job {
+    let text = format!(
+        "job \"shop\" {{\n  datacenters = [\"*\", \"dc7\"]\n  meta {{\n    owner = \"ops\"\n    tier = \"job\"\n  }}\n  group \"web\" {{\n    meta {{\n      tier = \"group\"\n    }}\n    task \"server\" {{\n      driver = \"mock\"\n{task}\n    }}\n  }}\n}}\n"
+    );
+    crate::jobspec::parse("x.hcl", &text).unwrap_or_else(|e| panic!("{e}")).job
+}
+
+fn prepared(task: &str) -> Result<Prepared, Vec<Unresolved>> {
+    let job = job(task);
+    let node = NodeInfo {
+        hostname: "box".to_owned(),
+        kernel: "6.1.0".to_owned(),
+        boot_id: BootId(String::new()),
+        booted_at: None,
+        cpus: 4,
+        memory_bytes: None,
+        cgroup_mode: "v2".to_owned(),
+        capabilities: Vec::new(),
+    };
+    let inherited = [("HOME", "/root"), ("PATH", "/bin"), ("NOMAD_DC", "of the agent")];
+    let inherited: Env = inherited.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    prepare(&TaskContext {
+        job: &job,
+        group: &job.groups[0],
+        task: &job.groups[0].tasks[0],
+        alloc_id: &AllocId::from("0123456789abcdef"),
+        alloc_name: "shop.web[2]",
+        index: 2,
+        alloc_dir: Path::new("/d/a/alloc"),
+        local_dir: Path::new("/d/a/server/local"),
+        secrets_dir: Path::new("/d/a/server/secrets"),
+        alloc_cgroup: Some(&CgroupPath::from("/allostat/a")),
+        inherited: &inherited,
+        attributes: &env::node_attributes(&node, &job),
+    })
+}
+
+#[test]
+fn a_task_gets_the_nomad_variables_over_what_it_inherits_and_its_own_over_both() {
+    let env = prepared("env {\n  PATH = \"/x:${PATH}\"\n  my-var = 1\n}\nresources {\n  cpu = 100\n  memory = 64\n}")
+        .unwrap()
+        .env;
+    let expected = [
+        ("HOME", "/root"),
+        ("NOMAD_ALLOC_DIR", "/d/a/alloc"),
+        ("NOMAD_ALLOC_ID", "0123456789abcdef"),
+        ("NOMAD_ALLOC_INDEX", "2"),
+        ("NOMAD_ALLOC_NAME", "shop.web[2]"),
+        ("NOMAD_CPU_LIMIT", "100"),
+        ("NOMAD_DC", "dc7"),
+        ("NOMAD_GROUP_NAME", "web"),
+        ("NOMAD_JOB_ID", "shop"),
+        ("NOMAD_JOB_NAME", "shop"),
+        ("NOMAD_MEMORY_LIMIT", "64"),
+        ("NOMAD_META_OWNER", "ops"),
+        ("NOMAD_META_TIER", "group"),
+        ("NOMAD_META_owner", "ops"),
+        ("NOMAD_META_tier", "group"),
+        ("NOMAD_NAMESPACE", "default"),
+        ("NOMAD_PARENT_CGROUP", "/allostat/a"),
+        ("NOMAD_REGION", "global"),
+        ("NOMAD_SECRETS_DIR", "/d/a/server/secrets"),
+        ("NOMAD_SHORT_ALLOC_ID", "01234567"),
+        ("NOMAD_TASK_DIR", "/d/a/server/local"),
+        ("NOMAD_TASK_NAME", "server"),
+        ("PATH", "/x:/bin"),
+        ("my_var", "1"),
+    ];
+    let found: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    assert_eq!(found, expected, "no limit that was not given, nothing else");
+}
+
+#[test]
+fn references_in_env_and_config_are_resolved() {
+    let task = "env {\n  A = \"${meta.owner}@${node.unique.name}\"\n  HOME = \"/home\"\n}\nconfig {\n  args = [\"${A}\", \"${env[\"HOME\"]}\", \"$${HOME} $HOME\", \"${attr.kernel.name}-${attr.cpu.numcores}\"]\n  deep {\n    k = \"x${ NOMAD_ALLOC_INDEX }y\"\n  }\n  n = 5\n}";
+    let Prepared { task, .. } = prepared(task).unwrap();
+    let expected = serde_json::json!({
+        "args": ["ops@box", "/home", "${HOME} $HOME", "linux-4"], "deep": {"k": "x2y"}, "n": 5
+    });
+    assert_eq!(serde_json::Value::Object(task.config), expected);
+    assert_eq!(task.env["A"], "ops@box");
+}
+
+#[test]
+fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
+    let task = "env {\n  A = \"${NOPE}\"\n}\nconfig {\n  args = [\"x\", \"${ALSO_NOT} ${attr.memory.totalbytes}\"]\n}";
+    let found: Vec<String> = prepared(task).unwrap_err().iter().map(ToString::to_string).collect();
+    let expected = [
+        "env.A: `${NOPE}` cannot be resolved: the environment has no such variable",
+        "config.args[1]: `${ALSO_NOT}` cannot be resolved: the environment has no such variable",
+        "config.args[1]: `${attr.memory.totalbytes}` cannot be resolved: this host has no such attribute",
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_was_resolved_is_not_resolved_again() {
+    let job_meta =
+        "meta {\n  trick = \"$${NOMAD_DC}\"\n}\nenv {\n  A = \"${meta.trick}\"\n}\nconfig {\n  a = \"${A}\"\n}";
+    let Prepared { task, .. } = prepared(job_meta).unwrap();
+    assert_eq!(task.config["a"], "${NOMAD_DC}");
+}
+
+#[test]
+fn every_way_to_write_a_reference_means_one_thing() {
+    for (reference, meaning) in [
+        ("NOMAD_DC", Ok(Target::Variable("NOMAD_DC".into()))),
+        ("env[\"X Y\"]", Ok(Target::Variable("X Y".into()))),
+        ("env.X", Ok(Target::Variable("X".into()))),
+        ("meta.a-b.c", Ok(Target::Meta("a-b.c".into()))),
+        ("meta[\"a}b\"]", Ok(Target::Meta("a}b".into()))),
+        ("node.unique.name", Ok(Target::Attribute("node.unique.name".into()))),
+        ("env", Err(BadReference::Unknown)),
+        ("job.name", Err(BadReference::Unknown)),
+        ("var.x", Err(BadReference::HclVariable)),
+        ("upper(X)", Err(BadReference::Expression)),
+        ("1 + 1", Err(BadReference::Expression)),
+        ("", Err(BadReference::Expression)),
+        ("env[0]", Err(BadReference::Expression)),
+        ("meta..a", Err(BadReference::Expression)),
+    ] {
+        let template = format!("a${{ {reference} }}b");
+        let expected = vec![Part::Text("a"), Part::Reference(reference, meaning), Part::Text("b")];
+        assert_eq!(parts(&template), expected, "{template}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_template_panics_and_no_text_gets_lost(template in "(.|\n){0,40}", near in "[ab${}\\[\\]\". (]{0,24}") {
+        for template in [template, near] {
+            let mut text = String::new();
+            for part in parts(&template) {
+                match part {
+                    Part::Text("${") => text.push_str("$${"),
+                    Part::Text(literal) => text.push_str(literal),
+                    Part::Reference(reference, Err(BadReference::Unclosed)) => text.push_str(&format!("${{{reference}")),
+                    Part::Reference(reference, _) => text.push_str(&format!("${{{reference}}}")),
+                }
+            }
+            let squeezed = |t: &str| t.replace(char::is_whitespace, "");
+            prop_assert_eq!(squeezed(&text), squeezed(&template));
+        }
+    }
+
+    #[test]
+    fn an_escaped_text_is_that_text_at_the_start(text in "[a${}% \"\\\\]{0,16}") {
+        let template = crate::jobspec::tree::escape(&text);
+        let joined: String = parts(&template).iter().map(|p| match p { Part::Text(t) => *t, Part::Reference(..) => "?" }).collect();
+        prop_assert_eq!(joined, text);
+    }
+}

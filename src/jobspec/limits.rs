@@ -1,0 +1,18 @@
+//! What is possible: beyond these bounds a number in a job file is a mistake.
+
+use std::time::Duration;
+
+/// Allocs of one group on one host.
+pub const COUNT: u64 = 10_000;
+/// The kernel counts memory in signed 64-bit bytes; 8 EiB in MiB, less one.
+pub const MEMORY_MIB: u64 = (1 << 43) - 1;
+/// The largest `cpu.shares`; weights of v2 are made of shares.
+pub const CPU_SHARES: u64 = 262_144;
+pub const LOG_FILES: u64 = 1_000;
+/// One log file, in MiB: 1 TiB.
+pub const LOG_FILE_MIB: u64 = 1 << 20;
+pub const RESTART_ATTEMPTS: u64 = 1_000_000;
+/// Shorter intervals would make a policy of no policy.
+pub const RESTART_INTERVAL: Duration = Duration::from_secs(5);
+/// The default.
+pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,0 +1,150 @@
+//! Floor 0: job files, HCL and JSON, to `model::job`, with line and column in every error.
+//!
+//! ```text
+//! text ── hcl / json ──> tree (spanned) ── fields + words, build ──> Job + warnings, or every problem of the file
+//! Job ── interpolate (when a task starts) ──> env and config without references
+//! ```
+//!
+//! JSON has the words of the HCL. A stanza is an object, or a list with one object; a stanza with a name stands under
+//! its name, and several of them in one object or in a list of objects:
+//!
+//! ```text
+//! {"job": {"web": {"type": "batch", "group": {"app": {"task": {"a": {"driver": "raw_exec"}, "b": {...}}}}}}}
+//! {"job": [{"web": {...}}]}          {"task": [{"a": {...}}, {"b": {...}}]}          {"resources": [{"cpu": 100}]}
+//! ```
+//!
+//! The shape of Nomad's API (`{"Job": {"TaskGroups": ...}}`) is refused. Texts are templates in both languages.
+//!
+//! Configuration files are read through the same [`tree`], [`fields`] and [`diagnostic`].
+
+mod build;
+pub mod diagnostic;
+pub mod fields;
+mod hcl;
+pub mod interpolate;
+mod json;
+mod limits;
+mod names;
+pub mod nearest;
+pub mod quantity;
+pub mod tree;
+mod values;
+pub mod words;
+
+use std::collections::BTreeMap;
+
+use crate::model::job::Job;
+
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+use diagnostic::{Problems, Source, Span};
+use tree::{Body, Form, Node, Value};
+
+/// A job file that was understood.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    pub job: Job,
+    /// What of the file has no effect, or less than one could think: one for each word, in file order.
+    pub warnings: Vec<Diagnostic>,
+    source: Source,
+    places: BTreeMap<String, Span>,
+    /// What stands behind `job` in the file; the job's `id` may be another.
+    label: String,
+}
+
+/// Reads a job file: JSON if the name ends with `.json` or the text starts with `{`, else HCL.
+///
+/// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here: the
+/// caller asks the driver and gets the place from [`Parsed::diagnose`].
+pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
+    let source = Source::new(file_name, text);
+    let problems = Problems::new(&source);
+    let body = tree::read_into(&problems);
+    problems.name_fields(|offset| tree::path_at(&body, offset));
+    let job = build::file(&body, &problems);
+    let (errors, warnings) = problems.into_parts();
+    match job {
+        Some(job) if errors.0.is_empty() => {
+            let mut places = BTreeMap::new();
+            walk(&body, "", &mut places);
+            let label = match body.entries.iter().find(|e| e.key == "job") {
+                Some(entry) => entry.labels.first().map(|l| l.text.clone()).or_else(|| first_key(&entry.value)),
+                None => None,
+            };
+            let label = label.unwrap_or_else(|| job.id.to_string());
+            Ok(Parsed { job, warnings, source, places, label })
+        }
+        _ => Err(errors),
+    }
+}
+
+impl Parsed {
+    /// The path of a task's field: `job.web.group.app.task.server.config.args[1]` for `config.args[1]`.
+    pub fn task_path(&self, group: &str, task: &str, field: &str) -> String {
+        format!("job.{}.group.{group}.task.{task}.{field}", self.label)
+    }
+    /// Line, column (from 1) and the line itself of a field; of the nearest stanza around it if the field is not in the
+    /// file. `None` if nothing of the path is.
+    pub fn locate(&self, path: &str) -> Option<(usize, usize, &str)> {
+        Some(self.source.locate(self.span(path)?.start))
+    }
+    /// A problem that somebody else found, at the place of the field.
+    pub fn diagnose(&self, severity: Severity, path: &str, message: impl Into<String>) -> Diagnostic {
+        let span = self.span(path).cloned().unwrap_or(0..0);
+        self.source.diagnostic(severity, &span, path, message.into())
+    }
+    fn span(&self, path: &str) -> Option<&Span> {
+        let mut path = path;
+        loop {
+            if let Some(span) = self.places.get(path) {
+                return Some(span);
+            }
+            path = path.get(..path.rfind(['.', '['])?)?;
+        }
+    }
+}
+
+fn first_key(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::Object(body) => body.entries.first().map(|e| e.key.clone()),
+        Value::List(list) => list.first().and_then(first_key),
+        _ => None,
+    }
+}
+
+/// The place of every path: of a value the value, of a stanza its name or its word.
+fn walk(body: &Body, path: &str, places: &mut BTreeMap<String, Span>) {
+    for entry in &body.entries {
+        let mut path = fields::join(path, &entry.key);
+        let is_stanza = entry.form == Form::Block || matches!(entry.value.value, Value::Object(_));
+        let span = if is_stanza { &entry.key_span } else { &entry.value.span };
+        places.entry(path.clone()).or_insert_with(|| span.clone());
+        for label in &entry.labels {
+            path = fields::join(&path, &label.text);
+            places.entry(path.clone()).or_insert_with(|| label.span.clone());
+        }
+        match &entry.value.value {
+            // A list of stanzas in JSON is the stanza several times.
+            Value::List(list) if entry.form == Form::Json && words::is_stanza(&entry.key) => {
+                list.iter().filter_map(Node::object).for_each(|body| walk(body, &path, places));
+            }
+            _ => walk_value(&entry.value, &path, places),
+        }
+    }
+}
+
+fn walk_value(node: &Node, path: &str, places: &mut BTreeMap<String, Span>) {
+    match &node.value {
+        Value::Object(body) => walk(body, path, places),
+        Value::List(list) => {
+            for (i, item) in list.iter().enumerate() {
+                let path = format!("{path}[{i}]");
+                places.entry(path.clone()).or_insert_with(|| item.span.clone());
+                walk_value(item, &path, places);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Broken => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,490 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::job::{JobKind, RestartMode, RestartPolicy};
+
+/// Uses everything that is honoured, in both languages; the values differ from every default.
+const FULL_HCL: &str = include_str!("../../tests/golden/jobspec/full.hcl");
+const FULL_JSON: &str = include_str!("../../tests/golden/jobspec/full.json");
+
+fn in_job(lines: &str) -> String {
+    format!("job \"j\" {{\n{lines}\n  group \"g\" {{\n    task \"t\" {{\n      driver = \"mock\"\n    }}\n  }}\n}}\n")
+}
+fn in_group(lines: &str) -> String {
+    format!("job \"j\" {{\n  group \"g\" {{\n{lines}\n    task \"t\" {{\n      driver = \"mock\"\n    }}\n  }}\n}}\n")
+}
+fn in_task(lines: &str) -> String {
+    format!("job \"j\" {{\n  group \"g\" {{\n    task \"t\" {{\n      driver = \"mock\"\n{lines}\n    }}\n  }}\n}}\n")
+}
+
+/// `line:column message (suggestion)` of every error.
+fn errors(file: &str, text: &str) -> Vec<String> {
+    let Err(errors) = parse(file, text) else { return Vec::new() };
+    errors
+        .0
+        .iter()
+        .map(|d| {
+            let suggestion = d.suggestion.as_ref().map(|s| format!(" ({s})")).unwrap_or_default();
+            format!("{}:{} {}{suggestion}", d.line, d.column, d.message)
+        })
+        .collect()
+}
+fn warnings(text: &str) -> Vec<String> {
+    let parsed = parse("x.hcl", text).unwrap_or_else(|e| panic!("{e}"));
+    parsed.warnings.iter().map(|d| format!("{}:{} {}", d.line, d.column, d.message)).collect()
+}
+fn refused(text: &str, expected: &str) {
+    assert_eq!(errors("x.hcl", text), [expected], "{text}");
+}
+
+#[test]
+fn what_is_wrong_in_a_task_is_told_with_its_place() {
+    for (lines, expected) in [
+        ("drivr = 1", "5:1 `drivr` is not a field of `task` (did you mean `driver`?)"),
+        ("count = 3", "5:1 `count` belongs in `group`, not in `task`"),
+        ("memory = 3", "5:1 `memory` belongs in `resources`, not in `task`"),
+        ("lifecycle {\n}", "5:1 `lifecycle` is not supported yet (remove it)"),
+        ("leader = true", "5:1 `leader` is not supported yet (remove it)"),
+        ("template {\n}", "5:1 `template` is not supported yet (remove it)"),
+        ("vault {\n}", "5:1 `vault` is not supported: there is no Vault here (remove it)"),
+        ("user = 5", "5:8 `user` takes a text, not a whole number (write it in quotes: \"5\")"),
+        ("user = \"\"", "5:8 `` is no name of a user"),
+        ("user = \"a b\"", "5:8 `a b` is no name of a user"),
+        ("user = \"${meta.u}\"", "5:8 `user` takes no `${...}` (for the two characters themselves write `$${`)"),
+        ("user = null", "5:8 `user` is null (leave it out)"),
+        ("kill_signal = \"SIGNIT\"", "5:15 there is no signal `SIGNIT` (did you mean `SIGINT`?)"),
+        (
+            "kill_timeout = 30",
+            "5:16 `kill_timeout` takes a duration, not a whole number (write it with its unit, in quotes: \"30s\")",
+        ),
+        (
+            "kill_timeout = \"30\"",
+            "5:16 `30` is no duration for `kill_timeout`: the unit is missing (write it with its unit: \"30s\")",
+        ),
+        (
+            "kill_timeout = \"-5s\"",
+            "5:16 `-5s` is no duration for `kill_timeout`: it is negative (write it like \"30s\" or \"1h30m\")",
+        ),
+        ("resources = {}", "5:1 `resources` is a stanza: write `resources { ... }` without `=`"),
+        ("resources \"x\" {\n}", "5:1 `resources` takes no name: write `resources { ... }`"),
+        ("user {\n}", "5:1 `user` is a value: write `user = ...`"),
+        ("resources {\n}\nresources {\n}", "7:1 `resources` is given twice, first in line 5 (keep one of them)"),
+        ("resources {\n  memroy = 5\n}", "6:3 `memroy` is not a field of `resources` (did you mean `memory`?)"),
+        (
+            "resources {\n  gpus = 5\n}",
+            "6:3 `gpus` is not a field of `resources` (known here: cpu, memory, memory_max)",
+        ),
+        (
+            "resources {\n  bandwidth = 5\n}",
+            "6:3 `bandwidth` is not a field of `resources` (known here: cpu, memory, memory_max)",
+        ),
+        ("resources {\n  driver = 5\n}", "6:3 `driver` belongs in `task`, not in `resources`"),
+        ("resources {\n  memory = 0\n}", "6:12 `memory` must be at least 1"),
+        ("resources {\n  memory = -5\n}", "6:12 `memory` must be at least 1"),
+        ("resources {\n  memory = 8796093022208\n}", "6:12 `memory` must be at most 8796093022207"),
+        (
+            "resources {\n  memory = \"5\"\n}",
+            "6:12 `memory` takes a whole number, not a text (write it without quotes)",
+        ),
+        ("resources {\n  memory = 1.5\n}", "6:12 `memory` takes a whole number, not a number with a fraction"),
+        ("resources {\n  memory = 5\n  memory_max = 4\n}", "7:16 `memory_max` (4 MiB) is less than `memory` (5 MiB)"),
+        ("resources {\n  device \"nvidia/gpu\" {\n  }\n}", "6:3 `device` is not supported yet (remove it)"),
+        ("logs {\n  max_files = 0\n}", "6:15 `max_files` must be at least 1"),
+        (
+            "logs {\n  disabled = \"true\"\n}",
+            "6:14 `disabled` takes true or false, not a text (write it without quotes)",
+        ),
+        ("restart {\n  interval = \"4s\"\n}", "6:14 `interval` must be at least 5s"),
+        (
+            "restart {\n  attempts = 0\n  mode = \"delay\"\n}",
+            "6:14 0 attempts with mode `delay` is ambiguous (to restart never write mode = \"fail\")",
+        ),
+        (
+            "restart {\n  attempts = 4\n  interval = \"1m\"\n  delay = \"16s\"\n}",
+            "6:14 4 attempts with a delay of 16s do not fit into an interval of 1m0s (make `interval` at least 1m4s)",
+        ),
+        (
+            "restart {\n  interval = \"29s\"\n}",
+            "6:14 2 attempts with a delay of 15s do not fit into an interval of 29s (make `interval` at least 30s)",
+        ),
+        ("restart {\n  mode = \"wait\"\n}", "6:10 `mode` cannot be `wait`: it is `fail` or `delay`"),
+        (
+            "restart {\n  mode = \"Fail\"\n}",
+            "6:10 `mode` cannot be `Fail`: it is `fail` or `delay` (did you mean `fail`?)",
+        ),
+        ("env {\n  A = [1]\n}", "6:7 `A` takes a text, not a list"),
+        ("env = {\n  \"A=B\" = 1\n}", "6:3 `A=B` cannot be the name of a variable"),
+        (
+            "env = {\n  \"A-B\" = 1\n  A_B = 2\n}",
+            "7:3 `A-B` and `A_B` both become `A_B` (only letters, digits and underscores stay as they are)",
+        ),
+        ("env = {\n  A = 1\n  \"A\" = 2\n}", "7:3 `A` is given twice (keep one of them)"),
+        ("env = \"x\"", "5:7 `env` takes an object, not a text"),
+        (
+            "meta {\n  a = \"${NOMAD_DC}\"\n}",
+            "6:7 in `meta` nothing is interpolated (for the two characters themselves write `$${`)",
+        ),
+        ("config {\n  a = null\n}", "6:7 the value is null (leave it out)"),
+        ("config {\n  a = [1, 99999999999999999999]\n}", "6:11 the number 99999999999999999999 is too large"),
+        ("config {\n  a = file(\"x\")\n}", "6:7 HCL functions are not supported: `file()` (write the value itself)"),
+        ("config {\n  a = \"\\u0000\"\n}", "6:7 a text cannot contain a NUL character"),
+        ("constraint {\n  distinct_hosts = true\n}", "6:3 `distinct_hosts` is not supported: there is one host"),
+        (
+            "constraint {\n  attribute = \"x\"\n}",
+            "6:15 `x` is no attribute of a node (refer to ${attr.*}, ${node.*} or ${meta.*})",
+        ),
+    ] {
+        refused(&in_task(lines), expected);
+    }
+}
+
+#[test]
+fn references_that_can_never_be_resolved_are_told_with_their_place() {
+    for (lines, expected) in [
+        (
+            "env {\n  A = \"x ${NOMAD_ALLOC_IDD}\"\n}",
+            "6:10 `${NOMAD_ALLOC_IDD}` can never be resolved: there is no such variable (did you mean `NOMAD_ALLOC_ID`?)",
+        ),
+        (
+            "env {\n  A = \"${NOMAD_PORT_http}\"\n}",
+            "6:8 `${NOMAD_PORT_http}` can never be resolved: there is no such variable",
+        ),
+        (
+            "env {\n  A = \"${NOMAD_MEMORY_LIMIT}\"\n}",
+            "6:8 `${NOMAD_MEMORY_LIMIT}` can never be resolved: it is only there where the task asks for it (give `memory` in `resources`)",
+        ),
+        ("env {\n  A = \"${meta.x}\"\n}", "6:8 `${meta.x}` can never be resolved: there is no such key in `meta`"),
+        (
+            "env {\n  A = \"${attr.cpu.arc}\"\n}",
+            "6:8 `${attr.cpu.arc}` can never be resolved: there is no such attribute (did you mean `attr.cpu.arch`?)",
+        ),
+        (
+            "env {\n  A = \"${job.id}\"\n}",
+            "6:8 `${job.id}` can never be resolved: there is nothing of that name (for the two characters themselves write `$${`)",
+        ),
+        (
+            "env {\n  A = 1\n  B = \"${A}\"\n}",
+            "7:8 `${A}` can never be resolved: it is another variable of this `env`, and those are not resolved against each other (write its value)",
+        ),
+        (
+            "config {\n  a = [{ b = \"${NOMAD_X}\" }]\n}",
+            "6:15 `${NOMAD_X}` can never be resolved: there is no such variable",
+        ),
+    ] {
+        refused(&in_task(lines), expected);
+    }
+    // An inherited variable may be there; the task's own are, in config; metadata of the outer stanzas is.
+    let fine = "meta {\n  k = 1\n}\nenv {\n  PATH = \"/x:${PATH}\"\n  A = \"${HOME}\"\n}\nconfig {\n  a = \"${A} ${env[\"A\"]} ${meta.k} ${NOMAD_META_K}\"\n}";
+    assert_eq!(errors("x.hcl", &in_task(fine)), [""; 0]);
+    let json =
+        r#"{"job": {"j": {"group": {"g": {"task": {"t": {"driver": "mock", "env": {"A": "${upper(x)} ${"}}}}}}}}"#;
+    assert_eq!(
+        errors("x.json", json),
+        [
+            "1:79 `${upper(x)}` can never be resolved: HCL functions and expressions are not supported (for the two characters themselves write `$${`)",
+            "1:91 `${` can never be resolved: the closing `}` is missing (for the two characters themselves write `$${`)"
+        ]
+    );
+}
+
+#[test]
+fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
+    for (lines, expected) in [
+        (
+            "type = \"system\"",
+            "2:8 jobs of type `system` are not supported: they run once on each of many hosts (on one host that is `service`)",
+        ),
+        ("type = \"batc\"", "2:8 `type` cannot be `batc`: it is `service` or `batch` (did you mean `batch`?)"),
+        ("type = batch", "2:8 `batch` stands without quotes (write it in quotes: \"batch\")"),
+        (
+            "id = \"a b\"",
+            "2:6 the name of the job contains ` ` (use letters, digits and . _ - + @ : and start with a letter, a digit or _)",
+        ),
+        ("name = \"\"", "2:8 `name` has 1 to 128 bytes"),
+        ("datacenters = \"dc1\"", "2:15 `datacenters` takes a list of texts, not a text"),
+        ("datacenters = [1]", "2:16 `datacenters[0]` takes a text, not a whole number"),
+        ("datacenters = []", "2:15 `datacenters` is empty (leave it out)"),
+        ("region = true", "2:10 `region` takes a text, not a boolean (write it in quotes: \"true\")"),
+        ("driver = \"mock\"", "2:1 `driver` belongs in `task`, not in `job`"),
+        ("task \"x\" {\n}", "2:1 `task` belongs in `group`, not in `job`"),
+        ("restart {\n}", "2:1 `restart` belongs in `group` or `task`, not in `job`"),
+        (
+            "periodic {\n}",
+            "2:1 `periodic` is not supported: nothing is started by the clock; let cron or a systemd timer run `allostat run` (remove it)",
+        ),
+        ("parameterized {\n}", "2:1 `parameterized` is not supported yet (remove it)"),
+        ("group {\n}", "2:1 `group` takes one name: write `group \"name\" { ... }`"),
+        ("group \"a\" \"b\" {\n}", "2:1 `group` takes one name: write `group \"name\" { ... }`"),
+        ("group \"e\" {\n}", "2:7 the group `e` has no `task` (add task \"name\" { driver = \"raw_exec\" ... })"),
+        ("group = {}", "2:1 `group` is a stanza with a name: write `group \"name\" { ... }`"),
+    ] {
+        refused(&in_job(lines), expected);
+    }
+    for (lines, expected) in [
+        ("count = 0", "3:9 `count` must be at least 1"),
+        ("count = -1", "3:9 `count` must be at least 1"),
+        ("count = 10001", "3:9 `count` must be at most 10000"),
+        ("count = \"2\"", "3:9 `count` takes a whole number, not a text (write it without quotes)"),
+        ("ephemeral_disk {\n}", "3:1 `ephemeral_disk` is not supported yet (remove it)"),
+        ("network {\n}", "3:1 `network` is not supported yet (remove it)"),
+        ("task \"t\" {\n  driver = \"mock\"\n}", "6:10 there is a task `t` already, in line 3"),
+        ("task \"u\" {\n}", "3:6 the task `u` has no `driver` (add driver = \"raw_exec\")"),
+        ("service = \"x\"", "3:11 `service` is a stanza: write `service { ... }`"),
+    ] {
+        refused(&in_group(lines), expected);
+    }
+    for (text, expected) in [
+        ("", "1:1 the file has no `job` (write job \"name\" { group \"name\" { task \"name\" { ... } } })"),
+        ("job \"j\" {\n}\n", "1:5 the job has no `group` (add group \"name\" { task \"name\" { ... } })"),
+        ("jop \"j\" {\n}\n", "1:1 `jop` is not a field of the file (did you mean `job`?)"),
+        (
+            "variable \"v\" {\n}\n",
+            "1:1 `variable` is not supported: HCL variables are not supported; write the value itself",
+        ),
+        ("job \"j\" {", "1:9 HCL syntax: invalid block body; expected `}`, newline or identifier"),
+    ] {
+        refused(text, expected);
+    }
+    let two = format!("{}{}", in_job(""), in_job(""));
+    refused(&two, "9:5 a file is one job, and the first one stands in line 1 (put it into a file of its own)");
+}
+
+#[test]
+fn names_that_would_break_a_path_or_a_label_are_refused() {
+    let advice = "(use letters, digits and . _ - + @ : and start with a letter, a digit or _)";
+    let name = |name: &str| {
+        format!("job \"j\" {{\n  group \"g\" {{\n    task {name} {{\n      driver = \"mock\"\n    }}\n  }}\n}}\n")
+    };
+    for (quoted, expected) in [
+        ("\"\"", "3:10 the name of the task is empty".to_owned()),
+        ("\"a/b\"", "3:10 the name of the task contains `/`".to_owned()),
+        ("\"..\"", "3:10 the name of the task starts with `.`".to_owned()),
+        ("\".\"", "3:10 the name of the task starts with `.`".to_owned()),
+        ("\"-a\"", "3:10 the name of the task starts with `-`".to_owned()),
+        ("\"a\\nb\"", "3:10 the name of the task contains `\\n`".to_owned()),
+        (&format!("\"{}\"", "a".repeat(129)), "3:10 the name of the task is longer than 128 bytes".to_owned()),
+    ] {
+        refused(&name(quoted), &format!("{expected} {advice}"));
+    }
+    for kernel in ["memory.max", "cgroup.procs", "tasks", "io.stat"] {
+        let why = "in a cgroup the kernel has files of such names (give it another name)";
+        refused(&name(&format!("\"{kernel}\"")), &format!("3:10 a task cannot be called `{kernel}`: {why}"));
+    }
+    let why = "the directory of that name is shared by all tasks of the alloc (give it another name)";
+    refused(&name("\"alloc\""), &format!("3:10 a task cannot be called `alloc`: {why}"));
+    for fine in ["web", "web.1", "größe", "a@b:c+d", "_x", "memory", "1"] {
+        assert_eq!(errors("x.hcl", &name(&format!("\"{fine}\""))), [""; 0]);
+    }
+}
+
+#[test]
+fn all_problems_of_a_file_are_reported_in_its_order() {
+    let text = "job \"j\" {\n  typ = 1\n  group \"g\" {\n    count = 0\n    task \"t\" {\n      env {\n        A = \"${meta.x}\"\n      }\n      kill_signal = \"X\"\n    }\n  }\n  group \"g\" {\n  }\n}\n";
+    let places: Vec<(usize, usize)> = parse("x.hcl", text).unwrap_err().0.iter().map(|d| (d.line, d.column)).collect();
+    assert_eq!(places, [(2, 3), (4, 13), (5, 10), (7, 14), (9, 21), (12, 9), (12, 9)]);
+    let many = in_task(&"x { }\n".repeat(500));
+    let found = errors("x.hcl", &many);
+    assert_eq!(found.len(), diagnostic::MAX_PROBLEMS + 1);
+    assert_eq!(found.last().map(String::as_str), Some("1:1 450 more problems are not shown"));
+}
+
+#[test]
+fn paths_name_the_stanzas_around_a_field() {
+    let paths = |text: &str| parse("x", text).unwrap_err().0.into_iter().map(|d| d.field).collect::<Vec<_>>();
+    assert_eq!(paths(&in_task("resources {\n  memory = 0\n}")), ["job.j.group.g.task.t.resources.memory"]);
+    assert_eq!(paths(&in_task("config {\n  a = [1, \"${meta.x}\"]\n}")), ["job.j.group.g.task.t.config.a[1]"]);
+    assert_eq!(paths(&in_task("config {\n  a = [1, { b = f() }]\n}")), ["job.j.group.g.task.t.config.a[1].b"]);
+    assert_eq!(paths(&in_task("driver = \"x\"")), ["job.j.group.g.task.t"], "given twice");
+    let json = r#"{"job": {"j": {"group": [{"g": {"task": {"t": {"driver": 1}}}}]}}}"#;
+    assert_eq!(paths(json), ["job.j.group.g.task.t.driver"]);
+}
+
+#[test]
+fn what_has_no_effect_is_accepted_with_one_warning_each() {
+    let in_the_job = "datacenters = [\"dc1\"]\nregion = \"eu\"\nnamespace = \"n\"\nnode_pool = \"p\"\npriority = 50\nupdate {\n}\nreschedule {\n}\nmigrate {\n}\nspread {\n}\naffinity {\n}\nconstraint {\n  attribute = \"${attr.kernel.name}\"\n  value = \"linux\"\n}\nconstraint {\n}";
+    let found = warnings(&in_job(in_the_job));
+    let words: Vec<_> = found.iter().map(|w| w.split('`').nth(1).unwrap_or("").to_owned()).collect();
+    let expected = [
+        "datacenters",
+        "region",
+        "namespace",
+        "node_pool",
+        "priority",
+        "update",
+        "reschedule",
+        "migrate",
+        "spread",
+        "affinity",
+        "constraint",
+    ];
+    assert_eq!(words, expected);
+    assert_eq!(found[0], "2:1 `datacenters`: nothing is placed by it; tasks get the first one as NOMAD_DC");
+    assert_eq!(
+        warnings(&in_task("service {\n  name = \"x\"\n}\nservice {\n}")),
+        ["5:1 `service`: kept as metadata: nothing is registered and no check runs"]
+    );
+    assert_eq!(warnings(FULL_HCL).len(), 4);
+}
+
+#[test]
+fn services_are_kept_as_they_stand() {
+    let text = in_task(
+        "service {\n  name = \"x\"\n  tags = [\"a\"]\n  check {\n    type = \"tcp\"\n  }\n  check {\n    type = \"http\"\n  }\n}",
+    );
+    let job = parse("x.hcl", &text).unwrap().job;
+    let expected =
+        serde_json::json!({"name": "x", "tags": ["a"], "task": "t", "check": [{"type": "tcp"}, {"type": "http"}]});
+    assert_eq!(serde_json::Value::Object(job.groups[0].services[0].clone()), expected);
+}
+
+#[test]
+fn a_full_file_gives_the_same_job_in_both_languages() {
+    let hcl = parse("full.hcl", FULL_HCL).unwrap_or_else(|e| panic!("{e}"));
+    let json = parse("full.json", FULL_JSON).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(hcl.job, json.job);
+    let back: Job = serde_json::from_str(&serde_json::to_string(&hcl.job).unwrap()).unwrap();
+    assert_eq!(back, hcl.job, "a stored job comes back as it was");
+    let words = |p: &Parsed| p.warnings.iter().map(|w| w.message.clone()).collect::<Vec<_>>();
+    assert_eq!(words(&hcl), words(&json));
+}
+
+#[test]
+fn a_full_file_is_read_as_it_is_meant() {
+    let job = parse("full.hcl", FULL_HCL).unwrap_or_else(|e| panic!("{e}")).job;
+    assert_eq!((job.id.as_str(), job.name.as_str(), job.kind), ("full-1", "Full", JobKind::Batch));
+    assert_eq!((job.namespace.as_str(), job.region.as_str(), job.datacenters), ("n", "eu", vec!["dc7".to_owned()]));
+    let group = &job.groups[0];
+    assert_eq!((group.name.as_str(), group.count, group.meta["b"].as_str()), ("g", 3, "2"));
+    let seconds = Duration::from_secs;
+    let of_group = RestartPolicy {
+        attempts: 5,
+        interval: seconds(600),
+        delay: Duration::from_millis(1500),
+        mode: RestartMode::Delay,
+    };
+    assert_eq!(group.restart, of_group);
+    let task = group.task("main").unwrap();
+    assert_eq!(task.restart, RestartPolicy { attempts: 1, mode: RestartMode::Fail, ..of_group.clone() });
+    assert_eq!(group.task("other").unwrap().restart, of_group);
+    assert_eq!((task.driver.as_str(), task.user.as_deref()), ("raw_exec", Some("nobody")));
+    assert_eq!((task.kill_signal.as_deref(), task.kill_timeout), (Some("SIGTERM"), seconds(20)));
+    let resources = &task.resources;
+    assert_eq!(
+        (resources.cpu_shares, resources.memory_bytes, resources.memory_max_bytes),
+        (Some(250), Some(64 << 20), Some(128 << 20))
+    );
+    assert_eq!((task.logs.max_files, task.logs.max_file_bytes, task.logs.disabled), (2, 3 << 20, true));
+    assert_eq!(
+        serde_json::Value::Object(task.config.clone()),
+        serde_json::json!({
+            "command": "/bin/sh", "args": ["-c", "echo \"$HOME\" $${x} ${NOMAD_ALLOC_ID}\n"], "pids_limit": 10,
+            "ratio": 0.5, "on": true, "nested": {"k": "${meta.a}"}
+        })
+    );
+    assert_eq!(task.env["N"], "5");
+    assert_eq!(task.env["F"], "1.5");
+    assert_eq!(task.env["B"], "true");
+}
+
+#[test]
+fn what_is_left_out_has_nomads_defaults() {
+    let job = parse("x.hcl", &in_job("")).unwrap().job;
+    assert_eq!(
+        (job.name.as_str(), job.kind, job.region.as_str(), job.namespace.as_str()),
+        ("j", JobKind::Service, "global", "default")
+    );
+    let task = &job.groups[0].tasks[0];
+    assert_eq!(job.groups[0].count, 1);
+    assert_eq!(task.restart, RestartPolicy::default_for(JobKind::Service));
+    assert_eq!((task.kill_timeout, task.kill_signal.clone()), (Duration::from_secs(5), None));
+    assert_eq!(task.resources, crate::model::job::Resources::default());
+    assert_eq!(task.logs, crate::model::job::LogConfig::default());
+    let batch = parse("x.hcl", &in_job("type = \"batch\"")).unwrap().job;
+    assert_eq!(batch.groups[0].restart, RestartPolicy::default_for(JobKind::Batch));
+}
+
+#[test]
+fn a_field_can_be_found_again_for_a_driver_that_refuses_it() {
+    for (file, text, item, config) in [("f.hcl", FULL_HCL, 26, 24), ("f.json", FULL_JSON, 16, 14)] {
+        let parsed = parse(file, text).unwrap();
+        let place =
+            |field: &str| parsed.locate(&parsed.task_path("g", "main", field)).map(|(line, column, _)| (line, column));
+        assert_eq!(place("config.args[0]").map(|p| p.0), Some(item), "{file}");
+        assert_eq!(place("config.nothing").map(|p| p.0), Some(config), "the stanza around what is not there: {file}");
+        assert!(place("config.nested.k").is_some() && parsed.locate("nothing").is_none());
+        let d = parsed.diagnose(Severity::Error, &parsed.task_path("g", "main", "config.args[0]"), "no");
+        assert_eq!((d.line, d.message.as_str()), (item, "no"));
+        assert!(d.source_line.contains("-c"), "{}", d.source_line);
+    }
+}
+
+#[test]
+fn json_may_give_stanzas_as_lists_and_the_shape_of_nomads_api_is_told_apart() {
+    let list = r#"{"job": [{"j": [{"group": [{"g": {"task": [{"a": {"driver": "mock"}}, {"b": [{"driver": "mock", "resources": [{"cpu": 5}]}]}]}}]}]}]}"#;
+    let job = parse("x.json", list).unwrap_or_else(|e| panic!("{e}")).job;
+    assert_eq!(job.groups[0].tasks.len(), 2);
+    assert_eq!(job.groups[0].tasks[1].resources.cpu_shares, Some(5));
+    let api = r#"{"Job": {"ID": "x", "TaskGroups": []}}"#;
+    assert!(errors("x.json", api)[0].starts_with("1:2 `Job` is not supported: this is the shape of Nomad's API"));
+    let twice = r#"{"job": {"j": {"group": {"g": {"task": {"t": {"driver": "mock", "driver": "mock"}}}}}}}"#;
+    assert_eq!(errors("x.json", twice), ["1:65 `driver` is given twice, first in line 1 (keep one of them)"]);
+    for wrong in [
+        r#"{"job": 5}"#,
+        r#"{"job": {"j": 5}}"#,
+        r#"{"job": {"j": {"group": [1]}}}"#,
+        r#"{"job": []}"#,
+        r#"{"job": {}}"#,
+    ] {
+        assert_eq!(errors("x.json", wrong).len(), 1, "{wrong} {:?}", errors("x.json", wrong));
+    }
+}
+
+#[test]
+fn lists_in_lists_in_json_cost_no_more_than_their_size() {
+    let deep = format!("{}1{}", r#"{"config": [{"task": ["#.repeat(60), "]}]}".repeat(60));
+    let text = format!(
+        r#"{{"job": {{"j": {{"group": {{"g": {{"task": {{"t": {{"driver": "mock", "config": {{"a": [{deep}]}}}}}}}}}}}}}}}}"#
+    );
+    assert_eq!(errors("x.json", &text), [""; 0]);
+}
+
+proptest! {
+    #[test]
+    fn no_change_of_a_valid_file_makes_it_panic(
+        json in any::<bool>(), at in 0.0f64..1.0, cut in 0usize..40,
+        put in prop_oneof!["[a-z \"{}=,:0-9$\\[\\]\n-]{0,12}", ".{0,6}", Just("${".to_owned()), Just("\u{0}".to_owned())],
+    ) {
+        let (file, text) = if json { ("f.json", FULL_JSON) } else { ("f.hcl", FULL_HCL) };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        let at = (text.len() as f64 * at) as usize;
+        let (at, end) = ((0..=at).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0), (at + cut).min(text.len()));
+        let end = (end..=text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(text.len());
+        let changed = format!("{}{put}{}", &text[..at], &text[end..]);
+        if let Err(errors) = parse(file, &changed) {
+            prop_assert!(!errors.0.is_empty(), "refused, but not why");
+            prop_assert!(!errors.to_string().is_empty());
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "(.|\n){0,120}", words in "((job|group|task|driver|config|env|restart|=|\\{|\\}|\"x\"|1|\n) ?){0,40}") {
+        for text in [text, words] {
+            for file in ["x.hcl", "x.json"] {
+                if let Err(errors) = parse(file, &text) {
+                    prop_assert!(!errors.0.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_said_of_a_field_names_a_place_of_the_file(lines in "(resources|logs|restart|env|meta) \\{\n[a-z_]{1,9} = (1|\"x\"|true|\\[\\])\n\\}") {
+        let text = in_task(&lines);
+        for problem in parse("x.hcl", &text).err().map(|e| e.0).unwrap_or_default() {
+            prop_assert_eq!(text.lines().nth(problem.line - 1), Some(problem.source_line.as_str()));
+            prop_assert!(problem.field.starts_with("job.j.group.g.task.t."));
+        }
+    }
+}

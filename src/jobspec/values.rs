@@ -1,0 +1,186 @@
+//! Values that take more than one field to judge, and what is carried on as JSON.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Number, Value as Json};
+
+use crate::model::env;
+use crate::model::job::{RestartMode, RestartPolicy};
+
+use super::diagnostic::{Problems, Span, quote};
+use super::fields::{At, Fields, join};
+use super::limits;
+use super::quantity::format_duration;
+use super::tree::{Body, Form, Node, Value};
+
+/// Nomad's rules: an interval of at least 5 s, room for all attempts in it, and no delay without attempts.
+pub(super) fn restart(fields: &Fields<'_>, key: &Span, default: RestartPolicy) -> RestartPolicy {
+    let attempts = fields.integer("attempts", 0..=limits::RESTART_ATTEMPTS);
+    let interval = fields.duration("interval");
+    let delay = fields.duration("delay");
+    let mode = fields.choice("mode", &[("fail", RestartMode::Fail), ("delay", RestartMode::Delay)]);
+    let place = |spans: [Option<&Span>; 3]| spans.into_iter().flatten().next().unwrap_or(key).clone();
+    let spans =
+        (attempts.as_ref().map(|a| &a.span), interval.as_ref().map(|a| &a.span), delay.as_ref().map(|a| &a.span));
+    let mode_span = mode.as_ref().map(|a| &a.span);
+    let policy = RestartPolicy {
+        attempts: attempts.as_ref().map_or(default.attempts, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
+        interval: interval.as_ref().map_or(default.interval, |at| at.value),
+        delay: delay.as_ref().map_or(default.delay, |at| at.value),
+        mode: mode.as_ref().map_or(default.mode, |at| at.value),
+    };
+    let needed = policy.delay.checked_mul(policy.attempts);
+    if policy.attempts == 0 && policy.mode == RestartMode::Delay {
+        let advice = Some("to restart never write mode = \"fail\"".to_owned());
+        let at = place([spans.0, mode_span, None]);
+        fields.error(&at, "attempts", "0 attempts with mode `delay` is ambiguous", advice);
+    } else if policy.interval < limits::RESTART_INTERVAL {
+        let message = format!("`interval` must be at least {}", format_duration(limits::RESTART_INTERVAL));
+        fields.error(&place([spans.1, None, None]), "interval", message, None);
+    } else if needed.is_none_or(|needed| needed > policy.interval) {
+        let message = format!(
+            "{} attempts with a delay of {} do not fit into an interval of {}",
+            policy.attempts,
+            format_duration(policy.delay),
+            format_duration(policy.interval)
+        );
+        let advice = needed.map(|needed| format!("make `interval` at least {}", format_duration(needed)));
+        fields.error(&place([spans.0, spans.2, spans.1]), "attempts", message, advice);
+    }
+    policy
+}
+
+/// One host satisfies every constraint on its own attributes that it was written for; those on the set of hosts not.
+pub(super) fn check_constraints(fields: &Fields<'_>) {
+    for entry in fields.entries("constraint") {
+        let bodies = match &entry.value.value {
+            Value::Object(body) => vec![body],
+            Value::List(list) => list.iter().filter_map(Node::object).collect(),
+            _ => Vec::new(),
+        };
+        for inner in bodies.iter().flat_map(|body| &body.entries) {
+            let text = inner.value.text().unwrap_or("");
+            let distinct = |word: &str| matches!(word, "distinct_hosts" | "distinct_property");
+            let path = fields.path_of("constraint");
+            if distinct(&inner.key) || (inner.key == "operator" && distinct(text)) {
+                let word = if distinct(&inner.key) { &inner.key } else { text };
+                let message = format!("{} is not supported: there is one host", quote(word));
+                fields.problems().error(&inner.key_span, &join(&path, &inner.key), message, None);
+            } else if inner.key == "attribute" && !["${attr.", "${node.", "${meta."].iter().any(|p| text.contains(p)) {
+                let advice = Some("refer to ${attr.*}, ${node.*} or ${meta.*}".to_owned());
+                let message = format!("{} is no attribute of a node", quote(text));
+                fields.problems().error(&inner.value.span, &join(&path, "attribute"), message, advice);
+            }
+        }
+    }
+}
+
+/// The `service` stanzas, kept as they are; `task` names the task they stand in.
+pub(super) fn services(fields: &Fields<'_>, task: Option<&str>) -> Vec<Map<String, Json>> {
+    let path = fields.path_of("service");
+    let mut services = Vec::new();
+    for entry in fields.entries("service") {
+        let bodies = match &entry.value.value {
+            Value::Object(body) => vec![body],
+            Value::List(list) => list.iter().filter_map(Node::object).collect(),
+            _ => Vec::new(),
+        };
+        if bodies.is_empty() {
+            fields.error(&entry.value.span, "service", "`service` is a stanza: write `service { ... }`", None);
+        }
+        for body in bodies {
+            let mut service = json_object(body, &path, fields.problems(), &|_, _, _| {});
+            if let Some(task) = task {
+                service.insert("task".to_owned(), Json::String(task.to_owned()));
+            }
+            services.push(service);
+        }
+    }
+    services
+}
+
+/// The name of a variable, and whether another one of this `env` becomes the same.
+pub(super) fn check_variable<'a>(
+    name: &'a At<String>,
+    path: &str,
+    taken: &mut BTreeMap<String, &'a str>,
+    problems: &Problems<'_>,
+) {
+    if name.value.is_empty() || name.value.contains(['=', '\0']) {
+        let message = format!("{} cannot be the name of a variable", quote(&name.value));
+        problems.error(&name.span, path, message, None);
+        return;
+    }
+    let clean = env::clean_name(&name.value);
+    if let Some(other) = taken.insert(clean.clone(), &name.value) {
+        let message = format!("{} and {} both become {}", quote(other), quote(&name.value), quote(&clean));
+        let advice = "only letters, digits and underscores stay as they are".to_owned();
+        problems.error(&name.span, path, message, Some(advice));
+    }
+}
+
+/// What is done with each text: the text, its place, its path.
+pub(super) type CheckText<'c> = dyn Fn(&str, &Span, &str) + 'c;
+
+/// A body as JSON, in the words of the file: nested stanzas become objects, repeated ones lists of objects, and a label
+/// becomes a key around its object.
+pub(super) fn json_object(
+    body: &Body,
+    path: &str,
+    problems: &Problems<'_>,
+    check: &CheckText<'_>,
+) -> Map<String, Json> {
+    let mut map = Map::new();
+    for entry in &body.entries {
+        let path = entry.labels.iter().fold(join(path, &entry.key), |path, label| join(&path, &label.text));
+        let Some(value) = json(&entry.value, &path, problems, check) else { continue };
+        let value = entry
+            .labels
+            .iter()
+            .rev()
+            .fold(value, |inner, label| Json::Object(std::iter::once((label.text.clone(), inner)).collect()));
+        match map.get_mut(&entry.key) {
+            None => {
+                map.insert(entry.key.clone(), value);
+            }
+            Some(Json::Array(list)) if entry.form == Form::Block => list.push(value),
+            Some(one @ Json::Object(_)) if entry.form == Form::Block => {
+                *one = Json::Array(vec![one.take(), value]);
+            }
+            Some(_) => {
+                let message = format!("{} is given twice", quote(&entry.key));
+                problems.error(&entry.key_span, &path, message, Some("keep one of them".to_owned()));
+            }
+        }
+    }
+    map
+}
+
+fn json(node: &Node, path: &str, problems: &Problems<'_>, check: &CheckText<'_>) -> Option<Json> {
+    match &node.value {
+        Value::Bool(b) => Some(Json::Bool(*b)),
+        Value::Int(n) => {
+            let number = i64::try_from(*n).map(Number::from).or_else(|_| u64::try_from(*n).map(Number::from));
+            if number.is_err() {
+                problems.error(&node.span, path, format!("the number {n} is too large"), None);
+            }
+            number.ok().map(Json::Number)
+        }
+        Value::Float(f) => Number::from_f64(*f).map(Json::Number),
+        Value::Text(text) => {
+            check(text, &node.span, path);
+            Some(Json::String(text.clone()))
+        }
+        Value::List(list) => {
+            let items = list.iter().enumerate().map(|(i, item)| json(item, &format!("{path}[{i}]"), problems, check));
+            // Each item is looked at, so that all problems are found.
+            items.collect::<Vec<_>>().into_iter().collect::<Option<Vec<_>>>().map(Json::Array)
+        }
+        Value::Object(body) => Some(Json::Object(json_object(body, path, problems, check))),
+        Value::Null => {
+            problems.error(&node.span, path, "the value is null", Some("leave it out".to_owned()));
+            None
+        }
+        Value::Broken => None,
+    }
+}

@@ -1,0 +1,78 @@
+//! `cpu.stat`: time used (v2 only) and throttling by a quota.
+//!
+//! Source: v1 counts time in ns, v2 in µs, and v2 has the usage lines even without the cpu controller. `nr_bursts` since
+//! 5.14. Units: times come out in ns; a time of more than 584 years saturates.
+
+use crate::kernel::error::Parsed;
+use crate::kernel::text::pairs;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CpuStat {
+    pub usage_ns: Option<u64>,
+    pub user_ns: Option<u64>,
+    pub system_ns: Option<u64>,
+    pub periods: Option<u64>,
+    pub throttled_periods: Option<u64>,
+    pub throttled_ns: Option<u64>,
+    pub bursts: Option<u64>,
+    pub burst_ns: Option<u64>,
+}
+
+pub fn v1(bytes: &[u8]) -> Parsed<CpuStat> {
+    let mut stat = CpuStat::default();
+    let error = pairs("cpu.stat", bytes, |key, n| match key {
+        b"nr_periods" => stat.periods = Some(n),
+        b"nr_throttled" => stat.throttled_periods = Some(n),
+        b"throttled_time" => stat.throttled_ns = Some(n),
+        b"nr_bursts" => stat.bursts = Some(n),
+        b"burst_time" => stat.burst_ns = Some(n),
+        _ => {}
+    });
+    (stat, error)
+}
+
+pub fn v2(bytes: &[u8]) -> Parsed<CpuStat> {
+    let mut stat = CpuStat::default();
+    let ns = |micros: u64| Some(micros.saturating_mul(1_000));
+    let error = pairs("cpu.stat", bytes, |key, n| match key {
+        b"usage_usec" => stat.usage_ns = ns(n),
+        b"user_usec" => stat.user_ns = ns(n),
+        b"system_usec" => stat.system_ns = ns(n),
+        b"nr_periods" => stat.periods = Some(n),
+        b"nr_throttled" => stat.throttled_periods = Some(n),
+        b"throttled_usec" => stat.throttled_ns = ns(n),
+        b"nr_bursts" => stat.bursts = Some(n),
+        b"burst_usec" => stat.burst_ns = ns(n),
+        _ => {}
+    });
+    (stat, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_versions_give_nanoseconds() {
+        let (stat, error) = v1(b"nr_periods 3\nnr_throttled 2\nthrottled_time 1500\nnr_bursts 0\nburst_time 0\n");
+        assert_eq!((stat.periods, stat.throttled_ns, stat.burst_ns, error), (Some(3), Some(1500), Some(0), None));
+        let (stat, error) = v2(b"usage_usec 5\nuser_usec 3\nsystem_usec 2\nnice_usec 0\nthrottled_usec 1\n");
+        assert_eq!((stat.usage_ns, stat.user_ns, stat.throttled_ns, error), (Some(5000), Some(3000), Some(1000), None));
+        assert_eq!(stat.periods, None, "without the cpu controller there are no periods");
+    }
+
+    proptest! {
+        #[test]
+        fn any_u64_survives(n: u64) {
+            prop_assert_eq!(v1(format!("throttled_time {n}\n").as_bytes()).0.throttled_ns, Some(n));
+            prop_assert_eq!(v2(format!("nr_periods {n}\n").as_bytes()).0.periods, Some(n));
+            let micros = n / 1000;
+            prop_assert_eq!(v2(format!("usage_usec {micros}\n").as_bytes()).0.usage_ns, Some(micros * 1000));
+        }
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = (v1(&bytes), v2(&bytes));
+        }
+    }
+}

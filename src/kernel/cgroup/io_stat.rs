@@ -1,0 +1,86 @@
+//! `io.stat`: bytes and operations of a cgroup, summed over devices.
+//!
+//! Source: v2 only; one line per device that it has used: `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`.
+
+use crate::kernel::error::{ParseError, Parsed};
+use crate::kernel::text::{digits, lines, trim, words};
+
+/// Of all devices together. An empty file is 0: nothing was read or written. After a line that cannot be read, what that
+/// line would have told is absent, because a sum without it would be wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Io {
+    pub read_bytes: Option<u64>,
+    pub written_bytes: Option<u64>,
+    pub discarded_bytes: Option<u64>,
+    pub reads: Option<u64>,
+    pub writes: Option<u64>,
+}
+
+impl Io {
+    const ZERO: Io =
+        Io { read_bytes: Some(0), written_bytes: Some(0), discarded_bytes: Some(0), reads: Some(0), writes: Some(0) };
+}
+
+pub fn parse(bytes: &[u8]) -> Parsed<Io> {
+    let mut io = Io::ZERO;
+    let mut error = None;
+    for (number, line) in lines(bytes) {
+        let mut parts = words(line);
+        let device = parts.next().is_some_and(|d| d.contains(&b':'));
+        if !device {
+            error.get_or_insert_with(|| ParseError::new("io.stat", number, "a device and its counts", trim(line)));
+            return (Io::default(), error);
+        }
+        for part in parts {
+            let mut pair = part.splitn(2, |b| *b == b'=');
+            let (key, value) = (pair.next(), pair.next().and_then(digits));
+            let slot = match key {
+                Some(b"rbytes") => &mut io.read_bytes,
+                Some(b"wbytes") => &mut io.written_bytes,
+                Some(b"dbytes") => &mut io.discarded_bytes,
+                Some(b"rios") => &mut io.reads,
+                Some(b"wios") => &mut io.writes,
+                // Other keys belong to io.cost, io.latency and what comes after them.
+                _ => continue,
+            };
+            if value.is_none() {
+                error.get_or_insert_with(|| ParseError::new("io.stat", number, "key=number", part));
+            }
+            *slot = slot.zip(value).map(|(sum, n)| sum.saturating_add(n));
+        }
+    }
+    (io, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn devices_are_summed_and_an_empty_file_is_zero() {
+        let (io, error) = parse(b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n254:0 rbytes=10 wbytes=0 rios=1 wios=0 dbytes=0 dios=0 cost.usage=9\n");
+        assert_eq!(error, None);
+        assert_eq!((io.read_bytes, io.written_bytes, io.discarded_bytes), (Some(11), Some(2), Some(5)));
+        assert_eq!((io.reads, io.writes), (Some(4), Some(4)));
+        assert_eq!(parse(b""), (Io::ZERO, None));
+    }
+
+    #[test]
+    fn a_sum_that_lacks_a_device_is_absent() {
+        let (io, error) = parse(b"8:0 rbytes=1 wbytes=2\n8:16 rbytes=x wbytes=3\n");
+        assert_eq!((io.read_bytes, io.written_bytes), (None, Some(5)));
+        assert_eq!(error.unwrap().to_string(), r#"io.stat, line 2: expected key=number, found "rbytes=x""#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_u64_survives(n: u64) {
+            prop_assert_eq!(parse(format!("8:0 rbytes={n}\n").as_bytes()).0.read_bytes, Some(n));
+        }
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `/proc/PID/mountinfo`: what is mounted where, reduced to the cgroup hierarchies.
+//!
+//! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use procfs::process::MountInfo;
+
+use crate::kernel::error::ParseError;
+use crate::kernel::text;
+
+/// One mounted cgroup hierarchy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupMount {
+    /// `true` for `cgroup2`, `false` for one v1 hierarchy.
+    pub unified: bool,
+    /// What of the hierarchy is mounted: `/` unless it is a bind mount or a container's.
+    pub root: PathBuf,
+    pub mount_point: PathBuf,
+    /// v1: the controllers of this hierarchy, `name=systemd` included. v2: empty (`cgroup.controllers` tells).
+    pub controllers: Vec<String>,
+}
+
+/// Options of a v1 superblock that are no controllers.
+const NO_CONTROLLERS: [&str; 8] =
+    ["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "seclabel", "favordynmods"];
+
+/// The cgroup mounts in the order of the file, and the first line that is no mount.
+pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
+    let mut mounts = Vec::new();
+    let mut error = None;
+    for (number, line) in text::lines(bytes) {
+        let parsed = std::str::from_utf8(line).ok().and_then(|l| MountInfo::from_line(l).ok());
+        let Some(mount) = parsed else {
+            error.get_or_insert_with(|| ParseError::new("mountinfo", number, "a mount", line));
+            continue;
+        };
+        let unified = match mount.fs_type.as_str() {
+            "cgroup2" => true,
+            "cgroup" => false,
+            _ => continue,
+        };
+        let mut controllers: Vec<String> = match unified {
+            true => Vec::new(),
+            false => mount
+                .super_options
+                .iter()
+                .filter(|(key, _)| !NO_CONTROLLERS.contains(&key.as_str()))
+                .filter_map(|(key, value)| match (key.as_str(), value) {
+                    ("name", Some(name)) => Some(format!("name={name}")),
+                    (_, Some(_)) => None,
+                    (key, None) => Some(key.to_owned()),
+                })
+                .collect(),
+        };
+        controllers.sort();
+        let mount_point = unescape(&mount.mount_point);
+        mounts.push(CgroupMount { unified, root: unescape(Path::new(&mount.root)), mount_point, controllers });
+    }
+    (mounts, error)
+}
+
+/// The kernel writes space, tab, line end and backslash as `\040` and so on.
+fn unescape(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = (first == b'\\').then(|| tail.get(..3)).flatten().and_then(|d| {
+            let value =
+                d.iter().try_fold(0u32, |n, b| matches!(b, b'0'..=b'7').then(|| n * 8 + u32::from(b - b'0')))?;
+            u8::try_from(value).ok()
+        });
+        match octal {
+            Some(byte) => {
+                out.push(byte);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hierarchies_of_a_hybrid_host_are_found() {
+        let text = b"31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+            32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
+            40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,release_agent=/lib/agent,name=systemd\n\
+            41 31 0:38 / /sys/fs/cgroup/un\\040ified rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n";
+        let (mounts, error) = cgroups(text);
+        assert_eq!(error, None);
+        assert_eq!(mounts.len(), 3);
+        assert_eq!(mounts[0].controllers, ["cpu", "cpuacct"]);
+        assert_eq!(mounts[1].controllers, ["name=systemd"]);
+        assert!(mounts[2].unified);
+        assert_eq!(mounts[2].mount_point, Path::new("/sys/fs/cgroup/un ified"));
+    }
+
+    #[test]
+    fn a_truncated_line_is_named_and_costs_no_other_mount() {
+        let (mounts, error) = cgroups(b"31 23 0:28\n41 31 0:38 / /c rw - cgroup2 cgroup2 rw\n");
+        assert_eq!(mounts.len(), 1);
+        assert_eq!(error.unwrap().to_string(), r#"mountinfo, line 1: expected a mount, found "31 23 0:28""#);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = cgroups(&bytes);
+        }
+
+        #[test]
+        fn no_text_in_place_of_a_field_panics(field in "\\PC{0,12}", at in 0usize..11) {
+            let mut fields: Vec<&str> = "41 31 0:38 / /c rw shared:1 - cgroup2 cgroup2 rw".split(' ').collect();
+            fields[at] = &field;
+            let _ = cgroups(fields.join(" ").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! `/proc/stat`: what the processors did since boot, and when that was.
+
+use crate::kernel::error::{ParseError, Parsed};
+use crate::kernel::text::{digits, lines, trim, words};
+
+/// Units: clock ticks (USER_HZ), in the kernel's order. Shape: the modes that this kernel prints; `guest` and `guest_nice`
+/// are left out because `user` and `nice` contain them.
+pub const MODES: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Of all CPUs together, in the order of [`MODES`].
+    pub cpu_ticks: [Option<u64>; 8],
+    /// Seconds since 1970.
+    pub boot_time: Option<u64>,
+}
+
+pub fn parse(bytes: &[u8]) -> Parsed<Stat> {
+    let mut stat = Stat::default();
+    let mut error = None;
+    for (number, line) in lines(bytes) {
+        let mut parts = words(line);
+        match parts.next() {
+            Some(b"cpu") => {
+                for (slot, word) in stat.cpu_ticks.iter_mut().zip(parts) {
+                    *slot = digits(word);
+                    if slot.is_none() {
+                        error.get_or_insert_with(|| ParseError::new("stat", number, "a number of ticks", word));
+                    }
+                }
+            }
+            Some(b"btime") => {
+                stat.boot_time = parts.next().and_then(digits);
+                if stat.boot_time.is_none() {
+                    error.get_or_insert_with(|| ParseError::new("stat", number, "a time", trim(line)));
+                }
+            }
+            _ => {}
+        }
+    }
+    (stat, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_line_of_all_cpus_and_the_boot_time_are_taken() {
+        let (stat, error) = parse(b"cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 9 9 9\nintr 5\nbtime 1700000000\n");
+        assert_eq!(error, None);
+        assert_eq!(stat.cpu_ticks, [1, 2, 3, 4, 5, 6, 7, 8].map(Some));
+        assert_eq!(stat.boot_time, Some(1_700_000_000));
+    }
+
+    #[test]
+    fn an_old_kernel_has_no_steal_and_a_bad_mode_costs_no_other() {
+        let (stat, error) = parse(b"cpu 1 x 3 4\n");
+        assert_eq!(stat.cpu_ticks, [Some(1), None, Some(3), Some(4), None, None, None, None]);
+        assert_eq!(error.unwrap().line, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_u64_survives(n: u64) {
+            prop_assert_eq!(parse(format!("cpu {n}\n").as_bytes()).0.cpu_ticks[0], Some(n));
+        }
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+    }
+}

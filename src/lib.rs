@@ -1,0 +1,41 @@
+//! The map of the house. A room imports only rooms below it; `tests/house.rs` compares the `use` lines with this drawing.
+//!
+//! ```text
+//! 6  main lib       parse, call, exit code
+//!    cli/           one file per command
+//!    daemon         the one place that knows every room: build, bind, spawn, drain
+//!    config         gathers each room's Config; loads, merges, checks
+//! 5  exporters/     prometheus, json: each reads a &Snapshot and the descriptors
+//!    api/           one file per resource
+//! 4  snapshot/      Snapshot; sampler, aggregate, retention
+//! 3  runner/        board (what is published), manager, alloc, task; pure: step, restart
+//!      drivers/     how a task is started, recovered, stopped
+//! 2  collectors/    one subject per file; TaskReader
+//! 1  host/          the doors: roots, cgroup, process, clock, http (client)
+//!    store/         the Store trait; sled, memory, failing
+//!    supervisor/    the small process that holds one task when the agent is gone; knows only host/
+//! 0  kernel/        kernel text to values
+//!    jobspec/       HCL and JSON to model, with line and column in every error
+//!    model/         values without I/O, locks, clock or async
+//! |  telemetry/     logs, self-metrics; open to floors 1 to 6
+//! ```
+//!
+//! One natural way for data: kernel → collectors → snapshot → exporters and API. One for wishes: API →
+//! [`runner::Handle`](runner) → alloc → task → driver.
+
+pub mod collectors;
+pub mod exporters;
+pub mod host;
+pub mod jobspec;
+pub mod kernel;
+pub mod model;
+pub mod runner;
+pub mod snapshot;
+pub mod store;
+pub mod supervisor;
+pub mod telemetry;
+
+pub mod api;
+pub mod cli;
+pub mod config;
+pub mod daemon;

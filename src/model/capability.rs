@@ -1,0 +1,24 @@
+//! What can be measured on this host, and why the rest cannot: the reason for an absence is itself a fact.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capability {
+    /// The `feature` label: `cgroup`, `memory_peak`, `psi`, `swap`, `io`, `cpu_quota`, `pids`, `pids_peak` ...
+    pub feature: Cow<'static, str>,
+    pub available: bool,
+    /// A sentence that says why it is missing and what would mend it; empty where it is available.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+impl Capability {
+    pub fn yes(feature: &'static str) -> Capability {
+        Capability { feature: feature.into(), available: true, reason: String::new() }
+    }
+    pub fn no(feature: &'static str, reason: impl Into<String>) -> Capability {
+        Capability { feature: feature.into(), available: false, reason: reason.into() }
+    }
+}

@@ -1,0 +1,215 @@
+//! The environment of a task: the `NOMAD_*` variables, in Nomad's words.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::host::NodeInfo;
+use super::id::{AllocId, CgroupPath};
+use super::job::{Job, Task, TaskGroup};
+
+pub type Env = BTreeMap<String, String>;
+
+/// What a task's environment is made of. Shape: one per attempt.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskContext<'a> {
+    pub job: &'a Job,
+    pub group: &'a TaskGroup,
+    pub task: &'a Task,
+    pub alloc_id: &'a AllocId,
+    /// `job.group[index]`
+    pub alloc_name: &'a str,
+    pub index: u32,
+    /// Shared by the tasks of the alloc.
+    pub alloc_dir: &'a Path,
+    /// `<task>/local`
+    pub local_dir: &'a Path,
+    pub secrets_dir: &'a Path,
+    /// The alloc's own cgroup; absent where there are no cgroups.
+    pub alloc_cgroup: Option<&'a CgroupPath>,
+    /// What the task inherits of the agent's own environment.
+    pub inherited: &'a Env,
+    /// `attr.*` and `node.*`: [`node_attributes`].
+    pub attributes: &'a Env,
+}
+
+/// The variables that every task has, without those that depend on `resources` and `meta`.
+pub static ALWAYS: &[&str] = &[
+    "NOMAD_ALLOC_DIR",
+    "NOMAD_TASK_DIR",
+    "NOMAD_SECRETS_DIR",
+    "NOMAD_ALLOC_ID",
+    "NOMAD_SHORT_ALLOC_ID",
+    "NOMAD_ALLOC_NAME",
+    "NOMAD_ALLOC_INDEX",
+    "NOMAD_TASK_NAME",
+    "NOMAD_GROUP_NAME",
+    "NOMAD_JOB_ID",
+    "NOMAD_JOB_NAME",
+    "NOMAD_DC",
+    "NOMAD_REGION",
+    "NOMAD_NAMESPACE",
+];
+
+/// Where there are cgroups.
+pub const PARENT_CGROUP: &str = "NOMAD_PARENT_CGROUP";
+
+/// Every attribute that a reference may name. Those of memory may be unknown on a host.
+pub static ATTRIBUTES: &[&str] = &[
+    "attr.cpu.arch",
+    "attr.cpu.numcores",
+    "attr.kernel.name",
+    "attr.kernel.version",
+    "attr.memory.totalbytes",
+    "attr.unique.hostname",
+    "node.datacenter",
+    "node.region",
+    "node.unique.name",
+];
+
+/// The name of the datacenter where a job names none, or only patterns.
+pub const DEFAULT_DATACENTER: &str = "dc1";
+
+/// The first datacenter that the job names; one host is in all of them.
+pub fn datacenter(job: &Job) -> &str {
+    job.datacenters.iter().find(|dc| !dc.contains('*')).map_or(DEFAULT_DATACENTER, String::as_str)
+}
+
+/// The values behind [`ATTRIBUTES`], Nomad's names for this host.
+pub fn node_attributes(node: &NodeInfo, job: &Job) -> Env {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        other => other,
+    };
+    let mut attributes: Env = [
+        ("attr.cpu.arch", arch.to_owned()),
+        ("attr.cpu.numcores", node.cpus.to_string()),
+        ("attr.kernel.name", "linux".to_owned()),
+        ("attr.kernel.version", node.kernel.clone()),
+        ("attr.unique.hostname", node.hostname.clone()),
+        ("node.datacenter", datacenter(job).to_owned()),
+        ("node.region", job.region.clone()),
+        ("node.unique.name", node.hostname.clone()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect();
+    if let Some(bytes) = node.memory_bytes {
+        attributes.insert("attr.memory.totalbytes".to_owned(), bytes.to_string());
+    }
+    attributes
+}
+
+/// A variable's name as a shell can use it: what is neither letter, digit nor underscore becomes an underscore, and so
+/// does a leading digit.
+pub fn clean_name(name: &str) -> String {
+    let clean = |(i, c): (usize, char)| match c {
+        '0'..='9' if i == 0 => '_',
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => c,
+        _ => '_',
+    };
+    name.chars().enumerate().map(clean).collect()
+}
+
+/// The task's own metadata over its group's over its job's.
+pub fn merged_meta(job: &Job, group: &TaskGroup, task: &Task) -> BTreeMap<String, String> {
+    [&job.meta, &group.meta, &task.meta].into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// `NOMAD_META_<key>`, the key as it was given and in upper case. Where two keys become one name, the one given in that
+/// spelling wins, else the last in alphabetical order.
+pub fn meta_variables(meta: &BTreeMap<String, String>) -> Env {
+    let named = |key: &str| format!("NOMAD_META_{}", meta_name(key));
+    let mut env: Env = meta.iter().map(|(key, value)| (named(&key.to_uppercase()), value.clone())).collect();
+    env.extend(meta.iter().map(|(key, value)| (named(key), value.clone())));
+    let exact = meta.iter().filter(|(key, _)| meta_name(key) == **key);
+    env.extend(exact.map(|(key, value)| (named(key), value.clone())));
+    env
+}
+
+/// As [`clean_name`], but the prefix stands before it, so a digit may lead.
+fn meta_name(key: &str) -> String {
+    clean_name(&format!("_{key}")).split_off(1)
+}
+
+/// The variables that depend on what the task asks for.
+pub fn limit_variables(task: &Task) -> Env {
+    let resources = &task.resources;
+    let mebibytes = |bytes: u64| (bytes >> 20).to_string();
+    [
+        ("NOMAD_CPU_LIMIT", resources.cpu_shares.map(|shares| shares.to_string())),
+        ("NOMAD_MEMORY_LIMIT", resources.memory_bytes.map(mebibytes)),
+        ("NOMAD_MEMORY_MAX_LIMIT", resources.memory_max_bytes.map(mebibytes)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+    .collect()
+}
+
+/// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them; a limit that is
+/// not given has no variable.
+pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
+    let TaskContext { job, group, task, .. } = context;
+    let path = |path: &Path| path.to_string_lossy().into_owned();
+    let values = [
+        path(context.alloc_dir),
+        path(context.local_dir),
+        path(context.secrets_dir),
+        context.alloc_id.to_string(),
+        context.alloc_id.short().to_owned(),
+        context.alloc_name.to_owned(),
+        context.index.to_string(),
+        task.name.to_string(),
+        group.name.to_string(),
+        job.id.to_string(),
+        job.name.clone(),
+        datacenter(job).to_owned(),
+        job.region.clone(),
+        job.namespace.clone(),
+    ];
+    let mut env: Env = ALWAYS.iter().map(|name| (*name).to_owned()).zip(values).collect();
+    env.extend(context.alloc_cgroup.map(|cgroup| (PARENT_CGROUP.to_owned(), cgroup.to_string())));
+    env.extend(limit_variables(task));
+    env.extend(meta_variables(&merged_meta(job, group, task)));
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn characters_that_no_shell_takes_become_underscores() {
+        for (name, clean) in
+            [("A_b9", "A_b9"), ("my-key.x", "my_key_x"), ("9lives", "_lives"), ("größe", "gr__e"), ("", "")]
+        {
+            assert_eq!(clean_name(name), clean);
+        }
+    }
+
+    #[test]
+    fn metadata_is_there_in_the_given_and_in_upper_case() {
+        let env = meta_variables(&meta(&[("Owner", "me"), ("my-key", "v"), ("1st", "one")]));
+        let expected = meta(&[
+            ("NOMAD_META_1ST", "one"),
+            ("NOMAD_META_1st", "one"),
+            ("NOMAD_META_MY_KEY", "v"),
+            ("NOMAD_META_OWNER", "me"),
+            ("NOMAD_META_Owner", "me"),
+            ("NOMAD_META_my_key", "v"),
+        ]);
+        assert_eq!(env, expected);
+    }
+
+    #[test]
+    fn of_two_keys_with_one_name_the_one_spelt_so_wins() {
+        let env = meta_variables(&meta(&[("a-b", "dash"), ("a_b", "exact"), ("A_B", "upper")]));
+        assert_eq!(env.get("NOMAD_META_a_b").map(String::as_str), Some("exact"));
+        assert_eq!(env.get("NOMAD_META_A_B").map(String::as_str), Some("upper"));
+    }
+}

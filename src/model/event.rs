@@ -1,0 +1,63 @@
+//! What happened to a task, in Nomad's words.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{AllocId, JobId, TaskName};
+use super::units::Timestamp;
+
+macro_rules! event_kinds {
+    ($($(#[$doc:meta])* $name:ident = $label:literal, $text:literal;)*) => {
+        /// The closed list of event kinds. `label` is the metric label, `text` what people read.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum EventKind { $($(#[$doc])* #[serde(rename = $text)] $name,)* }
+        impl EventKind {
+            pub const ALL: &'static [EventKind] = &[$(EventKind::$name,)*];
+            pub fn label(self) -> &'static str { match self { $(EventKind::$name => $label,)* } }
+            pub fn text(self) -> &'static str { match self { $(EventKind::$name => $text,)* } }
+        }
+    };
+}
+
+event_kinds! {
+    /// The runner took the task on: once in its life.
+    Received = "received", "Received";
+    TaskSetup = "task_setup", "Task Setup";
+    SetupFailure = "setup_failure", "Setup Failure";
+    FailedValidation = "failed_validation", "Failed Validation";
+    /// The driver could not start it.
+    DriverFailure = "driver_failure", "Driver Failure";
+    Started = "started", "Started";
+    /// An attempt ended; details: exit code, signal, OOM.
+    Terminated = "terminated", "Terminated";
+    Restarting = "restarting", "Restarting";
+    NotRestarting = "not_restarting", "Not Restarting";
+    Signaling = "signaling", "Signaling";
+    Killing = "killing", "Killing";
+    Killed = "killed", "Killed";
+    /// Found running after a restart of the agent.
+    Restored = "restored", "Restored";
+    FailedRestore = "failed_restore", "Failed Restoring Task";
+}
+
+/// One event. Shape: `seq` grows by one for each event of this agent's log; `task_seq` for each event of the task, so
+/// the order survives a step of the clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    pub seq: u64,
+    pub task_seq: u64,
+    pub time: Timestamp,
+    pub kind: EventKind,
+    pub workload: JobId,
+    pub alloc_id: AllocId,
+    pub task: TaskName,
+    /// A sentence for people.
+    pub message: String,
+    /// Typed details: `exit_code`, `signal`, `oom`, `delay_ns`, `reason`, `error` ...
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub details: BTreeMap<String, String>,
+    /// This event makes the task failed.
+    #[serde(default)]
+    pub fails_task: bool,
+}

@@ -1,0 +1,103 @@
+//! Names of things, as types: an alloc id can never be passed for a task name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            pub fn new(text: impl Into<Arc<str>>) -> Self {
+                Self(text.into())
+            }
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &self.0)
+            }
+        }
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+text_id!(
+    /// The id of a job; also the `workload` label.
+    JobId
+);
+text_id!(
+    /// One running instance of a task group: a UUID, version 4, in lower case.
+    AllocId
+);
+text_id!(
+    /// The name of a task group, unique within its job.
+    GroupName
+);
+text_id!(
+    /// The name of a task, unique within its group.
+    TaskName
+);
+text_id!(
+    /// A cgroup path below the root of a hierarchy, starting with `/`: the same in every hierarchy.
+    CgroupPath
+);
+
+impl AllocId {
+    pub fn random() -> AllocId {
+        AllocId::new(uuid::Uuid::new_v4().hyphenated().to_string())
+    }
+    /// The first eight characters: what people see in tables.
+    pub fn short(&self) -> &str {
+        self.as_str().get(..8).unwrap_or(self.as_str())
+    }
+}
+
+impl CgroupPath {
+    /// The cgroup `name` inside this one.
+    pub fn child(&self, name: &str) -> CgroupPath {
+        CgroupPath::new(format!("{}/{name}", self.as_str().trim_end_matches('/')))
+    }
+    /// Relative to the root of a hierarchy (no leading slash; `.` for the root itself).
+    pub fn relative(&self) -> &str {
+        match self.as_str().trim_start_matches('/') {
+            "" => ".",
+            path => path,
+        }
+    }
+}
+
+/// A process: its pid *and* when it started, so that a reused pid is somebody else.
+///
+/// Units: `start_ticks` is field 22 of `/proc/PID/stat`, clock ticks since boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ProcessId {
+    pub pid: u32,
+    pub start_ticks: u64,
+}
+
+/// `/proc/sys/kernel/random/boot_id`: a pid means nothing in another boot.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BootId(pub String);

@@ -1,0 +1,135 @@
+//! What a job file asks for, checked and with every default filled in.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::id::{GroupName, JobId, TaskName};
+
+/// A job: what `allostat run FILE` submits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    /// Defaults to the id.
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: JobKind,
+    /// Kept as it was given: one host has no namespaces. Default `default`.
+    pub namespace: String,
+    pub region: String,
+    pub datacenters: Vec<String>,
+    pub meta: BTreeMap<String, String>,
+    pub groups: Vec<TaskGroup>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobKind {
+    /// Runs until stopped: an exit with 0 is restarted by policy.
+    Service,
+    /// Runs until done: an exit with 0 is success.
+    Batch,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskGroup {
+    pub name: GroupName,
+    /// How many allocs of this group run. Default 1.
+    pub count: u32,
+    pub meta: BTreeMap<String, String>,
+    /// Applies to each task that has no `restart` of its own.
+    pub restart: RestartPolicy,
+    pub tasks: Vec<Task>,
+    /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<serde_json::Map<String, serde_json::Value>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    pub name: TaskName,
+    /// `raw_exec` or `mock`.
+    pub driver: String,
+    /// The driver's own settings, checked by the driver (`drivers::Driver::parse_config`) when the job is submitted.
+    /// Shape: a JSON object, in the words of the job file; its texts are templates, as in `env`.
+    pub config: serde_json::Map<String, serde_json::Value>,
+    /// Templates: interpolated by `jobspec::interpolate::prepare` when the task starts.
+    pub env: BTreeMap<String, String>,
+    pub meta: BTreeMap<String, String>,
+    pub user: Option<String>,
+    pub resources: Resources,
+    pub restart: RestartPolicy,
+    pub logs: LogConfig,
+    /// How long after the kill signal the task is killed by force. Default 5 s.
+    pub kill_timeout: Duration,
+    /// A signal's name, `SIGINT` for example; `None` is the driver's own default.
+    pub kill_signal: Option<String>,
+}
+
+/// Shares and limits. Absent is absent: no limit is set and no limit series exists.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Nomad's `cpu` in MHz, used as shares (v1 `cpu.shares`) or weight (v2 `cpu.weight`).
+    pub cpu_shares: Option<u64>,
+    /// Nomad's `memory` in MiB, here in bytes: enforced.
+    pub memory_bytes: Option<u64>,
+    /// Nomad's `memory_max` in MiB, here in bytes: then this is enforced and `memory` is the reservation.
+    pub memory_max_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RestartPolicy {
+    /// Restarts allowed within `interval`.
+    pub attempts: u32,
+    pub interval: Duration,
+    pub delay: Duration,
+    pub mode: RestartMode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RestartMode {
+    /// Attempts used up: the task fails.
+    Fail,
+    /// Attempts used up: wait until the interval is over, then go on.
+    Delay,
+}
+
+impl RestartPolicy {
+    /// Nomad's defaults: services 2 in 30 min, batch jobs 3 in 24 h, 15 s apart, then fail.
+    pub fn default_for(kind: JobKind) -> RestartPolicy {
+        let (attempts, interval) = match kind {
+            JobKind::Service => (2, Duration::from_secs(30 * 60)),
+            JobKind::Batch => (3, Duration::from_secs(24 * 3600)),
+        };
+        RestartPolicy { attempts, interval, delay: Duration::from_secs(15), mode: RestartMode::Fail }
+    }
+}
+
+/// Rotation of stdout and stderr, each on its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogConfig {
+    pub max_files: u32,
+    /// Size of one file, in bytes. Job files say MiB.
+    pub max_file_bytes: u64,
+    pub disabled: bool,
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig { max_files: 10, max_file_bytes: 10 << 20, disabled: false }
+    }
+}
+
+impl Job {
+    pub fn group(&self, name: &str) -> Option<&TaskGroup> {
+        self.groups.iter().find(|g| g.name.as_str() == name)
+    }
+}
+
+impl TaskGroup {
+    pub fn task(&self, name: &str) -> Option<&Task> {
+        self.tasks.iter().find(|t| t.name.as_str() == name)
+    }
+}

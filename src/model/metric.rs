@@ -1,0 +1,254 @@
+//! Metric descriptors as data: HELP and TYPE lines, the catalogue, OTLP units and the dashboard check all derive from them.
+
+use std::borrow::Cow;
+
+use super::units::Unit;
+use super::usage::Usage;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+    /// Value 1; what it says is in its labels. TYPE gauge in text 0.0.4 and OpenMetrics alike.
+    Info,
+}
+
+impl Kind {
+    /// The word after `# TYPE name`.
+    pub fn type_word(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge | Kind::Info => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// Whether a series goes with the end of its task (gauges of what is used now), or stays until it was scraped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Life {
+    Live,
+    Final,
+}
+
+/// A value as it goes to the text: integers stay integers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    Int(u64),
+    /// Integer nanoseconds, printed as decimal seconds.
+    Nanos(u64),
+    /// Ratios, cores and temperatures only; never NaN or infinite.
+    Float(f64),
+}
+
+/// What a metric is called in OTLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Otlp {
+    /// `container.cpu.time`, or `allostat.…` where no convention exists.
+    pub name: &'static str,
+    /// UCUM.
+    pub unit: &'static str,
+}
+
+/// One metric family.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MetricDesc {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub unit: Unit,
+    pub help: &'static str,
+    pub labels: &'static [&'static str],
+    /// The kernel file, system call or part that it comes from.
+    pub source: &'static str,
+    /// When there is no series; "never" where it always exists.
+    pub absent: &'static str,
+    pub life: Life,
+    pub otlp: Option<Otlp>,
+}
+
+impl MetricDesc {
+    pub const fn new(
+        name: &'static str,
+        kind: Kind,
+        unit: Unit,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> MetricDesc {
+        let life = match kind {
+            Kind::Gauge => Life::Live,
+            Kind::Counter | Kind::Histogram | Kind::Info => Life::Final,
+        };
+        MetricDesc { name, kind, unit, help, labels, source: "agent", absent: "never", life, otlp: None }
+    }
+    pub const fn counter(
+        name: &'static str,
+        unit: Unit,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> MetricDesc {
+        MetricDesc::new(name, Kind::Counter, unit, help, labels)
+    }
+    pub const fn gauge(
+        name: &'static str,
+        unit: Unit,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> MetricDesc {
+        MetricDesc::new(name, Kind::Gauge, unit, help, labels)
+    }
+    pub const fn info(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> MetricDesc {
+        MetricDesc::new(name, Kind::Info, Unit::None, help, labels)
+    }
+    #[must_use]
+    pub const fn from_source(mut self, source: &'static str) -> MetricDesc {
+        self.source = source;
+        self
+    }
+    #[must_use]
+    pub const fn absent_when(mut self, absent: &'static str) -> MetricDesc {
+        self.absent = absent;
+        self
+    }
+    #[must_use]
+    pub const fn stays(mut self) -> MetricDesc {
+        self.life = Life::Final;
+        self
+    }
+    #[must_use]
+    pub const fn otlp(mut self, name: &'static str, unit: &'static str) -> MetricDesc {
+        self.otlp = Some(Otlp { name, unit });
+        self
+    }
+
+    /// Declares a measure of a task once: it gives the task, alloc and (for counters) workload families.
+    /// `stem` is the name without `allostat_task_`.
+    pub const fn per_task(
+        stem: &'static str,
+        kind: Kind,
+        unit: Unit,
+        help: &'static str,
+        cells: &'static [Cell],
+    ) -> Measure {
+        let life = match kind {
+            Kind::Gauge => Life::Live,
+            Kind::Counter | Kind::Histogram | Kind::Info => Life::Final,
+        };
+        Measure {
+            stem,
+            kind,
+            unit,
+            help,
+            cells,
+            v1: "-",
+            v2: "-",
+            absent: "never",
+            life,
+            alloc: AllocRule::Cgroup,
+            otlp: None,
+        }
+    }
+}
+
+/// Where an alloc's value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AllocRule {
+    /// The alloc's own parent cgroup; where it has none, the sum of its tasks, but never of a peak or a limit.
+    Cgroup,
+    /// Always the sum over tasks: events of the tasks' own limits, which the kernel does not hand up on every version.
+    Sum,
+    /// There is no such family for allocs.
+    TaskOnly,
+}
+
+/// One series of a measure: fixed label values and how to get the number.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    pub labels: &'static [(&'static str, &'static str)],
+    pub get: fn(&Usage) -> Option<Value>,
+}
+
+impl Cell {
+    /// The only cell of a measure without labels of its own.
+    pub const fn plain(get: fn(&Usage) -> Option<Value>) -> Cell {
+        Cell { labels: &[], get }
+    }
+    pub const fn with(labels: &'static [(&'static str, &'static str)], get: fn(&Usage) -> Option<Value>) -> Cell {
+        Cell { labels, get }
+    }
+}
+
+/// A measure of a task, declared once.
+#[derive(Debug, Clone, Copy)]
+pub struct Measure {
+    pub stem: &'static str,
+    pub kind: Kind,
+    pub unit: Unit,
+    pub help: &'static str,
+    pub cells: &'static [Cell],
+    /// Its source on cgroup v1 and v2, `-` where there is none.
+    pub v1: &'static str,
+    pub v2: &'static str,
+    pub absent: &'static str,
+    pub life: Life,
+    pub alloc: AllocRule,
+    pub otlp: Option<Otlp>,
+}
+
+impl Measure {
+    #[must_use]
+    pub const fn sources(mut self, v1: &'static str, v2: &'static str) -> Measure {
+        self.v1 = v1;
+        self.v2 = v2;
+        self
+    }
+    #[must_use]
+    pub const fn absent_when(mut self, absent: &'static str) -> Measure {
+        self.absent = absent;
+        self
+    }
+    /// A gauge that stays after the end: a peak or a limit.
+    #[must_use]
+    pub const fn stays(mut self) -> Measure {
+        self.life = Life::Final;
+        self
+    }
+    #[must_use]
+    pub const fn for_alloc(mut self, rule: AllocRule) -> Measure {
+        self.alloc = rule;
+        self
+    }
+    #[must_use]
+    pub const fn otlp(mut self, name: &'static str, unit: &'static str) -> Measure {
+        self.otlp = Some(Otlp { name, unit });
+        self
+    }
+}
+
+/// Samples of families that have no per-task shape: what host collectors push.
+#[derive(Debug, Clone, Default)]
+pub struct Samples(pub Vec<Sample>);
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    pub desc: &'static MetricDesc,
+    /// Label values, in the order of `desc.labels`.
+    pub labels: Vec<Cow<'static, str>>,
+    pub value: Value,
+}
+
+impl Samples {
+    pub fn push(&mut self, desc: &'static MetricDesc, labels: &[&'static str], value: Value) {
+        self.push_owned(desc, labels.iter().map(|l| Cow::Borrowed(*l)).collect(), value);
+    }
+    pub fn push_owned(&mut self, desc: &'static MetricDesc, labels: Vec<Cow<'static, str>>, value: Value) {
+        debug_assert_eq!(labels.len(), desc.labels.len(), "{} must get one value for each label", desc.name);
+        self.0.push(Sample { desc, labels, value });
+    }
+    pub fn push_int(&mut self, desc: &'static MetricDesc, labels: &[&'static str], value: u64) {
+        self.push(desc, labels, Value::Int(value));
+    }
+    pub fn push_nanos(&mut self, desc: &'static MetricDesc, labels: &[&'static str], nanos: u64) {
+        self.push(desc, labels, Value::Nanos(nanos));
+    }
+}

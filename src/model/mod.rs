@@ -1,0 +1,18 @@
+//! Floor 0: the values that everybody talks about. No I/O, no locks, no clock, no async.
+//!
+//! Absent is `None`, never `0`; the kernel's `max` is [`units::Limit::Max`]; a process is its pid *and* its start time.
+
+pub mod alloc;
+pub mod attribute;
+pub mod capability;
+pub mod env;
+pub mod event;
+pub mod host;
+pub mod id;
+pub mod job;
+pub mod metric;
+pub mod signal;
+pub mod stat;
+pub mod task;
+pub mod units;
+pub mod usage;

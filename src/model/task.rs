@@ -1,0 +1,214 @@
+//! What a task is doing, and how its attempts ended.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::event::Event;
+use super::id::{BootId, CgroupPath, ProcessId, TaskName};
+use super::units::{Nanos, Timestamp};
+use super::usage::Usage;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskState {
+    Pending,
+    Starting,
+    Running,
+    Backoff,
+    Killing,
+    Dead,
+}
+
+impl TaskState {
+    pub const ALL: [TaskState; 6] = [
+        TaskState::Pending,
+        TaskState::Starting,
+        TaskState::Running,
+        TaskState::Backoff,
+        TaskState::Killing,
+        TaskState::Dead,
+    ];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskState::Pending => "pending",
+            TaskState::Starting => "starting",
+            TaskState::Running => "running",
+            TaskState::Backoff => "backoff",
+            TaskState::Killing => "killing",
+            TaskState::Dead => "dead",
+        }
+    }
+    /// Its place in [`TaskState::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            TaskState::Pending => 0,
+            TaskState::Starting => 1,
+            TaskState::Running => 2,
+            TaskState::Backoff => 3,
+            TaskState::Killing => 4,
+            TaskState::Dead => 5,
+        }
+    }
+}
+
+/// How one attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The main process ended with 0.
+    Success,
+    /// The main process ended with another code, or could not be started.
+    Error,
+    /// A signal that we did not send ended the main process.
+    Signal,
+    /// The main process died of the kernel's OOM killer.
+    Oom,
+    /// We ended it, because somebody asked us to.
+    Killed,
+    /// Nobody saw how it ended (the supervisor died, the host restarted).
+    Unknown,
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 6] =
+        [Outcome::Success, Outcome::Error, Outcome::Signal, Outcome::Oom, Outcome::Killed, Outcome::Unknown];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Success => "success",
+            Outcome::Error => "error",
+            Outcome::Signal => "signal",
+            Outcome::Oom => "oom",
+            Outcome::Killed => "killed",
+            Outcome::Unknown => "unknown",
+        }
+    }
+    /// Its place in [`Outcome::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            Outcome::Success => 0,
+            Outcome::Error => 1,
+            Outcome::Signal => 2,
+            Outcome::Oom => 3,
+            Outcome::Killed => 4,
+            Outcome::Unknown => 5,
+        }
+    }
+}
+
+/// Why a task was started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartReason {
+    /// The restart policy, after an exit.
+    Policy,
+    /// The restart policy, after an exit by OOM.
+    Oom,
+    /// The driver could not start it and may be able to later.
+    StartFailure,
+}
+
+impl RestartReason {
+    pub const ALL: [RestartReason; 3] = [RestartReason::Policy, RestartReason::Oom, RestartReason::StartFailure];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RestartReason::Policy => "policy",
+            RestartReason::Oom => "oom",
+            RestartReason::StartFailure => "start_failure",
+        }
+    }
+    pub fn index(self) -> usize {
+        match self {
+            RestartReason::Policy => 0,
+            RestartReason::Oom => 1,
+            RestartReason::StartFailure => 2,
+        }
+    }
+}
+
+/// How the main process ended, as `wait4` told it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    Code(u8),
+    /// A signal's number (9 is SIGKILL).
+    Signal(u8),
+    /// It never ran: what was attempted and what the system answered.
+    NotStarted(String),
+    /// Nobody saw it; why.
+    Unknown(String),
+}
+
+/// One attempt that has ended: facts, with its last reading.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Exit {
+    pub attempt: u32,
+    pub outcome: Outcome,
+    pub status: ExitStatus,
+    /// Of the start of the main process; absent if it never started.
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Timestamp,
+    /// OOM kills in the task's cgroup during this attempt; absent where the kernel does not count them.
+    pub oom_kills: Option<u64>,
+    /// The last reading, of this attempt alone.
+    pub usage: Arc<Usage>,
+}
+
+/// What the agent needs to find a running attempt again: written before anything is started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskHandle {
+    pub driver: String,
+    pub attempt: u32,
+    pub boot_id: BootId,
+    /// The supervisor's directory for this attempt: its record file is in it.
+    pub run_dir: std::path::PathBuf,
+    /// `None` where the task has no cgroup of its own.
+    pub cgroup: Option<CgroupPath>,
+    /// `None` until it is known that they run.
+    pub supervisor: Option<ProcessId>,
+    pub main: Option<ProcessId>,
+    pub started_at: Option<Timestamp>,
+}
+
+/// A task as its owner publishes it: plain values, replaced as a whole at each change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskStatus {
+    pub name: TaskName,
+    pub driver: String,
+    pub user: Option<String>,
+    pub state: TaskState,
+    pub failed: bool,
+    pub state_since: Timestamp,
+    /// Finished dwells per state, in the order of [`TaskState::ALL`]; the present dwell is `now - state_since`.
+    pub time_in_state: [Nanos; 6],
+    /// In the order of [`RestartReason::ALL`].
+    pub restarts: [u64; 3],
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    /// When the next attempt starts; in backoff only.
+    pub next_start_at: Option<Timestamp>,
+    /// The attempt that runs, or the last one. Counted from 0.
+    pub attempt: u32,
+    pub main: Option<ProcessId>,
+    pub cgroup: Option<CgroupPath>,
+    /// Counters and peaks of all *ended* attempts together (peak: the maximum, counters: the sum).
+    pub base: Arc<Usage>,
+    /// The newest 10 ended attempts, oldest first.
+    pub exits: VecDeque<Arc<Exit>>,
+    /// Ended attempts by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`.
+    pub exit_counts: [u64; 6],
+    /// How many events of each kind there were; counts never reset.
+    pub event_counts: BTreeMap<String, u64>,
+    /// The newest 10 events, oldest first.
+    pub events: VecDeque<Arc<Event>>,
+}
+
+impl TaskStatus {
+    pub fn last_exit(&self) -> Option<&Arc<Exit>> {
+        self.exits.back()
+    }
+    pub fn restarts_total(&self) -> u64 {
+        self.restarts.iter().sum()
+    }
+}

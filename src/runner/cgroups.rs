@@ -1,0 +1,51 @@
+//! The allocs' own cgroups on this host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::context::AllocCgroups;
+use crate::collectors::{Sampling, TaskReader};
+use crate::host::cgroup::Cgroup;
+use crate::model::id::CgroupPath;
+
+/// The kernel lets go of a cgroup's last process a moment after it was reaped.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+pub struct HostCgroups {
+    sampling: Arc<Sampling>,
+}
+
+impl HostCgroups {
+    pub fn new(sampling: Arc<Sampling>) -> HostCgroups {
+        HostCgroups { sampling }
+    }
+    fn at(&self, path: &CgroupPath) -> Cgroup {
+        Cgroup::at(&self.sampling.layout, path)
+    }
+}
+
+impl AllocCgroups for HostCgroups {
+    fn create(&self, path: &CgroupPath) -> Result<(), String> {
+        self.at(path).create().map_err(|e| chain(&e))
+    }
+    fn exists(&self, path: &CgroupPath) -> bool {
+        self.at(path).exists()
+    }
+    fn reader(&self, path: &CgroupPath) -> Arc<TaskReader> {
+        Arc::new(TaskReader::for_alloc_cgroup(&self.sampling, path.clone()))
+    }
+    fn remove(&self, path: &CgroupPath) -> Result<(), String> {
+        self.at(path).remove(PATIENCE).map_err(|e| chain(&e))
+    }
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,119 @@
+//! What every owner of an alloc or a task shares.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::board::Board;
+use super::datadir::DataDir;
+use super::drivers::Driver;
+use super::events::Log;
+use super::journal::Journal;
+use crate::collectors::TaskReader;
+use crate::host::clock::Clock;
+use crate::model::env::Env;
+use crate::model::host::NodeInfo;
+use crate::model::id::CgroupPath;
+use crate::telemetry::Metrics;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The cgroup in which all allocs of this agent have theirs.
+    pub cgroup_parent: CgroupPath,
+    /// Ended allocs that are kept; the oldest above it go, once their series are not exposed any more.
+    pub max_terminal: usize,
+    /// How long after the end of its last alloc a workload's totals go into the node's.
+    pub retire_after: Duration,
+    /// How long a task may live on after it was killed by force before it is given up.
+    pub kill_budget: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            cgroup_parent: CgroupPath::from("/allostat"),
+            max_terminal: 2_000,
+            retire_after: Duration::from_secs(24 * 3600),
+            kill_budget: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The cgroups of allocs: parents of their tasks'. Repeating a call does no harm.
+pub trait AllocCgroups: Send + Sync {
+    /// Makes it, and its parents, in every hierarchy.
+    fn create(&self, path: &CgroupPath) -> Result<(), String>;
+    fn exists(&self, path: &CgroupPath) -> bool;
+    fn reader(&self, path: &CgroupPath) -> Arc<TaskReader>;
+    /// Removes it (not its parents), where it has no processes and no children.
+    fn remove(&self, path: &CgroupPath) -> Result<(), String>;
+}
+
+pub type Drivers = BTreeMap<&'static str, Arc<dyn Driver>>;
+
+/// Everything the runner is built from.
+pub struct Parts {
+    pub config: Config,
+    pub data_dir: Arc<DataDir>,
+    pub journal: Journal,
+    pub drivers: Drivers,
+    pub clock: Arc<dyn Clock>,
+    /// `None`: no cgroups can be made here.
+    pub cgroups: Option<Arc<dyn AllocCgroups>>,
+    pub metrics: Arc<Metrics>,
+    /// What `${attr...}` and `${node...}` in a job file say.
+    pub node: NodeInfo,
+    /// What every task has of the agent's own environment.
+    pub inherited: Env,
+}
+
+pub(super) struct Context {
+    pub parts: Parts,
+    pub board: Arc<Board>,
+    pub events: Arc<Log>,
+    blocking: Semaphore,
+    /// Hung launches must not keep anybody from killing.
+    killing: Semaphore,
+}
+
+/// File systems and cgroups block, for microseconds or for a while: few at once, so that they make no crowd of threads.
+const BLOCKING_AT_ONCE: usize = 4;
+
+impl Context {
+    pub fn new(parts: Parts, board: Arc<Board>, events: Arc<Log>) -> Context {
+        Context {
+            parts,
+            board,
+            events,
+            blocking: Semaphore::new(BLOCKING_AT_ONCE),
+            killing: Semaphore::new(BLOCKING_AT_ONCE),
+        }
+    }
+
+    /// Does what may block where that disturbs nobody. Errors: it panicked, or the runtime is shutting down.
+    pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        Self::blocking_in(&self.blocking, work).await
+    }
+
+    /// The same for kills by force, which have places of their own.
+    pub async fn killing<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        Self::blocking_in(&self.killing, work).await
+    }
+
+    async fn blocking_in<T: Send + 'static>(
+        places: &Semaphore,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let _place = places.acquire().await.map_err(|e| e.to_string())?;
+        tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
+    }
+}
+
+impl std::ops::Deref for Context {
+    type Target = Parts;
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
+}

@@ -1,0 +1,295 @@
+//! The agent's own directory: one agent at a time, and where everything in it is.
+//!
+//! ```text
+//! <data>/lock                                   held (flock) as long as the agent runs; says its pid
+//! <data>/allostat.sock                          the API
+//! <data>/state/                                 the state database                             0700
+//! <data>/alloc/<alloc id>/alloc/{data,tmp}      shared by the tasks of an alloc                01777
+//! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's   0750
+//! <data>/alloc/<alloc id>/<task>/{local,tmp}    the task's, which it works in                  0777
+//! <data>/alloc/<alloc id>/<task>/{secrets,private}  the task's alone                           0700
+//! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record: never the task's      0700
+//! ```
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+
+use super::drivers::TaskDirs;
+use crate::model::id::{AllocId, TaskName};
+
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error("cannot make the data directory {path}; choose another with --data-dir or give this user write access")]
+    Make { path: PathBuf, source: io::Error },
+    #[error(
+        "the data directory {path} is in use by {owner}: stop it first, or give this one a directory of its own with --data-dir"
+    )]
+    Locked { path: PathBuf, owner: String },
+    #[error("cannot lock {path}")]
+    Lock { path: PathBuf, source: io::Error },
+}
+
+/// A locked data directory; the lock goes with it, and with the process.
+#[derive(Debug)]
+pub struct DataDir {
+    root: PathBuf,
+    _lock: File,
+}
+
+/// Numeric owner of what a task writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl DataDir {
+    /// Makes and locks it.
+    ///
+    /// Errors: it cannot be made or written; another agent has it.
+    pub fn open(root: &Path) -> Result<DataDir, DataDirError> {
+        let make = |path: &Path, mode| {
+            make_dir(path, mode, None).map_err(|source| DataDirError::Make { path: path.to_owned(), source })
+        };
+        std::fs::create_dir_all(root).map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
+        // An absolute path: it is persisted in handles, and the working directory is somebody else's.
+        let root = root.canonicalize().map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
+        let lock = lock(&root)?;
+        make(&root.join("state"), 0o700)?;
+        make(&root.join("run"), 0o700)?;
+        // Tasks of any user pass through it to their own.
+        make(&root.join("alloc"), 0o711)?;
+        Ok(DataDir { root, _lock: lock })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+    pub fn state(&self) -> PathBuf {
+        self.root.join("state")
+    }
+    pub fn socket(&self) -> PathBuf {
+        self.root.join("allostat.sock")
+    }
+    pub fn alloc(&self, id: &AllocId) -> PathBuf {
+        self.root.join("alloc").join(id.as_str())
+    }
+    /// `<task>.stdout.0`, `<task>.stderr.0` and their successors are in it.
+    pub fn logs(&self, id: &AllocId) -> PathBuf {
+        self.alloc(id).join("alloc/logs")
+    }
+    /// Of all attempts of all tasks of an alloc.
+    pub fn run(&self, id: &AllocId) -> PathBuf {
+        self.root.join("run").join(id.as_str())
+    }
+    pub fn run_task(&self, id: &AllocId, task: &TaskName) -> PathBuf {
+        self.run(id).join(task.as_str())
+    }
+
+    /// Makes what one attempt needs; what is there already stays as it is.
+    ///
+    /// Errors: the first directory that cannot be made, with its path.
+    pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<Owner>) -> io::Result<TaskDirs> {
+        let alloc = self.alloc(id);
+        let shared = alloc.join("alloc");
+        let dir = alloc.join(task.as_str());
+        let run = self.run_task(id, task).join(attempt.to_string());
+        let dirs = TaskDirs {
+            local: dir.join("local"),
+            secrets: dir.join("secrets"),
+            tmp: dir.join("tmp"),
+            logs: shared.join("logs"),
+            task: dir,
+            shared,
+            run,
+        };
+        let explain = |path: &Path, e: &io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        let private = dirs.task.join("private");
+        let (data, shared_tmp) = (dirs.shared.join("data"), dirs.shared.join("tmp"));
+        let wanted: [(&Path, u32, Option<Owner>); 10] = [
+            (&alloc, 0o755, None),
+            // Sticky: a task must not move away what is another's, least of all the logs.
+            (&dirs.shared, 0o1777, None),
+            (&data, 0o1777, None),
+            (&dirs.logs, 0o750, None),
+            (&shared_tmp, 0o1777, None),
+            (&dirs.task, 0o755, owner),
+            (&dirs.local, 0o777, owner),
+            (&dirs.secrets, 0o700, owner),
+            (&private, 0o700, owner),
+            (&dirs.tmp, 0o777, owner),
+        ];
+        for (path, mode, owner) in wanted {
+            make_dir(path, mode, owner).map_err(|e| explain(path, &e))?;
+        }
+        std::fs::create_dir_all(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
+        Ok(dirs)
+    }
+
+    /// Removes everything of an alloc. Repeating it does no harm.
+    pub fn remove(&self, id: &AllocId) -> io::Result<()> {
+        for path in [self.run(id), self.alloc(id)] {
+            match std::fs::remove_dir_all(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the last directory of a path; one that exists stays as it is.
+///
+/// A task may own the one above it and swap what is in it meanwhile: neither of the two is reached through a link, and mode
+/// and owner go to the directory that was opened, whatever its path leads to by then.
+///
+/// Errors: something else than a directory stands there.
+fn make_dir(path: &Path, mode: u32, owner: Option<Owner>) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no directory above it"));
+    };
+    let parent = rustix::fs::open(parent, flags | OFlags::PATH, Mode::empty())?;
+    let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(e) => return Err(e.into()),
+    };
+    if !made {
+        // Asked without opening it: one that exists need not be readable to us.
+        let stat = rustix::fs::statat(&parent, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+        return match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+            rustix::fs::FileType::Directory => Ok(()),
+            _ => Err(not_a_directory()),
+        };
+    }
+    let directory: OwnedFd = rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(|e| match e {
+        Errno::NOTDIR | Errno::LOOP => not_a_directory(),
+        e => e.into(),
+    })?;
+    // Explicitly: the umask must not decide.
+    rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
+    if let Some(Owner { uid, gid }) = owner {
+        rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    Ok(())
+}
+
+fn not_a_directory() -> io::Error {
+    io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory stands there")
+}
+
+fn lock(root: &Path) -> Result<File, DataDirError> {
+    let path = root.join("lock");
+    let failed = |source: io::Error| DataDirError::Lock { path: path.clone(), source };
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            let _ = file.read_to_string(&mut pid);
+            let owner = match pid.trim() {
+                "" => "another agent".to_owned(),
+                pid => format!("another agent (pid {pid})"),
+            };
+            return Err(DataDirError::Locked { path: root.to_owned(), owner });
+        }
+        Err(e) => return Err(failed(e.into())),
+    }
+    let mut note = || -> io::Result<()> {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    // The pid is a help for people; a full disk must not keep the agent from starting.
+    let _ = note();
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_second_agent_is_told_who_has_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DataDir::open(dir.path()).unwrap();
+        let message = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(message.contains(&format!("pid {}", std::process::id())), "{message}");
+        assert!(message.contains("--data-dir"), "{message}");
+        drop(first);
+        DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_a_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let message = DataDir::open(&file.join("data")).unwrap_err().to_string();
+        assert!(message.contains("file/data"), "{message}");
+    }
+
+    #[test]
+    fn directories_have_their_modes_and_a_second_build_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let id = AllocId::from("11111111-2222-4333-8444-555555555555");
+        let dirs = data.build(&id, &"web".into(), 0, None).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        for (path, expected) in [
+            (&dirs.shared, 0o1777),
+            (&dirs.shared.join("data"), 0o1777),
+            (&dirs.shared.join("tmp"), 0o1777),
+            (&dirs.local, 0o777),
+            (&dirs.secrets, 0o700),
+            (&dirs.task.join("private"), 0o700),
+            (&dirs.logs, 0o750),
+            (&data.root().join("state"), 0o700),
+            (&data.root().join("run"), 0o700),
+        ] {
+            assert_eq!(mode(path), expected, "{}", path.display());
+        }
+        std::fs::write(dirs.local.join("kept"), "x").unwrap();
+        let again = data.build(&id, &"web".into(), 1, None).unwrap();
+        assert!(again.local.join("kept").exists());
+        assert_ne!(again.run, dirs.run);
+        data.remove(&id).unwrap();
+        assert!(!data.alloc(&id).exists() && !data.run(&id).exists());
+        data.remove(&id).unwrap();
+    }
+
+    #[test]
+    fn a_link_that_a_task_left_in_place_of_a_directory_is_named_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&dir.path().join("data")).unwrap();
+        let id = AllocId::from("11111111-2222-4333-8444-555555555555");
+        let dirs = data.build(&id, &"web".into(), 0, None).unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        let before = std::fs::metadata(&elsewhere).unwrap().permissions();
+        std::fs::remove_dir(&dirs.local).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &dirs.local).unwrap();
+        let message = data.build(&id, &"web".into(), 1, None).unwrap_err().to_string();
+        assert!(message.contains("web/local: something that is not a directory"), "{message}");
+
+        // The same for the one above: nothing is made on the other side of a link.
+        std::fs::rename(&dirs.task, dir.path().join("moved")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &dirs.task).unwrap();
+        make_dir(&dirs.local, 0o777, None).unwrap_err();
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+        assert_eq!(std::fs::metadata(&elsewhere).unwrap().permissions(), before);
+    }
+}

@@ -1,0 +1,136 @@
+//! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`].
+
+mod fields;
+mod mock;
+mod raw_exec;
+#[cfg(test)]
+mod testing;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use mock::Mock;
+pub use raw_exec::RawExec;
+
+use crate::collectors::{Sampling, TaskReader};
+use crate::host::clock::Clock;
+use crate::model::id::{AllocId, BootId, CgroupPath};
+use crate::model::job::Task;
+use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What drivers are built from.
+pub struct DriverContext {
+    pub sampling: Arc<Sampling>,
+    pub clock: Arc<dyn Clock>,
+    pub boot_id: BootId,
+    /// The binary that is executed as supervisor: `/proc/self/exe` is this very one, even if its file was replaced.
+    pub supervisor: PathBuf,
+    /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
+    pub descriptors: Option<u64>,
+}
+
+/// How one is built.
+pub type Build = fn(&DriverContext) -> Arc<dyn Driver>;
+
+/// Every driver that there is, by name.
+pub static ALL: &[(&str, Build)] =
+    &[(RawExec::NAME, |context| Arc::new(RawExec::new(context))), (Mock::NAME, |context| Arc::new(Mock::new(context)))];
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DriverError {
+    /// The task's `config` is not what this driver takes. `field` is the place in `config`.
+    #[error("{field}: {message}")]
+    Config { field: String, message: String },
+    /// It could not be started. `recoverable`: trying again may help, so the restart policy decides.
+    #[error("{message}")]
+    Start { message: String, recoverable: bool },
+    #[error("{message}")]
+    Failed { message: String },
+}
+
+/// Where one attempt lives. All exist before `start`, owned by the task's user where the task writes.
+#[derive(Debug, Clone)]
+pub struct TaskDirs {
+    /// `<alloc_dir>/<alloc id>/alloc`, shared by the tasks of an alloc.
+    pub shared: PathBuf,
+    /// `<alloc_dir>/<alloc id>/<task>`: the working directory.
+    pub task: PathBuf,
+    pub local: PathBuf,
+    pub secrets: PathBuf,
+    pub tmp: PathBuf,
+    /// `<shared>/logs`: `<task>.stdout.0`, `<task>.stderr.0` ...
+    pub logs: PathBuf,
+    /// This attempt's own directory for the supervisor's record; not the task's to see.
+    pub run: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+pub struct StartRequest {
+    pub alloc_id: AllocId,
+    pub attempt: u32,
+    /// `config` and `env` interpolated.
+    pub task: Task,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    pub dirs: TaskDirs,
+    /// The alloc's cgroup, which exists; the driver makes the task's below it. `None`: no cgroups here.
+    pub alloc_cgroup: Option<CgroupPath>,
+}
+
+/// How an attempt ended: facts.
+#[derive(Debug, Clone)]
+pub struct AttemptEnd {
+    pub status: ExitStatus,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Timestamp,
+    /// The last reading, of this attempt alone, read after the last process was gone.
+    pub usage: Usage,
+    /// What of the last reading could not be had, and why: for the log and the counter.
+    pub problems: Vec<String>,
+}
+
+pub trait Driver: Send + Sync {
+    fn name(&self) -> &'static str;
+    /// Checks `config` without touching the host: strict, unknown fields are refused.
+    fn check(&self, task: &Task) -> Result<(), DriverError>;
+    /// Whether its tasks are processes of this host that belong in cgroups: `mock`'s are not.
+    fn has_processes(&self) -> bool {
+        true
+    }
+    /// What `allostat node` says: healthy or not, and why.
+    fn health(&self) -> (bool, String);
+    /// The handle to persist *before* [`Driver::start`]: enough to find a half-started attempt.
+    fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError>;
+    fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>>;
+    /// Finds an attempt again after a restart of the agent.
+    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>>;
+}
+
+pub enum Recovered {
+    /// It runs, or has ended meanwhile: [`Attempt::wait`] tells.
+    Attempt(Arc<dyn Attempt>),
+    /// It was prepared but nothing was ever started: starting is safe.
+    NeverStarted,
+}
+
+/// One attempt, running or ended.
+pub trait Attempt: Send + Sync {
+    fn handle(&self) -> TaskHandle;
+    /// Absent where nothing can be read (mock).
+    fn reader(&self) -> Option<Arc<TaskReader>>;
+    /// Returns when the whole process tree is gone and the last reading is safe. May be awaited again and again.
+    fn wait(&self) -> BoxFuture<'_, AttemptEnd>;
+    /// Sends a signal to the main process: `SIGINT`, `SIGHUP` ...
+    fn signal(&self, name: &str) -> Result<(), DriverError>;
+    /// Ends every process of the task by force. Returns at once; `wait` tells when it is done.
+    fn kill(&self) -> Result<(), DriverError>;
+    /// After the exit is durable: removes the cgroup and the run directory. Repeating it does no harm.
+    fn destroy(&self) -> Result<(), DriverError>;
+}

@@ -1,0 +1,170 @@
+//! Runs programs as processes of this host, each under a supervisor of its own and, where there are cgroups, in one of its
+//! own.
+//!
+//! The agent's part is short: it makes cgroup, record and orders, spawns the supervisor, and waits for its pidfd. Whatever
+//! happens to the agent, the record tells how the attempt ended.
+
+mod attempt;
+mod begin;
+mod config;
+mod recover;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
+
+use self::attempt::{Running, Supervised};
+use self::config::Config;
+use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest};
+use crate::collectors::{Sampling, TaskReader};
+use crate::host::clock::Clock;
+use crate::host::hierarchy::Mode;
+use crate::model::id::{BootId, ProcessId};
+use crate::model::job::Task;
+use crate::model::task::TaskHandle;
+
+/// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct RawExec {
+    shared: Arc<Shared>,
+    /// Starting blocks for some milliseconds: more at once than this would only make threads.
+    starts: Arc<Semaphore>,
+}
+
+struct Shared {
+    sampling: Arc<Sampling>,
+    clock: Arc<dyn Clock>,
+    boot_id: BootId,
+    /// What is executed as `<supervisor> supervise <run dir>`.
+    supervisor: PathBuf,
+    /// The soft limit on descriptors that tasks get.
+    descriptors: Option<u64>,
+}
+
+impl Shared {
+    fn reader(&self, handle: &TaskHandle, supervisor: ProcessId) -> Arc<TaskReader> {
+        Arc::new(match &handle.cgroup {
+            Some(cgroup) => TaskReader::for_cgroup(&self.sampling, cgroup.clone()),
+            None => TaskReader::for_processes(&self.sampling, supervisor),
+        })
+    }
+}
+
+impl RawExec {
+    pub const NAME: &'static str = "raw_exec";
+
+    pub fn new(context: &DriverContext) -> RawExec {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let shared = Shared {
+            sampling: Arc::clone(&context.sampling),
+            clock: Arc::clone(&context.clock),
+            boot_id: context.boot_id.clone(),
+            supervisor: context.supervisor.clone(),
+            descriptors: context.descriptors,
+        };
+        RawExec { shared: Arc::new(shared), starts: Arc::new(Semaphore::new(cores * 2 + 2)) }
+    }
+
+    async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
+        let shared = Arc::clone(&self.shared);
+        let permit = Arc::clone(&self.starts).acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+        let begun = blocking(move || {
+            let _permit = permit;
+            begin::begin(&shared, &request, handle)
+        })
+        .await??;
+        Ok(Arc::new(begun.started(&self.shared).await?))
+    }
+
+    async fn recover_it(&self, handle: TaskHandle) -> Result<Recovered, DriverError> {
+        let started = tokio::time::Instant::now();
+        let mut pause = Duration::from_millis(2);
+        let why = loop {
+            let (shared, known) = (Arc::clone(&self.shared), handle.clone());
+            // Errors may pass (descriptors, memory, a disk), and a task that lives is not lost for one of them.
+            let why = match blocking(move || recover::look(&shared, known)).await? {
+                Ok(recover::Found::NeverStarted) => return Ok(Recovered::NeverStarted),
+                Ok(recover::Found::Ended(attempt)) => {
+                    return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
+                }
+                Ok(recover::Found::Alive { handle, supervisor }) => {
+                    match Supervised::running(Arc::clone(&self.shared), Running { handle, supervisor }) {
+                        Ok(attempt) => return Ok(Recovered::Attempt(Arc::new(attempt))),
+                        Err(error) => error.to_string(),
+                    }
+                }
+                Ok(recover::Found::NotSureYet) => {
+                    let record = handle.run_dir.join(crate::supervisor::record::FILE);
+                    format!("somebody holds the lock of {} and does not say who", record.display())
+                }
+                Err(error) => error.to_string(),
+            };
+            if started.elapsed() >= START_PATIENCE {
+                break why;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        };
+        let shared = Arc::clone(&self.shared);
+        let lost = blocking(move || recover::give_up(&shared, handle, why)).await??;
+        Ok(Recovered::Attempt(Arc::new(lost)))
+    }
+}
+
+impl Driver for RawExec {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+    fn check(&self, task: &Task) -> Result<(), DriverError> {
+        Config::of(task).map(drop)
+    }
+    fn health(&self) -> (bool, String) {
+        let said = match self.shared.sampling.layout.mode() {
+            Mode::None => "no cgroups here: tasks are plain processes, their limits are not enforced".to_owned(),
+            mode => format!("each task in a cgroup of its own ({})", mode.as_str()),
+        };
+        (true, said)
+    }
+    fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
+        Config::of(&request.task)?;
+        Ok(TaskHandle {
+            driver: Self::NAME.to_owned(),
+            attempt: request.attempt,
+            boot_id: self.shared.boot_id.clone(),
+            run_dir: request.dirs.run.clone(),
+            cgroup: request.alloc_cgroup.as_ref().map(|alloc| alloc.child(request.task.name.as_str())),
+            supervisor: None,
+            main: None,
+            started_at: None,
+        })
+    }
+    fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
+        Box::pin(self.start_it(request, handle))
+    }
+    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+        Box::pin(self.recover_it(handle))
+    }
+}
+
+fn failed(message: impl Into<String>) -> DriverError {
+    DriverError::Failed { message: message.into() }
+}
+
+/// A descriptor to be told about when it becomes readable. Concurrency: within the runtime.
+fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // Its replacement is unsafe, because other types may close their descriptor early; an `OwnedFd` cannot.
+    #[allow(deprecated)]
+    AsyncFd::with_interest(descriptor, Interest::READABLE)
+}
+
+/// Work that blocks, on a thread for that.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, DriverError> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| failed(format!("an internal error: {e}")))
+}

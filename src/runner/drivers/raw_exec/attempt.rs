@@ -1,0 +1,255 @@
+//! One attempt: its supervisor's pidfd while it runs, its record when it has ended.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::OnceCell;
+
+use super::{Shared, failed, watched};
+use crate::collectors::{TaskReader, final_files, parse_final};
+use crate::host::cgroup::Cgroup;
+use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
+use crate::model::id::ProcessId;
+use crate::model::signal;
+use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::usage::Usage;
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
+use crate::supervisor::describe;
+use crate::supervisor::record::{End, How, Record, Slot};
+
+/// How long the processes of an attempt whose supervisor was killed may take to die.
+pub const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the kernel may take to let go of a cgroup after its last process was reaped.
+const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A supervisor that lives.
+pub struct Running {
+    pub handle: TaskHandle,
+    pub supervisor: Process,
+}
+
+pub struct Supervised {
+    shared: Arc<Shared>,
+    handle: TaskHandle,
+    reader: Option<Arc<TaskReader>>,
+    /// Readable when the supervisor has ended; `None`: it had when we looked first.
+    pidfd: Option<AsyncFd<OwnedFd>>,
+    child: Mutex<Option<Child>>,
+    end: OnceCell<AttemptEnd>,
+}
+
+impl Supervised {
+    /// Errors: no runtime, or no descriptor left. Concurrency: within the runtime.
+    pub fn running(shared: Arc<Shared>, running: Running) -> Result<Supervised, DriverError> {
+        let Running { handle, supervisor } = running;
+        let reader = Some(shared.reader(&handle, supervisor.id()));
+        let pidfd = watched(supervisor.into_pidfd());
+        let pidfd = Some(pidfd.map_err(|e| failed(format!("cannot watch the supervisor: {e}")))?);
+        Ok(Supervised { shared, handle, reader, pidfd, child: Mutex::new(None), end: OnceCell::new() })
+    }
+
+    /// The supervisor is our own child, to be reaped.
+    pub fn reaping(self, child: Child) -> Supervised {
+        Supervised { child: Mutex::new(Some(child)), ..self }
+    }
+
+    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, end: AttemptEnd) -> Supervised {
+        let end = OnceCell::new_with(Some(end));
+        Supervised { shared, handle, reader: None, pidfd: None, child: Mutex::new(None), end }
+    }
+
+    fn cgroup(&self) -> Option<Cgroup> {
+        self.handle.cgroup.as_ref().map(|path| Cgroup::at(&self.shared.sampling.layout, path))
+    }
+
+    /// A process of this attempt, if it is still there. A pid of another boot is somebody else's.
+    fn process(&self, id: Option<ProcessId>) -> Result<Option<Process>, DriverError> {
+        let Some(id) = id.filter(|_| self.handle.boot_id == self.shared.boot_id) else { return Ok(None) };
+        Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))
+    }
+
+    async fn wait_for_end(&self) -> AttemptEnd {
+        if let Some(pidfd) = &self.pidfd {
+            // Errors only when the runtime shuts down, and then nobody asks any more.
+            let _ = pidfd.readable().await;
+        }
+        if let Some(mut child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // It has ended, so this does not block.
+            let _ = child.wait();
+        }
+        let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
+        // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
+        // was killed takes longer.
+        let mut end = match read_end(&handle.run_dir) {
+            Ok(end) => attempt_end(end),
+            Err(why) => {
+                let finished_at = self.shared.clock.now();
+                let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
+                lost.await.unwrap_or_else(|e| AttemptEnd {
+                    status: ExitStatus::Unknown(format!("an internal error: {e}")),
+                    started_at: self.handle.started_at,
+                    finished_at,
+                    usage: Usage::default(),
+                    problems: Vec::new(),
+                })
+            }
+        };
+        // What was shown while it ran never falls by its end: a peak that only samples told, a file that could not be read.
+        if let Some(shown) = self.reader.as_ref().and_then(|reader| reader.latest()) {
+            end.usage.not_below(&shown.usage);
+        }
+        end
+    }
+}
+
+impl Attempt for Supervised {
+    fn handle(&self) -> TaskHandle {
+        self.handle.clone()
+    }
+    fn reader(&self) -> Option<Arc<TaskReader>> {
+        self.reader.clone()
+    }
+    fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
+        Box::pin(async move { self.end.get_or_init(|| self.wait_for_end()).await.clone() })
+    }
+    fn signal(&self, name: &str) -> Result<(), DriverError> {
+        let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
+        match self.process(self.handle.main)?.map(|main| main.signal(number)) {
+            Some(Ok(true)) => Ok(()),
+            None | Some(Ok(false)) => Err(failed("its main process is not running")),
+            Some(Err(e)) => Err(failed(format!("cannot send {name}: {e}"))),
+        }
+    }
+    fn kill(&self) -> Result<(), DriverError> {
+        let whole = self.cgroup().map_or(Ok(()), |cgroup| cgroup.kill());
+        // Also by itself: it may have left its cgroup, or have none. Its supervisor ends the rest when it is gone.
+        if let Some(main) = self.process(self.handle.main)? {
+            main.signal(9).map_err(|e| failed(format!("cannot end process {}: {e}", main.id().pid)))?;
+        }
+        whole.map_err(|e| failed(describe(&e)))
+    }
+    fn destroy(&self) -> Result<(), DriverError> {
+        if self.process(self.handle.supervisor)?.is_some_and(|supervisor| !supervisor.has_ended().unwrap_or(true)) {
+            return Err(failed("it is still running"));
+        }
+        if let Some(cgroup) = self.cgroup() {
+            cgroup.remove(REMOVE_PATIENCE).map_err(|e| failed(describe(&e)))?;
+        }
+        match std::fs::remove_dir_all(&self.handle.run_dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(failed(format!("cannot remove {}: {e}", self.handle.run_dir.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Errors: why there is none; the supervisor did not live to write it.
+pub fn read_end(run_dir: &Path) -> Result<End, String> {
+    let record = Record::open(run_dir).map_err(|e| format!("the record cannot be opened: {e}"))?;
+    let record = record.ok_or("the record is gone")?;
+    match record.read_end() {
+        Ok(Slot::Written(end)) => Ok(end),
+        Ok(Slot::Empty) => Err("the supervisor was killed".to_owned()),
+        Ok(Slot::Bad(why)) => Err(why),
+        Err(e) => Err(format!("the record cannot be read: {e}")),
+    }
+}
+
+/// What a record says, as facts.
+pub fn attempt_end(end: End) -> AttemptEnd {
+    let (mut usage, mut problems) = parse_final(&end.files);
+    problems.extend(end.problems);
+    let status = match end.how {
+        How::Status(status) => match ended(status) {
+            Some(Ended::Code(code)) => ExitStatus::Code(code),
+            Some(Ended::Signal(number)) => ExitStatus::Signal(number),
+            None => ExitStatus::Unknown(format!("the wait status {status} is not one of an end")),
+        },
+        How::NotStarted { message, .. } => ExitStatus::NotStarted(message),
+        How::Unseen(why) => ExitStatus::Unknown(why),
+    };
+    if matches!(status, ExitStatus::Code(_) | ExitStatus::Signal(_)) {
+        add_rusage(&mut usage, end.main_rusage.plus(end.orphans_rusage));
+    }
+    AttemptEnd { status, started_at: end.started_at, finished_at: end.finished_at, usage, problems }
+}
+
+/// What no cgroup told, `wait4` tells: of all that was reaped, though not of what was never waited for.
+fn add_rusage(usage: &mut Usage, rusage: Rusage) {
+    let nanos = |micros: u64| Some(micros.saturating_mul(1_000));
+    usage.max_rss_bytes = Some(rusage.max_rss_kib.saturating_mul(1024));
+    if usage.cpu_usage_ns.is_none() {
+        usage.cpu_usage_ns = nanos(rusage.user_us.saturating_add(rusage.system_us));
+        usage.cpu_user_ns = nanos(rusage.user_us);
+        usage.cpu_system_ns = nanos(rusage.system_us);
+    }
+    // The kernel adds up `memory.stat` lazily: the last some hundred faults may be missing in it for up to 2 s, which is all
+    // of them for a task of a millisecond. Both figures are lower bounds of the same thing.
+    usage.page_faults_minor = usage.page_faults_minor.max(Some(rusage.minor_faults));
+    usage.page_faults_major = usage.page_faults_major.max(Some(rusage.major_faults));
+}
+
+/// Nobody saw the end: what still runs is ended, and what the cgroup counted is read. Blocks.
+pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd {
+    let mut problems = Vec::new();
+    let layout = &shared.sampling.layout;
+    let same_boot = handle.boot_id == shared.boot_id;
+    let mut usage = Usage::default();
+    if same_boot && let Some(path) = &handle.cgroup {
+        let cgroup = Cgroup::at(layout, path);
+        if let Err(e) = cgroup.end(END_PATIENCE) {
+            problems.push(describe(&e));
+        }
+        if cgroup.exists() {
+            let read = |path: &Path| std::fs::read(path).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
+            let files: Vec<_> = final_files(layout, path).into_iter().map(|f| (f.key, read(&f.path))).collect();
+            let (last, unread) = parse_final(&files);
+            usage = last;
+            problems.extend(unread);
+        }
+    }
+    if same_boot
+        && let Some(main) = handle.main
+        && let Err(e) = end_session(main)
+    {
+        problems.push(format!("cannot end the session of process {}: {e}", main.pid));
+    }
+    AttemptEnd {
+        status: ExitStatus::Unknown(why),
+        started_at: handle.started_at,
+        finished_at: shared.clock.now(),
+        usage,
+        problems,
+    }
+}
+
+/// SIGKILL to the main process, and to who else is in its session: all that can be found without a cgroup.
+pub fn end_session(main: ProcessId) -> std::io::Result<()> {
+    let Some(leader) = Process::open(main)? else {
+        // The pid of a session's leader is not given away while the session has members: if another has it, there are none.
+        let reused = identity(main.pid)?.is_some();
+        return if reused { Ok(()) } else { signal_session(main) };
+    };
+    signal_session(main)?;
+    leader.signal(9).map(drop)
+}
+
+fn signal_session(main: ProcessId) -> std::io::Result<()> {
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Ok(Some(id)) = identity(pid) else { continue };
+        let younger = id.start_ticks >= main.start_ticks && pid != main.pid;
+        if younger
+            && session(pid) == Some(main.pid)
+            && let Some(process) = Process::open(id)?
+        {
+            process.signal(9)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! The agent's part of a start: cgroup, record, orders, supervisor. What was made before a step that fails is removed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
+use super::config::Config;
+use super::{START_PATIENCE, Shared, blocking, watched};
+use crate::collectors::final_files;
+use crate::host::cgroup::Cgroup;
+use crate::host::process::{self, Process};
+use crate::model::task::TaskHandle;
+use crate::runner::drivers::{DriverError, StartRequest};
+use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
+use crate::supervisor::record::{How, Record, Slot, Start};
+use crate::supervisor::{ERRORS_KEPT, describe};
+
+/// A supervisor that was spawned and has not said yet whether its task runs.
+pub struct Begun {
+    made: Made,
+    /// Closed by the supervisor when its record has the answer.
+    report: OwnedFd,
+}
+
+/// All that has to be taken back if the start fails.
+struct Made {
+    handle: TaskHandle,
+    cgroup: Option<Cgroup>,
+    child: Child,
+    /// Opened before the spawn: what went on can be read even when no descriptor is left.
+    record: Record,
+}
+
+fn start_error(message: impl Into<String>, recoverable: bool) -> DriverError {
+    DriverError::Start { message: message.into(), recoverable }
+}
+
+/// What could not be done in the run directory.
+fn run_dir_error(what: &str, run_dir: &Path) -> impl FnOnce(io::Error) -> DriverError {
+    let place = run_dir.display().to_string();
+    move |e| start_error(format!("cannot {what} in {place}: {e}"), true)
+}
+
+/// Blocks for some milliseconds.
+pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Result<Begun, DriverError> {
+    let task = &request.task;
+    let config = Config::of(task)?;
+    let account = match &task.user {
+        Some(user) => Some(process::account(user).map_err(|e| {
+            let passing = matches!(e, process::UserError::Lookup { .. });
+            start_error(describe(&e), passing)
+        })?),
+        None => None,
+    };
+    let layout = &shared.sampling.layout;
+    let cgroup = handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path));
+    let orders = Orders {
+        version: orders::VERSION,
+        boot_id: shared.boot_id.clone(),
+        command: config.command.clone(),
+        args: config.args.clone(),
+        env: request.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        directory: config.work_dir.as_ref().map_or(request.dirs.task.clone(), |dir| request.dirs.task.join(dir)),
+        account,
+        descriptors: shared.descriptors,
+        logs: (!task.logs.disabled).then(|| LogOrders {
+            directory: request.dirs.logs.clone(),
+            task: task.name.as_str().to_owned(),
+            max_files: task.logs.max_files,
+            max_file_bytes: task.logs.max_file_bytes,
+        }),
+        final_files: match &handle.cgroup {
+            Some(path) => {
+                final_files(layout, path).into_iter().map(|f| FinalRead { key: f.key, path: f.path }).collect()
+            }
+            None => Vec::new(),
+        },
+        cgroup: cgroup.clone(),
+    };
+    if cgroup.is_none() {
+        let unlimited = config.wants_cgroup(task);
+        if !unlimited.is_empty() {
+            tracing::warn!(alloc_id = %request.alloc_id, task = %task.name, ?unlimited, "not enforced: no cgroups here");
+        }
+    }
+    let limits = config.limits(task, &request.dirs.task)?;
+    let begun = place(cgroup.as_ref(), &limits).and_then(|()| spawn(shared, &orders, &handle.run_dir));
+    match begun {
+        Ok((child, record, report)) => Ok(Begun { made: Made { handle, cgroup, child, record }, report }),
+        Err(error) => {
+            clean(cgroup.as_ref(), &handle.run_dir);
+            Err(error)
+        }
+    }
+}
+
+fn place(cgroup: Option<&Cgroup>, limits: &crate::host::cgroup::Limits) -> Result<(), DriverError> {
+    let Some(cgroup) = cgroup else { return Ok(()) };
+    cgroup.create_fresh().and_then(|()| cgroup.limit(limits)).map_err(|e| start_error(describe(&e), e.is_passing()))
+}
+
+fn spawn(shared: &Shared, orders: &Orders, run_dir: &Path) -> Result<(Child, Record, OwnedFd), DriverError> {
+    let record = new_record(run_dir)?;
+    // Not a copy of that descriptor: a copy would hold the lock for as long as we live.
+    let ours = Record::open(run_dir).and_then(|ours| ours.ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let ours = ours.map_err(run_dir_error("open the record", run_dir))?;
+    orders.write(run_dir).map_err(run_dir_error("write the orders", run_dir))?;
+    let errors = File::options().create(true).append(true).open(run_dir.join(orders::ERRORS_FILE));
+    let errors = errors.map_err(run_dir_error("make a file", run_dir))?;
+    let no_pipe = |e: rustix::io::Errno| start_error(format!("cannot make a pipe: {}", io::Error::from(e)), true);
+    let (report, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
+    let child = Command::new(&shared.supervisor)
+        .arg0("allostat")
+        .arg("supervise")
+        .arg(run_dir)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(record.into_descriptor()))
+        .stdout(Stdio::from(theirs))
+        .stderr(Stdio::from(errors))
+        .spawn()
+        .map_err(|e| start_error(format!("cannot start its supervisor {}: {e}", shared.supervisor.display()), true))?;
+    Ok((child, ours, report))
+}
+
+/// A record of that attempt that nobody holds and nothing was written to is one of an agent that died before it spawned.
+fn new_record(run_dir: &Path) -> Result<Record, DriverError> {
+    let error = || run_dir_error("make the record", run_dir);
+    std::fs::create_dir_all(run_dir).map_err(error())?;
+    if let Some(old) = Record::open(run_dir).map_err(error())? {
+        let untouched = old.try_lock().map_err(error())? && old.read_start().map_err(error())? == Slot::Empty;
+        if !untouched {
+            return Err(start_error(format!("{} is the record of an attempt already", run_dir.display()), false));
+        }
+        std::fs::remove_file(run_dir.join(crate::supervisor::record::FILE)).map_err(error())?;
+    }
+    Record::create(run_dir).map_err(error())
+}
+
+/// Removes what a start made that came to nothing. What cannot be removed is logged: the error of the start matters more.
+fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
+    if let Some(cgroup) = cgroup {
+        let gone = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
+        if let Err(error) = gone {
+            tracing::warn!(error = describe(&error), cgroup = %cgroup.path, "a cgroup of a failed start is left");
+        }
+    }
+    if let Err(error) = std::fs::remove_dir_all(run_dir)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(%error, run_dir = %run_dir.display(), "the files of a failed start are left");
+    }
+}
+
+impl Begun {
+    /// Waits for the supervisor's answer. Errors: nothing of the start is left, unless they say so.
+    pub async fn started(self, shared: &Arc<Shared>) -> Result<Supervised, DriverError> {
+        let Begun { mut made, report } = self;
+        let why = match heard(report).await.and_then(|()| made.answer()) {
+            Ok(Some((start, supervisor))) => {
+                made.handle.boot_id = shared.boot_id.clone();
+                made.handle.supervisor = Some(start.supervisor);
+                made.handle.main = start.main;
+                made.handle.started_at = start.started_at;
+                let running = Running { handle: made.handle.clone(), supervisor };
+                match Supervised::running(Arc::clone(shared), running) {
+                    Ok(attempt) => return Ok(attempt.reaping(made.child)),
+                    Err(error) => Some(start_error(error.to_string(), true)),
+                }
+            }
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        Err(blocking(move || made.abort(why)).await?)
+    }
+}
+
+/// Returns when the supervisor has closed its end.
+async fn heard(report: OwnedFd) -> Result<(), DriverError> {
+    let cannot = |e: io::Error| start_error(format!("cannot watch the supervisor: {e}"), true);
+    let report = watched(report).map_err(cannot)?;
+    let answer = tokio::time::timeout(START_PATIENCE, report.readable()).await;
+    let silent = |_| start_error(format!("its supervisor did not answer within {} s", START_PATIENCE.as_secs()), true);
+    answer.map_err(silent)?.map(drop).map_err(cannot)
+}
+
+impl Made {
+    /// The record speaks as soon as the supervisor has closed its end: with a start slot, or with the reason why not.
+    /// `None`: the supervisor ended and left no answer.
+    fn answer(&self) -> Result<Option<(Start, Process)>, DriverError> {
+        let run_dir = self.handle.run_dir.display();
+        let unreadable = |e: io::Error| start_error(format!("cannot read the record in {run_dir}: {e}"), true);
+        if let Slot::Written(end) = self.record.read_end().map_err(unreadable)?
+            && let How::NotStarted { message, recoverable } = end.how
+        {
+            return Err(start_error(message, recoverable));
+        }
+        match self.record.read_start().map_err(unreadable)? {
+            Slot::Written(start) if start.main.is_some() => {
+                let lost = |why: String| start_error(format!("its supervisor cannot be found{why}"), true);
+                // Our own child and not reaped: it cannot be gone, nor be another.
+                let supervisor = Process::open(start.supervisor).map_err(|e| lost(format!(": {e}")))?;
+                Ok(Some((start, supervisor.ok_or_else(|| lost(String::new()))?)))
+            }
+            Slot::Written(_) | Slot::Empty => Ok(None),
+            Slot::Bad(why) => Err(start_error(format!("the record in {run_dir}: {why}"), true)),
+        }
+    }
+
+    /// The one way back from a spawned supervisor, whatever it may have started by now. `why`: of this error; without one the
+    /// supervisor has ended by itself and is asked for its last words. Blocks.
+    fn abort(mut self, why: Option<DriverError>) -> DriverError {
+        let why = why.unwrap_or_else(|| self.last_words());
+        // Dead, it cannot open the gate any more. Fails when it has been reaped already.
+        let _ = self.child.kill();
+        // Before its end is awaited, which may take long if the disk hangs, and once more after it: only then is nobody left
+        // who could start something. What fails now will fail again then, and is told then.
+        let _ = self.end_task();
+        let _ = self.child.wait();
+        let until = Instant::now() + END_PATIENCE;
+        while let Err(left) = self.end_task() {
+            if Instant::now() > until {
+                // Not to be tried again: it would run twice.
+                return start_error(format!("{why}; what it had started cannot be ended: {left}"), false);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        clean(self.cgroup.as_ref(), &self.handle.run_dir);
+        why
+    }
+
+    fn last_words(&mut self) -> DriverError {
+        let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+        let said = std::fs::read_to_string(self.handle.run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
+        let said: String = said.trim().chars().take(ERRORS_KEPT).collect();
+        start_error(format!("its supervisor ended before it had started anything ({status}): {said}"), true)
+    }
+
+    fn end_task(&self) -> Result<(), String> {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.end(Duration::from_secs(2)).map_err(|e| describe(&e))?;
+        }
+        // Written before the gate opens: without a main process here none runs anything.
+        match self.record.read_start().map_err(|e| format!("the record cannot be read: {e}"))? {
+            Slot::Written(Start { main: Some(main), .. }) => {
+                end_session(main).map_err(|e| format!("the session of process {}: {e}", main.pid))
+            }
+            Slot::Written(_) | Slot::Empty | Slot::Bad(_) => Ok(()),
+        }
+    }
+}

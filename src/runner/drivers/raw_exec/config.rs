@@ -1,0 +1,260 @@
+//! What stands in `config` of a `raw_exec` task, and the limits that come of it.
+//!
+//! | field | |
+//! |---|---|
+//! | `command`, `args` | what runs; a name without a slash is looked for in the task's `PATH` |
+//! | `work_dir` | where; relative to the task's directory, which is the default |
+//! | `cpu_hard_limit` | makes `resources.cpu` a quota too: 1000 is one core, on every host alike |
+//! | `cpu_cfs_period` | microseconds, 1000 to 1000000; default 100000 |
+//! | `pids_limit` | processes and threads |
+//! | `io_read_bps`, `io_write_bps` | bytes per second: a number is for the disk that holds the task's directory, an object is `{ "/dev/sda" = 1048576 }` |
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::host::cgroup::{IoLimit, Limits};
+use crate::model::job::Task;
+use crate::runner::drivers::DriverError;
+use crate::runner::drivers::fields::{Fields, error};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    pub command: String,
+    pub args: Vec<String>,
+    pub work_dir: Option<String>,
+    cpu_quota: Option<Quota>,
+    pids_limit: Option<u64>,
+    io_read_bps: Option<Rate>,
+    io_write_bps: Option<Rate>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Quota {
+    quota_us: u64,
+    period_us: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rate {
+    /// Of the disk that holds the task's directory.
+    Here(u64),
+    Devices(Vec<(String, u64)>),
+}
+
+/// `resources.cpu` that makes one core.
+const CPU_OF_A_CORE: u64 = 1000;
+/// The kernel takes no quota below this.
+const LEAST_QUOTA_US: u64 = 1000;
+
+impl Config {
+    /// Pure. Errors: a field that is unknown, missing, of the wrong type or impossible.
+    pub fn of(task: &Task) -> Result<Config, DriverError> {
+        let mut fields = Fields::new(&task.config);
+        let config = Config {
+            command: fields.needed_text("command")?,
+            args: fields.texts("args")?,
+            work_dir: fields.text("work_dir")?,
+            cpu_quota: quota(&mut fields, task.resources.cpu_shares)?,
+            pids_limit: fields.number("pids_limit")?,
+            io_read_bps: rate(&mut fields, "io_read_bps")?,
+            io_write_bps: rate(&mut fields, "io_write_bps")?,
+        };
+        fields.done()?;
+        if config.pids_limit == Some(0) {
+            return Err(error("pids_limit", "must be at least 1".to_owned()));
+        }
+        Ok(config)
+    }
+
+    /// Whether anything is limited that only a cgroup can limit: named, for the log.
+    pub fn wants_cgroup(&self, task: &Task) -> Vec<&'static str> {
+        let wanted = [
+            ("resources.cpu", task.resources.cpu_shares.is_some()),
+            ("resources.memory", task.resources.memory_bytes.is_some()),
+            ("resources.memory_max", task.resources.memory_max_bytes.is_some()),
+            ("config.cpu_hard_limit", self.cpu_quota.is_some()),
+            ("config.pids_limit", self.pids_limit.is_some()),
+            ("config.io_read_bps", self.io_read_bps.is_some()),
+            ("config.io_write_bps", self.io_write_bps.is_some()),
+        ];
+        wanted.into_iter().filter(|(_, is)| *is).map(|(what, _)| what).collect()
+    }
+
+    /// Looks up the disks. `directory` is the task's.
+    pub fn limits(&self, task: &Task, directory: &Path) -> Result<Limits, DriverError> {
+        let resources = &task.resources;
+        let (memory_bytes, memory_reservation_bytes) = match resources.memory_max_bytes {
+            Some(max) => (Some(max), resources.memory_bytes),
+            None => (resources.memory_bytes, None),
+        };
+        let mut io = Vec::new();
+        for (name, rate, is_read) in
+            [("io_read_bps", &self.io_read_bps, true), ("io_write_bps", &self.io_write_bps, false)]
+        {
+            for ((major, minor), bps) in
+                rate.iter().map(|rate| disks(name, rate, directory)).collect::<Result<Vec<_>, _>>()?.concat()
+            {
+                let (read_bps, write_bps) = if is_read { (Some(bps), None) } else { (None, Some(bps)) };
+                io.push(IoLimit { major, minor, read_bps, write_bps });
+            }
+        }
+        Ok(Limits {
+            cpu_shares: resources.cpu_shares,
+            cpu_quota_us: self.cpu_quota.map(|q| q.quota_us),
+            cpu_period_us: self.cpu_quota.map(|q| q.period_us),
+            memory_bytes,
+            memory_reservation_bytes,
+            pids: self.pids_limit,
+            io,
+        })
+    }
+}
+
+fn quota(fields: &mut Fields, cpu: Option<u64>) -> Result<Option<Quota>, DriverError> {
+    let hard = fields.flag("cpu_hard_limit")?;
+    let period = fields.number("cpu_cfs_period")?;
+    if let Some(period) = period
+        && !(1_000..=1_000_000).contains(&period)
+    {
+        return Err(error("cpu_cfs_period", format!("must be 1000 to 1000000 microseconds, not {period}")));
+    }
+    match (hard, cpu) {
+        (false, _) if period.is_some() => {
+            Err(error("cpu_cfs_period", "does nothing without `cpu_hard_limit = true`".to_owned()))
+        }
+        (false, _) => Ok(None),
+        (true, None) => Err(error("cpu_hard_limit", "needs `cpu` in `resources`: 1000 is one core".to_owned())),
+        (true, Some(cpu)) => {
+            let period_us = period.unwrap_or(100_000);
+            let quota_us = cpu.saturating_mul(period_us) / CPU_OF_A_CORE;
+            if quota_us < LEAST_QUOTA_US {
+                let least = (LEAST_QUOTA_US * CPU_OF_A_CORE).div_ceil(period_us);
+                let message =
+                    format!("the kernel takes no quota below 1 ms: with this period `cpu` must be {least} or more");
+                return Err(error("cpu_hard_limit", message));
+            }
+            Ok(Some(Quota { quota_us, period_us }))
+        }
+    }
+}
+
+fn rate(fields: &mut Fields, name: &'static str) -> Result<Option<Rate>, DriverError> {
+    let wrong = |value: &Value| {
+        let message = format!("must be bytes per second, or an object {{ \"/dev/sda\" = 1048576 }}, not {value}");
+        error(name, message)
+    };
+    let positive = |value: &Value| value.as_u64().filter(|n| *n > 0).ok_or_else(|| wrong(value));
+    match fields.value(name) {
+        None => Ok(None),
+        Some(Value::Object(devices)) => {
+            let each = devices.iter().map(|(device, bps)| {
+                if !device.starts_with("/dev/") {
+                    return Err(error(name, format!("{device:?} is no device: its path starts with /dev/")));
+                }
+                Ok((device.clone(), positive(bps)?))
+            });
+            each.collect::<Result<_, _>>().map(|devices| Some(Rate::Devices(devices)))
+        }
+        Some(value) => positive(value).map(|bps| Some(Rate::Here(bps))),
+    }
+}
+
+type Disk = (u32, u32);
+
+fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, DriverError> {
+    match rate {
+        Rate::Here(bps) => {
+            let meta = std::fs::metadata(directory)
+                .map_err(|e| error(name, format!("cannot look at {}: {e}", directory.display())))?;
+            let device = meta.dev();
+            let disk = whole_disk((rustix::fs::major(device), rustix::fs::minor(device))).ok_or_else(|| {
+                let message = format!("{} is not on a disk of its own: name the device", directory.display());
+                error(name, message)
+            })?;
+            Ok(vec![(disk, *bps)])
+        }
+        Rate::Devices(devices) => {
+            let disk = |(device, bps): &(String, u64)| {
+                let meta =
+                    std::fs::metadata(device).map_err(|e| error(name, format!("cannot look at {device}: {e}")))?;
+                let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+                let disk = whole_disk(number).ok_or_else(|| error(name, format!("{device} is not a disk")))?;
+                Ok((disk, *bps))
+            };
+            devices.iter().map(disk).collect()
+        }
+    }
+}
+
+/// The disk of a block device: itself, or what it is a partition of. The kernel throttles whole disks only.
+/// Source: `/sys/dev/block/MAJOR:MINOR`.
+fn whole_disk((major, minor): Disk) -> Option<Disk> {
+    let link = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    if !link.join("partition").exists() {
+        return Some((major, minor));
+    }
+    let text = std::fs::read_to_string(link.parent()?.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::drivers::testing;
+
+    fn task(config: &str, cpu: Option<u64>) -> Task {
+        let mut task = testing::task("raw_exec", config);
+        task.resources.cpu_shares = cpu;
+        task
+    }
+    fn said(config: &str, cpu: Option<u64>) -> String {
+        Config::of(&task(config, cpu)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_thousand_is_one_core() {
+        let task = task(r#"{"command": "x", "cpu_hard_limit": true}"#, Some(250));
+        let limits = Config::of(&task).unwrap().limits(&task, Path::new("/")).unwrap();
+        assert_eq!((limits.cpu_quota_us, limits.cpu_period_us), (Some(25_000), Some(100_000)));
+        assert_eq!(limits.cpu_shares, Some(250));
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_with_what_would_do() {
+        assert_eq!(said("{}", None), "command: is needed");
+        let hard = r#"{"command": "x", "cpu_hard_limit": true}"#;
+        assert_eq!(said(hard, None), "cpu_hard_limit: needs `cpu` in `resources`: 1000 is one core");
+        assert!(said(hard, Some(9)).contains("must be 10 or more"), "{}", said(hard, Some(9)));
+        assert!(said(r#"{"command": "x", "cpu_cfs_period": 50000}"#, Some(9)).contains("cpu_hard_limit = true"));
+        assert!(
+            said(r#"{"command": "x", "cpu_hard_limit": true, "cpu_cfs_period": 999}"#, Some(9)).contains("1000 to")
+        );
+        assert!(said(r#"{"command": "x", "pids_limit": 0}"#, None).contains("at least 1"));
+        assert!(said(r#"{"command": "x", "io_read_bps": "1mb"}"#, None).contains("bytes per second"));
+        assert!(said(r#"{"command": "x", "io_read_bps": {"sda": 5}}"#, None).contains("starts with /dev/"));
+        assert!(said(r#"{"command": "x", "pid_limit": 5}"#, None).contains("did you mean `pids_limit`?"));
+    }
+
+    #[test]
+    fn memory_max_is_the_limit_and_memory_then_the_reservation() {
+        let mut task = task(r#"{"command": "x"}"#, None);
+        task.resources.memory_bytes = Some(1 << 20);
+        let config = Config::of(&task).unwrap();
+        let limits = config.limits(&task, Path::new("/")).unwrap();
+        assert_eq!((limits.memory_bytes, limits.memory_reservation_bytes), (Some(1 << 20), None));
+        task.resources.memory_max_bytes = Some(2 << 20);
+        let limits = config.limits(&task, Path::new("/")).unwrap();
+        assert_eq!((limits.memory_bytes, limits.memory_reservation_bytes), (Some(2 << 20), Some(1 << 20)));
+        assert_eq!(config.wants_cgroup(&task), ["resources.memory", "resources.memory_max"]);
+    }
+
+    #[test]
+    fn a_device_that_is_no_disk_is_named() {
+        let task = task(r#"{"command": "x", "io_write_bps": {"/dev/null": 1000}}"#, None);
+        let error = Config::of(&task).unwrap().limits(&task, Path::new("/")).unwrap_err();
+        assert_eq!(error.to_string(), "io_write_bps: /dev/null is not a disk");
+    }
+}

@@ -1,0 +1,330 @@
+//! Who must not block writes here: one thread commits what many are waiting for, all that has gathered at once.
+//!
+//! ```text
+//! task, alloc, manager ── commit(batch).await ──► queue ──► one thread: take all, one commit ──► each one's answer
+//! ```
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::store::{Batch, Store, StoreError};
+use crate::telemetry::Metrics;
+
+/// Batches that may wait at once; who comes later waits for a place.
+const QUEUE: usize = 1024;
+/// Commits from one look at the database's size to the next.
+const SIZE_EVERY: u64 = 64;
+
+/// Concurrency: cheap to clone; `commit` from any async task.
+#[derive(Clone)]
+pub struct Journal(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    places: Semaphore,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// No thread: commits happen in the caller.
+    inline: bool,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    queue: Mutex<Queue>,
+    filled: Condvar,
+    metrics: Arc<Metrics>,
+    commits: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Batch, oneshot::Sender<Result<(), StoreError>>)>,
+    closed: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Journal {
+    /// Starts the thread. It ends, all written, when [`Journal::close`] is called or the last clone is dropped.
+    pub fn start(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> std::io::Result<Journal> {
+        let shared = Shared::new(store, metrics);
+        let run = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("journal".to_owned()).stack_size(512 * 1024).spawn(move || run.run())?;
+        Ok(Journal::with(shared, Some(thread)))
+    }
+
+    /// For stores that never block (in memory): each batch is committed at once, by its caller.
+    pub fn inline(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Journal {
+        Journal::with(Shared::new(store, metrics), None)
+    }
+
+    fn with(shared: Arc<Shared>, thread: Option<std::thread::JoinHandle<()>>) -> Journal {
+        let inline = thread.is_none();
+        Journal(Arc::new(Inner { shared, places: Semaphore::new(QUEUE), thread: Mutex::new(thread), inline }))
+    }
+
+    /// Durable when it returns `Ok`. Batches are committed in the order of the calls. A dropped future changes nothing
+    /// for a batch that is queued already.
+    ///
+    /// Errors: the commit that carried this batch failed (then none of it is written), or the journal is closed.
+    pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        if self.0.inline {
+            return self.0.shared.commit(&batch);
+        }
+        let closed = || StoreError::Write { message: "the agent is shutting down".to_owned() };
+        let _place = self.0.places.acquire().await.map_err(|_| closed())?;
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut queue = lock(&self.0.shared.queue);
+            if queue.closed {
+                return Err(closed());
+            }
+            queue.waiting.push_back((batch, answer));
+        }
+        self.0.shared.filled.notify_one();
+        answered.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Queues a batch in the order of the calls and waits for nothing: for what is no harm if it is lost. A failure is
+    /// counted only.
+    pub fn note(&self, batch: Batch) {
+        if self.0.inline {
+            let _ = self.0.shared.commit(&batch);
+            return;
+        }
+        let (answer, _nobody_waits) = oneshot::channel();
+        {
+            let mut queue = lock(&self.0.shared.queue);
+            if queue.closed {
+                return;
+            }
+            queue.waiting.push_back((batch, answer));
+        }
+        self.0.shared.filled.notify_one();
+    }
+
+    /// To read from: at start, before anything is written.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.shared.store
+    }
+
+    /// Writes what is queued and ends the thread. Blocks until then; later commits are refused.
+    pub fn close(&self) {
+        self.0.shared.close();
+        if let Some(thread) = lock(&self.0.thread).take() {
+            // A panic of the thread has been reported by the panic hook; there is nothing to add.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+/// The thread is no more, whatever ended it: who waits is told, and who comes later is refused.
+struct Ended<'a>(&'a Shared);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+        lock(&self.0.queue).waiting.clear();
+    }
+}
+
+impl Shared {
+    fn new(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Arc<Shared> {
+        if let Some(bytes) = store.size_bytes() {
+            metrics.state_db_size(bytes);
+        }
+        let commits = AtomicU64::new(0);
+        Arc::new(Shared { store, queue: Mutex::default(), filled: Condvar::new(), metrics, commits })
+    }
+
+    fn close(&self) {
+        lock(&self.queue).closed = true;
+        self.filled.notify_all();
+    }
+
+    fn run(&self) {
+        let _ended = Ended(self);
+        loop {
+            let waiting = {
+                let mut queue = lock(&self.queue);
+                while queue.waiting.is_empty() {
+                    if queue.closed {
+                        return;
+                    }
+                    queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                }
+                std::mem::take(&mut queue.waiting)
+            };
+            let mut all = Batch::default();
+            let mut answers = Vec::with_capacity(waiting.len());
+            for (batch, answer) in waiting {
+                all.writes.extend(batch.writes);
+                answers.push(answer);
+            }
+            let result = self.commit(&all);
+            for answer in answers {
+                // Nobody waits any more: the batch is written all the same.
+                let _ = answer.send(result.clone());
+            }
+        }
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        let started = Instant::now();
+        // sled panics where it finds its own invariants broken: that is one failed commit, not the end of all writing.
+        let result = catch_unwind(AssertUnwindSafe(|| self.store.commit(batch)))
+            .unwrap_or_else(|_| Err(StoreError::Write { message: "the database panicked".to_owned() }));
+        match &result {
+            Ok(()) => self.metrics.state_db_written(started.elapsed()),
+            Err(_) => self.metrics.state_db_failed(),
+        }
+        // The file system is asked for the size once in a while only.
+        if self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(SIZE_EVERY)
+            && let Some(bytes) = self.store.size_bytes()
+        {
+            self.metrics.state_db_size(bytes);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::store::{FailingStore, MemoryStore, SledStore};
+
+    fn put(key: &str) -> Batch {
+        let mut batch = Batch::default();
+        batch.put(key, b"x".to_vec());
+        batch
+    }
+
+    /// Holds each commit while `closed`.
+    struct Gated {
+        inner: FailingStore<MemoryStore>,
+        closed: AtomicBool,
+    }
+    impl Store for Gated {
+        fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+            self.inner.get(key)
+        }
+        fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+            self.inner.scan(prefix)
+        }
+        fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+            while self.closed.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            self.inner.commit(batch)
+        }
+        fn size_bytes(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    fn start(store: Arc<dyn Store>) -> Journal {
+        Journal::start(store, Arc::new(Metrics::new())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn batches_that_wait_together_share_one_commit() {
+        let (inner, faults) = FailingStore::new(MemoryStore::default());
+        let store = Arc::new(Gated { inner, closed: AtomicBool::new(true) });
+        let journal = start(store.clone());
+        let mut waiting = tokio::task::JoinSet::new();
+        for n in 0..16 {
+            let journal = journal.clone();
+            waiting.spawn(async move { journal.commit(put(&format!("k/{n:02}"))).await });
+        }
+        // All sixteen are queued: the thread holds at most the first few of them at the gate.
+        while journal.0.places.available_permits() > QUEUE - 16 {
+            tokio::task::yield_now().await;
+        }
+        store.closed.store(false, Ordering::SeqCst);
+        while let Some(result) = waiting.join_next().await {
+            result.unwrap().unwrap();
+        }
+        assert_eq!(store.scan("k/").unwrap().len(), 16);
+        assert!(faults.commits() < 16, "{} commits for 16 batches", faults.commits());
+    }
+
+    #[tokio::test]
+    async fn a_failed_commit_is_told_to_who_waited_and_the_next_one_works() {
+        let (store, faults) = FailingStore::new(MemoryStore::default());
+        let journal = start(Arc::new(store));
+        faults.fail_writes(true);
+        let error = journal.commit(put("a")).await.unwrap_err();
+        assert!(error.to_string().contains("no space left"), "{error}");
+        faults.fail_writes(false);
+        journal.commit(put("a")).await.unwrap();
+        assert_eq!(faults.commits(), 1);
+    }
+
+    /// Panics in its first commit.
+    struct Panicking(MemoryStore, AtomicBool);
+    impl Store for Panicking {
+        fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+            self.0.get(key)
+        }
+        fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+            self.0.scan(prefix)
+        }
+        fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+            assert!(self.1.swap(true, Ordering::SeqCst), "asked for by a test");
+            self.0.commit(batch)
+        }
+        fn size_bytes(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_of_the_store_is_one_failed_commit() {
+        let journal = start(Arc::new(Panicking(MemoryStore::default(), AtomicBool::new(false))));
+        let error = journal.commit(put("a")).await.unwrap_err();
+        assert!(error.to_string().contains("panicked"), "{error}");
+        journal.commit(put("a")).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn closing_writes_what_is_queued_and_refuses_the_rest() {
+        let store = Arc::new(MemoryStore::default());
+        let journal = start(store.clone());
+        let queued = tokio::spawn({
+            let journal = journal.clone();
+            async move { journal.commit(put("a")).await }
+        });
+        queued.await.unwrap().unwrap();
+        journal.close();
+        assert!(store.get("a").unwrap().is_some());
+        assert!(journal.commit(put("b")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_order_of_commits_is_the_order_of_calls_on_disk_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(SledStore::open(dir.path()).unwrap());
+        let journal = start(Arc::clone(&store));
+        for n in 0..50_u32 {
+            let mut batch = Batch::default();
+            batch.put("k", n.to_string().into_bytes());
+            journal.commit(batch).await.unwrap();
+        }
+        assert_eq!(store.get("k").unwrap().as_deref(), Some(b"49".as_slice()));
+    }
+}

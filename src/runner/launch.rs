@@ -1,0 +1,142 @@
+//! From a task's record to a running attempt: directories, cgroup, environment, durable handle, driver.
+
+use std::sync::Arc;
+
+use super::alloc::Alloc;
+use super::datadir::Owner;
+use super::drivers::{Attempt, DriverError, StartRequest, TaskDirs};
+use super::task::{persist, stop_wished};
+use crate::jobspec::interpolate::{self, Prepared};
+use crate::model::env::{TaskContext, node_attributes};
+use crate::model::event::EventKind;
+use crate::model::id::CgroupPath;
+use crate::model::job::Task;
+
+/// Why an attempt did not come to run.
+#[derive(Debug)]
+pub(super) struct LaunchFailure {
+    pub kind: EventKind,
+    pub message: String,
+    /// Trying again may help, so the restart policy decides.
+    pub recoverable: bool,
+    /// It was called off: somebody wishes its end.
+    pub stopped: bool,
+}
+
+impl LaunchFailure {
+    fn setup(message: String) -> LaunchFailure {
+        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped: false }
+    }
+    fn driver(error: DriverError) -> LaunchFailure {
+        match error {
+            DriverError::Config { .. } => LaunchFailure {
+                kind: EventKind::FailedValidation,
+                message: error.to_string(),
+                recoverable: false,
+                stopped: false,
+            },
+            DriverError::Start { message, recoverable } => {
+                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable, stopped: false }
+            }
+            DriverError::Failed { message } => {
+                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: true, stopped: false }
+            }
+        }
+    }
+    pub fn panicked(error: &tokio::task::JoinError) -> LaunchFailure {
+        let message = format!("an internal error: {error}");
+        LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: false, stopped: false }
+    }
+}
+
+/// Errors: the first step that failed; nothing runs then.
+pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attempt>, LaunchFailure> {
+    let task = alloc.task(at);
+    let attempt = alloc.status(at).attempt;
+    let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
+        let message = format!("this agent has no driver {:?}", task.driver);
+        return Err(LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: false });
+    };
+    let on_host = {
+        let alloc = Arc::clone(&alloc);
+        move || {
+            let task = alloc.task(at);
+            let owner = owner(task)?;
+            let dirs = alloc.ctx.data_dir.build(&alloc.id, &task.name, attempt, owner);
+            let dirs = dirs.map_err(|e| format!("cannot make its directories: {e}"))?;
+            let cgroup = alloc.make_cgroup().map_err(|e| format!("cannot make its cgroup: {e}"))?;
+            Ok::<_, String>((dirs, cgroup))
+        }
+    };
+    let made = alloc.ctx.blocking(on_host).await.and_then(|made| made);
+    let (dirs, alloc_cgroup) = made.map_err(LaunchFailure::setup)?;
+    let Prepared { task, env } = prepare(&alloc, task, &dirs, alloc_cgroup.as_ref())?;
+    let request = StartRequest { alloc_id: alloc.id.clone(), attempt, task, env, dirs, alloc_cgroup };
+    let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
+
+    // Durable before anything runs, so that nothing is started twice.
+    alloc.edit(at, |edit| edit.set_handle(Some(handle.clone())));
+    let mut wish = alloc.wish();
+    let durable = persist(
+        &alloc,
+        || alloc.batch(at),
+        |error, first| {
+            if first {
+                alloc.change(at, |edit| {
+                    let message = "waiting: the state database cannot be written, and nothing is started unrecorded";
+                    edit.event(EventKind::SetupFailure, message, &[("error", error.to_string())]);
+                });
+            }
+            tracing::error!(alloc_id = %alloc.id, %error, "a task cannot be started: its handle is not saved");
+        },
+    );
+    tokio::select! {
+        biased;
+        () = stop_wished(&mut wish) => {
+            alloc.edit(at, |edit| edit.set_handle(None));
+            let message = "stopped before it was started".to_owned();
+            return Err(LaunchFailure { stopped: true, ..LaunchFailure::setup(message) });
+        }
+        () = durable => {}
+    }
+    driver.start(request, handle).await.map_err(LaunchFailure::driver)
+}
+
+/// Who owns what the task writes: its user, where we may give files away.
+fn owner(task: &Task) -> Result<Option<Owner>, String> {
+    match &task.user {
+        Some(user) if rustix::process::geteuid().is_root() => {
+            let account = crate::host::process::account(user).map_err(|e| e.to_string())?;
+            Ok(Some(Owner { uid: account.uid, gid: account.gid }))
+        }
+        // Another user than ours is the driver's to refuse.
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn prepare(
+    alloc: &Alloc,
+    task: &Task,
+    dirs: &TaskDirs,
+    cgroup: Option<&CgroupPath>,
+) -> Result<Prepared, LaunchFailure> {
+    let attributes = node_attributes(&alloc.ctx.node, &alloc.job);
+    let context = TaskContext {
+        job: &alloc.job,
+        group: alloc.group(),
+        task,
+        alloc_id: &alloc.id,
+        alloc_name: &alloc.name(),
+        index: alloc.index(),
+        alloc_dir: &dirs.shared,
+        local_dir: &dirs.local,
+        secrets_dir: &dirs.secrets,
+        alloc_cgroup: cgroup,
+        inherited: &alloc.ctx.inherited,
+        attributes: &attributes,
+    };
+    interpolate::prepare(&context).map_err(|unresolved| {
+        let message = unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: false }
+    })
+}

@@ -1,0 +1,232 @@
+//! What stays of allocs that are forgotten: their workload's totals, and a day after its last alloc the node's.
+//!
+//! ```text
+//! task records ── collected ──► totals/workload/<job> ── 24 h after the last end ──► totals/node
+//! ```
+//! Each arrow is one batch that takes from one side what it gives to the other, so nothing counts twice or gets lost. On
+//! the board the totals of a workload are the sum of both sides and do not move when an alloc is collected.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::alloc::Alloc;
+use super::board::{Board, Totals};
+use super::manager::{Manager, lock};
+use super::record::{self, NodeRecord, WorkloadRecord};
+use crate::model::id::{AllocId, JobId};
+use crate::model::job::Job;
+use crate::model::units::Nanos;
+use crate::store::{Batch, StoreError};
+
+/// How often the runner looks for workloads to retire.
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+
+/// What collected allocs and retired workloads have handed over, as it is on disk.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pub workloads: BTreeMap<JobId, WorkloadRecord>,
+    pub node: NodeRecord,
+    pub last_serial: u64,
+}
+
+impl Ledger {
+    pub fn next_serial(&mut self) -> u64 {
+        self.last_serial += 1;
+        self.last_serial
+    }
+
+    /// New allocs: counted, and each series of their workload is there from now on, at 0.
+    pub fn taken_on(&self, board: &Board, job: &Job, allocs: usize) {
+        let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
+        board.publish([], |totals| {
+            let node = Arc::make_mut(&mut totals.node);
+            node.allocs = node.allocs.saturating_add(allocs);
+            for task in job.groups.iter().flat_map(|g| &g.tasks) {
+                totals.task_mut(&job.id, &task.name);
+            }
+            totals.alloc_run.entry(job.id.clone()).or_default();
+        });
+    }
+
+    /// The board's totals at start, before the allocs that are still known are added.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals { node: Arc::new(self.node.node.clone()), ..Totals::default() };
+        for (job, workload) in &self.workloads {
+            for (task, ended) in &workload.tasks {
+                totals.task_mut(job, task).merge(ended);
+            }
+            totals.alloc_run.insert(job.clone(), workload.alloc_run);
+            let node = Arc::make_mut(&mut totals.node);
+            node.allocs = node.allocs.saturating_add(workload.allocs);
+        }
+        totals
+    }
+}
+
+/// Adds a known alloc's part to the board's totals at start.
+pub(super) fn add_known(totals: &mut Totals, alloc: &Alloc) {
+    let node = Arc::make_mut(&mut totals.node);
+    node.allocs = node.allocs.saturating_add(1);
+    for (task, ended) in alloc.task_totals() {
+        totals.task_mut(&alloc.job.id, &task).merge(&ended);
+    }
+    totals.alloc_run.entry(alloc.job.id.clone()).or_default();
+    if let Some(finished) = alloc.finished() {
+        totals.add_alloc_run(&alloc.job.id, finished.outcome, finished.ran);
+    }
+}
+
+impl Manager {
+    pub fn tidy_if_many(&self) {
+        if lock(&self.allocs).len() > self.ctx.config.max_terminal {
+            self.tidy.notify_one();
+        }
+    }
+
+    /// Collects and retires when there is something to do, for as long as the agent runs.
+    pub async fn keep_tidy(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = self.tidy.notified() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            if self.closed.load(Ordering::SeqCst) {
+                return;
+            }
+            if let Err(error) = self.collect().await {
+                tracing::warn!(%error, "ended allocs are not collected: the state database refuses writes");
+            }
+        }
+    }
+
+    /// Forgets the oldest ended allocs above the limit, and retires workloads.
+    pub async fn collect(&self) -> Result<(), StoreError> {
+        let mut ledger = self.ledger.lock().await;
+        let mut terminal = self.terminal();
+        terminal.sort_by_key(|a| a.serial);
+        let excess = terminal.len().saturating_sub(self.ctx.config.max_terminal);
+        let surplus: Vec<_> = {
+            let collectable = lock(&self.collectable);
+            terminal.iter().filter(|a| collectable.contains(&a.id)).take(excess).cloned().collect()
+        };
+        self.forget(&mut ledger, &surplus).await?;
+        self.retire(&mut ledger).await
+    }
+
+    fn terminal(&self) -> Vec<Arc<Alloc>> {
+        lock(&self.allocs).values().map(|e| &e.alloc).filter(|a| *a.ended().borrow()).cloned().collect()
+    }
+
+    /// Durable first: what the allocs counted goes to their workloads. Then from the board, then from the disk.
+    async fn forget(&self, ledger: &mut Ledger, allocs: &[Arc<Alloc>]) -> Result<(), StoreError> {
+        if allocs.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        let mut changed: BTreeMap<JobId, WorkloadRecord> = BTreeMap::new();
+        for alloc in allocs {
+            let job = &alloc.job.id;
+            let workload =
+                changed.entry(job.clone()).or_insert_with(|| ledger.workloads.get(job).cloned().unwrap_or_default());
+            workload.allocs += 1;
+            for (task, ended) in alloc.task_totals() {
+                workload.tasks.entry(task.clone()).or_default().merge(&ended);
+                batch.remove(record::task_key(&alloc.id, &task));
+            }
+            if let Some(finished) = alloc.finished() {
+                let run = &mut workload.alloc_run[finished.outcome.index()];
+                *run = run.saturating_add(finished.ran);
+                workload.last_end = workload.last_end.max(finished.at);
+            }
+            batch.remove(record::alloc_key(&alloc.id));
+            batch.put(record::tombstone_key(&alloc.id), Vec::new());
+        }
+        let gone: HashSet<&AllocId> = allocs.iter().map(|a| &a.id).collect();
+        let still_used: HashSet<(JobId, u64)> = lock(&self.allocs)
+            .values()
+            .filter(|e| !gone.contains(&e.alloc.id))
+            .map(|e| (e.alloc.job.id.clone(), e.alloc.version))
+            .collect();
+        for alloc in allocs {
+            if !still_used.contains(&(alloc.job.id.clone(), alloc.version)) {
+                batch.remove(record::job_key(&alloc.job.id, alloc.version));
+            }
+        }
+        for (job, workload) in &changed {
+            record::put(&mut batch, record::workload_key(job), workload);
+        }
+        self.ctx.journal.commit(batch).await?;
+
+        ledger.workloads.extend(changed);
+        let ids: Vec<AllocId> = allocs.iter().map(|a| a.id.clone()).collect();
+        {
+            let mut known = lock(&self.allocs);
+            let mut collectable = lock(&self.collectable);
+            for id in &ids {
+                known.remove(id);
+                collectable.remove(id);
+            }
+        }
+        self.ctx.board.remove(&ids, |_| {});
+        self.bury(ids).await
+    }
+
+    /// Removes the directories of collected allocs, then their tombstones.
+    pub async fn bury(&self, ids: Vec<AllocId>) -> Result<(), StoreError> {
+        let data_dir = Arc::clone(&self.ctx.data_dir);
+        let buried = tokio::task::spawn_blocking(move || {
+            let remove = |id: &AllocId| match data_dir.remove(id) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(alloc_id = %id, %error, "its directories cannot be removed; tried again at the next start");
+                    false
+                }
+            };
+            ids.into_iter().filter(remove).collect::<Vec<_>>()
+        });
+        let mut batch = Batch::default();
+        for id in buried.await.unwrap_or_default() {
+            batch.remove(record::tombstone_key(&id));
+        }
+        self.ctx.journal.commit(batch).await
+    }
+
+    /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
+    async fn retire(&self, ledger: &mut Ledger) -> Result<(), StoreError> {
+        let now = self.ctx.clock.now();
+        let after = Nanos::from_duration(self.ctx.config.retire_after);
+        let mut last: BTreeMap<JobId, Option<crate::model::units::Timestamp>> =
+            ledger.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
+        for entered in lock(&self.allocs).values() {
+            let end = entered.alloc.finished_at().filter(|_| *entered.alloc.ended().borrow());
+            let known = last.entry(entered.alloc.job.id.clone()).or_insert(end);
+            // One that lives keeps its workload.
+            *known = known.zip(end).map(|(a, b)| a.max(b));
+        }
+        let over =
+            last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
+        for job in over.collect::<Vec<_>>() {
+            let allocs: Vec<_> = self.terminal().into_iter().filter(|a| a.job.id == job).collect();
+            self.forget(ledger, &allocs).await?;
+            let Some(workload) = ledger.workloads.get(&job) else { continue };
+            let mut node = ledger.node.clone();
+            node.node.allocs = node.node.allocs.saturating_add(workload.allocs);
+            workload.tasks.values().for_each(|t| node.node.totals.merge(t));
+            let mut batch = Batch::default();
+            batch.remove(record::workload_key(&job));
+            record::put(&mut batch, record::NODE_KEY.to_owned(), &node);
+            self.ctx.journal.commit(batch).await?;
+            let retired = ledger.workloads.remove(&job).unwrap_or_default();
+            ledger.node = node;
+            self.ctx.board.remove(&[], |totals| {
+                totals.workloads.retain(|(of, _), _| *of != job);
+                totals.alloc_run.remove(&job);
+                let node = Arc::make_mut(&mut totals.node);
+                retired.tasks.values().for_each(|t| node.totals.merge(t));
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,428 @@
+//! The set of allocs: takes jobs on, stops, signals, forgets. Wishes come down through [`Handle`] only.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::alloc::{Alloc, Restored};
+use super::board::Board;
+use super::context::{Context, Drivers};
+use super::drivers::DriverError;
+use super::events::Log;
+use super::ledger::Ledger;
+use super::record::{self, AllocRecord, JobRecord};
+use super::task::{Entry, own};
+use crate::model::alloc::Desired;
+use crate::model::event::EventKind;
+use crate::model::id::{AllocId, JobId, TaskName};
+use crate::model::job::{Job, TaskGroup};
+use crate::model::task::TaskState;
+use crate::store::{Batch, StoreError};
+
+/// How long owners of ended allocs may tidy up when the agent leaves.
+const TIDYING: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Why a wish was refused. Nothing of it has happened then.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum RunnerError {
+    #[error("task {task:?}: there is no driver {driver:?}; this agent has {}", known.join(", "))]
+    UnknownDriver { task: TaskName, driver: String, known: Vec<String> },
+    #[error("task {task:?}: {field}: {message}")]
+    DriverConfig { task: TaskName, field: String, message: String },
+    #[error("{what} {name:?} {problem}")]
+    Name { what: &'static str, name: String, problem: &'static str },
+    #[error("job {job:?} runs already, unchanged, as {}; stop it first or change it", ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "))]
+    Unchanged { job: JobId, ids: Vec<AllocId> },
+    #[error("there is no alloc {0}")]
+    UnknownAlloc(AllocId),
+    #[error("alloc {alloc} has no task {task:?}; it has {}", known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "))]
+    UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
+    #[error("task {task:?} is not running ({})", state.as_str())]
+    NotRunning { task: TaskName, state: TaskState },
+    #[error("no task of alloc {0} is running")]
+    NothingRunning(AllocId),
+    #[error("task {task:?} cannot be signalled: {message}")]
+    Signal { task: TaskName, message: String },
+    /// The disk is full, or gone: a job that is not recorded would be orphaned by the next restart.
+    #[error("the state database refuses writes, so no job is taken on; make room on the disk of the data directory")]
+    StateDb(#[source] StoreError),
+    #[error("the agent is shutting down")]
+    ShuttingDown,
+}
+
+/// What became of a submitted job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmitReply {
+    /// The new allocs, in the order of groups and indices.
+    pub allocs: Vec<AllocId>,
+    /// Those of the job's earlier version: asked to stop; the new ones start when they have ended.
+    pub replaced: Vec<AllocId>,
+}
+
+/// Whether `stop` returns at once or when everything has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    No,
+    UntilEnded,
+}
+
+/// Concurrency: cheap to clone; every call from any task.
+#[derive(Clone)]
+pub struct Handle(pub(super) Arc<Manager>);
+
+pub(super) struct Manager {
+    pub ctx: Arc<Context>,
+    pub allocs: Mutex<BTreeMap<AllocId, Entered>>,
+    /// Submissions and collections follow one another: each looks at all allocs and then changes the set.
+    pub ledger: tokio::sync::Mutex<Ledger>,
+    /// Ended allocs whose series are not exposed any more.
+    pub collectable: Mutex<HashSet<AllocId>>,
+    pub tidy: Notify,
+    pub closed: AtomicBool,
+    pub tidier: Mutex<Option<AbortHandle>>,
+}
+
+/// An alloc and those who own its tasks.
+pub(super) struct Entered {
+    pub alloc: Arc<Alloc>,
+    pub owners: Vec<AbortHandle>,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Handle {
+    pub fn board(&self) -> &Arc<Board> {
+        &self.0.ctx.board
+    }
+    pub fn events(&self) -> &Arc<Log> {
+        &self.0.ctx.events
+    }
+    pub fn drivers(&self) -> &Drivers {
+        &self.0.ctx.drivers
+    }
+
+    /// What [`Handle::submit`] would refuse of the job itself; touches nothing.
+    pub fn check(&self, job: &Job) -> Result<(), RunnerError> {
+        self.0.check(job)
+    }
+
+    /// Takes a job on. No live alloc of it: new allocs. Live ones and an unchanged job: refused. A changed one: they are
+    /// stopped and replaced. The new allocs are durable and on the board when it returns.
+    ///
+    /// Errors: the job is refused as a whole; nothing was made.
+    pub async fn submit(&self, job: Job) -> Result<SubmitReply, RunnerError> {
+        self.0.submit(job).await
+    }
+
+    /// Asks all tasks of an alloc to end. Repeating it, or stopping one that has ended, does no harm.
+    pub async fn stop(&self, id: &AllocId, wait: Wait) -> Result<(), RunnerError> {
+        let alloc = self.0.alloc(id)?;
+        self.0.stop(&[alloc], wait).await;
+        Ok(())
+    }
+
+    /// Asks every live alloc to end; which ones these were.
+    pub async fn stop_all(&self, wait: Wait) -> Vec<AllocId> {
+        let live = self.0.live(|_| true);
+        self.0.stop(&live, wait).await;
+        live.iter().map(|a| a.id.clone()).collect()
+    }
+
+    /// Sends a signal to the main process of a task, or of every running task of the alloc.
+    ///
+    /// Errors: nothing runs; the driver knows no such signal.
+    pub fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
+        self.0.signal(id, task, signal)
+    }
+
+    /// The exposition has delivered these ended allocs' series for the last time: they may be forgotten.
+    /// Told again and again, it does no harm.
+    pub fn collectable(&self, ids: impl IntoIterator<Item = AllocId>) {
+        let known = lock(&self.0.allocs);
+        let mut collectable = lock(&self.0.collectable);
+        let before = collectable.len();
+        collectable.extend(ids.into_iter().filter(|id| known.contains_key(id)));
+        if collectable.len() > before && known.len() > self.0.ctx.config.max_terminal {
+            self.0.tidy.notify_one();
+        }
+    }
+
+    /// Lets go: every task runs on, to be found again by the next agent. Blocks until what is queued is written.
+    pub fn shutdown(&self) {
+        self.0.closed.store(true, Ordering::SeqCst);
+        if let Some(tidier) = lock(&self.0.tidier).take() {
+            tidier.abort();
+        }
+        self.let_the_ended_leave();
+        for entered in lock(&self.0.allocs).values() {
+            entered.owners.iter().for_each(AbortHandle::abort);
+        }
+        self.0.ctx.journal.close();
+    }
+
+    /// Owners whose tasks are dead have only to tidy up: cgroups and directories that nobody would remove before the next
+    /// start. They get a moment for it.
+    fn let_the_ended_leave(&self) {
+        let until = std::time::Instant::now() + TIDYING;
+        let busy = || {
+            let allocs = lock(&self.0.allocs);
+            allocs.values().any(|e| e.alloc.is_terminal() && e.owners.iter().any(|o| !o.is_finished()))
+        };
+        while busy() && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+}
+
+impl Manager {
+    fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
+        let found = lock(&self.allocs).get(id).map(|e| Arc::clone(&e.alloc));
+        found.ok_or_else(|| RunnerError::UnknownAlloc(id.clone()))
+    }
+
+    /// Allocs that have not ended, oldest first.
+    fn live(&self, wanted: impl Fn(&Alloc) -> bool) -> Vec<Arc<Alloc>> {
+        let mut live: Vec<_> =
+            lock(&self.allocs).values().map(|e| &e.alloc).filter(|a| wanted(a) && !a.is_terminal()).cloned().collect();
+        live.sort_by_key(|a| a.serial);
+        live
+    }
+
+    fn check(&self, job: &Job) -> Result<(), RunnerError> {
+        for group in &job.groups {
+            for task in &group.tasks {
+                check_name("task", task.name.as_str())?;
+                let Some(driver) = self.ctx.drivers.get(task.driver.as_str()) else {
+                    return Err(RunnerError::UnknownDriver {
+                        task: task.name.clone(),
+                        driver: task.driver.clone(),
+                        known: self.ctx.drivers.keys().map(|name| (*name).to_owned()).collect(),
+                    });
+                };
+                driver.check(task).map_err(|error| {
+                    let (field, message) = match error {
+                        DriverError::Config { field, message } => (field, message),
+                        DriverError::Start { message, .. } | DriverError::Failed { message } => {
+                            ("config".to_owned(), message)
+                        }
+                    };
+                    RunnerError::DriverConfig { task: task.name.clone(), field, message }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn submit(self: &Arc<Self>, job: Job) -> Result<SubmitReply, RunnerError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(RunnerError::ShuttingDown);
+        }
+        self.check(&job)?;
+        let mut ledger = self.ledger.lock().await;
+        let live = self.live(|a| a.job.id == job.id);
+        let running: Vec<_> = live.iter().filter(|a| a.desired() == Desired::Run).cloned().collect();
+        if running.iter().any(|a| *a.job == job) {
+            let ids = running.iter().map(|a| a.id.clone()).collect();
+            return Err(RunnerError::Unchanged { job: job.id, ids });
+        }
+        running.iter().for_each(|a| a.want_stop());
+
+        let version = self.next_version(&job.id);
+        let job = Arc::new(job);
+        let waits_for: Vec<AllocId> = live.iter().map(|a| a.id.clone()).collect();
+        let mut batch = Batch::default();
+        record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(&job), version });
+        let mut new = Vec::new();
+        for group in &job.groups {
+            for index in 0..group.count {
+                let record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
+                record::put(&mut batch, record::alloc_key(&record.id), &record);
+                new.push(record);
+            }
+        }
+        for alloc in &running {
+            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+        }
+        if let Err(error) = self.ctx.journal.commit(batch).await {
+            running.iter().for_each(|a| a.want_run_again());
+            return Err(RunnerError::StateDb(error));
+        }
+        self.write_ends_again(&running).await;
+        running.iter().for_each(|a| a.tell_stop());
+        ledger.taken_on(&self.ctx.board, &job, new.len());
+        let allocs = new.iter().map(|r| r.id.clone()).collect();
+        for record in new {
+            let tasks = job.group(record.group.as_str()).map_or(0, |g| g.tasks.len());
+            let restored = Restored { record, tasks: std::iter::repeat_with(|| None).take(tasks).collect() };
+            if let Some(alloc) = Alloc::new(Arc::clone(&self.ctx), Arc::clone(&job), restored) {
+                self.enter_new(Arc::new(alloc));
+            }
+        }
+        Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
+    }
+
+    fn new_record(
+        &self,
+        job: &Job,
+        group: &TaskGroup,
+        index: u32,
+        version: u64,
+        serial: u64,
+        waits_for: Vec<AllocId>,
+    ) -> AllocRecord {
+        let id = AllocId::random();
+        let processes =
+            group.tasks.iter().any(|t| self.ctx.drivers.get(t.driver.as_str()).is_some_and(|d| d.has_processes()));
+        let cgroup =
+            (processes && self.ctx.cgroups.is_some()).then(|| self.ctx.config.cgroup_parent.child(id.as_str()));
+        AllocRecord {
+            id,
+            job: job.id.clone(),
+            version,
+            group: group.name.clone(),
+            index,
+            serial,
+            created_at: self.ctx.clock.now(),
+            desired: Desired::Run,
+            waits_for,
+            cgroup,
+            finished: None,
+        }
+    }
+
+    /// One above those whose records are there: a version's record goes with its last alloc.
+    fn next_version(&self, job: &JobId) -> u64 {
+        let allocs = lock(&self.allocs);
+        allocs.values().filter(|e| e.alloc.job.id == *job).map(|e| e.alloc.version + 1).max().unwrap_or(0)
+    }
+
+    fn enter_new(self: &Arc<Self>, alloc: Arc<Alloc>) {
+        let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded).collect();
+        self.enter(alloc, entries);
+    }
+
+    /// On the board, known, and owned: one task of the runtime for each of its tasks that is not dead.
+    pub(super) fn enter(self: &Arc<Self>, alloc: Arc<Alloc>, entries: Vec<Entry>) {
+        alloc.receive();
+        alloc.show_all();
+        let predecessors: Vec<_> = {
+            let allocs = lock(&self.allocs);
+            alloc.waits_for().iter().filter_map(|id| allocs.get(id)).map(|e| e.alloc.ended()).collect()
+        };
+        let mut owners = Vec::with_capacity(entries.len());
+        // Known before its owners run: whoever ends first finds it.
+        lock(&self.allocs).insert(alloc.id.clone(), Entered { alloc: Arc::clone(&alloc), owners: Vec::new() });
+        for (at, entry) in entries.into_iter().enumerate() {
+            let (manager, alloc, predecessors) = (Arc::clone(self), Arc::clone(&alloc), predecessors.clone());
+            let owner = tokio::spawn(async move {
+                own(alloc, at, entry, predecessors).await;
+                manager.tidy_if_many();
+            });
+            owners.push(owner.abort_handle());
+        }
+        if let Some(entered) = lock(&self.allocs).get_mut(&alloc.id) {
+            entered.owners = owners;
+        }
+    }
+
+    /// A wish to stop is built before it is queued: an alloc that ended in between had its end overwritten with none.
+    /// The caller holds the ledger, so that none of them is collected meanwhile.
+    async fn write_ends_again(&self, allocs: &[Arc<Alloc>]) {
+        let mut batch = Batch::default();
+        for alloc in allocs.iter().filter(|a| a.finished_at().is_some()) {
+            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+        }
+        if !batch.is_empty()
+            && let Err(error) = self.ctx.journal.commit(batch).await
+        {
+            tracing::error!(%error, "an alloc's end is not saved: the next start puts it together from its tasks'");
+        }
+    }
+
+    async fn stop(&self, allocs: &[Arc<Alloc>], wait: Wait) {
+        let live: Vec<_> = allocs.iter().filter(|a| !a.is_terminal()).collect();
+        let mut batch = Batch::default();
+        for alloc in live.iter().filter(|a| a.desired() == Desired::Run) {
+            alloc.want_stop();
+            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+        }
+        if !batch.is_empty()
+            && let Err(error) = self.ctx.journal.commit(batch).await
+        {
+            // A stop must work with a full disk too: it may be what makes room.
+            tracing::error!(%error, "a stop is not saved: a restart of the agent before the end would forget it");
+        }
+        if live.iter().any(|a| a.finished_at().is_some()) {
+            // Collections wait meanwhile: what they remove must not be written again.
+            let _ledger = self.ledger.lock().await;
+            let known: Vec<_> =
+                live.iter().filter(|a| lock(&self.allocs).contains_key(&a.id)).copied().cloned().collect();
+            self.write_ends_again(&known).await;
+        }
+        live.iter().for_each(|a| a.tell_stop());
+        if wait == Wait::UntilEnded {
+            for alloc in allocs {
+                // An error: it has been collected meanwhile, so it has ended.
+                let _ = alloc.ended().wait_for(|ended| *ended).await;
+            }
+        }
+    }
+
+    fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
+        let alloc = self.alloc(id)?;
+        let names = || alloc.group().tasks.iter().map(|t| t.name.clone());
+        let wanted: Vec<usize> = match task {
+            None => (0..alloc.group().tasks.len()).collect(),
+            Some(name) => vec![alloc.task_at(name).ok_or_else(|| RunnerError::UnknownTask {
+                alloc: id.clone(),
+                task: name.to_owned(),
+                known: names().collect(),
+            })?],
+        };
+        let mut sent = 0;
+        for at in wanted {
+            let name = alloc.task(at).name.clone();
+            let Some(attempt) = alloc.attempt(at) else {
+                if task.is_some() {
+                    return Err(RunnerError::NotRunning { task: name, state: alloc.status(at).state });
+                }
+                continue;
+            };
+            attempt.signal(signal).map_err(|e| RunnerError::Signal { task: name, message: e.to_string() })?;
+            alloc.change(at, |edit| {
+                edit.event(EventKind::Signaling, format!("sent {signal}"), &[("signal", signal.to_owned())]);
+            });
+            sent += 1;
+        }
+        if sent == 0 {
+            return Err(RunnerError::NothingRunning(id.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// Task names become names of directories and cgroups.
+fn check_name(what: &'static str, name: &str) -> Result<(), RunnerError> {
+    let problem = match name {
+        "" => "is empty",
+        "." | ".." => "is no name for a directory",
+        // `<alloc id>/alloc` is shared by its tasks.
+        "alloc" => "is the name of the directory that the tasks share; choose another",
+        _ if name.len() > 128 => "is longer than 128 bytes",
+        _ if name.contains(['/', '\0', '\n']) => "contains a character that no directory may have",
+        // The kernel's own files stand beside child cgroups.
+        _ if name.contains('.') && KERNEL_FILES.iter().any(|p| name.starts_with(p)) => "is the name of a kernel file",
+        _ => return Ok(()),
+    };
+    Err(RunnerError::Name { what, name: name.to_owned(), problem })
+}
+
+const KERNEL_FILES: [&str; 12] = [
+    "cgroup.", "cpu.", "cpuacct.", "cpuset.", "memory.", "devices.", "freezer.", "blkio.", "pids.", "io.", "hugetlb.",
+    "rdma.",
+];

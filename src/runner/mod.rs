@@ -1,0 +1,35 @@
+//! Floor 3: runs allocs. One owner per task, pure decisions, one board where everything is published.
+//!
+//! ```text
+//! wishes ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers
+//!                │                  │                │
+//!            journal ◄──────────────┴────────────────┘ durable first
+//!                                   │
+//!                                 board, events ──► snapshot, API
+//! pure: step (task states), restart (policy), outcome, restore::plan
+//! ```
+
+mod alloc;
+pub mod board;
+mod cgroups;
+mod context;
+pub mod datadir;
+pub mod drivers;
+pub mod events;
+pub mod journal;
+mod launch;
+mod ledger;
+mod manager;
+mod outcome;
+mod record;
+mod restart;
+mod restore;
+mod step;
+mod task;
+#[cfg(test)]
+mod tests;
+
+pub use cgroups::HostCgroups;
+pub use context::{AllocCgroups, Config, Drivers, Parts};
+pub use manager::{Handle, RunnerError, SubmitReply, Wait};
+pub use restore::RestoreError;

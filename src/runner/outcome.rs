@@ -1,0 +1,51 @@
+//! Pure: how an attempt ended, from facts.
+
+use crate::model::task::{ExitStatus, Outcome};
+
+const SIGKILL: u8 = 9;
+
+/// `oom_kills`: in the task's cgroup, in this attempt; `None` where the kernel does not count them.
+/// `killed`: we had asked it to end before it did.
+pub fn outcome(status: &ExitStatus, oom_kills: Option<u64>, killed: bool) -> Outcome {
+    if killed {
+        return Outcome::Killed;
+    }
+    match status {
+        ExitStatus::Code(0) => Outcome::Success,
+        // A shell whose child was OOM-killed ends with 137: it did not die of it itself.
+        ExitStatus::Code(_) | ExitStatus::NotStarted(_) => Outcome::Error,
+        ExitStatus::Signal(SIGKILL) if oom_kills.is_some_and(|n| n > 0) => Outcome::Oom,
+        ExitStatus::Signal(_) => Outcome::Signal,
+        ExitStatus::Unknown(_) => Outcome::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ending_has_its_outcome() {
+        let not_started = ExitStatus::NotStarted("exec: no such file".to_owned());
+        let unknown = ExitStatus::Unknown("the host restarted".to_owned());
+        for (status, oom_kills, killed, expected) in [
+            (ExitStatus::Code(0), Some(0), false, Outcome::Success),
+            // A child was OOM-killed, the main process went on and ended well.
+            (ExitStatus::Code(0), Some(1), false, Outcome::Success),
+            (ExitStatus::Code(137), Some(1), false, Outcome::Error),
+            (ExitStatus::Code(1), None, false, Outcome::Error),
+            (ExitStatus::Signal(9), Some(1), false, Outcome::Oom),
+            (ExitStatus::Signal(9), Some(0), false, Outcome::Signal),
+            (ExitStatus::Signal(9), None, false, Outcome::Signal),
+            (ExitStatus::Signal(11), Some(1), false, Outcome::Signal),
+            (ExitStatus::Code(0), Some(0), true, Outcome::Killed),
+            (ExitStatus::Signal(9), Some(1), true, Outcome::Killed),
+            (not_started.clone(), None, false, Outcome::Error),
+            (not_started, None, true, Outcome::Killed),
+            (unknown.clone(), None, false, Outcome::Unknown),
+            (unknown, None, true, Outcome::Killed),
+        ] {
+            assert_eq!(outcome(&status, oom_kills, killed), expected, "{status:?} {oom_kills:?} killed={killed}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What is persisted of jobs, allocs, tasks and totals: JSON under the keys of `store`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::board::{NodeTotals, TaskTotals};
+use super::restart::Tracker;
+use crate::model::alloc::Desired;
+use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
+use crate::model::job::Job;
+use crate::model::task::{Exit, Outcome, TaskHandle, TaskStatus};
+use crate::model::units::{Nanos, Timestamp};
+use crate::model::usage::Usage;
+use crate::store::Batch;
+
+/// The schema that this agent writes, and the only one that it reads.
+pub const SCHEMA: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobRecord {
+    pub job: Job,
+    pub version: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AllocRecord {
+    pub id: AllocId,
+    pub job: JobId,
+    pub version: u64,
+    pub group: GroupName,
+    pub index: u32,
+    /// Grows with each alloc: the order of creation, whatever the clock does.
+    pub serial: u64,
+    pub created_at: Timestamp,
+    pub desired: Desired,
+    /// It starts when these have ended.
+    pub waits_for: Vec<AllocId>,
+    /// Its own parent cgroup, made with its first task; `None`: it has none.
+    pub cgroup: Option<CgroupPath>,
+    pub finished: Option<Finished>,
+}
+
+/// The end of an alloc: every task is dead.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finished {
+    pub at: Timestamp,
+    /// Of its worst task.
+    pub outcome: Outcome,
+    /// From its creation to its end.
+    pub ran: Nanos,
+    /// What its cgroup said last.
+    pub base: Usage,
+}
+
+/// Written before each start (with the handle) and at each end (without).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskRecord {
+    pub status: TaskStatus,
+    pub handle: Option<TaskHandle>,
+    pub tracker: Tracker,
+    #[serde(default)]
+    pub more: MoreTotals,
+}
+
+/// What a task's part of the workload's totals says beyond its status. The totals are the sum over the records, so no
+/// exit can count twice.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MoreTotals {
+    pub exit_codes: BTreeMap<u8, u64>,
+    pub exit_signals: BTreeMap<u8, u64>,
+    pub run_ns: [u64; 6],
+}
+
+impl MoreTotals {
+    pub fn add_exit(&mut self, exit: &Exit) {
+        let mut one = TaskTotals::default();
+        one.add_exit(exit);
+        let mut all = self.alone();
+        all.merge(&one);
+        *self = MoreTotals { exit_codes: all.exit_codes, exit_signals: all.exit_signals, run_ns: all.run_ns };
+    }
+    /// The whole part.
+    pub fn with(&self, status: &TaskStatus) -> TaskTotals {
+        TaskTotals {
+            usage: status.base.counters(),
+            exits: status.exit_counts,
+            restarts: status.restarts,
+            events: status.event_counts.clone(),
+            ..self.alone()
+        }
+    }
+    fn alone(&self) -> TaskTotals {
+        TaskTotals {
+            exit_codes: self.exit_codes.clone(),
+            exit_signals: self.exit_signals.clone(),
+            run_ns: self.run_ns,
+            ..TaskTotals::default()
+        }
+    }
+}
+
+/// What the collected allocs of a job handed over.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkloadRecord {
+    pub tasks: BTreeMap<TaskName, TaskTotals>,
+    /// By outcome, in the order of `Outcome::ALL`.
+    pub alloc_run: [Nanos; 6],
+    pub allocs: u64,
+    pub last_end: Timestamp,
+}
+
+/// What retired workloads handed over.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    pub node: NodeTotals,
+}
+
+pub const VERSION_KEY: &str = "meta/version";
+pub const NODE_KEY: &str = "totals/node";
+pub const WORKLOADS: &str = "totals/workload/";
+
+pub fn job_key(id: &JobId, version: u64) -> String {
+    format!("job/{id}/{version}")
+}
+pub fn alloc_key(id: &AllocId) -> String {
+    format!("alloc/{id}")
+}
+pub fn task_key(id: &AllocId, task: &TaskName) -> String {
+    format!("task/{id}/{task}")
+}
+pub fn tombstone_key(id: &AllocId) -> String {
+    format!("tombstone/{id}")
+}
+pub fn workload_key(id: &JobId) -> String {
+    format!("{WORKLOADS}{id}")
+}
+
+/// Adds a record to a batch.
+pub fn put(batch: &mut Batch, key: String, record: &impl Serialize) {
+    let value = serde_json::to_vec(record).expect("a record must be JSON: its maps have text keys");
+    batch.put(key, value);
+}

@@ -1,0 +1,293 @@
+//! Pure: whether and when an ended task starts again.
+//!
+//! A window of `interval` begins with the first ending in it; each ending counts. More than `attempts` in one window:
+//! the task fails, or (mode `delay`) waits until the window is over. Time and randomness come in from outside, and the
+//! tracker is persisted, so that a restart of the agent forgives no crash loop.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::job::{JobKind, RestartMode, RestartPolicy};
+use crate::model::task::{Outcome, RestartReason};
+use crate::model::units::{Nanos, Timestamp};
+
+/// What ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// An attempt that ran.
+    Exit(Outcome),
+    /// The driver could not start it. `recoverable`: trying again may help.
+    StartFailure { recoverable: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    Restart { delay: Nanos, reason: RestartReason },
+    Finish { failed: bool, why: Why },
+}
+
+/// Why a task is not started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Somebody asked for its end.
+    Killed,
+    /// A batch task has done its work.
+    Done,
+    /// `attempts = 0`.
+    NeverRestarts,
+    Unrecoverable,
+    /// The attempts of this interval are used up.
+    Exhausted,
+}
+
+impl Why {
+    pub fn text(self) -> &'static str {
+        match self {
+            Why::Killed => "it was asked to stop",
+            Why::Done => "it completed successfully",
+            Why::NeverRestarts => "the policy allows no restarts",
+            Why::Unrecoverable => "trying again cannot help",
+            Why::Exhausted => "it exceeded the allowed attempts and the mode is \"fail\"",
+        }
+    }
+}
+
+/// How often a task ended in the present window. Persisted with the task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tracker {
+    window_start: Option<Timestamp>,
+    count: u32,
+    /// State of the generator that spreads delays.
+    random: u64,
+}
+
+impl Tracker {
+    /// Seeded by who it is for: no two allocs of a crashing job start again in step, and a test can repeat it.
+    pub fn seeded(seed: &str) -> Tracker {
+        // FNV-1a: stable over versions, unlike the standard library's hasher.
+        let random =
+            seed.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        Tracker { window_start: None, count: 0, random }
+    }
+
+    /// `now` is the wall clock: a window goes on while the agent is down. After a step backwards it begins anew.
+    pub fn decide(&mut self, policy: &RestartPolicy, kind: JobKind, ending: Ending, now: Timestamp) -> Decision {
+        let clean = ending == Ending::Exit(Outcome::Success);
+        if ending == Ending::Exit(Outcome::Killed) {
+            return Decision::Finish { failed: false, why: Why::Killed };
+        }
+        let done = clean && kind == JobKind::Batch;
+        if done {
+            return Decision::Finish { failed: false, why: Why::Done };
+        }
+        if policy.attempts == 0 {
+            return Decision::Finish { failed: !clean, why: Why::NeverRestarts };
+        }
+        let interval = Nanos::from_duration(policy.interval);
+        let window_start = match self.window_start {
+            Some(start) if start <= now && now <= start.plus(interval) => start,
+            Some(_) | None => {
+                self.count = 0;
+                now
+            }
+        };
+        self.window_start = Some(window_start);
+        self.count = self.count.saturating_add(1);
+        let reason = match ending {
+            Ending::StartFailure { recoverable: false } => {
+                return Decision::Finish { failed: true, why: Why::Unrecoverable };
+            }
+            Ending::StartFailure { recoverable: true } => RestartReason::StartFailure,
+            Ending::Exit(Outcome::Oom) => RestartReason::Oom,
+            Ending::Exit(Outcome::Success | Outcome::Error | Outcome::Signal | Outcome::Killed | Outcome::Unknown) => {
+                RestartReason::Policy
+            }
+        };
+        if self.count > policy.attempts {
+            return match policy.mode {
+                RestartMode::Fail => Decision::Finish { failed: true, why: Why::Exhausted },
+                RestartMode::Delay => Decision::Restart { delay: window_start.plus(interval).since(now), reason },
+            };
+        }
+        Decision::Restart { delay: self.spread(Nanos::from_duration(policy.delay)), reason }
+    }
+
+    /// From `delay` to 1.25 times as much.
+    fn spread(&mut self, delay: Nanos) -> Nanos {
+        let more = delay.0 / 4;
+        let extra = if more == 0 { 0 } else { self.next_random() % more.saturating_add(1) };
+        delay.saturating_add(Nanos(extra))
+    }
+
+    /// SplitMix64.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ERROR: Ending = Ending::Exit(Outcome::Error);
+
+    fn policy(attempts: u32, mode: RestartMode) -> RestartPolicy {
+        RestartPolicy { attempts, interval: Duration::from_secs(60), delay: Duration::from_secs(4), mode }
+    }
+    fn at(secs: u64) -> Timestamp {
+        Timestamp(0).plus(Nanos::from_secs(1_000_000 + secs))
+    }
+    fn delay_of(decision: Decision) -> Nanos {
+        match decision {
+            Decision::Restart { delay, .. } => delay,
+            Decision::Finish { .. } => panic!("{decision:?}"),
+        }
+    }
+
+    #[test]
+    fn mode_fail_allows_its_attempts_and_fails_at_the_next() {
+        let mut tracker = Tracker::seeded("a");
+        for secs in 0..2 {
+            let decision = tracker.decide(&policy(2, RestartMode::Fail), JobKind::Service, ERROR, at(secs));
+            assert!(matches!(decision, Decision::Restart { reason: RestartReason::Policy, .. }), "{decision:?}");
+        }
+        let decision = tracker.decide(&policy(2, RestartMode::Fail), JobKind::Service, ERROR, at(3));
+        assert_eq!(decision, Decision::Finish { failed: true, why: Why::Exhausted });
+    }
+
+    #[test]
+    fn mode_delay_waits_for_the_end_of_the_window_and_goes_on() {
+        let mut tracker = Tracker::seeded("a");
+        let policy = policy(1, RestartMode::Delay);
+        tracker.decide(&policy, JobKind::Service, ERROR, at(0));
+        let decision = tracker.decide(&policy, JobKind::Service, ERROR, at(10));
+        assert_eq!(delay_of(decision), Nanos::from_secs(50));
+        // After the window a new one begins, with all its attempts.
+        let decision = tracker.decide(&policy, JobKind::Service, ERROR, at(61));
+        assert!(delay_of(decision) <= Nanos::from_secs(5));
+    }
+
+    #[test]
+    fn a_batch_task_is_done_with_success_and_a_service_is_not() {
+        let success = Ending::Exit(Outcome::Success);
+        let policy = policy(2, RestartMode::Fail);
+        let decision = Tracker::seeded("a").decide(&policy, JobKind::Batch, success, at(0));
+        assert_eq!(decision, Decision::Finish { failed: false, why: Why::Done });
+        let decision = Tracker::seeded("a").decide(&policy, JobKind::Service, success, at(0));
+        assert!(matches!(decision, Decision::Restart { .. }), "{decision:?}");
+    }
+
+    #[test]
+    fn oom_counts_like_any_error_and_says_so() {
+        let mut tracker = Tracker::seeded("a");
+        let oom = Ending::Exit(Outcome::Oom);
+        let decision = tracker.decide(&policy(1, RestartMode::Fail), JobKind::Service, oom, at(0));
+        assert!(matches!(decision, Decision::Restart { reason: RestartReason::Oom, .. }), "{decision:?}");
+        let decision = tracker.decide(&policy(1, RestartMode::Fail), JobKind::Service, ERROR, at(1));
+        assert_eq!(decision, Decision::Finish { failed: true, why: Why::Exhausted });
+    }
+
+    #[test]
+    fn with_no_attempts_a_clean_end_is_no_failure_and_an_error_is() {
+        for (ending, failed) in [(Ending::Exit(Outcome::Success), false), (ERROR, true)] {
+            let decision = Tracker::seeded("a").decide(&policy(0, RestartMode::Fail), JobKind::Service, ending, at(0));
+            assert_eq!(decision, Decision::Finish { failed, why: Why::NeverRestarts });
+        }
+    }
+
+    #[test]
+    fn a_killed_task_never_starts_again_and_has_not_failed() {
+        let killed = Ending::Exit(Outcome::Killed);
+        let decision = Tracker::seeded("a").decide(&policy(9, RestartMode::Delay), JobKind::Service, killed, at(0));
+        assert_eq!(decision, Decision::Finish { failed: false, why: Why::Killed });
+    }
+
+    #[test]
+    fn a_start_failure_is_tried_again_only_where_that_can_help() {
+        let policy = policy(2, RestartMode::Fail);
+        let recoverable = Ending::StartFailure { recoverable: true };
+        let decision = Tracker::seeded("a").decide(&policy, JobKind::Batch, recoverable, at(0));
+        assert!(matches!(decision, Decision::Restart { reason: RestartReason::StartFailure, .. }), "{decision:?}");
+        let hopeless = Ending::StartFailure { recoverable: false };
+        let decision = Tracker::seeded("a").decide(&policy, JobKind::Batch, hopeless, at(0));
+        assert_eq!(decision, Decision::Finish { failed: true, why: Why::Unrecoverable });
+    }
+
+    #[test]
+    fn a_persisted_tracker_goes_on_where_it_was() {
+        let policy = policy(2, RestartMode::Fail);
+        let mut tracker = Tracker::seeded("a");
+        tracker.decide(&policy, JobKind::Service, ERROR, at(0));
+        let mut restored: Tracker = serde_json::from_str(&serde_json::to_string(&tracker).unwrap()).unwrap();
+        for secs in 1..4 {
+            let expected = tracker.decide(&policy, JobKind::Service, ERROR, at(secs));
+            assert_eq!(restored.decide(&policy, JobKind::Service, ERROR, at(secs)), expected);
+        }
+    }
+
+    #[test]
+    fn two_allocs_do_not_start_again_in_step() {
+        let decide =
+            |seed: &str| Tracker::seeded(seed).decide(&policy(2, RestartMode::Fail), JobKind::Service, ERROR, at(0));
+        assert_ne!(decide("one"), decide("two"));
+        assert_eq!(decide("one"), decide("one"));
+    }
+
+    proptest! {
+        /// In fractions: integer division would let any delay pass.
+        #[test]
+        fn every_delay_is_from_once_to_one_and_a_quarter_times_the_policys(
+            seed in ".*", delay_ns in 0..u64::MAX / 2, failures in 1..20_u64,
+        ) {
+            let policy = RestartPolicy {
+                attempts: u32::MAX, interval: Duration::from_secs(60), delay: Duration::from_nanos(delay_ns),
+                mode: RestartMode::Fail,
+            };
+            let mut tracker = Tracker::seeded(&seed);
+            for secs in 0..failures {
+                let got = u128::from(delay_of(tracker.decide(&policy, JobKind::Service, ERROR, at(secs))).0);
+                prop_assert!(got >= u128::from(delay_ns));
+                prop_assert!(got * 4 <= u128::from(delay_ns) * 5, "{got} of {delay_ns}");
+            }
+        }
+
+        #[test]
+        fn no_window_ever_grants_more_than_its_attempts(
+            attempts in 0..6_u32, gaps in proptest::collection::vec(0..40_u64, 1..60),
+        ) {
+            let policy = policy(attempts, RestartMode::Fail);
+            let mut tracker = Tracker::seeded("a");
+            let (mut now, mut window, mut granted) = (0, 0, 0);
+            for gap in gaps {
+                now += gap;
+                if now > window + 60 || granted == 0 {
+                    (window, granted) = (now, 0);
+                }
+                match tracker.decide(&policy, JobKind::Service, ERROR, at(now)) {
+                    Decision::Restart { .. } => granted += 1,
+                    Decision::Finish { .. } => break,
+                }
+                prop_assert!(granted <= attempts);
+            }
+        }
+
+        #[test]
+        fn no_input_panics(
+            attempts: u32, interval: u64, delay: u64, start: u64, now: u64, count: u32, random: u64, delays: bool,
+        ) {
+            let mode = if delays { RestartMode::Delay } else { RestartMode::Fail };
+            let policy = RestartPolicy {
+                attempts, interval: Duration::from_secs(interval), delay: Duration::from_secs(delay), mode,
+            };
+            let mut tracker = Tracker { window_start: Some(Timestamp(start)), count, random };
+            tracker.decide(&policy, JobKind::Service, ERROR, Timestamp(now));
+        }
+    }
+}

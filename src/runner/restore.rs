@@ -1,0 +1,296 @@
+//! After a start: what was running is found again, what ended meanwhile is processed, what never started starts.
+//!
+//! [`plan`] is pure: from what is recorded of a task to what is to be done about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+
+use super::alloc::{Alloc, Restored};
+use super::board::Board;
+use super::context::{Context, Parts};
+use super::drivers::Recovered;
+use super::events::Log;
+use super::ledger::{self, Ledger};
+use super::manager::{Handle, Manager, lock};
+use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
+use super::task::{Entry, clear_alloc, note_found};
+use crate::model::id::{AllocId, JobId};
+use crate::model::job::Job;
+use crate::model::task::{TaskHandle, TaskState};
+use crate::store::{Batch, Store, StoreError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Written by a newer agent: reading it by guess could start things twice.
+    #[error("the state database has schema {found}, this agent knows {known}: start the newer agent that wrote it")]
+    Schema { found: String, known: u32 },
+}
+
+/// What to do about a task.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Plan {
+    /// Dead: it is shown, nothing more.
+    Ended,
+    /// Nothing of it runs: its owner goes on as recorded, from the start or in backoff.
+    GoOn,
+    /// It was prepared: the driver knows whether it runs, has ended or never started.
+    Recover(TaskHandle),
+    /// Whether it runs cannot be known any more: it must not be started a second time.
+    Unreadable,
+}
+
+pub(super) fn plan(record: Option<&TaskRecord>, unreadable: bool) -> Plan {
+    match record {
+        None if unreadable => Plan::Unreadable,
+        None => Plan::GoOn,
+        Some(TaskRecord { status, handle, .. }) => match (status.state, handle) {
+            (TaskState::Dead, Some(_) | None) => Plan::Ended,
+            (
+                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
+                Some(handle),
+            ) => Plan::Recover(handle.clone()),
+            (
+                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
+                None,
+            ) => Plan::GoOn,
+        },
+    }
+}
+
+/// Everything that was on disk and could be read.
+#[derive(Default)]
+struct Loaded {
+    jobs: BTreeMap<(JobId, u64), Arc<Job>>,
+    allocs: BTreeMap<AllocId, AllocRecord>,
+    tasks: BTreeMap<String, TaskRecord>,
+    /// Keys of records that could not be read or that belong to nothing.
+    bad: BTreeSet<String>,
+    ledger: Ledger,
+    tombstones: Vec<AllocId>,
+}
+
+/// An alloc and its job, put together from their records.
+struct Known {
+    job: Arc<Job>,
+    restored: Restored,
+    /// In the order of the tasks: there is a record, and it cannot be read.
+    unreadable: Vec<bool>,
+}
+
+impl Handle {
+    /// Reads the state, finds every task again and begins to run. When it returns everything that lives is on the board.
+    ///
+    /// Errors: the database cannot be read. One bad record is set aside and blocks nothing.
+    pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
+        let store = Arc::clone(parts.journal.store());
+        let mut loaded = load(store.as_ref())?;
+        let allocs = assemble(&mut loaded);
+        set_aside(&parts, store.as_ref(), &loaded.bad).await?;
+
+        let events =
+            allocs.iter().flat_map(|k| k.restored.tasks.iter().flatten()).flat_map(|t| t.status.events.iter().cloned());
+        let events = Arc::new(Log::restored(events.collect()));
+        loaded.ledger.last_serial = loaded.allocs.values().map(|a| a.serial).max().unwrap_or(0);
+        let board = Arc::new(Board::new(loaded.ledger.totals()));
+        let ctx = Arc::new(Context::new(parts, board, events));
+        let manager = Arc::new(Manager {
+            ctx,
+            allocs: Mutex::default(),
+            ledger: tokio::sync::Mutex::new(loaded.ledger),
+            collectable: Mutex::default(),
+            tidy: Notify::new(),
+            closed: AtomicBool::new(false),
+            tidier: Mutex::default(),
+        });
+        restore(&manager, allocs).await;
+        manager.bury(loaded.tombstones).await?;
+        *lock(&manager.tidier) = Some(tokio::spawn(Arc::clone(&manager).keep_tidy()).abort_handle());
+        Ok(Handle(manager))
+    }
+}
+
+/// All records, read or found unreadable.
+fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
+    match store.get(record::VERSION_KEY)? {
+        None => {
+            let mut batch = Batch::default();
+            record::put(&mut batch, record::VERSION_KEY.to_owned(), &record::SCHEMA);
+            store.commit(&batch)?;
+        }
+        Some(found) if serde_json::from_slice::<u32>(&found).is_ok_and(|v| v == record::SCHEMA) => {}
+        Some(found) => {
+            let found = String::from_utf8_lossy(&found).into_owned();
+            return Err(RestoreError::Schema { found, known: record::SCHEMA });
+        }
+    }
+    let mut loaded = Loaded::default();
+    let bad = &mut loaded.bad;
+    for (_, record) in read_all::<JobRecord>(store, "job/", bad)? {
+        loaded.jobs.insert((record.job.id.clone(), record.version), Arc::new(record.job));
+    }
+    for (_, record) in read_all::<AllocRecord>(store, "alloc/", bad)? {
+        loaded.allocs.insert(record.id.clone(), record);
+    }
+    loaded.tasks = read_all::<TaskRecord>(store, "task/", bad)?.into_iter().collect();
+    for (key, record) in read_all::<WorkloadRecord>(store, record::WORKLOADS, bad)? {
+        let job = key.strip_prefix(record::WORKLOADS).unwrap_or(&key);
+        loaded.ledger.workloads.insert(JobId::from(job), record);
+    }
+    for (_, record) in read_all::<NodeRecord>(store, record::NODE_KEY, bad)? {
+        loaded.ledger.node = record;
+    }
+    let prefix = record::tombstone_key(&AllocId::from(""));
+    for (key, _) in store.scan(&prefix)? {
+        loaded.tombstones.push(AllocId::from(key.strip_prefix(&prefix).unwrap_or(&key)));
+    }
+    Ok(loaded)
+}
+
+fn read_all<T: DeserializeOwned>(
+    store: &dyn Store,
+    prefix: &str,
+    bad: &mut BTreeSet<String>,
+) -> Result<Vec<(String, T)>, StoreError> {
+    let mut good = Vec::new();
+    for (key, value) in store.scan(prefix)? {
+        match serde_json::from_slice(&value) {
+            Ok(record) => good.push((key, record)),
+            Err(error) => {
+                tracing::error!(key, %error, "a record of the state database cannot be read; it is set aside");
+                bad.insert(key);
+            }
+        }
+    }
+    Ok(good)
+}
+
+/// Jobs, allocs and tasks put together, in the order of their creation. What belongs to nothing is set aside too.
+fn assemble(loaded: &mut Loaded) -> Vec<Known> {
+    let mut whole = Vec::new();
+    let mut orphans: BTreeSet<String> = loaded.tasks.keys().cloned().collect();
+    let mut by_age: Vec<_> = loaded.allocs.values().cloned().collect();
+    by_age.sort_by_key(|a| a.serial);
+    for alloc in by_age {
+        let key = record::alloc_key(&alloc.id);
+        let job = loaded.jobs.get(&(alloc.job.clone(), alloc.version)).cloned();
+        let Some((job, group)) = job.and_then(|j| j.group(alloc.group.as_str()).cloned().map(|g| (j, g))) else {
+            tracing::error!(alloc_id = %alloc.id, job = %alloc.job, "an alloc without its job is set aside");
+            loaded.bad.insert(key);
+            loaded.allocs.remove(&alloc.id);
+            continue;
+        };
+        let (mut tasks, mut unreadable) = (Vec::new(), Vec::new());
+        for task in &group.tasks {
+            let key = record::task_key(&alloc.id, &task.name);
+            orphans.remove(&key);
+            let record = loaded.tasks.remove(&key);
+            unreadable.push(record.is_none() && loaded.bad.contains(&key));
+            tasks.push(record);
+        }
+        whole.push(Known { job, restored: Restored { record: alloc, tasks }, unreadable });
+    }
+    for key in orphans {
+        tracing::error!(key, "a task without its alloc is set aside: if it runs, this agent does not know it");
+        loaded.bad.insert(key);
+    }
+    whole
+}
+
+/// Moves records below `quarantine/`: for people to look at, out of everybody's way.
+async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> Result<(), StoreError> {
+    let mut batch = Batch::default();
+    for key in bad {
+        if let Some(value) = store.get(key)? {
+            batch.put(format!("quarantine/{key}"), value);
+            batch.remove(key.clone());
+        }
+    }
+    if batch.is_empty() { Ok(()) } else { parts.journal.commit(batch).await }
+}
+
+async fn restore(manager: &Arc<Manager>, known: Vec<Known>) {
+    let mut finding = tokio::task::JoinSet::new();
+    let mut found: Vec<(Arc<Alloc>, Vec<Option<Entry>>)> = Vec::new();
+    for Known { job, restored, unreadable } in known {
+        let plans: Vec<Plan> =
+            restored.tasks.iter().zip(unreadable).map(|(t, unreadable)| plan(t.as_ref(), unreadable)).collect();
+        let Some(alloc) = Alloc::new(Arc::clone(&manager.ctx), job, restored).map(Arc::new) else { continue };
+        let place = found.len();
+        let mut entries = Vec::new();
+        for (at, plan) in plans.into_iter().enumerate() {
+            match plan {
+                Plan::Ended | Plan::GoOn => {
+                    clear_leftovers(&alloc, at);
+                    entries.push(Some(Entry::Recorded));
+                }
+                Plan::Unreadable => entries.push(Some(Entry::Lost("its record cannot be read".to_owned()))),
+                Plan::Recover(handle) => {
+                    entries.push(None);
+                    let alloc = Arc::clone(&alloc);
+                    finding.spawn(async move { (place, at, recover(&alloc, handle).await) });
+                }
+            }
+        }
+        found.push((alloc, entries));
+    }
+    while let Some(result) = finding.join_next().await {
+        match result {
+            Ok((place, at, entry)) => found[place].1[at] = Some(entry),
+            Err(error) => tracing::error!(%error, "a driver panicked while it looked for a task"),
+        }
+    }
+    manager.ctx.board.publish([], |totals| found.iter().for_each(|(alloc, _)| ledger::add_known(totals, alloc)));
+    for (alloc, entries) in found {
+        if alloc.is_terminal() {
+            alloc.show_all();
+            let entered = super::manager::Entered { alloc: Arc::clone(&alloc), owners: Vec::new() };
+            lock(&manager.allocs).insert(alloc.id.clone(), entered);
+            clear_alloc(&alloc).await;
+            continue;
+        }
+        alloc.find_cgroup();
+        for (at, entry) in entries.iter().enumerate() {
+            if let Some(Entry::Found(attempt, end)) = entry {
+                note_found(&alloc, at, attempt, end.as_deref());
+            }
+        }
+        let lost = || Entry::Lost("its driver failed while it looked for the task".to_owned());
+        manager.enter(alloc, entries.into_iter().map(|e| e.unwrap_or_else(lost)).collect());
+    }
+}
+
+async fn recover(alloc: &Alloc, handle: TaskHandle) -> Entry {
+    let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()).cloned() else {
+        return Entry::Lost(format!("this agent has no driver {:?}", handle.driver));
+    };
+    match driver.recover(handle).await {
+        Ok(Recovered::Attempt(attempt)) => {
+            // Polled once: an attempt that has ended says so at once.
+            let end = tokio::select! { biased; end = attempt.wait() => Some(Box::new(end)), () = std::future::ready(()) => None };
+            Entry::Found(attempt, end)
+        }
+        Ok(Recovered::NeverStarted) => Entry::Recorded,
+        Err(error) => Entry::Lost(error.to_string()),
+    }
+}
+
+/// The agent may have died between making an exit durable and removing what the attempt left.
+fn clear_leftovers(alloc: &Alloc, at: usize) {
+    let status = alloc.status(at);
+    // A task that was given up is dead, and its handle names what may still be there.
+    if alloc.handle(at).is_some() {
+        return;
+    }
+    if let (Some(path), Some(cgroups)) = (&status.cgroup, &alloc.ctx.cgroups)
+        && let Err(error) = cgroups.remove(path)
+    {
+        tracing::warn!(alloc_id = %alloc.id, cgroup = %path, error, "the cgroup of an ended attempt cannot be removed");
+    }
+    let _ = std::fs::remove_dir_all(alloc.ctx.data_dir.run_task(&alloc.id, &status.name));
+}

@@ -1,0 +1,417 @@
+//! The owner of one task: waits for what happens, asks [`step`] what follows, does it.
+//!
+//! ```text
+//! launch: directories, cgroup, environment ─► handle durable ─► driver starts ─► shown
+//! end:    exit, base, totals, next state durable (one batch) ─► shown (one step) ─► cgroup and run directory removed
+//! ```
+//! Nothing here ends with the agent: a dropped owner leaves its process running, to be found again.
+
+mod exit;
+mod kill;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use self::exit::{exit_of, terminated};
+use super::alloc::Alloc;
+use super::drivers::{Attempt, AttemptEnd};
+use super::launch::{LaunchFailure, launch};
+use super::restart::{Decision, Ending, Why};
+use super::step::{Action, Event, step};
+use crate::model::alloc::Desired;
+use crate::model::event::EventKind;
+use crate::model::task::{ExitStatus, TaskState};
+use crate::model::units::{Nanos, Timestamp};
+use crate::model::usage::Usage;
+use crate::store::{Batch, StoreError};
+
+/// Waits between tries to write what must be written.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_MOST: Duration = Duration::from_secs(30);
+
+/// Where a task's owner begins.
+pub(super) enum Entry {
+    /// As the record says: from the start, or in backoff.
+    Recorded,
+    /// Found again after a restart of the agent, running or ended meanwhile; its cell says so already ([`note_found`]).
+    Found(Arc<dyn Attempt>, Option<Box<AttemptEnd>>),
+    /// It had been started and cannot be found; why.
+    Lost(String),
+}
+
+type Launched = Result<Arc<dyn Attempt>, LaunchFailure>;
+
+/// A launch goes with its owner: a launched process is found again by the next agent, like any other.
+struct Launching(JoinHandle<Launched>);
+
+impl Drop for Launching {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Owner {
+    alloc: Arc<Alloc>,
+    at: usize,
+    wish: watch::Receiver<Desired>,
+    attempt: Option<Arc<dyn Attempt>>,
+    /// Ended, and not durable yet: what it left on the host stays until it is.
+    ended: Option<Arc<dyn Attempt>>,
+    launching: Option<Launching>,
+    timer: Option<(Instant, Event)>,
+    kill_asked: Option<Instant>,
+}
+
+/// What an owner waits for.
+enum Happening {
+    Launched(Launched),
+    Ended(Box<AttemptEnd>),
+    Kill,
+    Timer(Event),
+}
+
+/// Owns a task until it is dead; `predecessors` have to end first.
+pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry, predecessors: Vec<watch::Receiver<bool>>) {
+    let wish = alloc.wish();
+    let mut owner =
+        Owner { alloc, at, wish, attempt: None, ended: None, launching: None, timer: None, kill_asked: None };
+    // What happens seldom lives in futures of its own: this one waits for as long as its task runs.
+    Box::pin(owner.enter(entry, predecessors)).await;
+    while owner.state() != TaskState::Dead {
+        match owner.next().await {
+            Happening::Launched(Ok(attempt)) => owner.started(attempt),
+            Happening::Launched(Err(failure)) => Box::pin(owner.start_failed(failure)).await,
+            Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
+            Happening::Kill => Box::pin(owner.kill()).await,
+            Happening::Timer(event) => Box::pin(owner.timer(event)).await,
+        }
+    }
+    if owner.alloc.leave() {
+        Box::pin(clear_alloc(&owner.alloc)).await;
+    }
+}
+
+/// The last owner has left: nothing of the alloc stays on the host but its directories.
+pub(super) async fn clear_alloc(alloc: &Arc<Alloc>) {
+    let clear = Arc::clone(alloc);
+    let cleared = alloc.ctx.blocking(move || {
+        let _ = std::fs::remove_dir_all(clear.ctx.data_dir.run(&clear.id));
+        match (clear.cgroup(), &clear.ctx.cgroups) {
+            (Some(path), Some(cgroups)) => cgroups.remove(&path),
+            (Some(_), None) | (None, _) => Ok(()),
+        }
+    });
+    if let Err(error) = cleared.await.and_then(|removed| removed) {
+        tracing::warn!(alloc_id = %alloc.id, error, "the alloc's cgroup cannot be removed");
+    }
+    alloc.tell_ended();
+}
+
+/// Puts an attempt that was found again into its cell. Ended while no agent was there: then it was never "restored".
+pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Arc<dyn Attempt>, end: Option<&AttemptEnd>) {
+    let started_told = alloc.status(at).state != TaskState::Starting;
+    let (state, _) = step(TaskState::Pending, Event::Restored);
+    alloc.edit(at, |edit| {
+        match end.and_then(|e| e.started_at).or(attempt.handle().started_at) {
+            Some(started_at) => {
+                edit.enter_state_at(state, started_at);
+                if !started_told {
+                    edit.event_at(started_at, EventKind::Started, "task started", &[]);
+                }
+            }
+            None => edit.enter_state(state),
+        }
+        edit.attach(attempt);
+        if end.is_none() {
+            edit.event(EventKind::Restored, "found running after a restart of the agent", &[]);
+        }
+    });
+}
+
+impl Owner {
+    fn state(&self) -> TaskState {
+        self.alloc.status(self.at).state
+    }
+
+    async fn enter(&mut self, entry: Entry, predecessors: Vec<watch::Receiver<bool>>) {
+        match entry {
+            Entry::Recorded => match self.state() {
+                TaskState::Dead => {}
+                TaskState::Backoff => {
+                    let left = self.alloc.status(self.at).next_start_at.map_or(Nanos::ZERO, |at| at.since(self.now()));
+                    self.timer = Some((Instant::now() + left.as_duration(), Event::BackoffOver));
+                }
+                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Killing => {
+                    self.alloc.edit(self.at, |edit| edit.enter_state(TaskState::Pending));
+                    if self.wait_for(predecessors).await {
+                        self.begin(Event::Start);
+                    } else {
+                        self.kill().await;
+                    }
+                }
+            },
+            Entry::Found(attempt, end) => {
+                self.attempt = Some(attempt);
+                if let Some(end) = end {
+                    self.exited(*end).await;
+                }
+            }
+            Entry::Lost(reason) => self.lost(&reason).await,
+        }
+    }
+
+    /// Whether they ended before somebody asked for our own end.
+    async fn wait_for(&mut self, predecessors: Vec<watch::Receiver<bool>>) -> bool {
+        for mut predecessor in predecessors {
+            tokio::select! {
+                biased;
+                () = stop_wished(&mut self.wish) => return false,
+                // An error: its alloc is gone altogether.
+                _ = predecessor.wait_for(|ended| *ended) => {}
+            }
+        }
+        *self.wish.borrow() == Desired::Run
+    }
+
+    async fn next(&mut self) -> Happening {
+        let timer = self.timer;
+        tokio::select! {
+            biased;
+            launched = or_never(self.launching.as_mut().map(|l| &mut l.0)), if self.launching.is_some() => {
+                self.launching = None;
+                Happening::Launched(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e))))
+            }
+            end = wait(self.attempt.as_ref()), if self.attempt.is_some() => Happening::Ended(Box::new(end)),
+            () = stop_wished(&mut self.wish), if self.kill_asked.is_none() => Happening::Kill,
+            () = sleep_until(timer), if timer.is_some() => {
+                self.timer = None;
+                match timer {
+                    Some((_, event)) => Happening::Timer(event),
+                    None => Happening::Kill,
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.alloc.ctx.clock.now()
+    }
+
+    /// Pending or backoff → starting.
+    fn begin(&mut self, event: Event) {
+        let (state, action) = step(self.state(), event);
+        if action != Some(Action::Launch) {
+            return;
+        }
+        let again = event == Event::BackoffOver;
+        self.alloc.change(self.at, |edit| {
+            edit.enter_state(state);
+            if again {
+                edit.status().attempt += 1;
+            }
+            edit.event(EventKind::TaskSetup, "building the task directory", &[]);
+        });
+        self.launching = Some(Launching(tokio::spawn(launch(Arc::clone(&self.alloc), self.at))));
+    }
+
+    fn started(&mut self, attempt: Arc<dyn Attempt>) {
+        let (state, action) = step(self.state(), Event::Started);
+        self.alloc.change(self.at, |edit| {
+            edit.attach(&attempt);
+            let since = edit.status().state_since;
+            edit.enter_state(state);
+            edit.event(EventKind::Started, "task started", &[]);
+            self.alloc.ctx.metrics.task_started(edit.now.since(since).as_duration());
+        });
+        self.attempt = Some(attempt);
+        if action == Some(Action::SendKillSignal) {
+            self.send_kill_signal();
+        }
+    }
+
+    async fn lost(&mut self, reason: &str) {
+        let handle = self.alloc.handle(self.at);
+        self.alloc.edit(self.at, |edit| {
+            let (state, _) = step(TaskState::Pending, Event::Lost);
+            edit.status().failed = true;
+            let message = "it was started and cannot be found again; it is not started twice";
+            edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
+            let attempt = edit.status().attempt;
+            let exit =
+                exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, Usage::default(), false);
+            edit.status().finished_at = Some(edit.now);
+            edit.ended(exit);
+            // The driver could not end it: the processes that it names may still be there.
+            edit.set_handle(handle);
+            edit.enter_state(state);
+        });
+        self.persist_and_show().await;
+    }
+
+    async fn start_failed(&mut self, failure: LaunchFailure) {
+        if failure.stopped && self.kill_asked.is_none() {
+            // The launch heard of it before us.
+            self.kill().await;
+        }
+        let killed = self.kill_asked.is_some();
+        self.alloc.edit(self.at, |edit| {
+            let message = failure.message.clone();
+            edit.event(
+                failure.kind,
+                format!("the task could not be started: {message}"),
+                &[("error", message.clone())],
+            );
+            let attempt = edit.status().attempt;
+            let exit = exit_of(attempt, ExitStatus::NotStarted(message), None, edit.now, Usage::default(), killed);
+            edit.ended(exit);
+        });
+        let recoverable = failure.recoverable;
+        self.finish_attempt(Ending::StartFailure { recoverable }, Event::StartFailed).await;
+    }
+
+    async fn exited(&mut self, end: AttemptEnd) {
+        for problem in &end.problems {
+            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
+        }
+        let killed = self.kill_asked.is_some();
+        let ending = self.alloc.edit(self.at, |edit| {
+            let attempt = edit.status().attempt;
+            let exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
+            let (kind, message, details) = terminated(&exit);
+            edit.event_at(exit.finished_at, kind, message, &details);
+            let ending = match exit.status {
+                ExitStatus::NotStarted(_) if !killed => Ending::StartFailure { recoverable: true },
+                ExitStatus::NotStarted(_) | ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::Unknown(_) => {
+                    Ending::Exit(exit.outcome)
+                }
+            };
+            edit.ended(exit);
+            ending
+        });
+        self.ended = self.attempt.take();
+        self.finish_attempt(ending, Event::Exited).await;
+    }
+
+    /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
+    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
+        let policy = self.alloc.task(self.at).restart.clone();
+        let kind = self.alloc.job.kind;
+        let killed = self.kill_asked.is_some();
+        self.timer = None;
+        let action = self.alloc.edit(self.at, |edit| {
+            let now = edit.now;
+            let decision = if killed {
+                Decision::Finish { failed: false, why: Why::Killed }
+            } else {
+                edit.tracker().decide(&policy, kind, ending, now)
+            };
+            let (state, action) = step(edit.status().state, event(decision));
+            match action {
+                Some(Action::WaitToRestart { delay, reason }) => {
+                    edit.restarting(reason);
+                    let message = format!("restarting in {:.1?}", delay.as_duration());
+                    let details = [("delay_ns", delay.0.to_string()), ("reason", reason.as_str().to_owned())];
+                    edit.event(EventKind::Restarting, message, &details);
+                    edit.enter_state(state);
+                    edit.status().next_start_at = Some(now.plus(delay));
+                }
+                Some(Action::Finish { failed }) => {
+                    edit.status().failed = failed;
+                    edit.status().finished_at = Some(now);
+                    match decision {
+                        Decision::Finish { why: Why::Killed, .. } => {
+                            edit.event(EventKind::Killed, "task stopped as asked", &[]);
+                        }
+                        Decision::Finish {
+                            why: why @ (Why::NeverRestarts | Why::Unrecoverable | Why::Exhausted),
+                            ..
+                        } => {
+                            edit.event(EventKind::NotRestarting, format!("not restarting: {}", why.text()), &[]);
+                        }
+                        Decision::Finish { why: Why::Done, .. } | Decision::Restart { .. } => {}
+                    }
+                    edit.enter_state(state);
+                }
+                Some(Action::Launch | Action::SendKillSignal | Action::AwaitLaunch | Action::ForceKill) | None => {
+                    edit.enter_state(state);
+                }
+            }
+            action
+        });
+        if let Some(Action::WaitToRestart { delay, .. }) = action {
+            self.timer = Some((Instant::now() + delay.as_duration(), Event::BackoffOver));
+        }
+        self.persist_and_show().await;
+        self.note_kill_duration();
+    }
+
+    /// Durable, then shown; then what the attempt left goes. Where it cannot be made durable it is shown all the same and
+    /// tried again for as long as it takes, or until a task in backoff is to stop (then its end is written instead).
+    async fn persist_and_show(&mut self) {
+        let (alloc, at) = (Arc::clone(&self.alloc), self.at);
+        let on_failure = |error: &StoreError, first: bool| {
+            if first {
+                alloc.show(at);
+            }
+            tracing::error!(alloc_id = %alloc.id, %error, "the end of a task is not saved; trying again");
+        };
+        let waits = self.state() != TaskState::Dead && self.kill_asked.is_none();
+        tokio::select! {
+            biased;
+            () = persist(&alloc, || alloc.batch(at), on_failure) => {}
+            () = stop_wished(&mut self.wish), if waits => return,
+        }
+        alloc.show(at);
+        if let Some(ended) = self.ended.take() {
+            let destroyed = alloc.ctx.blocking(move || ended.destroy().map_err(|e| e.to_string())).await;
+            if let Err(error) = destroyed.and_then(|d| d) {
+                tracing::warn!(alloc_id = %alloc.id, error, "what an attempt left cannot be removed");
+            }
+        }
+    }
+}
+
+/// Writes until it is written. `on_failure` is told each error, and whether it is the first one.
+pub(super) async fn persist(alloc: &Alloc, batch: impl Fn() -> Batch, mut on_failure: impl FnMut(&StoreError, bool)) {
+    let mut pause = RETRY_FIRST;
+    let mut first = true;
+    while let Err(error) = alloc.ctx.journal.commit(batch()).await {
+        on_failure(&error, first);
+        first = false;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(RETRY_MOST);
+    }
+}
+
+pub(super) async fn stop_wished(wish: &mut watch::Receiver<Desired>) {
+    if wish.wait_for(|desired| *desired == Desired::Stop).await.is_err() {
+        // The alloc is gone, and nobody can wish any more.
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn wait(attempt: Option<&Arc<dyn Attempt>>) -> AttemptEnd {
+    match attempt {
+        Some(attempt) => attempt.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(timer: Option<(Instant, Event)>) {
+    match timer {
+        Some((at, _)) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,155 @@
+//! Ending a task: its signal, its grace, by force, and at last without it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::exit::exit_of;
+use super::{Launching, Owner};
+use crate::model::event::EventKind;
+use crate::model::task::{ExitStatus, TaskState};
+use crate::model::usage::Usage;
+use crate::runner::drivers::Attempt;
+use crate::runner::step::{Action, Event, step};
+
+/// Where the job file names no signal.
+const KILL_SIGNAL: &str = "SIGINT";
+
+impl Owner {
+    pub(super) async fn kill(&mut self) {
+        self.kill_asked = Some(Instant::now());
+        let (state, action) = step(self.state(), Event::Kill);
+        match action {
+            Some(Action::Finish { failed }) => {
+                self.timer = None;
+                self.alloc.edit(self.at, |edit| {
+                    edit.status().failed = failed;
+                    edit.status().finished_at = Some(edit.now);
+                    edit.event(EventKind::Killed, "stopped while it was not running", &[]);
+                    edit.enter_state(state);
+                });
+                self.persist_and_show().await;
+            }
+            Some(Action::SendKillSignal) => {
+                self.alloc.edit(self.at, |edit| edit.enter_state(state));
+                self.send_kill_signal();
+            }
+            Some(Action::AwaitLaunch) => {
+                let grace = self.alloc.task(self.at).kill_timeout;
+                self.alloc.change(self.at, |edit| {
+                    edit.enter_state(state);
+                    edit.event(EventKind::Killing, "stopping as soon as its start has ended", &[]);
+                });
+                self.timer = Some((Instant::now() + grace, Event::GraceOver));
+            }
+            Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill) | None => {}
+        }
+    }
+
+    pub(super) fn send_kill_signal(&mut self) {
+        let task = self.alloc.task(self.at);
+        let signal = task.kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
+        let grace = task.kill_timeout;
+        let sent = self.attempt.as_ref().map_or(Ok(()), |attempt| attempt.signal(signal));
+        let most = grace + self.alloc.ctx.config.kill_budget;
+        self.alloc.change(self.at, |edit| {
+            let message = format!("sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
+            let details = [
+                ("signal", signal.to_owned()),
+                ("kill_timeout_ns", grace.as_nanos().to_string()),
+                ("at_most_ns", most.as_nanos().to_string()),
+            ];
+            edit.event(EventKind::Killing, message, &details);
+        });
+        // Shown already: without a record its count would fall when the agent is killed. The launch is over, so nobody
+        // else writes this record.
+        self.alloc.ctx.journal.note(self.alloc.batch(self.at));
+        let grace = match sent {
+            Ok(()) => grace,
+            Err(error) => {
+                tracing::warn!(alloc_id = %self.alloc.id, %error, signal, "the kill signal cannot be sent; by force now");
+                Duration::ZERO
+            }
+        };
+        self.timer = Some((Instant::now() + grace, Event::GraceOver));
+    }
+
+    pub(super) async fn timer(&mut self, event: Event) {
+        if event == Event::BackoffOver {
+            self.begin(event);
+            return;
+        }
+        let (_, action) = step(self.state(), event);
+        match action {
+            Some(Action::ForceKill) => {
+                self.alloc.ctx.metrics.kill_escalated();
+                // Counted from here: a kill that hangs does not put off that the task is given up.
+                let give_up_at = Instant::now() + self.alloc.ctx.config.kill_budget;
+                self.timer = Some((give_up_at, Event::GivenUp));
+                if let Some(attempt) = self.attempt.clone() {
+                    let kill = self.alloc.ctx.killing(move || attempt.kill().map_err(|e| e.to_string()));
+                    let killed = tokio::time::timeout_at(give_up_at, kill).await;
+                    let killed = killed.unwrap_or_else(|_| Err("it hangs".to_owned()));
+                    if let Err(error) = killed.and_then(|k| k) {
+                        tracing::error!(alloc_id = %self.alloc.id, error, "the task cannot be killed by force");
+                    }
+                }
+            }
+            Some(Action::Finish { .. }) => self.give_up().await,
+            Some(Action::Launch | Action::WaitToRestart { .. } | Action::SendKillSignal | Action::AwaitLaunch)
+            | None => {}
+        }
+    }
+
+    /// It lives on after SIGKILL (stuck in the kernel, or its driver hangs): said aloud, and cleared away when it ends.
+    async fn give_up(&mut self) {
+        let budget = self.alloc.ctx.config.kill_budget;
+        let reason = format!("still there {budget:?} after it was killed by force");
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "unkillable: {reason}");
+        let usage = self.attempt.as_ref().and_then(|a| a.reader()).and_then(|r| r.latest());
+        let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
+        let handle = self.alloc.handle(self.at);
+        self.alloc.edit(self.at, |edit| {
+            let (state, _) = step(edit.status().state, Event::GivenUp);
+            edit.status().failed = true;
+            edit.status().finished_at = Some(edit.now);
+            edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.clone())]);
+            let usage = usage.map(|r| Usage::clone(&r.usage)).unwrap_or_default();
+            let attempt = edit.status().attempt;
+            edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, true));
+            // The processes that it names may still be there.
+            edit.set_handle(handle);
+            edit.enter_state(state);
+        });
+        let (attempt, launching) = (self.attempt.take(), self.launching.take());
+        tokio::spawn(clear_late(attempt, launching));
+        self.persist_and_show().await;
+        self.note_kill_duration();
+    }
+
+    pub(super) fn note_kill_duration(&self) {
+        if let Some(asked) = self.kill_asked
+            && self.state() == TaskState::Dead
+        {
+            self.alloc.ctx.metrics.task_killed(asked.elapsed());
+        }
+    }
+}
+
+/// A task that was given up may end yet.
+async fn clear_late(attempt: Option<Arc<dyn Attempt>>, launching: Option<Launching>) {
+    let attempt = match (attempt, launching) {
+        (Some(attempt), _) => attempt,
+        (None, Some(mut launching)) => match (&mut launching.0).await {
+            Ok(Ok(attempt)) => attempt,
+            Ok(Err(_)) | Err(_) => return,
+        },
+        (None, None) => return,
+    };
+    let _ = attempt.kill();
+    attempt.wait().await;
+    if let Err(error) = attempt.destroy() {
+        tracing::warn!(%error, "what a task that was given up left cannot be removed");
+    }
+}

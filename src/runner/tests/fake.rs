@@ -1,0 +1,229 @@
+//! A driver whose processes are entries in a table that outlives the agent.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::collectors::TaskReader;
+use crate::host::clock::Clock;
+use crate::model::id::{BootId, ProcessId};
+use crate::model::job::Task;
+use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
+
+/// A wall clock that follows tokio's paused time.
+pub(super) struct TokioClock;
+
+static EPOCH: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+
+impl TokioClock {
+    pub fn new() -> TokioClock {
+        EPOCH.get_or_init(std::time::Instant::now);
+        TokioClock
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        const BASE: u64 = 1_700_000_000_000_000_000;
+        let (instant, epoch) = (self.instant(), *EPOCH.get().unwrap());
+        // The paused clock of this test may have begun before another test has set the epoch.
+        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap();
+        match instant.checked_duration_since(epoch) {
+            Some(since) => Timestamp(BASE + nanos(since)),
+            None => Timestamp(BASE - nanos(epoch - instant)),
+        }
+    }
+    fn instant(&self) -> std::time::Instant {
+        tokio::time::Instant::now().into_std()
+    }
+}
+
+/// Every process that was ever started, by its run directory.
+#[derive(Default)]
+pub(super) struct World {
+    pub processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
+    /// What the driver answers when it is asked to find something again.
+    pub recover_error: Mutex<Option<String>>,
+}
+
+pub(super) struct Process {
+    pub handle: TaskHandle,
+    pub env: BTreeMap<String, String>,
+    task: Task,
+    end: watch::Sender<Option<AttemptEnd>>,
+    pub signals: Mutex<Vec<String>>,
+    pub destroyed: Mutex<u32>,
+}
+
+impl World {
+    /// How many processes were ever started: a second start of one attempt is refused by [`FakeDriver::start`].
+    pub fn started(&self) -> usize {
+        self.processes.lock().unwrap().len()
+    }
+    pub fn living(&self) -> usize {
+        self.processes.lock().unwrap().values().filter(|p| p.end.borrow().is_none()).count()
+    }
+    pub fn last(&self) -> Arc<Process> {
+        let processes = self.processes.lock().unwrap();
+        Arc::clone(processes.values().max_by_key(|p| p.handle.started_at).unwrap())
+    }
+    pub fn undestroyed(&self) -> usize {
+        self.processes.lock().unwrap().values().filter(|p| *p.destroyed.lock().unwrap() == 0).count()
+    }
+}
+
+impl Process {
+    fn option(&self, name: &str) -> Option<u64> {
+        self.task.config.get(name).and_then(serde_json::Value::as_u64)
+    }
+    /// It ends now: used 1 s of CPU, had a peak of 100 bytes and more with each attempt.
+    pub fn end(&self, status: ExitStatus) {
+        let usage = Usage {
+            cpu_usage_ns: Some(1_000_000_000),
+            memory_peak_bytes: Some(100 + u64::from(self.handle.attempt)),
+            oom_kills: Some(self.option("oom_kills").unwrap_or(0)),
+            ..Usage::default()
+        };
+        let end = AttemptEnd {
+            status,
+            started_at: self.handle.started_at,
+            finished_at: TokioClock.now(),
+            usage,
+            problems: Vec::new(),
+        };
+        self.end.send_if_modified(|slot| {
+            let first = slot.is_none();
+            slot.get_or_insert(end);
+            first
+        });
+    }
+}
+
+pub(super) struct FakeDriver(pub Arc<World>);
+
+impl Driver for FakeDriver {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+    fn check(&self, task: &Task) -> Result<(), DriverError> {
+        const KNOWN: [&str; 9] =
+            ["run_ms", "exit_code", "signal", "oom_kills", "start_error", "hopeless", "start_ms", "deaf", "unkillable"];
+        match task.config.keys().find(|k| !KNOWN.contains(&k.as_str())) {
+            Some(unknown) => Err(DriverError::Config { field: unknown.clone(), message: "is not known".to_owned() }),
+            None => Ok(()),
+        }
+    }
+    fn has_processes(&self) -> bool {
+        false
+    }
+    fn health(&self) -> (bool, String) {
+        (true, String::new())
+    }
+    fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
+        Ok(TaskHandle {
+            driver: "fake".to_owned(),
+            attempt: request.attempt,
+            boot_id: BootId("boot".to_owned()),
+            run_dir: request.dirs.run.clone(),
+            cgroup: None,
+            supervisor: None,
+            main: None,
+            started_at: None,
+        })
+    }
+    fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
+        Box::pin(async move {
+            let option = |name: &str| request.task.config.get(name).and_then(serde_json::Value::as_u64);
+            if let Some(ms) = option("start_ms") {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+            }
+            if let Some(times) = option("start_error")
+                && u64::from(request.attempt) < times
+            {
+                let recoverable = option("hopeless").is_none();
+                return Err(DriverError::Start { message: "no such program".to_owned(), recoverable });
+            }
+            let mut handle = handle;
+            let mut processes = self.0.processes.lock().unwrap();
+            assert!(!processes.contains_key(&handle.run_dir), "started twice: {}", handle.run_dir.display());
+            handle.main = Some(ProcessId { pid: 1000 + u32::try_from(processes.len()).unwrap(), start_ticks: 1 });
+            handle.started_at = Some(TokioClock.now());
+            let process = Arc::new(Process {
+                handle: handle.clone(),
+                env: request.env,
+                task: request.task.clone(),
+                end: watch::Sender::new(None),
+                signals: Mutex::default(),
+                destroyed: Mutex::default(),
+            });
+            processes.insert(handle.run_dir.clone(), Arc::clone(&process));
+            if let Some(ms) = option("run_ms") {
+                let process = Arc::clone(&process);
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    process.end(match process.option("signal") {
+                        Some(signal) => ExitStatus::Signal(u8::try_from(signal).unwrap()),
+                        None => ExitStatus::Code(u8::try_from(process.option("exit_code").unwrap_or(0)).unwrap()),
+                    });
+                });
+            }
+            Ok(Arc::new(FakeAttempt(process)) as Arc<dyn Attempt>)
+        })
+    }
+    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+        Box::pin(async move {
+            if let Some(message) = self.0.recover_error.lock().unwrap().clone() {
+                return Err(DriverError::Failed { message });
+            }
+            Ok(match self.0.processes.lock().unwrap().get(&handle.run_dir) {
+                Some(process) => Recovered::Attempt(Arc::new(FakeAttempt(Arc::clone(process)))),
+                None => Recovered::NeverStarted,
+            })
+        })
+    }
+}
+
+struct FakeAttempt(Arc<Process>);
+
+impl Attempt for FakeAttempt {
+    fn handle(&self) -> TaskHandle {
+        self.0.handle.clone()
+    }
+    fn reader(&self) -> Option<Arc<TaskReader>> {
+        None
+    }
+    fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
+        let mut end = self.0.end.subscribe();
+        Box::pin(async move {
+            let end = end.wait_for(Option::is_some).await.unwrap();
+            end.clone().unwrap()
+        })
+    }
+    fn signal(&self, name: &str) -> Result<(), DriverError> {
+        if !name.starts_with("SIG") {
+            return Err(DriverError::Failed { message: format!("there is no signal {name}") });
+        }
+        self.0.signals.lock().unwrap().push(name.to_owned());
+        if self.0.option("deaf").is_none() && name != "SIGHUP" {
+            self.0.end(ExitStatus::Code(0));
+        }
+        Ok(())
+    }
+    fn kill(&self) -> Result<(), DriverError> {
+        self.0.signals.lock().unwrap().push("force".to_owned());
+        if self.0.option("unkillable").is_none() {
+            self.0.end(ExitStatus::Signal(9));
+        }
+        Ok(())
+    }
+    fn destroy(&self) -> Result<(), DriverError> {
+        *self.0.destroyed.lock().unwrap() += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Stopping: asked, by force, given up; at any moment of a task's life.
+
+use serde_json::json;
+
+use super::*;
+use crate::model::task::Outcome;
+use crate::runner::Wait;
+
+async fn started(agent: &Handle, config: Value) -> AllocId {
+    let id = submit(agent, job("s", JobKind::Service, &[("main", config)])).await;
+    until_state(agent, &id, TaskState::Running).await;
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = started(&agent, json!({})).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let task = main_task(&agent, &id);
+    assert_eq!(task.last_exit().unwrap().outcome, Outcome::Killed);
+    assert_eq!((task.failed, task.restarts_total()), (false, 0));
+    assert_eq!(events(&task), ["Received", "Task Setup", "Started", "Killing", "Terminated", "Killed"]);
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT"]);
+    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+    assert_eq!(host.world.undestroyed(), 0, "stop waits until nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = started(&agent, json!({ "deaf": 1 })).await;
+    let asked = tokio::time::Instant::now();
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"]);
+    assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unkillable_task_is_given_up_in_bounded_time_and_cleared_when_it_ends() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
+    let asked = tokio::time::Instant::now();
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_secs(35) && took < Duration::from_secs(36), "{took:?}");
+    let task = main_task(&agent, &id);
+    assert!(task.failed);
+    assert_eq!(task.last_exit().unwrap().outcome, Outcome::Killed);
+    assert!(matches!(task.last_exit().unwrap().status, crate::model::task::ExitStatus::Unknown(_)));
+    assert_eq!(host.world.undestroyed(), 1);
+    host.world.last().end(crate::model::task::ExitStatus::Signal(9));
+    until("cleared", || host.world.undestroyed() == 0).await;
+    assert_eq!(totals(&agent, "s").exits.iter().sum::<u64>(), 1, "its late end is not a second exit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_during_the_start_ends_the_process_as_soon_as_there_is_one() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", json!({ "start_ms": 2_000 }))];
+    let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
+    until_state(&agent, &id, TaskState::Starting).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert_eq!(host.world.started(), 1);
+    assert_eq!(host.world.living(), 0);
+    assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_hangs_is_given_up_and_what_it_starts_late_is_killed() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", json!({ "start_ms": 600_000 }))];
+    let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
+    until_state(&agent, &id, TaskState::Starting).await;
+    let asked = tokio::time::Instant::now();
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(36), "{:?}", asked.elapsed());
+    until("late start", || host.world.started() == 1).await;
+    until("killed", || host.world.living() == 0 && host.world.undestroyed() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_during_backoff_does_not_start_again() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 5, 1)).await;
+    until_state(&agent, &id, TaskState::Backoff).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(host.world.started(), 1);
+    let task = main_task(&agent, &id);
+    assert_eq!((task.state, task.failed, task.next_start_at), (TaskState::Dead, false, None));
+    assert_eq!(events(&task).last(), Some(&"Killed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_works_with_a_full_disk() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = started(&agent, json!({})).await;
+    host.faults.fail_writes(true);
+    agent.stop(&id, Wait::No).await.unwrap();
+    until_over(&agent, &id).await;
+    assert_eq!(host.world.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
+    let host = Host::new();
+    let agent = host.start().await;
+    host.faults.fail_after(1);
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Starting).await;
+    agent.stop(&id, Wait::No).await.unwrap();
+    until_over(&agent, &id).await;
+    host.faults.fail_writes(false);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(host.world.started(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_stops_at_once_are_one_killing_and_one_killed() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = started(&agent, json!({ "deaf": 1 })).await;
+    let mut stops = tokio::task::JoinSet::new();
+    for _ in 0..1_000 {
+        let (agent, id) = (agent.clone(), id.clone());
+        stops.spawn(async move { agent.stop(&id, Wait::UntilEnded).await });
+    }
+    while let Some(stop) = stops.join_next().await {
+        stop.unwrap().unwrap();
+    }
+    let counts = &main_task(&agent, &id).event_counts;
+    assert_eq!((counts["killing"], counts["killed"]), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_tasks_of_an_alloc_are_stopped_at_the_same_time() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let deaf = json!({ "deaf": 1 });
+    let id =
+        submit(&agent, job("s", JobKind::Service, &[("main", deaf.clone()), ("b", deaf.clone()), ("c", deaf)])).await;
+    until("all", || host.world.living() == 3).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let asked = tokio::time::Instant::now();
+    assert_eq!(agent.stop_all(Wait::UntilEnded).await, [id]);
+    assert!(asked.elapsed() < Duration::from_secs(6), "{:?}", asked.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_a_task_in_backoff_whose_exit_waits_for_the_disk() {
+    let host = Host::new();
+    let agent = host.start().await;
+    host.faults.fail_after(2);
+    let id = submit(&agent, batch("b", 5, 1)).await;
+    until_state(&agent, &id, TaskState::Backoff).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(main_task(&agent, &id).state, TaskState::Backoff, "it must not start again before its exit is saved");
+    agent.stop(&id, Wait::No).await.unwrap();
+    until_over(&agent, &id).await;
+    assert_eq!(host.world.undestroyed(), 1);
+    host.faults.fail_writes(false);
+    until("cleared", || host.world.undestroyed() == 0).await;
+    assert_eq!(host.world.started(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_task_is_being_killed_is_known_after_a_restart() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = started(&agent, json!({ "deaf": 1 })).await;
+    agent.stop(&id, Wait::No).await.unwrap();
+    until_state(&agent, &id, TaskState::Killing).await;
+    let agent = host.restart(agent).await;
+    until_over(&agent, &id).await;
+    let counts = &main_task(&agent, &id).event_counts;
+    assert_eq!((counts["killing"], counts["started"]), (2, 1), "one of each agent; started once");
+}

@@ -1,0 +1,182 @@
+//! From start to end: success, restarts, failures of the disk.
+
+use serde_json::json;
+
+use super::*;
+use crate::model::event::EventKind;
+use crate::model::task::{ExitStatus, Outcome};
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_task_runs_once_and_completes_with_three_durable_writes() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let before = host.faults.commits();
+    let id = submit(&agent, batch("b", 20, 0)).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    assert_eq!(host.faults.commits() - before, 3, "job and alloc; prepared handle; exit and end");
+    let task = main_task(&agent, &id);
+    assert_eq!(events(&task), ["Received", "Task Setup", "Started", "Terminated"]);
+    assert_eq!((task.failed, task.restarts_total()), (false, 0));
+    let exit = task.last_exit().unwrap();
+    assert_eq!((exit.outcome, &exit.status), (Outcome::Success, &ExitStatus::Code(0)));
+    assert_eq!(exit.finished_at.since(exit.started_at.unwrap()).as_duration(), Duration::from_millis(20));
+    until("cleared", || host.world.undestroyed() == 0).await;
+    assert!(!host.data_dir.run(&id).exists());
+    assert!(host.data_dir.logs(&id).exists(), "what it wrote stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alloc_with_two_tasks_ends_with_the_last_one() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", json!({ "run_ms": 10 })), ("slow", json!({ "run_ms": 3_000 }))];
+    let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
+    until_state(&agent, &id, TaskState::Dead).await;
+    assert_eq!(published(&agent, &id).status.state, AllocState::Running);
+    assert_eq!(published(&agent, &id).status.finished_at, None);
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    let status = &published(&agent, &id).status;
+    assert!(status.finished_at.unwrap().since(status.created_at).as_duration() >= Duration::from_secs(3));
+    let run = agent.board().view().totals.alloc_run["b"];
+    assert_eq!(run[Outcome::Success.index()], status.finished_at.unwrap().since(status.created_at));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_restarts_by_policy_and_then_fails_with_everything_added_up() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 1_000, 3)).await;
+    until_state(&agent, &id, TaskState::Backoff).await;
+    let task = main_task(&agent, &id);
+    let delay = task.next_start_at.unwrap().since(task.state_since).as_duration();
+    assert!(delay >= Duration::from_secs(10) && delay <= Duration::from_millis(12_500), "{delay:?}");
+    assert_eq!(task.main, None);
+
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let task = main_task(&agent, &id);
+    assert_eq!(task.restarts, [2, 0, 0]);
+    assert_eq!(task.attempt, 2);
+    assert_eq!(task.exit_counts[Outcome::Error.index()], 3);
+    assert_eq!(task.base.cpu_usage_ns, Some(3_000_000_000), "counters add over attempts");
+    assert_eq!(task.base.memory_peak_bytes, Some(102), "the peak is the highest attempt's");
+    assert_eq!(events(&task).last(), Some(&"Not Restarting"));
+    let backoff = task.time_in_state[TaskState::Backoff.index()].as_duration();
+    assert!(backoff >= Duration::from_secs(20) && backoff <= Duration::from_secs(25), "{backoff:?}");
+    assert_eq!(task.time_in_state[TaskState::Running.index()].as_duration(), Duration::from_secs(3));
+
+    let totals = totals(&agent, "b");
+    assert_eq!(totals.exits[Outcome::Error.index()], 3);
+    assert_eq!(totals.exit_codes, BTreeMap::from([(3, 3)]));
+    assert_eq!(totals.restarts, [2, 0, 0]);
+    assert_eq!(totals.usage.cpu_usage_ns, Some(3_000_000_000));
+    assert_eq!(totals.run_ns[Outcome::Error.index()], 3_000_000_000);
+    assert_eq!(totals.events, task.event_counts);
+    assert_eq!(host.world.started(), 3);
+    until("cleared", || host.world.undestroyed() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_ends_well_is_started_again_and_oom_says_so() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "run_ms": 5 }))])).await;
+    until("second attempt", || main_task(&agent, &id).attempt == 1).await;
+    assert_eq!(main_task(&agent, &id).restarts, [1, 0, 0]);
+
+    let oom = json!({ "run_ms": 5, "signal": 9, "oom_kills": 1 });
+    let id = submit(&agent, job("o", JobKind::Service, &[("main", oom)])).await;
+    until("second attempt", || main_task(&agent, &id).attempt == 1).await;
+    let task = main_task(&agent, &id);
+    assert_eq!(task.restarts, [0, 1, 0]);
+    assert_eq!(task.last_exit().unwrap().outcome, Outcome::Oom);
+    assert_eq!(task.last_exit().unwrap().oom_kills, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_failure_is_an_exit_and_is_tried_again_where_that_can_help() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", json!({ "start_error": 1, "run_ms": 5 }))];
+    let id = submit(&agent, job("once", JobKind::Batch, &tasks)).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    let task = main_task(&agent, &id);
+    assert_eq!(task.restarts, [0, 0, 1]);
+    assert_eq!(task.event_counts[EventKind::DriverFailure.label()], 1);
+    assert!(matches!(task.exits[0].status, ExitStatus::NotStarted(ref e) if e.contains("no such program")));
+    assert_eq!(task.exits[0].started_at, None);
+
+    let tasks = [("main", json!({ "start_error": 9, "hopeless": 1 }))];
+    let id = submit(&agent, job("never", JobKind::Batch, &tasks)).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    assert_eq!(main_task(&agent, &id).restarts_total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_started_before_its_handle_is_durable() {
+    let host = Host::new();
+    let agent = host.start().await;
+    host.faults.fail_after(1);
+    let id = submit(&agent, batch("b", 5, 0)).await;
+    until_state(&agent, &id, TaskState::Starting).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(host.world.started(), 0);
+    assert!(events(&main_task(&agent, &id)).contains(&"Setup Failure"));
+    host.faults.fail_writes(false);
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    assert_eq!(host.world.started(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_that_cannot_be_saved_is_shown_retried_and_kept_on_the_host_until_it_is() {
+    let host = Host::new();
+    let agent = host.start().await;
+    host.faults.fail_after(2);
+    let id = submit(&agent, batch("b", 5, 0)).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(host.world.undestroyed(), 1, "what it left must stay until its exit is durable");
+    assert_eq!(totals(&agent, "b").exits, [1, 0, 0, 0, 0, 0]);
+    host.faults.fail_writes(false);
+    until("cleared", || host.world.undestroyed() == 0).await;
+    assert_eq!(totals(&agent, "b").exits, [1, 0, 0, 0, 0, 0], "shown twice, counted once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn signals_reach_the_running_task_and_refusals_say_why() {
+    use crate::runner::RunnerError;
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.signal(&id, None, "SIGHUP").unwrap();
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGHUP"]);
+    assert_eq!(events(&main_task(&agent, &id)).last(), Some(&"Signaling"));
+    assert!(matches!(agent.signal(&id, Some("main"), "HUP"), Err(RunnerError::Signal { .. })));
+    assert!(matches!(agent.signal(&id, Some("other"), "SIGHUP"), Err(RunnerError::UnknownTask { .. })));
+    assert!(matches!(agent.signal(&"x".into(), None, "SIGHUP"), Err(RunnerError::UnknownAlloc(_))));
+    agent.stop(&id, crate::runner::Wait::UntilEnded).await.unwrap();
+    assert!(matches!(agent.signal(&id, Some("main"), "SIGHUP"), Err(RunnerError::NotRunning { .. })));
+    assert!(matches!(agent.signal(&id, None, "SIGHUP"), Err(RunnerError::NothingRunning(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn references_are_resolved_and_one_that_cannot_be_fails_the_start_without_a_retry() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut good = service("good");
+    good.groups[0].tasks[0].env.insert("WHO".to_owned(), "${NOMAD_ALLOC_NAME} on ${node.unique.name}".to_owned());
+    let id = submit(&agent, good).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let process = host.world.last();
+    assert_eq!(process.env["WHO"], "good.g[0] on host");
+    assert_eq!(process.env["PATH"], "/bin");
+    assert_eq!(process.env["NOMAD_ALLOC_DIR"], host.data_dir.alloc(&id).join("alloc").to_string_lossy());
+
+    let mut bad = service("bad");
+    bad.groups[0].tasks[0].env.insert("X".to_owned(), "${attr.memory.totalbytes}".to_owned());
+    let id = submit(&agent, bad).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let task = main_task(&agent, &id);
+    assert_eq!((task.restarts_total(), task.event_counts[EventKind::FailedValidation.label()]), (0, 1));
+    assert!(task.events.iter().any(|e| e.message.contains("attr.memory.totalbytes")), "{:?}", task.events);
+}

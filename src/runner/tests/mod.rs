@@ -1,0 +1,179 @@
+//! The runner against a world of pretended processes, on paused time: each test waits for a state, never for a duration.
+
+mod crash;
+mod fake;
+mod kill;
+mod lifecycle;
+mod restore;
+mod retention;
+mod submit;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use self::fake::{FakeDriver, TokioClock, World};
+use super::board::{Published, TaskTotals};
+use super::datadir::DataDir;
+use super::{Config, Drivers, Handle, Parts};
+use crate::model::alloc::AllocState;
+use crate::model::host::NodeInfo;
+use crate::model::id::{AllocId, BootId};
+use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartMode, RestartPolicy, Task, TaskGroup};
+use crate::model::task::{TaskState, TaskStatus};
+use crate::runner::journal::Journal;
+use crate::store::{FailingStore, Faults, MemoryStore, Store};
+use crate::telemetry::Metrics;
+
+/// One host: what outlives an agent.
+struct Host {
+    world: Arc<World>,
+    store: Arc<dyn Store>,
+    faults: Arc<Faults>,
+    data_dir: Arc<DataDir>,
+    config: Config,
+    _dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Host {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, faults) = FailingStore::new(MemoryStore::default());
+        Host {
+            world: Arc::default(),
+            store: Arc::new(store),
+            faults,
+            data_dir: Arc::new(DataDir::open(dir.path()).unwrap()),
+            config: Config::default(),
+            _dir: dir,
+        }
+    }
+
+    async fn start(&self) -> Handle {
+        Handle::start(self.parts()).await.unwrap()
+    }
+
+    fn parts(&self) -> Parts {
+        let metrics = Arc::new(Metrics::new());
+        let driver: Arc<dyn super::drivers::Driver> = Arc::new(FakeDriver(Arc::clone(&self.world)));
+        Parts {
+            config: self.config.clone(),
+            data_dir: Arc::clone(&self.data_dir),
+            journal: Journal::inline(Arc::clone(&self.store), Arc::clone(&metrics)),
+            drivers: Drivers::from([("fake", driver)]),
+            clock: Arc::new(TokioClock::new()),
+            cgroups: None,
+            metrics,
+            node: node(),
+            inherited: BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]),
+        }
+    }
+
+    /// The agent is gone between two of its steps; processes go on.
+    async fn restart(&self, agent: Handle) -> Handle {
+        agent.shutdown();
+        drop(agent);
+        tokio::task::yield_now().await;
+        self.start().await
+    }
+}
+
+fn node() -> NodeInfo {
+    NodeInfo {
+        hostname: "host".to_owned(),
+        kernel: "6.1".to_owned(),
+        boot_id: BootId("boot".to_owned()),
+        booted_at: None,
+        cpus: 2,
+        memory_bytes: None,
+        cgroup_mode: "none".to_owned(),
+        capabilities: Vec::new(),
+    }
+}
+
+fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
+    let restart = RestartPolicy {
+        attempts: 2,
+        interval: Duration::from_secs(600),
+        delay: Duration::from_secs(10),
+        mode: RestartMode::Fail,
+    };
+    let task = |(name, config): &(&str, Value)| Task {
+        name: (*name).into(),
+        driver: "fake".to_owned(),
+        config: config.as_object().unwrap().clone(),
+        env: BTreeMap::new(),
+        meta: BTreeMap::new(),
+        user: None,
+        resources: Resources::default(),
+        restart: restart.clone(),
+        logs: LogConfig::default(),
+        kill_timeout: Duration::from_secs(5),
+        kill_signal: None,
+    };
+    let group = TaskGroup {
+        name: "g".into(),
+        count: 1,
+        meta: BTreeMap::new(),
+        restart: restart.clone(),
+        tasks: tasks.iter().map(task).collect(),
+        services: Vec::new(),
+    };
+    Job {
+        id: id.into(),
+        name: id.to_owned(),
+        kind,
+        namespace: "default".to_owned(),
+        region: "global".to_owned(),
+        datacenters: vec!["dc1".to_owned()],
+        meta: BTreeMap::new(),
+        groups: vec![group],
+    }
+}
+
+/// A service of one task that runs until it is stopped.
+fn service(id: &str) -> Job {
+    job(id, JobKind::Service, &[("main", json!({}))])
+}
+
+/// A batch job of one task that ends after `ms` with `code`.
+fn batch(id: &str, ms: u64, code: u8) -> Job {
+    job(id, JobKind::Batch, &[("main", json!({ "run_ms": ms, "exit_code": code }))])
+}
+
+async fn submit(agent: &Handle, job: Job) -> AllocId {
+    agent.submit(job).await.unwrap().allocs[0].clone()
+}
+
+fn published(agent: &Handle, id: &AllocId) -> Arc<Published> {
+    agent.board().get(id).unwrap()
+}
+fn main_task(agent: &Handle, id: &AllocId) -> Arc<TaskStatus> {
+    Arc::clone(&published(agent, id).status.tasks[0])
+}
+fn totals(agent: &Handle, job: &str) -> TaskTotals {
+    TaskTotals::clone(&agent.board().view().totals.workloads[&(job.into(), "main".into())])
+}
+fn events(status: &TaskStatus) -> Vec<&'static str> {
+    status.events.iter().map(|e| e.kind.text()).collect()
+}
+
+/// Waits until it holds; virtual time runs on meanwhile.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..2_000_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("never: {what}");
+}
+async fn until_state(agent: &Handle, id: &AllocId, state: TaskState) {
+    until(state.as_str(), || main_task(agent, id).state == state).await;
+}
+async fn until_over(agent: &Handle, id: &AllocId) -> AllocState {
+    until("over", || published(agent, id).status.is_terminal()).await;
+    published(agent, id).status.state
+}

@@ -1,0 +1,266 @@
+//! The agent goes and comes back: nothing killed, lost, started twice or forgiven.
+
+use serde_json::json;
+
+use super::*;
+use crate::model::event::EventKind;
+use crate::model::task::{ExitStatus, Outcome};
+use crate::runner::{RestoreError, RunnerError, Wait};
+
+#[tokio::test(start_paused = true)]
+async fn a_running_task_is_found_again_with_one_started_and_one_received() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let before = main_task(&agent, &id);
+    let agent = host.restart(agent).await;
+    let task = main_task(&agent, &id);
+    assert_eq!(task.state, TaskState::Running);
+    assert_eq!(events(&task), ["Received", "Task Setup", "Started", "Restored"]);
+    assert_eq!((task.main, task.started_at), (before.main, before.started_at));
+    assert_eq!(task.state_since, before.state_since, "it ran on all the time");
+    assert_eq!(host.world.started(), 1);
+    // It is ours as before.
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_while_no_agent_was_there_is_processed_as_usual() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 5_000, 0)).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.shutdown();
+    until("ended alone", || host.world.living() == 0).await;
+    let ended = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let agent = host.start().await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    let task = main_task(&agent, &id);
+    assert_eq!(events(&task), ["Received", "Task Setup", "Started", "Terminated"]);
+    let exit = task.last_exit().unwrap();
+    assert_eq!(exit.finished_at.since(exit.started_at.unwrap()).as_duration(), Duration::from_secs(5));
+    assert!(ended.elapsed() >= Duration::from_secs(100));
+    assert_eq!(totals(&agent, "b").exits, [1, 0, 0, 0, 0, 0]);
+    until("cleared", || host.world.undestroyed() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prepared_task_that_never_started_is_started() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", json!({ "start_ms": 1_000, "run_ms": 5 }))];
+    let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
+    until("prepared", || !host.store.scan("task/").unwrap().is_empty()).await;
+    // Kills the driver's start too: nothing has come of it.
+    let agent = host.restart(agent).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submitted_alloc_that_was_never_begun_is_begun() {
+    let host = Host::new();
+    let agent = host.start().await;
+    host.faults.fail_after(1);
+    let id = submit(&agent, batch("b", 5, 0)).await;
+    until_state(&agent, &id, TaskState::Starting).await;
+    host.faults.fail_writes(false);
+    let agent = host.restart(agent).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    assert_eq!(host.world.started(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_is_not_forgiven_and_its_backoff_goes_on() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 5, 1)).await;
+    until_state(&agent, &id, TaskState::Backoff).await;
+    let planned = main_task(&agent, &id).next_start_at;
+    let mut agent = host.restart(agent).await;
+    assert_eq!(main_task(&agent, &id).next_start_at, planned);
+    for attempt in 1..3 {
+        until("next attempt", || {
+            let task = main_task(&agent, &id);
+            task.attempt == attempt && task.state != TaskState::Starting
+        })
+        .await;
+        agent = host.restart(agent).await;
+    }
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let task = main_task(&agent, &id);
+    assert_eq!((task.restarts_total(), host.world.started()), (2, 3));
+    assert_eq!(task.base.cpu_usage_ns, Some(3_000_000_000));
+    assert_eq!(totals(&agent, "b").exits[Outcome::Error.index()], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_alloc_is_shown_as_it_ended_and_nothing_is_counted_twice() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 5, 0)).await;
+    until_over(&agent, &id).await;
+    let (before, totals_before) = (published(&agent, &id).status.clone(), totals(&agent, "b"));
+    let run_before = agent.board().view().totals.alloc_run.clone();
+    let agent = host.restart(agent).await;
+    let after = &published(&agent, &id).status;
+    assert_eq!((&after.tasks, after.state, after.finished_at), (&before.tasks, before.state, before.finished_at));
+    assert_eq!(totals(&agent, "b"), totals_before);
+    assert_eq!(agent.board().view().totals.alloc_run, run_before);
+    assert_eq!(agent.board().view().totals.node.allocs, 1);
+    assert_eq!(host.world.started(), 1);
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_goes_on_after_a_restart() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.stop(&id, Wait::No).await.unwrap();
+    until_state(&agent, &id, TaskState::Killing).await;
+    let agent = host.restart(agent).await;
+    until_over(&agent, &id).await;
+    assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
+    assert_eq!(host.world.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_cannot_be_found_is_given_up_aloud_and_not_started_twice() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    *host.world.recover_error.lock().unwrap() = Some("its record is damaged".to_owned());
+    let agent = host.restart(agent).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let task = main_task(&agent, &id);
+    assert_eq!(task.event_counts[EventKind::FailedRestore.label()], 1);
+    assert_eq!(task.last_exit().unwrap().outcome, Outcome::Unknown);
+    assert!(matches!(&task.last_exit().unwrap().status, ExitStatus::Unknown(e) if e.contains("damaged")));
+    assert_eq!(host.world.started(), 1);
+}
+
+fn spoil(host: &Host, prefix: &str) -> String {
+    let key = host.store.scan(prefix).unwrap()[0].0.clone();
+    let mut batch = crate::store::Batch::default();
+    batch.put(key.clone(), b"{\"half".to_vec());
+    host.store.commit(&batch).unwrap();
+    key
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bad_record_is_set_aside_and_blocks_nothing() {
+    for prefix in ["alloc/", "job/bad/"] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let bad = submit(&agent, service("bad")).await;
+        until_state(&agent, &bad, TaskState::Running).await;
+        let key = spoil(&host, prefix);
+        let good = submit(&agent, service("good")).await;
+        until_state(&agent, &good, TaskState::Running).await;
+        let agent = host.restart(agent).await;
+        assert_eq!(main_task(&agent, &good).state, TaskState::Running);
+        assert!(agent.board().get(&bad).is_none());
+        assert_eq!(host.store.get(&key).unwrap(), None);
+        assert!(host.store.get(&format!("quarantine/{key}")).unwrap().is_some());
+        assert!(host.store.get(&format!("quarantine/task/{bad}/main")).unwrap().is_some());
+        assert_eq!(host.world.living(), 2, "what it told of is left alone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_record_is_bad_is_not_started_twice() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    spoil(&host, "task/");
+    let agent = host.restart(agent).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    assert_eq!(host.world.started(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_schema_is_refused_and_left_as_it_is() {
+    let host = Host::new();
+    let mut batch = crate::store::Batch::default();
+    batch.put("meta/version", b"2".to_vec());
+    host.store.commit(&batch).unwrap();
+    let parts = host.parts();
+    let error = Handle::start(parts).await.err().unwrap();
+    assert!(matches!(error, RestoreError::Schema { .. }), "{error}");
+    assert_eq!(host.store.get("meta/version").unwrap().as_deref(), Some(b"2".as_slice()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_still_waits_for_its_predecessor_after_a_restart() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let old = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
+    until_state(&agent, &old, TaskState::Running).await;
+    let new = submit(&agent, service("s")).await;
+    let agent = host.restart(agent).await;
+    assert_eq!(main_task(&agent, &new).state, TaskState::Pending);
+    assert!(matches!(agent.submit(service("s")).await, Err(RunnerError::Unchanged { .. })));
+    until_state(&agent, &new, TaskState::Running).await;
+    assert_eq!((main_task(&agent, &old).state, host.world.living()), (TaskState::Dead, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_go_on_with_higher_numbers() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let last = agent.events().since(0, 100).newest;
+    let agent = host.restart(agent).await;
+    let page = agent.events().since(last, 100);
+    assert_eq!(page.missed, 0);
+    assert!(page.events.iter().any(|e| e.kind == EventKind::Restored));
+    assert!(page.events.iter().all(|e| e.seq > last));
+}
+
+fn set_finished(host: &Host, id: &AllocId, change: impl FnOnce(&mut serde_json::Value)) {
+    let key = format!("alloc/{id}");
+    let mut record: Value = serde_json::from_slice(&host.store.get(&key).unwrap().unwrap()).unwrap();
+    change(&mut record["finished"]);
+    let mut batch = crate::store::Batch::default();
+    batch.put(key, serde_json::to_vec(&record).unwrap());
+    host.store.commit(&batch).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_was_lost_is_put_together_from_the_tasks() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 5, 1)).await;
+    until_over(&agent, &id).await;
+    let before = published(&agent, &id).status.finished_at;
+    agent.shutdown();
+    set_finished(&host, &id, |finished| *finished = Value::Null);
+    let agent = host.start().await;
+    assert_eq!(published(&agent, &id).status.finished_at, before);
+    assert_eq!(agent.board().view().totals.node.allocs, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_a_task_outlived_is_not_taken() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let ended = submit(&agent, batch("b", 5, 0)).await;
+    until_over(&agent, &ended).await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.shutdown();
+    let record: Value = serde_json::from_slice(&host.store.get(&format!("alloc/{ended}")).unwrap().unwrap()).unwrap();
+    set_finished(&host, &id, |finished| *finished = record["finished"].clone());
+    let agent = host.start().await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let finished = published(&agent, &id).status.finished_at.unwrap();
+    assert!(Some(finished) >= main_task(&agent, &id).finished_at, "it ended when its task did");
+}

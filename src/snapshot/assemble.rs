@@ -1,0 +1,385 @@
+//! Builds each snapshot from the board, the readings and the snapshot before. Pure but for the time that comes in.
+//!
+//! What did not change is the same `Arc` as before: a thousand unchanged allocs cost a pointer comparison each.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::retention::{Retention, RetentionConfig, Retired};
+use super::workloads::{self, Workloads};
+use super::{Aggregation, AllocView, Counts, Snapshot, aggregate};
+use crate::collectors::Reading;
+use crate::model::alloc::{AllocState, AllocStatus};
+use crate::model::id::AllocId;
+use crate::model::metric::Samples;
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+use crate::runner::board::{BoardView, Published};
+
+/// What the readers of an alloc say.
+pub trait Readings {
+    /// Of the running attempt of its n-th task; `None`: nothing runs, or nothing was read yet.
+    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading>;
+    /// Of its own cgroup.
+    fn alloc(&mut self, alloc: &Published) -> Option<Reading>;
+}
+
+/// What a tick brings beside the readings.
+#[derive(Debug, Default)]
+pub struct Tick {
+    pub host: Samples,
+    pub agent: Samples,
+    /// See [`super::Scrapers::acknowledged_by_all`].
+    pub acknowledged: Option<u64>,
+}
+
+/// The moment by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    pub now: Instant,
+    pub at: Timestamp,
+}
+
+pub struct Assembler {
+    entries: Vec<Entry>,
+    workloads: Workloads,
+    retention: Retention,
+    keep: Duration,
+    last: Arc<Snapshot>,
+}
+
+/// What is remembered of an alloc between two snapshots.
+struct Entry {
+    published: Arc<Published>,
+    /// The readings that `view` was made of.
+    raw_tasks: Vec<Option<Arc<Usage>>>,
+    raw_alloc: Option<Arc<Usage>>,
+    view: Arc<AllocView>,
+    /// Of its tasks, in order.
+    slots: Vec<usize>,
+    memory_bytes: u64,
+}
+
+impl Assembler {
+    pub fn new(empty: Snapshot, retention: RetentionConfig) -> Assembler {
+        Assembler {
+            entries: Vec::new(),
+            workloads: Workloads::default(),
+            keep: retention.most,
+            retention: Retention::new(retention),
+            last: Arc::new(empty),
+        }
+    }
+
+    /// A sampling pass: every reader is asked.
+    pub fn tick(
+        &mut self,
+        board: &BoardView,
+        readings: &mut dyn Readings,
+        tick: Tick,
+        moment: Moment,
+    ) -> (Arc<Snapshot>, Vec<Retired>) {
+        self.follow(board, readings, true, moment);
+        let retired = self.retention.retire(moment.now, tick.acknowledged);
+        self.withdraw(&retired);
+        let (host, agent) = (Arc::new(tick.host), Arc::new(tick.agent));
+        let epoch = self.last.epoch + 1;
+        (self.publish(board, moment, epoch, host, agent), retired)
+    }
+
+    /// A lifecycle change: only the allocs that changed are looked at, and nothing is read.
+    pub fn change(&mut self, board: &BoardView, latest: &mut dyn Readings, moment: Moment) -> Arc<Snapshot> {
+        self.follow(board, latest, false, moment);
+        let (host, agent) = (Arc::clone(&self.last.host), Arc::clone(&self.last.agent));
+        self.publish(board, moment, self.last.epoch, host, agent)
+    }
+
+    fn publish(
+        &mut self,
+        board: &BoardView,
+        moment: Moment,
+        epoch: u64,
+        host: Arc<Samples>,
+        agent: Arc<Samples>,
+    ) -> Arc<Snapshot> {
+        if let Some(places) = self.workloads.take_totals(&board.totals) {
+            for slot in self.entries.iter_mut().flat_map(|e| e.slots.iter_mut()) {
+                *slot = places[*slot].expect("a slot with users must stay");
+            }
+        }
+        let live = self.entries.iter().flat_map(|e| {
+            e.slots.iter().zip(&e.raw_tasks).filter_map(|(slot, raw)| raw.as_deref().map(|usage| (*slot, usage)))
+        });
+        let workloads = self.workloads.views(live);
+        let mut node = self.workloads.node();
+        workloads::never_fall(&mut node, &self.last.node);
+        let snapshot = Arc::new(Snapshot {
+            epoch,
+            version: self.last.version + 1,
+            taken_at: moment.at,
+            steady_at: self.last.steady_at.max(moment.at),
+            allocs: self.entries.iter().map(|e| Arc::clone(&e.view)).collect(),
+            workloads,
+            ended: Arc::clone(&board.totals),
+            node,
+            counts: self.counts(),
+            host,
+            agent,
+            info: Arc::clone(&self.last.info),
+        });
+        self.last = Arc::clone(&snapshot);
+        snapshot
+    }
+
+    /// Brings `entries` in line with the board.
+    fn follow(&mut self, board: &BoardView, readings: &mut dyn Readings, everything: bool, moment: Moment) {
+        let mut before = Before::new(std::mem::take(&mut self.entries));
+        let mut entries = Vec::with_capacity(board.allocs.len());
+        for published in &board.allocs {
+            let entry = match before.take(published) {
+                Some(entry) if Arc::ptr_eq(&entry.published, published) && !everything => entry,
+                Some(entry) => self.refresh(entry, published, readings, moment),
+                None => self.admit(published, readings, moment),
+            };
+            entries.push(entry);
+        }
+        for gone in before.rest() {
+            self.workloads.left(&gone.slots);
+            self.retention.forget(&gone.view.status.id);
+        }
+        self.entries = entries;
+    }
+
+    fn admit(&mut self, published: &Arc<Published>, readings: &mut dyn Readings, moment: Moment) -> Entry {
+        let status = &published.status;
+        let slots: Vec<usize> = status.tasks.iter().map(|t| self.workloads.slot(status.workload(), &t.name)).collect();
+        self.workloads.joined(&slots);
+        let said = Said::ask(published, readings);
+        self.build(published, said, None, slots, moment)
+    }
+
+    fn refresh(
+        &mut self,
+        mut entry: Entry,
+        published: &Arc<Published>,
+        readings: &mut dyn Readings,
+        moment: Moment,
+    ) -> Entry {
+        let said = Said::ask(published, readings);
+        if Arc::ptr_eq(&entry.published, published) && entry.is_made_of(&said) {
+            return entry;
+        }
+        let slots = std::mem::take(&mut entry.slots);
+        self.workloads.moved(&slots);
+        self.build(published, said, Some(entry.view), slots, moment)
+    }
+
+    fn build(
+        &mut self,
+        published: &Arc<Published>,
+        said: Said,
+        earlier: Option<Arc<AllocView>>,
+        slots: Vec<usize>,
+        moment: Moment,
+    ) -> Entry {
+        let status = &published.status;
+        let steady_at = self.last.steady_at;
+        let mut tasks = Vec::with_capacity(status.tasks.len());
+        for (task, reading) in status.tasks.iter().zip(&said.tasks) {
+            let place = tasks.len();
+            let previous = earlier.as_ref().and_then(|e| e.tasks.get(place)).filter(|t| t.status.name == task.name);
+            let raw = reading.as_ref().map(|r| &r.usage);
+            let unchanged = previous.filter(|p| Arc::ptr_eq(&p.status, task) && same(p.attempt.as_ref(), raw));
+            tasks.push(match unchanged {
+                Some(view) => Arc::clone(view),
+                None => Arc::new(aggregate::task(task, reading.as_ref(), previous.map(|p| (&**p, steady_at)))),
+            });
+        }
+        let reading = said.alloc.as_ref();
+        let aggregation = if status.cgroup.is_some() { Aggregation::Cgroup } else { Aggregation::Sum };
+        let mut sum = aggregate::sum(&tasks);
+        let mut usage = match aggregation {
+            Aggregation::Cgroup => {
+                let mut own = aggregate::own_cgroup(reading, &published.alloc_base);
+                Arc::make_mut(&mut own).take_task_counters(&sum);
+                own
+            }
+            Aggregation::Sum => Arc::clone(&sum),
+        };
+        if let Some(earlier) = &earlier {
+            aggregate::never_fall(&mut usage, &earlier.usage);
+            aggregate::never_fall(&mut sum, &earlier.sum);
+        }
+        let ended = status.is_terminal();
+        if ended && reading.is_some() {
+            usage = Arc::new(usage.without_live());
+        }
+        let sampled_at = tasks.iter().map(|t| t.sampled_at).max().flatten().max(reading.map(|r| r.at));
+        let was_retired = earlier.as_ref().is_some_and(|e| e.retired);
+        let mut view = AllocView {
+            status: Arc::clone(status),
+            tasks,
+            usage,
+            sum,
+            aggregation,
+            sampled_at,
+            ended,
+            retired: ended && was_retired,
+        };
+        self.note_end(&mut view, earlier.as_deref(), moment);
+        let memory_bytes = if ended { 0 } else { given_memory(status) };
+        let raw_tasks = said.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
+        let raw_alloc = said.alloc.map(|r| r.usage);
+        Entry { published: Arc::clone(published), raw_tasks, raw_alloc, view: Arc::new(view), slots, memory_bytes }
+    }
+
+    /// Tells retention about an end, or that there is none any more.
+    fn note_end(&mut self, view: &mut AllocView, earlier: Option<&AllocView>, moment: Moment) {
+        let ended_before = earlier.is_some_and(|e| e.ended);
+        match (view.ended, ended_before) {
+            (true, false) => {
+                // One that we only hear of long after its end (we have just started) is not shown as if it were new.
+                if moment.at.since(known_since(&view.status)).as_duration() >= self.keep {
+                    view.retired = true;
+                } else {
+                    let extent = aggregate::extent(view);
+                    let version = self.last.version + 1;
+                    self.retention.ended(&view.status.id, moment.now, Duration::ZERO, version, extent);
+                }
+            }
+            (false, true) => self.retention.forget(&view.status.id),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    fn withdraw(&mut self, retired: &[Retired]) {
+        if retired.is_empty() {
+            return;
+        }
+        let retired: std::collections::HashSet<&AllocId> = retired.iter().map(|r| &r.id).collect();
+        for entry in self.entries.iter_mut().filter(|e| retired.contains(&e.view.status.id)) {
+            entry.view = Arc::new(AllocView { retired: true, ..(*entry.view).clone() });
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for entry in &self.entries {
+            let status = &entry.view.status;
+            counts.allocs[place(status.state)] += 1;
+            for task in &entry.view.tasks {
+                counts.tasks[task.status.state.index()] += 1;
+                if let Some(attempt) = &task.attempt {
+                    counts.allocated_cpu_cores += quota_cores(attempt).unwrap_or(0.0);
+                }
+            }
+            counts.allocated_memory_bytes = counts.allocated_memory_bytes.saturating_add(entry.memory_bytes);
+        }
+        counts
+    }
+}
+
+/// What the readers of one alloc say in this pass: each is asked once.
+struct Said {
+    tasks: Vec<Option<Reading>>,
+    alloc: Option<Reading>,
+}
+
+impl Said {
+    fn ask(published: &Published, readings: &mut dyn Readings) -> Said {
+        let tasks = (0..published.status.tasks.len()).map(|n| readings.task(published, n)).collect();
+        Said { tasks, alloc: readings.alloc(published) }
+    }
+}
+
+impl Entry {
+    /// Whether every reading is the very one that the view was made of.
+    fn is_made_of(&self, said: &Said) -> bool {
+        let usage = |r: &'_ Option<Reading>| r.as_ref().map(|r| Arc::as_ptr(&r.usage));
+        self.raw_alloc.as_ref().map(Arc::as_ptr) == usage(&said.alloc)
+            && self.raw_tasks.len() == said.tasks.len()
+            && self.raw_tasks.iter().zip(&said.tasks).all(|(raw, r)| raw.as_ref().map(Arc::as_ptr) == usage(r))
+    }
+}
+
+fn same(a: Option<&Arc<Usage>>, b: Option<&Arc<Usage>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+fn place(state: AllocState) -> usize {
+    match state {
+        AllocState::Pending => 0,
+        AllocState::Running => 1,
+        AllocState::Complete => 2,
+        AllocState::Failed => 3,
+    }
+}
+
+/// Memory that the job file gives its tasks; a task without a limit was given none.
+fn given_memory(status: &AllocStatus) -> u64 {
+    let Some(group) = status.job.group(status.group.as_str()) else { return 0 };
+    group.tasks.iter().filter_map(|t| t.resources.memory_bytes).fold(0, u64::saturating_add)
+}
+
+/// Quotas are some ten thousand microseconds: exact in an `f64`.
+#[allow(clippy::cast_precision_loss)]
+fn quota_cores(usage: &Usage) -> Option<f64> {
+    match (usage.cpu_quota_us, usage.cpu_period_us) {
+        (Some(quota), Some(period)) if period > 0 => Some(quota as f64 / period as f64),
+        _ => None,
+    }
+}
+
+/// Since when the agent knew of the end: the process may have ended before, while the agent was down.
+fn known_since(status: &AllocStatus) -> Timestamp {
+    let of_task = |t: &crate::model::task::TaskStatus| {
+        let told = t.events.back().map_or(Timestamp(0), |e| e.time);
+        told.max(t.state_since)
+    };
+    status.tasks.iter().map(|t| of_task(t)).max().unwrap_or(status.created_at)
+}
+
+/// The entries of the last pass, found again in the order of the board: nearly always the next one is the one.
+struct Before {
+    entries: Vec<Option<Entry>>,
+    next: usize,
+    /// Made when the order does not help.
+    places: Option<HashMap<AllocId, usize>>,
+}
+
+impl Before {
+    fn new(entries: Vec<Entry>) -> Before {
+        Before { entries: entries.into_iter().map(Some).collect(), next: 0, places: None }
+    }
+
+    fn take(&mut self, published: &Arc<Published>) -> Option<Entry> {
+        let is_it = |e: &Entry| Arc::ptr_eq(&e.published, published) || e.published.status.id == published.status.id;
+        if let Some(slot) = self.entries.get_mut(self.next)
+            && slot.as_ref().is_some_and(is_it)
+        {
+            self.next += 1;
+            return slot.take();
+        }
+        // At the end of the known ones there are only new ones, in order of creation.
+        if self.next == self.entries.len() && self.places.is_none() {
+            return None;
+        }
+        let entries = &self.entries;
+        let places = self.places.get_or_insert_with(|| {
+            let known = entries.iter().enumerate();
+            known.filter_map(|(n, e)| e.as_ref().map(|e| (e.published.status.id.clone(), n))).collect()
+        });
+        let place = *places.get(&published.status.id)?;
+        self.next = place + 1;
+        self.entries[place].take()
+    }
+
+    fn rest(self) -> impl Iterator<Item = Entry> {
+        self.entries.into_iter().flatten()
+    }
+}

@@ -1,0 +1,253 @@
+//! The agent about itself, once per tick: its process, its collectors, what it can measure.
+
+use std::sync::Arc;
+
+use crate::collectors::{ErrorReason, Sampling};
+use crate::host::roots::Roots;
+use crate::kernel::proc::pid_stat;
+use crate::model::host::NodeInfo;
+use crate::model::metric::{MetricDesc, Samples, Value};
+use crate::model::units::{Nanos, Timestamp, Unit};
+
+pub static LAST_SAMPLE: MetricDesc = MetricDesc::gauge(
+    "allostat_collector_last_sample_timestamp_seconds",
+    Unit::TimestampSeconds,
+    "When the collector last had values. Its age is time() minus this, so a sampler that hangs shows.",
+    &["collector"],
+)
+.absent_when("it never had values yet")
+.otlp("allostat.collector.last_sample", "s");
+
+pub static INTERVAL: MetricDesc =
+    MetricDesc::gauge("allostat_collector_interval_seconds", Unit::Seconds, "How often everything is sampled.", &[])
+        .otlp("allostat.collector.interval", "s");
+
+pub static ERRORS: MetricDesc = MetricDesc::counter(
+    "allostat_collector_errors_total",
+    Unit::None,
+    "Values that a collector should have had and could not get. \"not_found_race\": the thing went away between two \
+     system calls, which is no fault.",
+    &["collector", "reason"],
+)
+.otlp("allostat.collector.errors", "{error}");
+
+pub static CAPABILITY: MetricDesc = MetricDesc::gauge(
+    "allostat_capability",
+    Unit::None,
+    "Whether this host, kernel and user let a feature be measured (1) or not (0). /v1/node says why not.",
+    &["feature"],
+)
+.otlp("allostat.capability", "1");
+
+pub static KEPT_FILES: MetricDesc = MetricDesc::gauge(
+    "allostat_collector_kept_files",
+    Unit::None,
+    "Kernel files kept open, so that reading them costs one system call.",
+    &[],
+)
+.otlp("allostat.collector.kept_files", "{file}");
+
+pub static KEPT_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
+    "allostat_collector_kept_files_limit",
+    Unit::None,
+    "How many kernel files may be kept open, by the process's limit on descriptors.",
+    &[],
+)
+.otlp("allostat.collector.kept_files.limit", "{file}");
+
+pub static REOPENED: MetricDesc = MetricDesc::counter(
+    "allostat_collector_reopened_files_total",
+    Unit::None,
+    "Readings that had to open their file because no more may be kept open: each costs some five times as much.",
+    &[],
+)
+.otlp("allostat.collector.reopened_files", "{file}");
+
+pub static PROCESS_CPU: MetricDesc = MetricDesc::counter(
+    "process_cpu_seconds_total",
+    Unit::Seconds,
+    "CPU time of the agent's own process, user and system.",
+    &[],
+)
+.from_source("/proc/self/stat utime, stime")
+.otlp("process.cpu.time", "s");
+
+pub static PROCESS_RESIDENT: MetricDesc =
+    MetricDesc::gauge("process_resident_memory_bytes", Unit::Bytes, "Resident memory of the agent's own process.", &[])
+        .from_source("/proc/self/stat rss")
+        .otlp("process.memory.usage", "By");
+
+pub static PROCESS_FDS: MetricDesc =
+    MetricDesc::gauge("process_open_fds", Unit::None, "Descriptors that the agent's own process has open.", &[])
+        .from_source("/proc/self/fd: st_size (6.2), else counted")
+        .otlp("process.unix.file_descriptor.count", "{file_descriptor}");
+
+pub static PROCESS_MAX_FDS: MetricDesc = MetricDesc::gauge(
+    "process_max_fds",
+    Unit::None,
+    "How many descriptors the agent's own process may have open.",
+    &[],
+)
+.from_source("getrlimit RLIMIT_NOFILE")
+.absent_when("unlimited");
+
+pub static PROCESS_START: MetricDesc = MetricDesc::gauge(
+    "process_start_time_seconds",
+    Unit::Seconds,
+    "When the agent's own process started, in seconds since 1970.",
+    &[],
+)
+.from_source("/proc/self/stat starttime, /proc/stat btime")
+.absent_when("the host's boot time is unknown");
+
+pub static METRICS: &[&MetricDesc] = &[
+    &LAST_SAMPLE,
+    &INTERVAL,
+    &ERRORS,
+    &CAPABILITY,
+    &KEPT_FILES,
+    &KEPT_FILES_LIMIT,
+    &REOPENED,
+    &PROCESS_CPU,
+    &PROCESS_RESIDENT,
+    &PROCESS_FDS,
+    &PROCESS_MAX_FDS,
+    &PROCESS_START,
+];
+
+/// What one collector went through so far.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) name: &'static str,
+    pub(super) last_sample: Option<Timestamp>,
+    /// In the order of `ErrorReason::ALL`.
+    pub(super) errors: [u64; ErrorReason::ALL.len()],
+}
+
+impl Record {
+    pub(super) fn new(name: &'static str) -> Record {
+        Record { name, last_sample: None, errors: [0; ErrorReason::ALL.len()] }
+    }
+    pub(super) fn count(&mut self, reason: ErrorReason) {
+        if let Some(place) = ErrorReason::ALL.iter().position(|r| *r == reason) {
+            self.errors[place] += 1;
+        }
+    }
+}
+
+pub(super) fn collectors(out: &mut Samples, records: &[Record], interval: Nanos) {
+    out.push_nanos(&INTERVAL, &[], interval.0);
+    for record in records {
+        if let Some(at) = record.last_sample {
+            out.push(&LAST_SAMPLE, &[record.name], Value::Nanos(at.0));
+        }
+    }
+    for record in records {
+        for (reason, n) in ErrorReason::ALL.iter().zip(record.errors) {
+            out.push_int(&ERRORS, &[record.name, reason.as_str()], n);
+        }
+    }
+}
+
+pub(super) fn capabilities(out: &mut Samples, info: &NodeInfo) {
+    for capability in &info.capabilities {
+        out.push_owned(&CAPABILITY, vec![capability.feature.clone()], Value::Int(u64::from(capability.available)));
+    }
+}
+
+pub(super) fn descriptors(out: &mut Samples, sampling: &Arc<Sampling>) {
+    out.push_int(&KEPT_FILES, &[], sampling.budget.used());
+    out.push_int(&KEPT_FILES_LIMIT, &[], sampling.budget.limit());
+    out.push_int(&REOPENED, &[], sampling.budget.reopened());
+}
+
+/// The agent's own process. What cannot be read is absent: it costs nobody else anything.
+pub(super) fn process(out: &mut Samples, roots: &Roots, info: &NodeInfo) {
+    let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
+    let nanos = |ticks: u64| {
+        let seconds = (ticks / ticks_per_second).saturating_mul(1_000_000_000);
+        Nanos(seconds.saturating_add(ticks % ticks_per_second * 1_000_000_000 / ticks_per_second))
+    };
+    if let Some(stat) = roots.read_proc("self/stat").ok().and_then(|text| pid_stat::parse(&text).ok()) {
+        out.push_nanos(&PROCESS_CPU, &[], nanos(stat.user_ticks.saturating_add(stat.system_ticks)).0);
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        out.push_int(&PROCESS_RESIDENT, &[], stat.rss_pages.saturating_mul(page));
+        if let Some(booted_at) = info.booted_at {
+            out.push_nanos(&PROCESS_START, &[], booted_at.plus(nanos(stat.start_ticks)).0);
+        }
+    }
+    if let Some(fds) = open_fds(roots) {
+        out.push_int(&PROCESS_FDS, &[], fds);
+    }
+    if let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        out.push_int(&PROCESS_MAX_FDS, &[], limit);
+    }
+}
+
+fn open_fds(roots: &Roots) -> Option<u64> {
+    let directory = roots.proc("self/fd");
+    match std::fs::metadata(&directory).ok()?.len() {
+        // Before 6.2 the size is 0, and they must be counted; the listing itself holds one.
+        0 => u64::try_from(std::fs::read_dir(&directory).ok()?.count()).ok().map(|n| n.saturating_sub(1)),
+        n => Some(n),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::id::BootId;
+
+    fn info() -> NodeInfo {
+        NodeInfo {
+            hostname: "h".into(),
+            kernel: "6.1".into(),
+            boot_id: BootId("b".into()),
+            booted_at: Some(Timestamp(1_000_000_000_000_000_000)),
+            cpus: 1,
+            memory_bytes: None,
+            cgroup_mode: "v2".into(),
+            capabilities: vec![],
+        }
+    }
+
+    fn value(samples: &Samples, desc: &MetricDesc) -> Option<Value> {
+        samples.0.iter().find(|s| s.desc.name == desc.name).map(|s| s.value)
+    }
+
+    #[test]
+    fn this_process_has_memory_descriptors_and_a_start() {
+        let mut out = Samples::default();
+        process(&mut out, &Roots::default(), &info());
+        let Some(Value::Int(resident)) = value(&out, &PROCESS_RESIDENT) else { panic!("no resident memory") };
+        assert!(resident > 100_000, "{resident}");
+        let Some(Value::Int(fds)) = value(&out, &PROCESS_FDS) else { panic!("no descriptors") };
+        let counted = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        assert!(fds.abs_diff(u64::try_from(counted).unwrap()) < 20, "{fds} against {counted}");
+        assert!(matches!(value(&out, &PROCESS_START), Some(Value::Nanos(n)) if n > 1_000_000_000_000_000_000));
+    }
+
+    #[test]
+    fn without_proc_the_process_is_absent_not_zero() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().to_owned(), ..Roots::default() };
+        let mut out = Samples::default();
+        process(&mut out, &roots, &info());
+        assert!(value(&out, &PROCESS_CPU).is_none() && value(&out, &PROCESS_FDS).is_none());
+    }
+
+    #[test]
+    fn every_reason_of_every_collector_is_born_at_zero() {
+        let mut out = Samples::default();
+        let mut record = Record::new("memory");
+        collectors(&mut out, std::slice::from_ref(&record), Nanos::from_secs(1));
+        assert!(value(&out, &LAST_SAMPLE).is_none(), "it never had values");
+        let errors =
+            |s: &Samples| s.0.iter().filter(|s| s.desc.name == ERRORS.name).map(|s| s.value).collect::<Vec<_>>();
+        assert_eq!(errors(&out), vec![Value::Int(0); 5]);
+        record.count(ErrorReason::Parse);
+        let mut out = Samples::default();
+        collectors(&mut out, &[record], Nanos::from_secs(1));
+        assert_eq!(errors(&out)[0], Value::Int(1));
+    }
+}

@@ -1,0 +1,189 @@
+//! Floor 4: one immutable picture of everything, per tick and per lifecycle change; exporters, API and page are pure views.
+//!
+//! ```text
+//! Board ──view──┐
+//! TaskReaders ──┤ sampler (a thread: ticks, changes) ── assemble (pure) ──► watch::Receiver<Arc<Snapshot>>
+//! Collectors ───┘                                        │
+//!                                        aggregate, workloads, retention
+//! ```
+
+pub mod aggregate;
+pub mod assemble;
+pub mod itself;
+pub mod retention;
+pub mod sampler;
+pub mod scrapers;
+mod workloads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::alloc::AllocStatus;
+use crate::model::host::NodeInfo;
+use crate::model::id::{JobId, TaskName};
+use crate::model::metric::Samples;
+use crate::model::task::{TaskState, TaskStatus};
+use crate::model::units::{Nanos, Timestamp};
+use crate::model::usage::Usage;
+use crate::runner::board::{TaskTotals, Totals};
+
+pub use retention::RetentionConfig;
+pub use sampler::{Heartbeat, Parts, Sampler};
+pub use scrapers::{ScraperKey, Scrapers};
+
+/// How the agent samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Between two readings. Default 1 s.
+    pub tick: Duration,
+    pub retention: RetentionConfig,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { tick: Duration::from_secs(1), retention: RetentionConfig::default() }
+    }
+}
+
+/// The truth of one moment. Shared; never changed.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Sampling ticks so far; 0 before the first. A lifecycle change publishes a new snapshot with the same epoch.
+    pub epoch: u64,
+    /// Grows by one with each published snapshot.
+    pub version: u64,
+    /// By the wall clock, which may jump.
+    pub taken_at: Timestamp,
+    /// The latest `taken_at` so far: it never falls, so no dwell counted up to it does.
+    pub steady_at: Timestamp,
+    /// In order of creation; those whose series have retired are still here until collected.
+    pub allocs: Vec<Arc<AllocView>>,
+    /// Live + ended, per workload and task.
+    pub workloads: Vec<Arc<WorkloadView>>,
+    /// What ended allocs ran, and what retired workloads handed over.
+    pub ended: Arc<Totals>,
+    pub node: NodeSums,
+    pub counts: Counts,
+    /// What the host collectors pushed; families together.
+    pub host: Arc<Samples>,
+    /// The agent about itself: its process, its collectors.
+    pub agent: Arc<Samples>,
+    pub info: Arc<NodeInfo>,
+}
+
+#[derive(Debug, Clone)]
+pub struct AllocView {
+    pub status: Arc<AllocStatus>,
+    pub tasks: Vec<Arc<TaskView>>,
+    /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`) or `aggregation` is `Sum`.
+    pub usage: Arc<Usage>,
+    /// Over its tasks, whatever the aggregation: what `AllocRule::Sum` asks for. No peaks, no limits.
+    pub sum: Arc<Usage>,
+    pub aggregation: Aggregation,
+    /// When the values were read. An alloc in which nothing moved keeps its older time.
+    pub sampled_at: Option<Timestamp>,
+    /// All tasks dead: live series are withdrawn.
+    pub ended: bool,
+    /// Its series were delivered and have retired: the API still knows it, `/metrics` does not.
+    pub retired: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct TaskView {
+    pub status: Arc<TaskStatus>,
+    /// All attempts together: `base` plus what the running one used.
+    pub usage: Arc<Usage>,
+    /// Of the running attempt alone; absent between attempts and after the end.
+    pub attempt: Option<Arc<Usage>>,
+    pub sampled_at: Option<Timestamp>,
+    /// Finished dwells, in the order of `TaskState::ALL`; never below what an earlier snapshot showed.
+    pub finished_dwells: [Nanos; 6],
+}
+
+impl TaskView {
+    /// Time in a state, the present dwell included.
+    pub fn time_in(&self, state: TaskState, steady_at: Timestamp) -> Nanos {
+        let finished = self.finished_dwells[state.index()];
+        if self.status.state == state {
+            finished.saturating_add(steady_at.since(self.status.state_since))
+        } else {
+            finished
+        }
+    }
+}
+
+/// `alloc_info{aggregation=...}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aggregation {
+    Cgroup,
+    Sum,
+}
+
+impl Aggregation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Aggregation::Cgroup => "cgroup",
+            Aggregation::Sum => "sum",
+        }
+    }
+}
+
+/// One task of a workload, all allocs and attempts together.
+#[derive(Debug, Clone)]
+pub struct WorkloadView {
+    pub workload: JobId,
+    pub task: TaskName,
+    /// Counters: ended attempts plus the running ones.
+    pub usage: Usage,
+    /// Exits, restarts and events, which need no reading. Its `usage` lacks the running attempts.
+    pub ended: Arc<TaskTotals>,
+}
+
+/// Everything this agent ever ran. Never falls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeSums {
+    /// In the order of `Outcome::ALL`.
+    pub exits: [u64; 6],
+    /// In the order of `RestartReason::ALL`.
+    pub restarts: [u64; 3],
+    pub oom_kills: u64,
+    pub cpu_usage_ns: u64,
+    pub allocs: u64,
+}
+
+/// What there is now.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Counts {
+    /// In the order of `AllocState::ALL`.
+    pub allocs: [u64; 4],
+    /// In the order of `TaskState::ALL`.
+    pub tasks: [u64; 6],
+    /// Memory that the tasks of allocs that have not ended were given.
+    pub allocated_memory_bytes: u64,
+    /// CPU quotas of running tasks, in cores; tasks without a quota count nothing.
+    pub allocated_cpu_cores: f64,
+}
+
+impl Snapshot {
+    /// Before anything is known: epoch 0.
+    pub fn empty(info: Arc<NodeInfo>, now: Timestamp) -> Snapshot {
+        Snapshot {
+            epoch: 0,
+            version: 0,
+            taken_at: now,
+            steady_at: now,
+            allocs: Vec::new(),
+            workloads: Vec::new(),
+            ended: Arc::default(),
+            node: NodeSums::default(),
+            counts: Counts::default(),
+            host: Arc::default(),
+            agent: Arc::default(),
+            info,
+        }
+    }
+
+    pub fn alloc(&self, id: &str) -> Option<&Arc<AllocView>> {
+        self.allocs.iter().find(|a| a.status.id.as_str() == id)
+    }
+}

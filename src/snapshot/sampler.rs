@@ -1,0 +1,338 @@
+//! The one thread that reads: each tick, and at once when something on the board changes.
+//!
+//! ```text
+//!            ┌──────────── deadline reached ───► collect host, ask every reader, publish (epoch + 1) ─┐
+//! wait ──────┤                                                                                        ├──► wait
+//!            └── board changed ── 2 ms since the last one? ──► publish what changed, ask new readers only ────┘
+//! ```
+//! Deadlines do not drift: the next one is counted from the last one, and those that were missed are counted.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::assemble::{Assembler, Moment, Readings, Tick};
+use super::itself::{self, Record};
+use super::scrapers::Scrapers;
+use super::{Config, Snapshot};
+use crate::collectors::{Collector, ErrorReason, Reading, Sampling, TaskReader};
+use crate::host::clock::Clock;
+use crate::model::host::NodeInfo;
+use crate::model::metric::Samples;
+use crate::model::units::{Nanos, Timestamp};
+use crate::runner::board::{Board, Published};
+use crate::telemetry::{Metrics, logging};
+
+/// Changes within so long after a publication share the next one.
+const COALESCE: Duration = Duration::from_millis(2);
+/// A difference between the two clocks that is a jump and no drift.
+const STEP: Duration = Duration::from_millis(500);
+/// The `collector` label of the pass over all tasks and allocs.
+pub const TASKS: &str = "task";
+
+/// Everything a sampler needs.
+pub struct Parts {
+    pub config: Config,
+    pub board: Arc<Board>,
+    pub sampling: Arc<Sampling>,
+    pub collectors: Vec<Box<dyn Collector>>,
+    pub info: Arc<NodeInfo>,
+    pub metrics: Arc<Metrics>,
+    pub scrapers: Arc<Scrapers>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A running sampler. Dropping it ends the thread within a tick.
+pub struct Sampler {
+    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub heartbeat: Arc<Heartbeat>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// When the last tick was: `/healthz` asks.
+#[derive(Debug)]
+pub struct Heartbeat {
+    started: Instant,
+    tick: Duration,
+    last_nanos: AtomicU64,
+}
+
+impl Heartbeat {
+    pub fn new(tick: Duration) -> Heartbeat {
+        Heartbeat { started: Instant::now(), tick, last_nanos: AtomicU64::new(0) }
+    }
+    pub fn beat(&self) {
+        self.last_nanos.store(Nanos::from_duration(self.started.elapsed()).0, Ordering::Relaxed);
+    }
+    /// How long ago the last tick was (or the start).
+    pub fn age(&self) -> Duration {
+        self.started.elapsed().saturating_sub(Nanos(self.last_nanos.load(Ordering::Relaxed)).as_duration())
+    }
+    /// Not more than three ticks were missed.
+    pub fn alive(&self) -> bool {
+        self.age() < self.tick * 4
+    }
+}
+
+impl Sampler {
+    /// Starts the thread. Errors: no thread could be started.
+    pub fn start(parts: Parts) -> std::io::Result<Sampler> {
+        let empty = Snapshot::empty(Arc::clone(&parts.info), parts.clock.now());
+        let (publish, snapshots) = watch::channel(Arc::new(empty.clone()));
+        let heartbeat = Arc::new(Heartbeat::new(parts.config.tick));
+        let stop = Arc::new(AtomicBool::new(false));
+        let work = Work::new(parts, empty, publish, Arc::clone(&heartbeat));
+        let stopped = Arc::clone(&stop);
+        std::thread::Builder::new().name("sampler".into()).spawn(move || work.run(&stopped))?;
+        Ok(Sampler { snapshots, heartbeat, stop })
+    }
+}
+
+/// One pass over the host and the cgroups, without a thread: for `allostat metrics` where no agent runs.
+pub fn once(parts: Parts) -> Arc<Snapshot> {
+    let empty = Snapshot::empty(Arc::clone(&parts.info), parts.clock.now());
+    let (publish, snapshots) = watch::channel(Arc::new(empty.clone()));
+    let mut work = Work::new(parts, empty, publish, Arc::new(Heartbeat::new(Duration::ZERO)));
+    work.tick();
+    Arc::clone(&snapshots.borrow())
+}
+
+struct Work {
+    parts: Parts,
+    assembler: Assembler,
+    publish: watch::Sender<Arc<Snapshot>>,
+    heartbeat: Arc<Heartbeat>,
+    /// Of the tasks' readers first, then of each host collector.
+    records: Vec<Record>,
+    /// The board's version that was published last.
+    seen: u64,
+    published: Instant,
+    clocks: (Instant, Timestamp),
+}
+
+impl Work {
+    fn new(parts: Parts, empty: Snapshot, publish: watch::Sender<Arc<Snapshot>>, heartbeat: Arc<Heartbeat>) -> Work {
+        let names = std::iter::once(TASKS).chain(parts.collectors.iter().map(|c| c.name()));
+        let records: Vec<Record> = names.map(Record::new).collect();
+        for record in &records {
+            parts.metrics.collector_known(record.name);
+        }
+        let clocks = (parts.clock.instant(), parts.clock.now());
+        let assembler = Assembler::new(empty, parts.config.retention);
+        Work { parts, assembler, publish, heartbeat, records, seen: 0, published: clocks.0, clocks }
+    }
+
+    fn run(mut self, stop: &AtomicBool) {
+        let tick = self.parts.config.tick;
+        let mut deadline = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            if now >= deadline {
+                self.tick();
+                let (next, skipped) = next_deadline(deadline, tick, Instant::now());
+                deadline = next;
+                if skipped > 0 {
+                    self.parts.metrics.ticks_skipped(skipped);
+                }
+            } else if self.parts.board.version() != self.seen {
+                let free = self.published + COALESCE;
+                match free.min(deadline).checked_duration_since(now) {
+                    Some(wait) if !wait.is_zero() => std::thread::sleep(wait),
+                    _ => self.change(),
+                }
+            } else {
+                self.parts.board.wait_change(self.seen, deadline - now);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        let moment = self.moment();
+        self.watch_clock(moment);
+        let mut host = Samples::default();
+        for (collector, record) in self.parts.collectors.iter_mut().zip(&mut self.records[1..]) {
+            collect(collector.as_mut(), record, &self.parts.sampling, &mut host, &self.parts.metrics, moment.at);
+        }
+        let started = Instant::now();
+        let board = self.parts.board.view();
+        let mut agent = Samples::default();
+        self.records[0].last_sample = Some(moment.at);
+        for (slot, (_, n)) in self.records[0].errors.iter_mut().zip(self.parts.sampling.errors.iter()) {
+            *slot = n;
+        }
+        itself::collectors(&mut agent, &self.records, Nanos::from_duration(self.parts.config.tick));
+        itself::capabilities(&mut agent, &self.parts.info);
+        itself::descriptors(&mut agent, &self.parts.sampling);
+        itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
+        let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
+        let tick = Tick { host, agent, acknowledged };
+        let (snapshot, retired) = self.assembler.tick(&board, &mut Asking { moment, moved: false }, tick, moment);
+        self.parts.metrics.collector_took(TASKS, started.elapsed());
+        for (reason, series) in retired.iter().filter_map(|r| r.lost) {
+            self.parts.metrics.final_series_dropped(reason, series);
+        }
+        self.show(board.version, snapshot);
+        self.heartbeat.beat();
+        logging::tell_suppressed(&self.parts.metrics);
+    }
+
+    fn change(&mut self) {
+        let board = self.parts.board.view();
+        let moment = self.moment();
+        let snapshot = self.assembler.change(&board, &mut Latest { moment }, moment);
+        self.show(board.version, snapshot);
+    }
+
+    fn show(&mut self, version: u64, snapshot: Arc<Snapshot>) {
+        self.seen = version;
+        self.published = Instant::now();
+        self.publish.send_replace(snapshot);
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: self.parts.clock.instant(), at: self.parts.clock.now() }
+    }
+
+    fn watch_clock(&mut self, moment: Moment) {
+        let (instant, wall) = std::mem::replace(&mut self.clocks, (moment.now, moment.at));
+        let expected = wall.plus(Nanos::from_duration(moment.now.saturating_duration_since(instant)));
+        if moment.at.0.abs_diff(expected.0) > Nanos::from_duration(STEP).0 {
+            tracing::warn!(from = expected.0, to = moment.at.0, "the wall clock jumped");
+            self.parts.metrics.clock_stepped();
+        }
+    }
+}
+
+/// One collector's pass: its duration, outcome and errors are measured for it, and its failure is its own.
+fn collect(
+    collector: &mut dyn Collector,
+    record: &mut Record,
+    sampling: &Sampling,
+    out: &mut Samples,
+    metrics: &Metrics,
+    at: Timestamp,
+) {
+    let (started, before) = (Instant::now(), out.0.len());
+    let result = collector.collect(&sampling.roots, out);
+    metrics.collector_took(record.name, started.elapsed());
+    if let Err(error) = &result
+        && let Some(reason) = error.reason()
+    {
+        record.count(reason);
+        if reason != ErrorReason::NotFoundRace {
+            tracing::warn!(collector = record.name, error = %chain(error), "a collector failed");
+        }
+    }
+    if out.0.len() > before {
+        record.last_sample = Some(at);
+    }
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// The first deadline after `now`, and how many lay between.
+fn next_deadline(deadline: Instant, tick: Duration, now: Instant) -> (Instant, u64) {
+    let tick = tick.max(Duration::from_millis(1));
+    let late = now.saturating_duration_since(deadline);
+    let missed = late.as_nanos() / tick.as_nanos();
+    let missed = u32::try_from(missed).unwrap_or(u32::MAX);
+    (deadline + tick * missed.saturating_add(1), u64::from(missed))
+}
+
+/// Asks every reader, the tasks of an alloc before the alloc.
+struct Asking {
+    moment: Moment,
+    /// A task of this alloc has changed, or one has no reader just now: then its cgroup is read as well.
+    moved: bool,
+}
+
+impl Asking {
+    fn ask(&self, reader: &TaskReader, everything: bool) -> Option<Reading> {
+        // Gone: the end is on its way to the board, and until it is there the last reading holds.
+        reader.read(self.moment.now, self.moment.at, everything).ok().or_else(|| reader.latest())
+    }
+}
+
+impl Readings for Asking {
+    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
+        let Some(reader) = alloc.readers.get(n).and_then(Option::as_ref) else {
+            self.moved = true;
+            return None;
+        };
+        let usage = |r: &Option<Reading>| r.as_ref().map(|r| Arc::as_ptr(&r.usage));
+        let before = usage(&reader.latest());
+        let reading = self.ask(reader, false);
+        self.moved |= usage(&reading) != before;
+        reading
+    }
+    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
+        let moved = std::mem::take(&mut self.moved);
+        self.ask(alloc.alloc_reader.as_ref()?, moved)
+    }
+}
+
+/// What the readers said last. A new one is asked at once: its counters are born with its task, not with the next tick.
+struct Latest {
+    moment: Moment,
+}
+
+impl Latest {
+    fn of(&self, reader: &TaskReader) -> Option<Reading> {
+        reader.latest().or_else(|| reader.read(self.moment.now, self.moment.at, false).ok())
+    }
+}
+
+impl Readings for Latest {
+    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
+        self.of(alloc.readers.get(n)?.as_ref()?)
+    }
+    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
+        self.of(alloc.alloc_reader.as_ref()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_do_not_drift_and_missed_ones_are_counted() {
+        let start = Instant::now();
+        let tick = Duration::from_secs(1);
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(next_deadline(start, tick, at(3)), (at(1_000), 0));
+        assert_eq!(next_deadline(start, tick, at(999)), (at(1_000), 0));
+        assert_eq!(next_deadline(start, tick, at(1_000)), (at(2_000), 1));
+        assert_eq!(next_deadline(start, tick, at(3_700)), (at(4_000), 3));
+    }
+
+    #[test]
+    fn a_heart_that_missed_three_ticks_still_beats_and_then_not() {
+        let heart = Heartbeat::new(Duration::from_millis(20));
+        heart.beat();
+        assert!(heart.alive());
+        std::thread::sleep(Duration::from_millis(90));
+        assert!(!heart.alive());
+        heart.beat();
+        assert!(heart.alive());
+    }
+}

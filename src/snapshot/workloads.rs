@@ -1,0 +1,188 @@
+//! Workload totals: ended attempts plus the running ones, kept up to date without adding everything up again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{NodeSums, WorkloadView};
+use crate::model::id::{JobId, TaskName};
+use crate::model::usage::Usage;
+use crate::runner::board::{TaskTotals, Totals};
+
+type Key = (JobId, TaskName);
+
+/// One slot per workload and task, in order of appearance. A slot is added up again only if something under it changed.
+#[derive(Debug, Default)]
+pub(super) struct Workloads {
+    index: HashMap<Key, usize>,
+    slots: Vec<Slot>,
+    totals: Arc<Totals>,
+    views: Vec<Arc<WorkloadView>>,
+    /// Somebody's OOM kills were counted, so everybody's are: then a workload's count is born at 0, and the first kill of a
+    /// short task is seen as an increase. Other counters depend on what a task was given, or tell nothing at 0.
+    counts_oom_kills: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: Key,
+    /// `None`: not on the board's list (any more).
+    totals: Option<Arc<TaskTotals>>,
+    /// Allocs that have this task.
+    users: usize,
+    dirty: bool,
+    view: Option<Arc<WorkloadView>>,
+}
+
+impl Workloads {
+    pub(super) fn slot(&mut self, workload: &JobId, task: &TaskName) -> usize {
+        let key = (workload.clone(), task.clone());
+        if let Some(slot) = self.index.get(&key) {
+            return *slot;
+        }
+        let slot = self.slots.len();
+        self.index.insert(key.clone(), slot);
+        self.slots.push(Slot { key, totals: None, users: 0, dirty: true, view: None });
+        slot
+    }
+    pub(super) fn joined(&mut self, slots: &[usize]) {
+        for slot in slots {
+            self.slots[*slot].users += 1;
+            self.slots[*slot].dirty = true;
+        }
+    }
+    pub(super) fn left(&mut self, slots: &[usize]) {
+        for slot in slots {
+            self.slots[*slot].users -= 1;
+            self.slots[*slot].dirty = true;
+        }
+    }
+    pub(super) fn moved(&mut self, slots: &[usize]) {
+        slots.iter().for_each(|s| self.slots[*s].dirty = true);
+    }
+
+    /// Takes the totals over. Tells which slots went where if some had to go (`None`: that slot is gone).
+    pub(super) fn take_totals(&mut self, totals: &Arc<Totals>) -> Option<Vec<Option<usize>>> {
+        if Arc::ptr_eq(totals, &self.totals) {
+            return None;
+        }
+        self.totals = Arc::clone(totals);
+        for (workload, task) in totals.workloads.keys() {
+            self.slot(workload, task);
+        }
+        let mut retired = false;
+        for slot in &mut self.slots {
+            let now = totals.workloads.get(&slot.key);
+            let same = match (now, &slot.totals) {
+                (Some(now), Some(before)) => Arc::ptr_eq(now, before),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if !same {
+                slot.totals = now.cloned();
+                slot.dirty = true;
+            }
+            retired |= slot.totals.is_none() && slot.users == 0;
+        }
+        retired.then(|| self.compact())
+    }
+
+    fn compact(&mut self) -> Vec<Option<usize>> {
+        let mut moved = Vec::with_capacity(self.slots.len());
+        let mut kept = Vec::with_capacity(self.slots.len());
+        for mut slot in self.slots.drain(..) {
+            if slot.totals.is_none() && slot.users == 0 {
+                moved.push(None);
+            } else {
+                moved.push(Some(kept.len()));
+                slot.dirty = true;
+                kept.push(slot);
+            }
+        }
+        self.index = kept.iter().enumerate().map(|(place, slot)| (slot.key.clone(), place)).collect();
+        self.slots = kept;
+        self.views.clear();
+        moved
+    }
+
+    /// The views, added up again where needed. `live`: the running attempts with their slots.
+    pub(super) fn views<'a>(&mut self, live: impl Iterator<Item = (usize, &'a Usage)>) -> Vec<Arc<WorkloadView>> {
+        if !self.slots.iter().any(|s| s.dirty) {
+            return self.views.clone();
+        }
+        let mut sums: Vec<Option<Usage>> = self
+            .slots
+            .iter()
+            .map(|s| s.dirty.then(|| s.totals.as_ref().map_or_else(Usage::default, |t| t.usage.counters())))
+            .collect();
+        for (slot, usage) in live {
+            if let Some(sum) = &mut sums[slot] {
+                sum.add_counters(usage);
+            }
+        }
+        if !self.counts_oom_kills && sums.iter().flatten().any(|u| u.oom_kills.is_some()) {
+            self.counts_oom_kills = true;
+            self.slots.iter_mut().for_each(|s| s.dirty = true);
+        }
+        self.views.clear();
+        for (slot, sum) in self.slots.iter_mut().zip(sums) {
+            let view = match (sum, &slot.view) {
+                (None, Some(view)) if !slot.dirty => Arc::clone(view),
+                (sum, before) => {
+                    let mut usage = sum.or_else(|| before.as_ref().map(|b| b.usage.clone())).unwrap_or_default();
+                    if self.counts_oom_kills {
+                        usage.oom_kills.get_or_insert(0);
+                    }
+                    if let Some(before) = before {
+                        usage.not_below(&before.usage);
+                    }
+                    let (workload, task) = slot.key.clone();
+                    let ended = slot.totals.clone().unwrap_or_default();
+                    Arc::new(WorkloadView { workload, task, usage, ended })
+                }
+            };
+            slot.dirty = false;
+            slot.view = Some(Arc::clone(&view));
+            self.views.push(view);
+        }
+        self.views.clone()
+    }
+
+    /// The sums of the whole node: retired workloads and all that are there.
+    pub(super) fn node(&self) -> NodeSums {
+        let retired = &self.totals.node;
+        let mut node = NodeSums { allocs: retired.allocs, ..NodeSums::default() };
+        add(&mut node, &retired.totals, &retired.totals.usage);
+        for view in &self.views {
+            add(&mut node, &view.ended, &view.usage);
+        }
+        node
+    }
+}
+
+fn add(node: &mut NodeSums, totals: &TaskTotals, usage: &Usage) {
+    for (sum, n) in node.exits.iter_mut().zip(totals.exits) {
+        *sum = sum.saturating_add(n);
+    }
+    for (sum, n) in node.restarts.iter_mut().zip(totals.restarts) {
+        *sum = sum.saturating_add(n);
+    }
+    for (sum, part) in [(&mut node.oom_kills, usage.oom_kills), (&mut node.cpu_usage_ns, usage.cpu_usage_ns)] {
+        // A part that was never measured adds nothing to the sum of what was.
+        if let Some(part) = part {
+            *sum = sum.saturating_add(part);
+        }
+    }
+}
+
+/// What this agent ever ran never falls, whatever order totals and workloads change in.
+pub(super) fn never_fall(node: &mut NodeSums, earlier: &NodeSums) {
+    for (now, before) in node.exits.iter_mut().zip(earlier.exits) {
+        *now = before.max(*now);
+    }
+    for (now, before) in node.restarts.iter_mut().zip(earlier.restarts) {
+        *now = before.max(*now);
+    }
+    node.oom_kills = node.oom_kills.max(earlier.oom_kills);
+    node.cpu_usage_ns = node.cpu_usage_ns.max(earlier.cpu_usage_ns);
+    node.allocs = node.allocs.max(earlier.allocs);
+}

@@ -1,0 +1,65 @@
+//! A store that errs on demand: for tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::{Batch, Store, StoreError};
+
+/// What the test turns, while somebody else owns the store.
+#[derive(Debug, Default)]
+pub struct Faults {
+    failing: AtomicBool,
+    /// This many commits succeed before they begin to fail; 0 counts nothing.
+    after: AtomicU64,
+    commits: AtomicU64,
+}
+
+impl Faults {
+    pub fn fail_writes(&self, fail: bool) {
+        self.failing.store(fail, Ordering::SeqCst);
+    }
+    /// Lets `commits` more commits through, then fails all of them.
+    pub fn fail_after(&self, commits: u64) {
+        self.after.store(self.commits() + commits, Ordering::SeqCst);
+        self.failing.store(true, Ordering::SeqCst);
+    }
+    /// How many commits succeeded.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+}
+
+#[derive(Debug)]
+pub struct FailingStore<S> {
+    inner: S,
+    faults: Arc<Faults>,
+}
+
+impl<S: Store> FailingStore<S> {
+    pub fn new(inner: S) -> (FailingStore<S>, Arc<Faults>) {
+        let faults = Arc::new(Faults::default());
+        (FailingStore { inner, faults: Arc::clone(&faults) }, faults)
+    }
+}
+
+impl<S: Store> Store for FailingStore<S> {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get(key)
+    }
+    fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.inner.scan(prefix)
+    }
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        if self.faults.failing.load(Ordering::SeqCst)
+            && self.faults.commits() >= self.faults.after.load(Ordering::SeqCst)
+        {
+            return Err(StoreError::Write { message: "no space left on device (asked for by a test)".to_owned() });
+        }
+        self.inner.commit(batch)?;
+        self.faults.commits.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    fn size_bytes(&self) -> Option<u64> {
+        self.inner.size_bytes()
+    }
+}

@@ -1,0 +1,66 @@
+//! What must survive the agent: small records under text keys. The trait blocks; who must not block asks
+//! `runner::journal`, which commits for many at once.
+//!
+//! Keys (schema 1), values JSON:
+//! ```text
+//! meta/version                      the schema's number
+//! job/<job id>/<version>            a job as submitted; gone with its last alloc
+//! alloc/<alloc id>                  job, group, index, created, desired, what its cgroup said last
+//! task/<alloc id>/<task>            handle, status with base, exits and counts, restart tracker
+//! tombstone/<alloc id>              collected, its directories may still be there
+//! totals/workload/<job>             what collected allocs handed over
+//! totals/node                       what workloads handed over
+//! quarantine/<key>                  a record that could not be read
+//! ```
+
+#[cfg(test)]
+mod conformance;
+mod failing;
+mod memory;
+mod sled;
+
+use std::path::PathBuf;
+
+pub use failing::{FailingStore, Faults};
+pub use memory::MemoryStore;
+pub use sled::SledStore;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot open the state database in {path}: {message}")]
+    Open { path: PathBuf, message: String },
+    #[error("cannot write to the state database: {message}")]
+    Write { message: String },
+    #[error("cannot read the state database: {message}")]
+    Read { message: String },
+}
+
+/// What is written together: all of it is durable, or none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// `None` removes the key.
+    pub writes: Vec<(String, Option<Vec<u8>>)>,
+}
+
+impl Batch {
+    pub fn put(&mut self, key: impl Into<String>, value: Vec<u8>) {
+        self.writes.push((key.into(), Some(value)));
+    }
+    pub fn remove(&mut self, key: impl Into<String>) {
+        self.writes.push((key.into(), None));
+    }
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}
+
+/// Concurrency: any thread; a commit blocks until the disk has it.
+pub trait Store: Send + Sync {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
+    /// All records whose key starts with `prefix`, in key order.
+    fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
+    /// Durable when it returns: it survives the power going.
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
+    /// Bytes on disk; `None` where there is no disk.
+    fn size_bytes(&self) -> Option<u64>;
+}

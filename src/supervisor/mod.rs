@@ -1,0 +1,45 @@
+//! Floor 1: the small process that holds one task when the agent is gone. It knows only `host/`.
+//!
+//! ```text
+//! agent                    supervisor                               main process
+//! record made and locked
+//! orders written
+//! spawn ---------------->  session, subreaper, start slot
+//!                          fork into the cgroups ----------------->  waits at its gate
+//!                          start slot with its identity
+//! started, or why not <--  gate opened, exec seen ---------------->  runs
+//!                          poll: signals, output (no timer)
+//!                          reap all; end what is left  <-----------  ends
+//!                          final files, exit slot, fdatasync
+//! pidfd readable <-------  leaves
+//! ```
+//! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
+//! removes the cgroup. It allocates little and touches little, for there is one per task.
+
+pub mod orders;
+pub mod record;
+mod rotate;
+mod run;
+mod start;
+mod tree;
+
+use std::path::Path;
+
+pub use tree::describe;
+
+/// How much of what a supervisor said about itself is passed on, in characters.
+pub const ERRORS_KEPT: usize = 500;
+
+/// `allostat supervise RUN_DIR`, with the locked record as descriptor 0 and, as descriptor 1, a pipe that is closed when the
+/// record says whether the task has started. Gives the exit code of the process: 0 when the exit is on record.
+pub fn main() -> u8 {
+    let run_dir = std::env::args_os().nth(2);
+    match run_dir.ok_or("where is the run directory?".to_owned()).and_then(|dir| run::run(Path::new(&dir))) {
+        Ok(()) => 0,
+        Err(problem) => {
+            eprintln!("allostat supervise: {problem}");
+            eprintln!("this command is for the agent, which starts one for each task");
+            64
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the agent tells a supervisor: one JSON file in the attempt's run directory, read once.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::cgroup::Cgroup;
+use crate::host::process::Account;
+use crate::model::id::BootId;
+
+/// Grows when a field changes its meaning. Orders are read only by a supervisor that the same binary started.
+pub const VERSION: u32 = 1;
+
+/// The file in the run directory. It holds the environment: mode 0600.
+pub const FILE: &str = "orders.json";
+/// What the supervisor says when something is wrong with itself.
+pub const ERRORS_FILE: &str = "supervisor.err";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Orders {
+    pub version: u32,
+    pub boot_id: BootId,
+    /// A path, or a name that is looked for in the task's `PATH`.
+    pub command: String,
+    pub args: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    pub directory: PathBuf,
+    /// `None`: as the agent.
+    pub account: Option<Account>,
+    /// The soft limit on descriptors that the agent was started with.
+    pub descriptors: Option<u64>,
+    /// `None`: output goes nowhere.
+    pub logs: Option<LogOrders>,
+    /// Exists already, with its limits. `None`: no cgroups here.
+    pub cgroup: Option<Cgroup>,
+    /// What to read when the last process is gone, most precious first.
+    pub final_files: Vec<FinalRead>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogOrders {
+    pub directory: PathBuf,
+    /// Files are `<task>.stdout.<n>` and `<task>.stderr.<n>`.
+    pub task: String,
+    pub max_files: u32,
+    pub max_file_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinalRead {
+    pub key: String,
+    pub path: PathBuf,
+}
+
+impl Orders {
+    /// Errors: a sentence that names the file.
+    pub fn read(run_dir: &Path) -> Result<Orders, String> {
+        let path = run_dir.join(FILE);
+        let text = std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let orders: Orders = serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        match orders.version {
+            VERSION => Ok(orders),
+            other => Err(format!("{} is of version {other}, this supervisor knows {VERSION}", path.display())),
+        }
+    }
+
+    pub fn write(&self, run_dir: &Path) -> std::io::Result<()> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(run_dir.join(FILE))?;
+        file.write_all(&serde_json::to_vec(self)?)
+    }
+}

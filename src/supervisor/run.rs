@@ -1,0 +1,245 @@
+//! The life of a supervisor.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::SystemTime;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::orders::Orders;
+use super::record::{self, End, How, Record, Start};
+use super::rotate::Rotator;
+use super::start;
+use super::tree::{self, Tree, note};
+use crate::host::process::{self, Rusage};
+use crate::model::units::Timestamp;
+
+/// Enough for what a pipe holds, four times over before it is full.
+const CHUNK: usize = 16 * 1024;
+/// How long the end of the rest of a tree is awaited before it is tried again.
+const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+/// Errors: a sentence; nothing has been started then.
+pub fn run(run_dir: &Path) -> Result<(), String> {
+    let (record, report) = inherited(run_dir)?;
+    let failed = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
+    // Alone in a session, so that no terminal and no group signal reaches us.
+    rustix::process::setsid().map_err(|e| format!("setsid: {e}"))?;
+    process::become_subreaper().map_err(failed("cannot become a subreaper"))?;
+    let signals = process::signals_as_descriptor(&[libc::SIGCHLD, libc::SIGTERM]).map_err(failed("signalfd"))?;
+    let me = process::identity(std::process::id()).map_err(failed("/proc/self"))?.ok_or("/proc does not show us")?;
+    let orders = Orders::read(run_dir)?;
+
+    let mut start = Start { boot_id: orders.boot_id.clone(), supervisor: me, main: None, started_at: None };
+    record.write_start(&start).map_err(failed("cannot write the record"))?;
+    // Set aside now: the end must not depend on memory that a host in need may not have.
+    let room = Vec::with_capacity(64 * 1024);
+    match bring_up(&orders, &record, &mut start) {
+        Ok((main, streams)) => {
+            drop(report);
+            let end = Life { orders: &orders, main, signals, problems: Vec::new() }.live(&start, streams);
+            record.write_end(&end, room).map_err(failed("cannot write the exit"))
+        }
+        Err(how) => {
+            let end = never_started(how);
+            let written = record.write_end(&end, room).map_err(failed("cannot write the exit"));
+            drop(report);
+            written
+        }
+    }
+}
+
+/// The record, and the pipe whose closing tells whoever started us that the record has the answer.
+/// Makes sure that this is what the agent started: descriptor 0 is the record of that directory, and locked.
+fn inherited(run_dir: &Path) -> Result<(Record, OwnedFd), String> {
+    let (record, report) = process::take_standard_streams();
+    let record = Record::inherited(record);
+    let expected = Record::open(run_dir).ok().flatten();
+    let same = expected.as_ref().is_some_and(|other| record.is_same_as(other).unwrap_or(false));
+    if !same || expected.is_some_and(|other| other.try_lock().unwrap_or(true)) {
+        return Err(format!("descriptor 0 is not the locked {} of {}", record::FILE, run_dir.display()));
+    }
+    Ok((record, report))
+}
+
+fn never_started(how: How) -> End {
+    End {
+        how,
+        started_at: None,
+        finished_at: now(),
+        main_rusage: Rusage::default(),
+        orphans_rusage: Rusage::default(),
+        orphans_reaped: 0,
+        stdout_lost_bytes: 0,
+        stderr_lost_bytes: 0,
+        problems: Vec::new(),
+        files: Vec::new(),
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}
+
+/// The main process, running; its identity is on record before it runs anything.
+fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32, [Stream; 2]), How> {
+    let (program, outputs) = start::prepare(orders)?;
+    let launched = program.launch().map_err(|e| start::explain(orders, e))?;
+    let pid = launched.pid;
+    let known = process::identity(pid).and_then(|id| {
+        start.main = id;
+        start.started_at = Some(now());
+        record.write_start(start)
+    });
+    if let Err(e) = known {
+        // Its gate closes with `launched`, so it ends without having run anything.
+        drop(launched);
+        let message = format!("cannot write the record: {e}");
+        return Err(How::NotStarted { message, recoverable: true });
+    }
+    // Before the gate: as long as the task has run nothing, its log directory is the one we made.
+    let streams = [Stream::new(orders, "stdout", outputs.stdout), Stream::new(orders, "stderr", outputs.stderr)];
+    launched.open_gate().map_err(|e| start::explain(orders, e))?;
+    Ok((pid, streams))
+}
+
+struct Life<'a> {
+    orders: &'a Orders,
+    main: u32,
+    signals: OwnedFd,
+    problems: Vec<String>,
+}
+
+/// One stream of the task's output. The task may open its own output for reading and take what poll has promised us, so our
+/// end does not block; the task's end is another file description and does.
+struct Stream {
+    /// `None`: closed by the task, or it goes nowhere.
+    pipe: Option<OwnedFd>,
+    files: Option<Rotator>,
+}
+
+impl Stream {
+    fn new(orders: &Orders, name: &str, pipe: Option<OwnedFd>) -> Stream {
+        let files = orders
+            .logs
+            .as_ref()
+            .map(|logs| Rotator::open(&logs.directory, &logs.task, name, logs.max_files, logs.max_file_bytes));
+        if let Some(pipe) = &pipe {
+            // The kernel refuses this to no pipe; a read that blocks would be no worse than before.
+            let _ = rustix::io::ioctl_fionbio(pipe, true);
+        }
+        Stream { pipe, files }
+    }
+    /// One chunk. `false`: there is nothing now; the pipe is gone if there never will be.
+    fn pump(&mut self, buffer: &mut [u8]) -> bool {
+        let (Some(pipe), Some(files)) = (&self.pipe, &mut self.files) else { return false };
+        match rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut *buffer)) {
+            Err(rustix::io::Errno::AGAIN) => false,
+            Ok(0) | Err(_) => {
+                self.pipe = None;
+                false
+            }
+            Ok(length) => {
+                files.write(&buffer[..length]);
+                true
+            }
+        }
+    }
+    /// What still lies in the pipe when no process of ours is left. A descriptor that was handed to a foreign process may
+    /// keep the pipe open: it is not waited for.
+    fn drain(&mut self, buffer: &mut [u8]) {
+        let Some(pipe) = &self.pipe else { return };
+        let mut left = rustix::io::ioctl_fionread(pipe).unwrap_or(0);
+        while left > 0 && self.pump(buffer) {
+            left = left.saturating_sub(buffer.len() as u64);
+        }
+    }
+    fn lost_bytes(&self, name: &str, problems: &mut Vec<String>) -> u64 {
+        let Some(files) = &self.files else { return 0 };
+        if let Some(error) = files.first_error() {
+            note(problems, format!("{} bytes of {name} were lost: {error}", files.lost_bytes()));
+        }
+        files.lost_bytes()
+    }
+}
+
+impl Life<'_> {
+    fn live(mut self, start: &Start, streams: [Stream; 2]) -> End {
+        let [mut stdout, mut stderr] = streams;
+        let mut buffer = vec![0; CHUNK];
+        let mut tree = Tree::default();
+        let mut finished_at = None;
+        loop {
+            let no_child = tree.reap(self.main, &mut self.problems);
+            if tree.main.is_some() && finished_at.is_none() {
+                finished_at = Some(now());
+            }
+            let ending = tree.main.is_some() || no_child;
+            if ending && tree::kill_rest(self.orders.cgroup.as_ref(), &mut self.problems) && no_child {
+                break;
+            }
+            self.wait(ending.then_some(&RETRY), &mut stdout, &mut stderr, &mut buffer);
+        }
+        stdout.drain(&mut buffer);
+        stderr.drain(&mut buffer);
+        let (how, main_rusage) = match tree.main {
+            Some(main) => (How::Status(main.status), main.rusage),
+            None => (How::Unseen("the main process vanished without a wait status".to_owned()), Rusage::default()),
+        };
+        End {
+            how,
+            started_at: start.started_at,
+            finished_at: finished_at.unwrap_or_else(now),
+            main_rusage,
+            orphans_rusage: tree.orphans,
+            orphans_reaped: tree.orphans_reaped,
+            stdout_lost_bytes: stdout.lost_bytes("stdout", &mut self.problems),
+            stderr_lost_bytes: stderr.lost_bytes("stderr", &mut self.problems),
+            files: self.final_files(),
+            problems: self.problems,
+        }
+    }
+
+    /// Sleeps until a signal or output comes; without `limit` for ever.
+    fn wait(&mut self, limit: Option<&Timespec>, stdout: &mut Stream, stderr: &mut Stream, buffer: &mut [u8]) {
+        let (mut out_ready, mut err_ready, mut signalled) = (false, false, false);
+        {
+            // A closed stream must not be asked, or poll would answer at once: the signals stand in for it.
+            let signals = &self.signals;
+            let mut fds = [
+                PollFd::new(signals, PollFlags::IN),
+                PollFd::new(stdout.pipe.as_ref().unwrap_or(signals), PollFlags::IN),
+                PollFd::new(stderr.pipe.as_ref().unwrap_or(signals), PollFlags::IN),
+            ];
+            match poll(&mut fds, limit) {
+                Ok(_) => {
+                    signalled = !fds[0].revents().is_empty();
+                    out_ready = !fds[1].revents().is_empty();
+                    err_ready = !fds[2].revents().is_empty();
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => note(&mut self.problems, format!("poll: {e}")),
+            }
+        }
+        if out_ready {
+            stdout.pump(buffer);
+        }
+        if err_ready {
+            stderr.pump(buffer);
+        }
+        if signalled {
+            while let Some(number) = process::next_signal(&self.signals) {
+                // Without a limit the main process is not reaped yet: its pid is still its own.
+                if number == libc::SIGTERM && limit.is_none() {
+                    let _ = process::signal_pid(self.main, 15);
+                }
+            }
+        }
+    }
+
+    fn final_files(&mut self) -> Vec<(String, Result<Vec<u8>, i32>)> {
+        let read = |path: &Path| std::fs::read(path).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
+        self.orders.final_files.iter().map(|file| (file.key.clone(), read(&file.path))).collect()
+    }
+}

@@ -1,0 +1,179 @@
+//! From orders to a main process at its gate, and the words for what fails on the way.
+
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use super::orders::Orders;
+use super::record::How;
+use crate::host::process::{LaunchError, Program, Step, errno_text};
+
+/// Where a command without a slash is looked for when the task has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The reading ends of the task's output; `None` where it goes nowhere.
+pub struct Outputs {
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
+}
+
+/// Of a message, in characters: it may quote a whole PATH, and has to fit into the exit slot even if JSON writes each of them
+/// in six bytes.
+const MESSAGE_KEPT: usize = 4_000;
+
+/// Why it cannot run, as it will stand in the record.
+fn refuse(message: String, errno: Option<i32>) -> How {
+    // What another moment may mend: memory, processes, descriptors, room on the disk, a file that is being written.
+    const PASSING: [i32; 9] = [
+        libc::EAGAIN,
+        libc::ENOMEM,
+        libc::EMFILE,
+        libc::ENFILE,
+        libc::ENOSPC,
+        libc::EIO,
+        libc::ETXTBSY,
+        libc::EBUSY,
+        libc::EINTR,
+    ];
+    let message = message.chars().take(MESSAGE_KEPT).collect();
+    How::NotStarted { message, recoverable: errno.is_some_and(|errno| PASSING.contains(&errno)) }
+}
+
+fn refused(what: &str, path: &Path, error: &io::Error) -> How {
+    let errno = error.raw_os_error();
+    let why = errno.map_or_else(|| error.to_string(), errno_text);
+    refuse(format!("{what}{}: {why}", path.display()), errno)
+}
+
+fn text(bytes: impl AsRef<OsStr>, what: &str) -> Result<CString, How> {
+    CString::new(bytes.as_ref().as_bytes()).map_err(|_| refuse(format!("{what} has a zero byte in it"), None))
+}
+
+/// Opens and makes everything that the main process needs.
+pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
+    let null = Path::new("/dev/null");
+    let nothing = || {
+        let file = File::options().read(true).write(true).open(null);
+        file.map(OwnedFd::from).map_err(|e| refused("cannot open ", null, &e))
+    };
+    let pipe = || {
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| {
+            refuse(format!("cannot make a pipe: {}", errno_text(e.raw_os_error())), Some(e.raw_os_error()))
+        })
+    };
+    let (stdout, stderr, outputs) = if orders.logs.is_some() {
+        let ((out_read, out_write), (err_read, err_write)) = (pipe()?, pipe()?);
+        (out_write, err_write, Outputs { stdout: Some(out_read), stderr: Some(err_read) })
+    } else {
+        (nothing()?, nothing()?, Outputs { stdout: None, stderr: None })
+    };
+    let mut env = Vec::with_capacity(orders.env.len());
+    for (name, value) in &orders.env {
+        env.push(text(format!("{name}={value}"), "the environment")?);
+    }
+    let mut args = vec![text(&orders.command, "the command")?];
+    for arg in &orders.args {
+        args.push(text(arg, "an argument")?);
+    }
+    let (mut unified, mut v1_tasks) = (None, Vec::new());
+    for place in orders.cgroup.iter().flat_map(|cgroup| &cgroup.places) {
+        if place.unified {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let directory = rustix::fs::open(&place.directory, flags, rustix::fs::Mode::empty());
+            unified = Some(directory.map_err(|e| refused("cannot open the cgroup ", &place.directory, &e.into()))?);
+        } else {
+            let tasks = place.directory.join("tasks");
+            let file = File::options().write(true).open(&tasks);
+            v1_tasks.push(file.map_err(|e| refused("cannot open ", &tasks, &e))?.into());
+        }
+    }
+    let program = Program {
+        paths: candidates(orders)?,
+        args,
+        env,
+        directory: text(&orders.directory, "the directory")?,
+        user: orders.account.as_ref().map(|a| (a.uid, a.gid, a.groups.clone())),
+        descriptors: orders.descriptors,
+        unified,
+        v1_tasks,
+        stdin: nothing()?,
+        stdout,
+        stderr,
+    };
+    Ok((program, outputs))
+}
+
+fn search_path(orders: &Orders) -> &str {
+    orders.env.iter().find(|(name, _)| name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value)
+}
+
+fn candidates(orders: &Orders) -> Result<Vec<CString>, How> {
+    if orders.command.contains('/') {
+        return Ok(vec![text(&orders.command, "the command")?]);
+    }
+    let directories = search_path(orders).split(':').map(|d| if d.is_empty() { "." } else { d });
+    directories.map(|directory| text(format!("{directory}/{}", orders.command), "PATH")).collect()
+}
+
+/// Which step failed, in words with the names of this task.
+pub fn explain(orders: &Orders, error: LaunchError) -> How {
+    let why = errno_text(error.errno);
+    let user = orders.account.as_ref().map_or("", |a| a.name.as_str());
+    let directory = orders.directory.display();
+    let place = |wanted: &dyn Fn(usize, bool) -> bool| {
+        let places = orders.cgroup.iter().flat_map(|c| &c.places);
+        let mut v1 = 0;
+        for place in places {
+            if wanted(v1, place.unified) {
+                return place.directory.display().to_string();
+            }
+            v1 += usize::from(!place.unified);
+        }
+        String::new()
+    };
+    let message = match error.step {
+        Step::Fork => format!("cannot make a process: {why}"),
+        Step::EnterV1(index) => {
+            let at = place(&|v1, unified| !unified && v1 == usize::from(index));
+            format!("cannot enter the cgroup {at}: {why}")
+        }
+        Step::EnterV2 => format!("cannot enter the cgroup {}: {why}", place(&|_, unified| unified)),
+        Step::Streams => format!("cannot set up standard input and output: {why}"),
+        Step::Session => format!("cannot start a session: {why}"),
+        Step::Limits => format!("cannot set the limit on descriptors: {why}"),
+        Step::Groups | Step::Group | Step::User if error.errno == libc::EPERM => {
+            format!("cannot become user {user}: {why} (only root can run tasks as another user)")
+        }
+        Step::Groups | Step::Group | Step::User => format!("cannot become user {user}: {why}"),
+        Step::Directory if user.is_empty() => format!("cannot use the directory {directory}: {why}"),
+        Step::Directory => format!("cannot use the directory {directory} as user {user}: {why}"),
+        Step::Exec => return explain_exec(orders, error.errno, &why),
+    };
+    refuse(message, Some(error.errno))
+}
+
+fn explain_exec(orders: &Orders, errno: i32, why: &str) -> How {
+    let command = &orders.command;
+    let message = match errno {
+        libc::ENOENT if !command.contains('/') => {
+            format!("{command}: not found in PATH ({})", search_path(orders))
+        }
+        libc::ENOENT if orders.directory.join(command).exists() => {
+            format!("{command}: it exists, but the interpreter or loader that it names does not")
+        }
+        libc::ENOEXEC => {
+            format!("{command}: {why} (neither a binary of this machine nor a script that begins with #!)")
+        }
+        libc::EACCES => match &orders.account {
+            Some(account) => format!("{command}: {why} (as user {})", account.name),
+            None => format!("{command}: {why}"),
+        },
+        _ => format!("{command}: {why}"),
+    };
+    refuse(message, Some(errno))
+}

@@ -1,0 +1,96 @@
+//! All that a supervisor has below it: the main process, its descendants, the ones they left behind.
+
+use crate::host::cgroup::Cgroup;
+use crate::host::process::{self, Reap, Reaped, Rusage};
+
+/// What was reaped so far.
+#[derive(Debug, Default)]
+pub struct Tree {
+    pub main: Option<Reaped>,
+    pub orphans: Rusage,
+    pub orphans_reaped: u64,
+}
+
+impl Tree {
+    /// Reaps whoever has ended. `true`: no child is left.
+    pub fn reap(&mut self, main: u32, problems: &mut Vec<String>) -> bool {
+        loop {
+            match process::reap() {
+                Ok(Reap::Child(child)) if child.pid == main => self.main = Some(child),
+                Ok(Reap::Child(child)) => {
+                    self.orphans = self.orphans.plus(child.rusage);
+                    self.orphans_reaped += 1;
+                }
+                Ok(Reap::NoneYet) => return false,
+                Ok(Reap::NoChildren) => return true,
+                Err(e) => {
+                    note(problems, format!("wait4: {e}"));
+                    return true;
+                }
+            }
+        }
+    }
+}
+
+/// SIGKILL to everything that is left: the cgroup as a whole, and children that are outside of it. `true`: nothing was.
+pub fn kill_rest(cgroup: Option<&Cgroup>, problems: &mut Vec<String>) -> bool {
+    let mut empty = true;
+    if let Some(cgroup) = cgroup {
+        match cgroup.pids() {
+            Ok(pids) if pids.is_empty() => {}
+            Ok(_) => {
+                empty = false;
+                if let Err(e) = cgroup.kill() {
+                    note(problems, describe(&e));
+                }
+            }
+            Err(e) => note(problems, describe(&e)),
+        }
+    }
+    match process::children() {
+        Ok(children) => {
+            empty &= children.is_empty();
+            for pid in children {
+                // Ours and not reaped: nobody else can have this pid.
+                if let Err(e) = process::signal_pid(pid, 9) {
+                    note(problems, format!("cannot end process {pid}: {e}"));
+                }
+            }
+        }
+        Err(e) => note(problems, format!("cannot list our children: {e}")),
+    }
+    empty
+}
+
+/// An error with its causes.
+pub fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Problems repeat while the rest of a tree is being ended: each is kept once, and not more than a few.
+pub fn note(problems: &mut Vec<String>, problem: String) {
+    if problems.len() < 16 && !problems.contains(&problem) {
+        problems.push(problem);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_are_told_with_their_causes_and_once() {
+        let source = std::io::Error::other("why");
+        let error = crate::host::roots::ReadError::Io { path: "/x".into(), source };
+        let mut problems = Vec::new();
+        note(&mut problems, describe(&error));
+        note(&mut problems, describe(&error));
+        assert_eq!(problems, ["cannot read /x: why"]);
+    }
+}

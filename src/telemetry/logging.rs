@@ -1,0 +1,185 @@
+//! Logs: one line per event, fields instead of prose, on standard error. `tracing` is the one way to log.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tracing::callsite::Identifier;
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use super::limit::Limiter;
+use super::metrics::Metrics;
+
+/// Warnings and errors of one place in the code: this many in ten seconds, the rest is counted.
+const BURST: u32 = 20;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Off,
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Level {
+    pub const ALL: [Level; 6] = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Off => "off",
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info => "info",
+            Level::Debug => "debug",
+            Level::Trace => "trace",
+        }
+    }
+    fn filter(self) -> LevelFilter {
+        match self {
+            Level::Off => LevelFilter::OFF,
+            Level::Error => LevelFilter::ERROR,
+            Level::Warn => LevelFilter::WARN,
+            Level::Info => LevelFilter::INFO,
+            Level::Debug => LevelFilter::DEBUG,
+            Level::Trace => LevelFilter::TRACE,
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    #[error("{0:?} is no log level; there are off, error, warn, info, debug and trace")]
+    Level(String),
+    #[error("logging was set up already")]
+    Twice,
+}
+
+impl FromStr for Level {
+    type Err = LoggingError;
+    fn from_str(text: &str) -> Result<Level, LoggingError> {
+        let known = Level::ALL.into_iter().find(|l| l.as_str().eq_ignore_ascii_case(text));
+        known.ok_or_else(|| LoggingError::Level(text.to_owned()))
+    }
+}
+
+/// Sets logging up for the whole process: once, before anything else runs.
+///
+/// Errors: [`LoggingError::Twice`].
+pub fn init(level: Level) -> Result<(), LoggingError> {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(colour);
+    tracing_subscriber::registry()
+        .with(level.filter())
+        .with(RepeatLimit { lines: Arc::clone(repeats()) })
+        .with(lines)
+        .try_init()
+        .map_err(|_| LoggingError::Twice)
+}
+
+/// The place in the code, and how the line begins.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Place {
+    callsite: Identifier,
+    name: &'static str,
+}
+
+type Repeats = Mutex<Limiter<Place>>;
+
+fn repeats() -> &'static Arc<Repeats> {
+    static REPEATS: OnceLock<Arc<Repeats>> = OnceLock::new();
+    REPEATS.get_or_init(|| Arc::new(Mutex::new(Limiter::new(BURST, WINDOW))))
+}
+
+fn lock(repeats: &Repeats) -> MutexGuard<'_, Limiter<Place>> {
+    repeats.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Holds back warnings and errors of a place that logs too many of them.
+struct RepeatLimit {
+    lines: Arc<Repeats>,
+}
+
+impl<S: Subscriber> Layer<S> for RepeatLimit {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata: &Metadata<'static> = event.metadata();
+        if *metadata.level() > tracing::Level::WARN {
+            return true;
+        }
+        let place = Place { callsite: metadata.callsite(), name: metadata.name() };
+        lock(&self.lines).pass(&place, Instant::now())
+    }
+}
+
+/// Says what was held back since the last time. Called by the sampler, once per tick.
+pub fn tell_suppressed(metrics: &Metrics) {
+    let told = lock(repeats()).drain(Instant::now());
+    for held in told {
+        metrics.lines_suppressed(held.lines);
+        // `name` is `event src/file.rs:12`.
+        tracing::warn!(lines = held.lines, place = held.key.name, "lines of one place were held back");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_is_read_as_it_is_written() {
+        for level in Level::ALL {
+            assert_eq!(level.as_str().parse::<Level>().unwrap(), level);
+        }
+        assert_eq!("WARN".parse::<Level>().unwrap(), Level::Warn);
+        let message = "loud".parse::<Level>().unwrap_err().to_string();
+        assert!(message.contains("\"loud\"") && message.contains("debug"), "{message}");
+    }
+
+    #[test]
+    fn a_place_that_warns_without_end_is_held_back_and_information_is_not() {
+        use std::io::Write;
+        #[derive(Clone, Default)]
+        struct Kept(Arc<Mutex<Vec<u8>>>);
+        impl Write for Kept {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let limit = RepeatLimit { lines: Arc::new(Mutex::new(Limiter::new(3, WINDOW))) };
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
+        let subscriber = tracing_subscriber::registry().with(limit).with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            for n in 0..50 {
+                tracing::warn!(n, "a fault");
+                tracing::info!(n, "progress");
+            }
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("a fault").count(), 3);
+        assert_eq!(text.matches("progress").count(), 50);
+        assert_eq!(text.lines().count(), 53, "one line per event");
+    }
+}

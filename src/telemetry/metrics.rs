@@ -1,0 +1,368 @@
+//! The agent's own counters and histograms, in a `prometheus` registry that our encoder renders with the snapshot.
+//!
+//! Readings of tasks and of the host never come here: they rise through the snapshot. Here is what happens between two
+//! ticks and must be counted where it happens.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use prometheus::proto::MetricFamily;
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+use crate::model::metric::{Kind, MetricDesc};
+use crate::model::units::Unit;
+
+/// How long a pass of a collector or an answer takes: 100 µs to 5 s.
+const SHORT: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0];
+/// How long a start or a durable write takes: 1 ms to 30 s.
+const MEDIUM: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+/// How long a task takes to die: 1 ms to 5 min.
+const LONG: &[f64] = &[0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+pub static COLLECTOR_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_collector_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "How long one pass of a collector took. The collector \"task\" is one pass over all tasks and allocs.",
+    &["collector"],
+)
+.otlp("otel.sdk.metric_reader.collection.duration", "s");
+
+pub static SKIPPED_TICKS: MetricDesc = MetricDesc::counter(
+    "allostat_collector_skipped_ticks_total",
+    Unit::None,
+    "Sampling ticks left out because the one before took too long or the machine slept.",
+    &[],
+)
+.otlp("allostat.collector.skipped_ticks", "{tick}");
+
+pub static CLOCK_STEPS: MetricDesc = MetricDesc::counter(
+    "allostat_clock_steps_total",
+    Unit::None,
+    "Jumps of the wall clock by more than half a second, in either direction.",
+    &[],
+)
+.otlp("allostat.clock.steps", "{step}");
+
+pub static SCRAPE_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_scrape_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "From a request of /metrics to its body at hand; sending it is the network's time.",
+    &["format"],
+)
+.otlp("allostat.scrape.duration", "s");
+
+pub static SCRAPES: MetricDesc = MetricDesc::counter(
+    "allostat_scrapes_total",
+    Unit::None,
+    "Requests of /metrics answered, by format, encoding and HTTP status code.",
+    &["format", "encoding", "code"],
+)
+.otlp("allostat.scrapes", "{request}");
+
+pub static SERIES_DROPPED: MetricDesc = MetricDesc::counter(
+    "allostat_series_dropped_total",
+    Unit::None,
+    "Final series withdrawn before every known scraper had them: \"budget\", they took more memory than allowed; \
+     \"unread\", a scraper did not come for as long as they are kept at most.",
+    &["scope", "reason"],
+)
+.otlp("allostat.series.dropped", "{series}");
+
+pub static START_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_task_start_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "From a task's first start being asked for to its main process running.",
+    &[],
+)
+.otlp("allostat.task.start.duration", "s");
+
+pub static KILL_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_task_kill_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "From a kill being asked for to the whole process tree gone.",
+    &[],
+)
+.otlp("allostat.task.kill.duration", "s");
+
+pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
+    "allostat_task_kill_escalations_total",
+    Unit::None,
+    "Kills in which the task outlived its kill timeout and was ended by force.",
+    &[],
+)
+.otlp("allostat.task.kill.escalations", "{kill}");
+
+pub static STATE_DB_WRITES: MetricDesc = MetricDesc::counter(
+    "allostat_state_db_writes_total",
+    Unit::None,
+    "Durable commits to the state database. Many records may share one.",
+    &[],
+)
+.otlp("allostat.state_db.writes", "{write}");
+
+pub static STATE_DB_DEDUPED: MetricDesc = MetricDesc::counter(
+    "allostat_state_db_writes_deduped_total",
+    Unit::None,
+    "Records not written because the database has the same bytes already.",
+    &[],
+)
+.otlp("allostat.state_db.writes.deduped", "{write}");
+
+pub static STATE_DB_FAILURES: MetricDesc = MetricDesc::counter(
+    "allostat_state_db_write_failures_total",
+    Unit::None,
+    "Commits that the state database refused: a full disk, an I/O error.",
+    &[],
+)
+.otlp("allostat.state_db.write_failures", "{write}");
+
+pub static STATE_DB_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_state_db_write_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "How long a durable commit took, the disk's answer included.",
+    &[],
+)
+.otlp("allostat.state_db.write.duration", "s");
+
+pub static STATE_DB_SIZE: MetricDesc =
+    MetricDesc::gauge("allostat_state_db_size_bytes", Unit::Bytes, "What the state database takes on disk.", &[])
+        .absent_when("the state is kept in memory only")
+        .otlp("allostat.state_db.size", "By");
+
+pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
+    "allostat_log_lines_suppressed_total",
+    Unit::None,
+    "Warnings and errors not logged because the same line had just been logged many times.",
+    &[],
+)
+.otlp("allostat.log.lines_suppressed", "{line}");
+
+/// Every family of the registry.
+pub static METRICS: &[&MetricDesc] = &[
+    &COLLECTOR_DURATION,
+    &SKIPPED_TICKS,
+    &CLOCK_STEPS,
+    &SCRAPE_DURATION,
+    &SCRAPES,
+    &SERIES_DROPPED,
+    &START_DURATION,
+    &KILL_DURATION,
+    &KILL_ESCALATIONS,
+    &STATE_DB_WRITES,
+    &STATE_DB_DEDUPED,
+    &STATE_DB_FAILURES,
+    &STATE_DB_DURATION,
+    &STATE_DB_SIZE,
+    &LINES_SUPPRESSED,
+];
+
+/// The descriptor of a gathered family.
+pub fn descriptor(name: &str) -> Option<&'static MetricDesc> {
+    METRICS.iter().find(|d| d.name == name).copied()
+}
+
+/// Why final series were withdrawn early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DropReason {
+    Budget,
+    Unread,
+}
+
+impl DropReason {
+    pub const ALL: [DropReason; 2] = [DropReason::Budget, DropReason::Unread];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DropReason::Budget => "budget",
+            DropReason::Unread => "unread",
+        }
+    }
+}
+
+/// Concurrency: any thread; atomics and a short lock for labels.
+pub struct Metrics {
+    registry: Registry,
+    collector_duration: HistogramVec,
+    skipped_ticks: IntCounter,
+    clock_steps: IntCounter,
+    scrape_duration: HistogramVec,
+    scrapes: IntCounterVec,
+    series_dropped: IntCounterVec,
+    start_duration: HistogramVec,
+    kill_duration: HistogramVec,
+    kill_escalations: IntCounter,
+    state_db_writes: IntCounter,
+    state_db_deduped: IntCounter,
+    state_db_failures: IntCounter,
+    state_db_duration: HistogramVec,
+    state_db_size: OnceLock<IntGauge>,
+    lines_suppressed: IntCounter,
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let registry = Registry::new();
+        let r = &registry;
+        let metrics = Metrics {
+            collector_duration: histogram(r, &COLLECTOR_DURATION, SHORT),
+            skipped_ticks: counter(r, &SKIPPED_TICKS),
+            clock_steps: counter(r, &CLOCK_STEPS),
+            scrape_duration: histogram(r, &SCRAPE_DURATION, SHORT),
+            scrapes: counters(r, &SCRAPES),
+            series_dropped: counters(r, &SERIES_DROPPED),
+            start_duration: histogram(r, &START_DURATION, MEDIUM),
+            kill_duration: histogram(r, &KILL_DURATION, LONG),
+            kill_escalations: counter(r, &KILL_ESCALATIONS),
+            state_db_writes: counter(r, &STATE_DB_WRITES),
+            state_db_deduped: counter(r, &STATE_DB_DEDUPED),
+            state_db_failures: counter(r, &STATE_DB_FAILURES),
+            state_db_duration: histogram(r, &STATE_DB_DURATION, MEDIUM),
+            state_db_size: OnceLock::new(),
+            lines_suppressed: counter(r, &LINES_SUPPRESSED),
+            registry,
+        };
+        // Born at 0 as soon as the labels are known, so that the first increment is seen as one.
+        for reason in DropReason::ALL {
+            metrics.series_dropped.with_label_values(&["final", reason.as_str()]);
+        }
+        for vec in [&metrics.start_duration, &metrics.kill_duration, &metrics.state_db_duration] {
+            vec.with_label_values::<&str>(&[]);
+        }
+        metrics
+    }
+
+    /// A collector will run: its histogram is there from now on.
+    pub fn collector_known(&self, collector: &str) {
+        self.collector_duration.with_label_values(&[collector]);
+    }
+    pub fn collector_took(&self, collector: &str, took: Duration) {
+        self.collector_duration.with_label_values(&[collector]).observe(took.as_secs_f64());
+    }
+    pub fn ticks_skipped(&self, ticks: u64) {
+        self.skipped_ticks.inc_by(ticks);
+    }
+    pub fn clock_stepped(&self) {
+        self.clock_steps.inc();
+    }
+    /// A format and encoding that `/metrics` can answer in: its successes are counted from 0.
+    pub fn scrape_known(&self, format: &str, encoding: &str) {
+        self.scrapes.with_label_values(&[format, encoding, "200"]);
+        self.scrape_duration.with_label_values(&[format]);
+    }
+    /// One answer of `/metrics`. `took`: until the body was at hand.
+    pub fn scraped(&self, format: &str, encoding: &str, code: u16, took: Duration) {
+        self.scrapes.with_label_values(&[format, encoding, itoa::Buffer::new().format(code)]).inc();
+        self.scrape_duration.with_label_values(&[format]).observe(took.as_secs_f64());
+    }
+    pub fn final_series_dropped(&self, reason: DropReason, series: u64) {
+        self.series_dropped.with_label_values(&["final", reason.as_str()]).inc_by(series);
+    }
+    /// From a task's start being asked for to its main process running.
+    pub fn task_started(&self, took: Duration) {
+        self.start_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
+    }
+    /// From a kill being asked for to the process tree gone.
+    pub fn task_killed(&self, took: Duration) {
+        self.kill_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
+    }
+    pub fn kill_escalated(&self) {
+        self.kill_escalations.inc();
+    }
+    pub fn state_db_written(&self, took: Duration) {
+        self.state_db_writes.inc();
+        self.state_db_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
+    }
+    pub fn state_db_deduped(&self, records: u64) {
+        self.state_db_deduped.inc_by(records);
+    }
+    pub fn state_db_failed(&self) {
+        self.state_db_failures.inc();
+    }
+    /// Only for a store that has a size: the series is absent until this is called once.
+    pub fn state_db_size(&self, bytes: u64) {
+        let gauge = self.state_db_size.get_or_init(|| {
+            let gauge = IntGauge::new(STATE_DB_SIZE.name, STATE_DB_SIZE.help).expect("our own names must be valid");
+            self.registry.register(Box::new(gauge.clone())).expect("our own names must be unique");
+            gauge
+        });
+        gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+    pub fn lines_suppressed(&self, lines: u64) {
+        self.lines_suppressed.inc_by(lines);
+    }
+
+    /// Everything, sorted by name: for the encoder.
+    pub fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
+    }
+}
+
+fn register<C: prometheus::core::Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
+    let collector = made.expect("our own names and labels must be valid");
+    registry.register(Box::new(collector.clone())).expect("our own names must be unique");
+    collector
+}
+
+fn counter(registry: &Registry, desc: &MetricDesc) -> IntCounter {
+    register(registry, IntCounter::new(desc.name, desc.help))
+}
+
+fn counters(registry: &Registry, desc: &MetricDesc) -> IntCounterVec {
+    register(registry, IntCounterVec::new(Opts::new(desc.name, desc.help), desc.labels))
+}
+
+fn histogram(registry: &Registry, desc: &MetricDesc, buckets: &[f64]) -> HistogramVec {
+    let opts = HistogramOpts::new(desc.name, desc.help).buckets(buckets.to_vec());
+    register(registry, HistogramVec::new(opts, desc.labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_and_histograms_whose_labels_are_known_are_born_at_zero() {
+        let names: Vec<String> = Metrics::new().gather().iter().map(|f| f.name().to_owned()).collect();
+        for desc in [&SERIES_DROPPED, &START_DURATION, &KILL_ESCALATIONS, &STATE_DB_FAILURES, &CLOCK_STEPS] {
+            assert!(names.iter().any(|n| n == desc.name), "{} is missing from the start", desc.name);
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_kept_in_memory_has_no_size() {
+        let metrics = Metrics::new();
+        let has_size = |m: &Metrics| m.gather().iter().any(|f| f.name() == STATE_DB_SIZE.name);
+        assert!(!has_size(&metrics));
+        metrics.state_db_size(5);
+        assert!(has_size(&metrics));
+    }
+
+    #[test]
+    fn every_gathered_family_has_a_descriptor() {
+        let metrics = Metrics::new();
+        metrics.collector_known("x");
+        metrics.scraped("text", "gzip", 200, Duration::from_millis(1));
+        metrics.state_db_size(1);
+        let families = metrics.gather();
+        assert_eq!(families.len(), METRICS.len());
+        for family in families {
+            assert!(descriptor(family.name()).is_some(), "{}", family.name());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! `cargo xtask bench`: builds for release, runs the benchmarks one after the other, and writes what they measured into
+//! `docs/figures.md` (whole) and the README (short). Each prints lines
+//!
+//! ```text
+//! bench <tab> name <tab> value <tab> unit <tab> ratio to its floor or peer in the same run, or -
+//! ```
+
+mod budgets;
+mod table;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::parts::{self, Purpose};
+use crate::{Result, cargo, run};
+
+/// One line of a benchmark.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    pub bench: String,
+    pub name: String,
+    pub value: String,
+    pub unit: String,
+    pub ratio: Option<String>,
+}
+
+pub fn run(words: &[&str]) -> Result<bool> {
+    let all = words.contains(&"--all");
+    let names: Vec<&str> = words.iter().copied().filter(|word| *word != "--all").collect();
+    if let Some(flag) = names.iter().find(|name| name.starts_with('-')) {
+        return Err(format!("unknown option {flag}").into());
+    }
+    let root = crate::root();
+    let parts = parts::get(&root, Purpose::Bench)?;
+    let programs = cargo::build(&root, &["build", "--release", "--bins", "--examples"])?;
+    let built = cargo::build(&root, &["bench", "--no-run", "--bench", "*"])?;
+    let (allostat, workload) = (programs.binary("allostat"), programs.binary("workload"));
+
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for bench in built.benches.iter().filter(|bench| names.is_empty() || names.contains(&bench.name.as_str())) {
+        println!("--- {} ---", bench.name);
+        let mut command = Command::new(&bench.path);
+        command.current_dir(&root).env("ALLOSTAT_PARTS", &parts.dir).arg("--bench");
+        command.args(all.then_some("--all"));
+        command
+            .envs(allostat.map(|path| ("ALLOSTAT_BIN", path)))
+            .envs(workload.map(|path| ("ALLOSTAT_WORKLOAD", path)));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        for line in BufReader::new(child.stdout.take().ok_or("piped")?).lines() {
+            let line = line?;
+            println!("{line}");
+            rows.extend(row(&bench.name, &line));
+        }
+        if !child.wait()?.success() {
+            failed.push(bench.name.clone());
+        }
+    }
+    // A part of the figures would pass for the whole: only a complete run is written down.
+    if names.is_empty() && failed.is_empty() {
+        write(&root, &rows)?;
+        println!("written to docs/figures.md and README.md");
+    }
+    println!(
+        "{} figures; {}",
+        rows.len(),
+        if failed.is_empty() { "all ran".into() } else { format!("FAILED: {failed:?}") }
+    );
+    Ok(failed.is_empty())
+}
+
+fn row(bench: &str, line: &str) -> Option<Row> {
+    let mut words = line.strip_prefix("bench\t")?.split('\t').map(str::to_owned);
+    let (name, value, unit) = (words.next()?, words.next()?, words.next()?);
+    Some(Row { bench: bench.to_owned(), name, value, unit, ratio: words.next().filter(|ratio| ratio != "-") })
+}
+
+fn write(root: &Path, rows: &[Row]) -> Result<()> {
+    let path = root.join("docs/figures.md");
+    let earlier = fs::read_to_string(&path).unwrap_or_default();
+    fs::create_dir_all(root.join("docs"))?;
+    fs::write(&path, table::figures(rows, &machine()?, &earlier))?;
+    let path = root.join("README.md");
+    let readme = fs::read_to_string(&path)?;
+    fs::write(
+        &path,
+        table::between(&readme, "figures", &table::short(rows)).ok_or("README.md has no place for figures")?,
+    )?;
+    Ok(())
+}
+
+/// What the figures were measured on.
+fn machine() -> Result<String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("?", |(_, m)| m);
+    let cores = cpu.lines().filter(|line| line.starts_with("processor")).count();
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let kernel: String = kernel.trim().split('-').next().unwrap_or("?").to_owned();
+    let mounts = read("/proc/self/mounts");
+    let has = |kind: &str| mounts.lines().any(|line| line.split(' ').nth(2) == Some(kind));
+    let cgroups = match (has("cgroup"), has("cgroup2")) {
+        (true, true) => "v1 with a cgroup2 tree beside it",
+        (true, false) => "v1",
+        (false, true) => "v2",
+        (false, false) => "none",
+    };
+    let date = run::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+    Ok(format!("{cores} cores ({model}), kernel {kernel}, cgroups {cgroups}, {}", date.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_benchmark_is_a_row_and_other_lines_are_not() {
+        let found = row("agent", "bench\tagent/idle\t0.40\tCPU-s/min\t-").unwrap();
+        assert_eq!((found.name.as_str(), found.ratio), ("agent/idle", None));
+        assert_eq!(row("agent", "bench\ta\t1\tus\t1.2").unwrap().ratio.as_deref(), Some("1.2"));
+        assert_eq!(row("agent", "measuring for 30 s"), None);
+    }
+}

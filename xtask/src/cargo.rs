@@ -1,0 +1,93 @@
+//! Builds once, and says which binaries came out.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::Result;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestBinary {
+    /// `allostat` for the library's unit tests, `allostat-bin` for those of `main.rs`, `live` for `tests/live/`.
+    pub name: String,
+    pub path: PathBuf,
+    /// The directory of its package: where cargo would run it.
+    pub package: PathBuf,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Built {
+    pub tests: Vec<TestBinary>,
+    pub benches: Vec<TestBinary>,
+    pub binaries: Vec<(String, PathBuf)>,
+}
+
+impl Built {
+    pub fn binary(&self, name: &str) -> Option<&Path> {
+        self.binaries.iter().find(|(n, _)| n == name).map(|(_, path)| path.as_path())
+    }
+}
+
+pub fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// `cargo <arguments> --message-format=json`; compiler messages go to standard error as ever.
+pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
+    let mut command = cargo();
+    command.current_dir(root).args(arguments).arg("--message-format=json-render-diagnostics");
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("cargo {}: {}", arguments.join(" "), output.status).into());
+    }
+    let mut built = Built::default();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        if let Ok(message) = serde_json::from_str(line) {
+            add(&mut built, &message);
+        }
+    }
+    Ok(built)
+}
+
+fn add(built: &mut Built, message: &serde_json::Value) {
+    let target = &message["target"];
+    let (Some(path), Some(name), Some(manifest)) =
+        (message["executable"].as_str(), target["name"].as_str(), message["manifest_path"].as_str())
+    else {
+        return;
+    };
+    let is = |kind: &str| target["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|k| k == kind));
+    let package = Path::new(manifest).parent().unwrap_or(Path::new(".")).to_owned();
+    if is("bench") {
+        built.benches.push(TestBinary { name: name.into(), path: path.into(), package });
+    } else if message["profile"]["test"] == true {
+        // A package's library and its binary have the same name.
+        let name = if is("bin") { format!("{name}-bin") } else { name.to_owned() };
+        built.tests.push(TestBinary { name, path: path.into(), package });
+    } else {
+        built.binaries.push((name.into(), path.into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_binaries_and_plain_ones_are_told_apart() {
+        let mut built = Built::default();
+        for (test, kind) in [(true, "lib"), (false, "bin"), (false, "bench")] {
+            add(
+                &mut built,
+                &serde_json::json!({
+                    "reason": "compiler-artifact", "manifest_path": "/w/Cargo.toml",
+                    "target": {"name": "allostat", "kind": [kind]}, "profile": {"test": test},
+                    "executable": format!("/w/target/debug/{kind}")
+                }),
+            );
+        }
+        add(&mut built, &serde_json::json!({"reason": "build-finished", "success": true}));
+        assert_eq!((built.tests.len(), built.benches.len()), (1, 1));
+        assert_eq!(built.tests[0].package, Path::new("/w"));
+        assert_eq!(built.binary("allostat"), Some(Path::new("/w/target/debug/bin")));
+    }
+}

@@ -1,0 +1,90 @@
+//! The disk of a guest: an ext4 image made without mounting anything, so that an ordinary user can.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Guest, Job, init};
+use crate::parts::Parts;
+use crate::{Result, run};
+
+/// Room for data of the tests, besides what is copied in.
+const FREE_MIB: u64 = 1024;
+
+pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) -> Result<()> {
+    for dir in ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "tests", "data", "root", "var/lib"] {
+        fs::create_dir_all(tree.join(dir))?;
+    }
+    fs::set_permissions(tree.join("data"), fs::Permissions::from_mode(0o1777))?;
+    fs::copy(parts.program("busybox").ok_or("busybox must be there")?, tree.join("bin/busybox"))?;
+    symlink("busybox", tree.join("bin/sh"))?;
+    fs::write(tree.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")?;
+    fs::write(tree.join("etc/group"), "root:x:0:\nnogroup:x:65534:\n")?;
+    fs::write(tree.join("etc/hosts"), "127.0.0.1 localhost\n")?;
+
+    let mut programs = vec![(job.allostat, "allostat".to_owned()), (job.workload, "workload".to_owned())];
+    programs.extend(job.tests.iter().map(|test| (test.path.as_path(), format!("tests/{}", test.name))));
+    for (program, place) in &programs {
+        add(program, &tree.join(place))?;
+        for library in libraries(program)? {
+            let copy = tree.join(library.strip_prefix("/").unwrap_or(&library));
+            if !copy.exists() {
+                fs::create_dir_all(copy.parent().ok_or("a library lies in a directory")?)?;
+                fs::copy(&library, &copy).map_err(|e| format!("cannot copy {}: {e}", library.display()))?;
+            }
+        }
+    }
+    let names: Vec<&str> = job.tests.iter().map(|test| test.name.as_str()).collect();
+    let script = tree.join("init");
+    fs::write(&script, init::script(guest, &names, job.filter))?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
+
+    let size = size_of(tree)?.div_ceil(1 << 20) + FREE_MIB;
+    let mke2fs = parts.program("mke2fs").ok_or("mke2fs must be there")?;
+    run::output(
+        Command::new(mke2fs)
+            .args(["-q", "-F", "-t", "ext4", "-E", "root_owner=0:0,lazy_itable_init=1", "-d"])
+            .arg(tree)
+            .arg(image)
+            .arg(format!("{size}M")),
+    )?;
+    Ok(())
+}
+
+/// A copy without debug sections where `strip` exists: a tenth of the size. The test of a failure prints lines all the same.
+fn add(program: &Path, to: &Path) -> Result<()> {
+    let stripped = Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(program).output();
+    if !stripped.is_ok_and(|output| output.status.success()) {
+        fs::copy(program, to).map_err(|e| format!("cannot copy {}: {e}", program.display()))?;
+    }
+    Ok(())
+}
+
+/// What `ldd` says a program is linked with.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let said = run::output(Command::new("ldd").arg(program))?;
+    Ok(said.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
+}
+
+fn size_of(dir: &Path) -> Result<u64> {
+    let mut size = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        size += if entry.file_type()?.is_dir() { size_of(&entry.path())? } else { entry.metadata()?.len() };
+    }
+    Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_of_a_program_are_found() {
+        let own = std::env::current_exe().unwrap();
+        let found = libraries(&own).unwrap();
+        assert!(found.iter().any(|path| path.to_string_lossy().contains("libc.so")), "{found:?}");
+        assert!(found.iter().all(|path| path.exists()));
+    }
+}

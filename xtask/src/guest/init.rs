@@ -1,0 +1,158 @@
+//! What runs inside a guest, and the words in which it reports.
+//!
+//! ```text
+//! @@BEGIN live 2.17     seconds since boot; then what the binary prints
+//! @@END live 0 93.40    its exit code, seconds since boot
+//! @@SKIPS live          then lines of ALLOSTAT_SKIPS
+//! @@DONE
+//! ```
+
+use super::{Cgroups, Guest, LIMIT, Ran, Report};
+
+/// `/init` of the first root.
+pub const FIRST: &str = "\
+#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mount -t proc proc /proc
+while read -r module; do /bin/busybox insmod /modules/$module || echo \"cannot load $module\"; done < /modules/order
+tries=0
+while ! [ -b /dev/vda ] && [ $tries -lt 100 ]; do /bin/busybox sleep 0.1; tries=$((tries + 1)); done
+/bin/busybox mount -t ext4 -o rw,noatime /dev/vda /root || echo 'cannot mount the disk'
+/bin/busybox umount /proc
+exec /bin/busybox switch_root /root /init
+";
+
+const MOUNT_V2: &str = "\
+mount -t cgroup2 cgroup /sys/fs/cgroup
+for controller in memory cpu io pids cpuset hugetlb; do echo +$controller > /sys/fs/cgroup/cgroup.subtree_control; done
+";
+
+const MOUNT_V1: &str = "\
+mount -t tmpfs cgroup /sys/fs/cgroup
+for controller in cpu cpuacct cpuset memory devices freezer blkio pids; do
+  mkdir /sys/fs/cgroup/$controller
+  mount -t cgroup -o $controller cgroup /sys/fs/cgroup/$controller
+done
+";
+
+/// `/init` on the disk. Standard output and error of a test binary are the second serial line, so that nothing of the
+/// kernel mixes in.
+pub fn script(guest: &Guest, binaries: &[&str], filter: &str) -> String {
+    let mounts = match guest.cgroups {
+        Cgroups::V1 => MOUNT_V1,
+        Cgroups::V2 => MOUNT_V2,
+    };
+    let seconds = LIMIT.as_secs();
+    let name = guest.name;
+    let filter = if filter.is_empty() { String::new() } else { format!(" '{}'", filter.replace('\'', "")) };
+    let mut script = format!(
+        "#!/bin/busybox sh\n\
+         /bin/busybox --install -s /bin\n\
+         export PATH=/bin HOME=/root\n\
+         mount -t devtmpfs dev /dev; mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /tmp\n\
+         mount -t tmpfs run /run\n\
+         chmod 1777 /tmp; mkdir -p /dev/shm /dev/pts; mount -t tmpfs shm /dev/shm; mount -t devpts pts /dev/pts\n\
+         ln -sf /proc/self/fd /dev/fd\n\
+         {mounts}\
+         hostname guest; ifconfig lo 127.0.0.1 up\n\
+         stty -F /dev/ttyS1 raw\n\
+         export ALLOSTAT_BIN=/allostat ALLOSTAT_WORKLOAD=/workload ALLOSTAT_TEST_DIR=/data ALLOSTAT_PARTS=/parts\n\
+         export ALLOSTAT_PLACE={name} RUST_BACKTRACE=1\n\
+         since_boot() {{ cut -d ' ' -f 1 /proc/uptime; }}\n\
+         cd /data\n"
+    );
+    for binary in binaries {
+        script += &format!(
+            "export ALLOSTAT_SKIPS=/tmp/skips-{binary}\n\
+             echo \"@@BEGIN {binary} $(since_boot)\" > /dev/ttyS1\n\
+             timeout -s KILL {seconds} /tests/{binary} --test-threads=1{filter} > /dev/ttyS1 2>&1 < /dev/null\n\
+             echo \"@@END {binary} $? $(since_boot)\" > /dev/ttyS1\n\
+             echo '@@SKIPS {binary}' > /dev/ttyS1\n\
+             [ -f $ALLOSTAT_SKIPS ] && cat $ALLOSTAT_SKIPS > /dev/ttyS1\n"
+        );
+    }
+    script + "echo '@@DONE' > /dev/ttyS1\nsync\npoweroff -f\n"
+}
+
+pub fn read_results(text: &str) -> Report {
+    enum In {
+        Nothing,
+        Output,
+        Skips(String),
+    }
+    let mut report = Report::default();
+    let mut place = In::Nothing;
+    for line in text.lines() {
+        // A binary that ends in the middle of a line leaves its last words before the marker.
+        let (words, marker) = line.find("@@").map_or((line, ""), |at| line.split_at(at));
+        if let (In::Output, Some(ran), false) = (&place, report.ran.last_mut(), words.is_empty()) {
+            ran.output += words;
+            ran.output.push('\n');
+        }
+        let marked: Vec<&str> = marker.split(' ').collect();
+        match marked.as_slice() {
+            ["@@BEGIN", binary, since_boot] => {
+                let began = since_boot.parse().unwrap_or(0.0);
+                report.ran.push(Ran { binary: (*binary).to_owned(), began, ..Ran::default() });
+                place = In::Output;
+            }
+            ["@@END", _, code, since_boot] => {
+                if let Some(ran) = report.ran.last_mut() {
+                    ran.code = code.parse().ok();
+                    ran.seconds = since_boot.parse::<f64>().map_or(0.0, |ended| ended - ran.began);
+                }
+                place = In::Nothing;
+            }
+            ["@@SKIPS", binary] => place = In::Skips((*binary).to_owned()),
+            ["@@DONE"] => report.finished = true,
+            _ => {
+                if let In::Skips(binary) = &place {
+                    report.skips.push((binary.clone(), line.to_owned()));
+                }
+            }
+        }
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn results_are_told_apart_by_binary() {
+        let report = read_results(
+            "noise\n@@BEGIN live 2.5\nrunning 1 test\ntest a ... ok\nhalf a line@@END live 0 4.0\n@@SKIPS live\na\tno-gpu\n\
+             @@BEGIN places 4.1\nboom\n@@END places 101 4.2\n@@SKIPS places\n@@DONE\n",
+        );
+        assert!(report.finished);
+        assert_eq!(report.ran.len(), 2);
+        assert!((report.ran[0].seconds - 1.5).abs() < 1e-9);
+        assert_eq!(report.ran[0].output, "running 1 test\ntest a ... ok\nhalf a line\n");
+        assert_eq!((report.ran[0].code, report.ran[1].code), (Some(0), Some(101)));
+        assert_eq!(report.skips, [("live".to_owned(), "a\tno-gpu".to_owned())]);
+    }
+
+    #[test]
+    fn a_guest_that_died_has_not_finished() {
+        let report = read_results("@@BEGIN live 1.0\ntest a ... ");
+        assert_eq!((report.finished, report.ran[0].code), (false, None));
+    }
+
+    #[test]
+    fn a_script_runs_each_binary_with_its_place() {
+        let guest = super::super::GUESTS[0];
+        let script = script(&guest, &["live", "places"], "it's");
+        for part in ["/tests/live --test-threads=1 'its'", "/tests/places", "ALLOSTAT_PLACE=v2-6.1", "cgroup2"] {
+            assert!(script.contains(part), "{part} is not in {script}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_results_panic(text in "(@@(BEGIN|END|SKIPS|DONE)|a| 0| |\n|\t)*") {
+            read_results(&text);
+        }
+    }
+}

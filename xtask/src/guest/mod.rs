@@ -1,0 +1,178 @@
+//! Small virtual machines in which test binaries run as root, with the cgroup version that the host may lack.
+//!
+//! ```text
+//! host                                     guest (QEMU, emulated processor: 5 to 20 times slower)
+//! disk.rs   ext4 image: busybox, the   →   /dev/vda is the root, so files and io limits are real
+//!           test binaries, their libraries
+//! cpio.rs   first root: modules, init  →   loads the disk's driver, switches to /dev/vda
+//! init      runs each binary           ←   console: the kernel's words; second serial line: the tests' words
+//! ```
+//! The emulated processor is used even where `/dev/kvm` exists: that file says nothing about whether it works.
+
+mod cpio;
+mod disk;
+mod init;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::cargo::TestBinary;
+use crate::parts::{Missing, Parts};
+use crate::{Result, run};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cgroups {
+    V1,
+    V2,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guest {
+    pub name: &'static str,
+    pub kernel: &'static str,
+    pub cgroups: Cgroups,
+}
+
+pub const GUESTS: &[Guest] = &[
+    Guest { name: "v2-6.1", kernel: "6.1", cgroups: Cgroups::V2 },
+    Guest { name: "v2-6.12", kernel: "6.12", cgroups: Cgroups::V2 },
+    // Only where the host itself cannot run the tests of v1.
+    Guest { name: "v1-6.1", kernel: "6.1", cgroups: Cgroups::V1 },
+];
+
+const MEMORY_MIB: u32 = 1536;
+/// One test binary may take this long, and booting as long again.
+pub const LIMIT: Duration = Duration::from_secs(900);
+
+/// What the binaries of one guest need.
+#[derive(Debug)]
+pub struct Job<'a> {
+    pub tests: &'a [TestBinary],
+    /// `/allostat` and `/workload`.
+    pub allostat: &'a Path,
+    pub workload: &'a Path,
+    /// Part of the names of the tests to run; empty: all.
+    pub filter: &'a str,
+    /// Logs go there.
+    pub logs: &'a Path,
+}
+
+/// What one test binary printed and how it ended.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ran {
+    pub binary: String,
+    pub output: String,
+    /// `None`: it never ended.
+    pub code: Option<i32>,
+    /// Seconds since boot when it began, and how many it took.
+    pub began: f64,
+    pub seconds: f64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    pub ran: Vec<Ran>,
+    /// Lines `<test>\t<reason>` per binary.
+    pub skips: Vec<(String, String)>,
+    /// It reached the end. Otherwise `console` says what the kernel said last.
+    pub finished: bool,
+    pub console: String,
+}
+
+impl Guest {
+    /// Why it cannot run here.
+    pub fn missing<'a>(&self, parts: &'a Parts) -> Option<&'a Missing> {
+        let kernel = format!("kernel-{}", self.kernel);
+        ["qemu", "busybox", "e2fsprogs", &kernel].iter().find_map(|part| parts.missing(part))
+    }
+
+    /// Boots, runs every binary once after the other, powers off.
+    pub fn run(&self, parts: &Parts, job: &Job) -> Result<Report> {
+        let work = job.logs.join(self.name);
+        if work.exists() {
+            fs::remove_dir_all(&work)?;
+        }
+        fs::create_dir_all(&work)?;
+        let (image, first) = (work.join("disk.img"), work.join("first-root.cpio"));
+        let kernel = parts.kernel(self.kernel);
+        disk::make(parts, self, job, &work.join("tree"), &image)?;
+        fs::write(&first, first_root(parts, &kernel)?)?;
+
+        let (console, results) = (work.join("console.log"), work.join("results.log"));
+        let mut qemu = Command::new(parts.program("qemu-system-x86_64").ok_or("QEMU must be there")?);
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", cpu(parts)?, "-smp", "2", "-m", &MEMORY_MIB.to_string()])
+            .args(["-machine", "q35", "-nodefaults", "-no-user-config", "-nographic", "-display", "none", "-no-reboot"])
+            .args(["-serial", &format!("file:{}", console.display())])
+            .args(["-serial", &format!("file:{}", results.display())])
+            .args(["-drive", &format!("file={},if=virtio,format=raw,cache=unsafe", image.display())])
+            .arg("-kernel")
+            .arg(image_of(&kernel)?)
+            .arg("-initrd")
+            .arg(&first)
+            .args(["-append", "console=ttyS0 loglevel=4 panic=-1"]);
+        let log = fs::File::create(work.join("qemu.log"))?;
+        qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?;
+        let binaries = u32::try_from(job.tests.len())?;
+        let ended = run::wait(child, LIMIT * (binaries + 1))?;
+        let mut report = init::read_results(&lossy(&results));
+        report.console = lossy(&work.join("qemu.log")) + &tail(&lossy(&console), 4000);
+        report.finished &= ended.is_some_and(|status| status.success());
+        if report.finished {
+            // Some hundred megabytes that nobody needs to understand a failure; the logs stay.
+            fs::remove_file(&image)?;
+            fs::remove_dir_all(work.join("tree"))?;
+        }
+        Ok(report)
+    }
+}
+
+/// QEMU before 8 miscomputes the flags of cmpxchg16b now and then, which newer kernels use in their allocator.
+fn cpu(parts: &Parts) -> Result<&'static str> {
+    let program = parts.program("qemu-system-x86_64").ok_or("QEMU must be there")?;
+    let said = run::output(Command::new(program).arg("--version"))?;
+    let major = said.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
+    Ok(if major.is_some_and(|major| major >= 8) { "max" } else { "qemu64,-cx16" })
+}
+
+fn image_of(kernel: &Path) -> Result<PathBuf> {
+    for entry in fs::read_dir(kernel.join("boot"))? {
+        let path = entry?.path();
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")) {
+            return Ok(path);
+        }
+    }
+    Err(format!("no vmlinuz in {}", kernel.display()).into())
+}
+
+/// The first root: just enough to reach the disk.
+fn first_root(parts: &Parts, kernel: &Path) -> Result<Vec<u8>> {
+    let mut archive = cpio::Archive::default();
+    for dir in ["bin", "dev", "proc", "root", "modules"] {
+        archive.dir(dir);
+    }
+    archive.file("bin/busybox", 0o755, &fs::read(parts.program("busybox").ok_or("busybox must be there")?)?);
+    archive.file("init", 0o755, init::FIRST.as_bytes());
+    let mut order = String::new();
+    for module in crate::parts::GUEST_MODULES {
+        let file = format!("{module}.ko");
+        if let Ok(bytes) = fs::read(kernel.join("modules").join(&file)) {
+            archive.file(&format!("modules/{file}"), 0o644, &bytes);
+            order += &format!("{file}\n");
+        }
+    }
+    archive.file("modules/order", 0o644, order.as_bytes());
+    Ok(archive.finish())
+}
+
+fn lossy(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).replace('\r', "")
+}
+
+fn tail(text: &str, bytes: usize) -> String {
+    let start = text.len().saturating_sub(bytes);
+    let start = (start..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    text[start..].to_owned()
+}

@@ -1,0 +1,64 @@
+//! What a developer runs besides `cargo`: every test with its real parts, and the benchmarks.
+//!
+//! ```text
+//! main       words of the command line
+//! test       build once, run everything everywhere, count
+//!   cargo    builds, and says which binaries came out
+//!   libtest  reads what a test binary printed
+//!   skips    which skips are allowed
+//! parts/     real programs and kernels, got as Debian packages and unpacked under target/parts; nothing is installed
+//! guest/     a small virtual machine with a complete cgroup v2 that runs test binaries
+//! bench      benchmarks into docs/figures.md and the README
+//! ```
+
+mod bench;
+mod cargo;
+mod guest;
+mod libtest;
+mod parts;
+mod run;
+mod skips;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Errors here are read by a developer at once: text is enough.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const HELP: &str = "\
+cargo xtask test [--only PLACE]... [FILTER]   every test: on this host, and in small virtual machines with cgroup v2
+                                              PLACE: host, checks, v2-6.1, v2-6.12, v1-6.1; FILTER: part of a test's name
+cargo xtask bench [--all] [NAME]...           the benchmarks, into docs/figures.md and the table of README.md
+cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words.split_first() {
+        Some((&"test", rest)) => test::Options::parse(rest).and_then(|options| test::run(&options)),
+        Some((&"bench", rest)) => bench::run(rest),
+        Some((&"parts", [])) => parts::get(&root(), parts::Purpose::Tests).map(|_| true),
+        Some((&"parts", ["--bench"])) => parts::get(&root(), parts::Purpose::Bench).map(|_| true),
+        _ => {
+            eprint!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("cargo xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    let member =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    member.parent().expect("xtask must be a member of the workspace").to_owned()
+}

@@ -1,0 +1,319 @@
+//! Real programs and kernels for the tests: downloaded as Debian packages, unpacked under `target/parts`, run from there.
+//!
+//! ```text
+//! target/parts/
+//!   apt/              a private apt: own sources, lists, cache and an empty status; the system's is not touched
+//!   <part>/root       the packages, unpacked
+//!   <part>/ready      which packages these are; written last
+//!   bin/<program>     a script that runs the program with the libraries of its own part
+//! ```
+//! Each part brings its own libraries down to the C library and its loader, so that it runs the same on Debian 12 and 13 and
+//! nothing depends on what this machine has installed.
+
+mod apt;
+mod unpack;
+
+pub use unpack::GUEST_MODULES;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Result, run};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Tests,
+    Bench,
+}
+
+/// What a part is made of.
+#[derive(Debug, Clone, Copy)]
+enum Packages {
+    /// These and all that they depend on.
+    WithDependencies(&'static [&'static str]),
+    /// These alone.
+    Alone(&'static [&'static str]),
+    /// The newest cloud kernel of a series: `6.1`.
+    Kernel(&'static str),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    name: &'static str,
+    packages: Packages,
+    /// The programs it is wanted for; each must answer `--version`.
+    programs: &'static [&'static str],
+    megabytes: u32,
+    why: &'static str,
+    /// The reason of the skips where it cannot be had.
+    reason: &'static str,
+    purpose: Purpose,
+}
+
+const PARTS: &[Part] = &[
+    Part {
+        name: "qemu",
+        packages: Packages::WithDependencies(&["qemu-system-x86"]),
+        programs: &["qemu-system-x86_64"],
+        megabytes: 36,
+        why: "virtual machines with a complete cgroup v2",
+        reason: "no-qemu",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "busybox",
+        packages: Packages::Alone(&["busybox-static"]),
+        programs: &["busybox"],
+        megabytes: 1,
+        why: "the shell inside the virtual machines",
+        reason: "no-qemu",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "kernel-6.1",
+        packages: Packages::Kernel("6.1"),
+        programs: &[],
+        megabytes: 27,
+        why: "the older kernel for them: memory.peak that cannot be reset",
+        reason: "no-kernel",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "kernel-6.12",
+        packages: Packages::Kernel("6.12"),
+        programs: &[],
+        megabytes: 34,
+        why: "the newer kernel for them: memory.peak reset per descriptor",
+        reason: "no-kernel",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "e2fsprogs",
+        packages: Packages::WithDependencies(&["e2fsprogs"]),
+        programs: &["mke2fs"],
+        megabytes: 4,
+        why: "their disks",
+        reason: "no-qemu",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "prometheus",
+        packages: Packages::Alone(&["prometheus", "libc6"]),
+        programs: &["prometheus", "promtool"],
+        megabytes: 22,
+        why: "a real Prometheus that scrapes, and promtool",
+        reason: "no-prometheus",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "python",
+        packages: Packages::WithDependencies(&["python3-prometheus-client"]),
+        programs: &["python3"],
+        megabytes: 17,
+        why: "the OpenMetrics parser of prometheus_client",
+        reason: "no-python-prometheus-client",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "nginx",
+        packages: Packages::WithDependencies(&["nginx"]),
+        programs: &["nginx"],
+        megabytes: 9,
+        why: "the peer that serves the same bytes as a scrape",
+        reason: "no-nginx",
+        purpose: Purpose::Bench,
+    },
+    Part {
+        name: "wrk",
+        packages: Packages::WithDependencies(&["wrk"]),
+        programs: &["wrk"],
+        megabytes: 6,
+        why: "the load for both",
+        reason: "no-wrk",
+        purpose: Purpose::Bench,
+    },
+];
+
+/// What is there, and why the rest is not.
+#[derive(Debug)]
+pub struct Parts {
+    pub dir: PathBuf,
+    missing: Vec<Missing>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Missing {
+    pub part: &'static str,
+    /// For the skips.
+    pub reason: &'static str,
+    /// For people.
+    pub why: String,
+}
+
+impl Parts {
+    pub fn program(&self, name: &str) -> Option<PathBuf> {
+        Some(self.dir.join("bin").join(name)).filter(|path| path.exists())
+    }
+    pub fn missing(&self, part: &str) -> Option<&Missing> {
+        self.missing.iter().find(|missing| missing.part == part)
+    }
+    /// The directory that holds `boot/vmlinuz-*` and the modules of this kernel series.
+    pub fn kernel(&self, series: &str) -> PathBuf {
+        self.dir.join(format!("kernel-{series}")).join("root")
+    }
+}
+
+/// Lists what is missing for `purpose` and what will be got, gets it, and says what could not be had.
+pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
+    let dir = workspace.join("target/parts");
+    fs::create_dir_all(dir.join("bin"))?;
+    let wanted = PARTS.iter().filter(|part| part.purpose == Purpose::Tests || purpose == Purpose::Bench);
+    let lacking: Vec<&Part> = wanted.filter(|part| !ready(&dir, part)).collect();
+    let mut parts = Parts { dir, missing: Vec::new() };
+    if lacking.is_empty() {
+        println!("parts: all real programs and kernels are in target/parts");
+        return Ok(parts);
+    }
+    println!("{}", announcement(&lacking));
+    let apt = match apt::Apt::prepare(&parts.dir) {
+        Ok(apt) => apt,
+        Err(error) => {
+            let why = error.to_string();
+            println!("  none of them can be got: {why}");
+            let none = lacking.iter();
+            parts.missing = none.map(|p| Missing { part: p.name, reason: p.reason, why: why.clone() }).collect();
+            return Ok(parts);
+        }
+    };
+    for part in lacking {
+        let began = std::time::Instant::now();
+        match make(&apt, &parts.dir, part) {
+            Ok(packages) => {
+                println!("  {:<12} {packages:>3} packages, {:.1} s", part.name, began.elapsed().as_secs_f64());
+            }
+            Err(error) => {
+                println!("  {:<12} cannot be had: {error}", part.name);
+                parts.missing.push(Missing { part: part.name, reason: part.reason, why: error.to_string() });
+            }
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether this machine has what it takes to get parts: apt with Debian's packages, on amd64.
+pub fn can_be_had() -> bool {
+    apt::this_machine().is_ok()
+}
+
+fn announcement(lacking: &[&Part]) -> String {
+    let total: u32 = lacking.iter().map(|part| part.megabytes).sum();
+    let mut text = format!(
+        "parts: missing, and got now as Debian packages (about {total} MB), unpacked under target/parts; nothing is installed:\n"
+    );
+    for part in lacking {
+        let packages = match part.packages {
+            Packages::WithDependencies(names) => format!("{} and its dependencies", names.join(" ")),
+            Packages::Alone(names) => names.join(" "),
+            Packages::Kernel(series) => format!("linux-image-{series}.*-cloud-amd64"),
+        };
+        let _ = writeln!(text, "  {:<12} {:>3} MB  {packages}: {}", part.name, part.megabytes, part.why);
+    }
+    text.pop();
+    text
+}
+
+/// What `ready` holds on its first line: a part whose recipe has changed is made again.
+fn recipe(part: &Part) -> String {
+    format!("2 {:?}", part.packages)
+}
+
+fn ready(dir: &Path, part: &Part) -> bool {
+    let marker = fs::read_to_string(dir.join(part.name).join("ready")).unwrap_or_default();
+    marker.lines().next() == Some(&recipe(part)) && check(dir, part).is_ok()
+}
+
+/// Each program must run and say its version.
+fn check(dir: &Path, part: &Part) -> Result<()> {
+    for program in part.programs {
+        let path = dir.join("bin").join(program);
+        let question = match *program {
+            "busybox" => "true",
+            "nginx" | "wrk" => "-v",
+            "mke2fs" => "-V",
+            _ => "--version",
+        };
+        match run::output(Command::new(&path).arg(question)) {
+            Ok(_) => {}
+            // wrk prints its version and ends with 1.
+            Err(error) if *program == "wrk" && error.to_string().contains("wrk ") => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Downloads and unpacks a part from nothing; returns the number of packages.
+fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
+    let home = dir.join(part.name);
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    let (root, archives) = (home.join("root"), home.join("archives"));
+    fs::create_dir_all(&root)?;
+    let debs = match part.packages {
+        Packages::WithDependencies(names) => apt.download_closure(names, &archives)?,
+        Packages::Alone(names) => apt.download(names, &archives)?,
+        Packages::Kernel(series) => apt.download(&[apt.kernel(series)?.as_str()], &archives)?,
+    };
+    for deb in &debs {
+        run::output(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&root))?;
+    }
+    fs::remove_dir_all(&archives)?;
+    if let Packages::Kernel(_) = part.packages {
+        unpack::keep_only_what_a_guest_needs(&root, &dir.join("bin/busybox"))?;
+    }
+    for program in part.programs {
+        unpack::write_script(&root, program, &dir.join("bin"))?;
+    }
+    check(dir, part)?;
+    let mut marker = recipe(part) + "\n";
+    for deb in &debs {
+        let _ = writeln!(marker, "{}", deb.file_name().unwrap_or_default().to_string_lossy());
+    }
+    fs::write(home.join("ready"), marker)?;
+    Ok(debs.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_will_be_got_is_said_with_packages_and_sizes() {
+        let text = announcement(&PARTS.iter().collect::<Vec<_>>());
+        for part in PARTS {
+            assert!(text.contains(part.name) && text.contains(&format!("{} MB", part.megabytes)), "{text}");
+        }
+        assert!(text.contains("nothing is installed"));
+    }
+
+    #[test]
+    fn every_reason_of_a_missing_test_part_is_an_allowed_skip_off_debian() {
+        use crate::skips::{AllowedSkips, Circumstances, Judgement};
+        let list = fs::read_to_string(crate::root().join("tests/allowed-skips")).unwrap();
+        let allowed = AllowedSkips::parse(&list).unwrap();
+        for part in PARTS.iter().filter(|part| part.purpose == Purpose::Tests) {
+            let judge = |debian| allowed.judge(part.reason, false, Circumstances { root: true, debian });
+            assert_eq!(judge(false), Judgement::Allowed, "{}", part.reason);
+            assert_eq!(judge(true), Judgement::Forbidden, "{}", part.reason);
+        }
+    }
+
+    #[test]
+    fn a_part_without_its_marker_is_not_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!ready(dir.path(), &PARTS[0]));
+    }
+}

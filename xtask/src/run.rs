@@ -1,0 +1,56 @@
+//! Running other programs.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+
+/// Runs it to its end and gives its standard output; an error carries what it said.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = shown(command);
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("cannot start {shown}: {e}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = if said.trim().is_empty() { String::from_utf8_lossy(&output.stdout) } else { said };
+        return Err(format!("{shown}: {}: {}", output.status, said.trim()).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs it with its standard output and error in a file (a pipe would stay open as long as any grandchild lives).
+/// `None`: it took longer than `limit` and was killed.
+pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
+    let shown = shown(command);
+    let file = File::create(log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .spawn()
+        .map_err(|e| format!("cannot start {shown}: {e}"))?;
+    wait(child, limit)
+}
+
+/// Waits for a child's end; `None`: it took longer than `limit` and was killed.
+pub fn wait(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if began.elapsed() > limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn shown(command: &Command) -> String {
+    let mut words = vec![command.get_program().to_string_lossy().into_owned()];
+    words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
+    words.join(" ")
+}

@@ -1,0 +1,127 @@
+//! Which skips may occur: `tests/allowed-skips`. Any other fails the run.
+//!
+//! ```text
+//! # reason              where it may occur
+//! no-gpu                always
+//! not-root              ordinary-user
+//! no-qemu               not-debian
+//! no-cgroup-v2          elsewhere
+//! ```
+//! `elsewhere`: the same test did run in another place (the host, a guest), so nothing was left out and nothing is
+//! counted. A reason may have several words.
+
+use std::collections::BTreeMap;
+
+use crate::Result;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Always,
+    OrdinaryUser,
+    NotDebian,
+    Elsewhere,
+}
+
+/// This run, as far as skips care.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances {
+    pub root: bool,
+    pub debian: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// It ran elsewhere: not a skip at all.
+    RanElsewhere,
+    Allowed,
+    Forbidden,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AllowedSkips(BTreeMap<String, Vec<When>>);
+
+impl AllowedSkips {
+    pub fn parse(text: &str) -> Result<AllowedSkips> {
+        let mut allowed = BTreeMap::new();
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split('#').next().unwrap_or("").split_whitespace();
+            let Some(reason) = words.next() else { continue };
+            let whens = words.map(when).collect::<Option<Vec<When>>>().filter(|whens| !whens.is_empty());
+            let whens = whens.ok_or_else(|| {
+                format!("line {}: after the reason: always, ordinary-user, not-debian, elsewhere", number + 1)
+            })?;
+            if allowed.insert(reason.to_owned(), whens).is_some() {
+                return Err(format!("line {}: {reason} stands there twice", number + 1).into());
+            }
+        }
+        Ok(AllowedSkips(allowed))
+    }
+
+    pub fn judge(&self, reason: &str, ran_elsewhere: bool, circumstances: Circumstances) -> Judgement {
+        let whens = self.0.get(reason).map_or(&[][..], Vec::as_slice);
+        if ran_elsewhere && whens.contains(&When::Elsewhere) {
+            return Judgement::RanElsewhere;
+        }
+        let allowed = whens.iter().any(|when| match when {
+            When::Always => true,
+            When::OrdinaryUser => !circumstances.root,
+            When::NotDebian => !circumstances.debian,
+            When::Elsewhere => false,
+        });
+        if allowed { Judgement::Allowed } else { Judgement::Forbidden }
+    }
+}
+
+fn when(word: &str) -> Option<When> {
+    match word {
+        "always" => Some(When::Always),
+        "ordinary-user" => Some(When::OrdinaryUser),
+        "not-debian" => Some(When::NotDebian),
+        "elsewhere" => Some(When::Elsewhere),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT_ON_DEBIAN: Circumstances = Circumstances { root: true, debian: true };
+
+    #[test]
+    fn a_reason_that_is_not_listed_is_forbidden() {
+        let allowed = AllowedSkips::parse("# none\nno-gpu always # later\n").unwrap();
+        assert_eq!(allowed.judge("no-gpu", false, ROOT_ON_DEBIAN), Judgement::Allowed);
+        assert_eq!(allowed.judge("too-lazy", true, ROOT_ON_DEBIAN), Judgement::Forbidden);
+    }
+
+    #[test]
+    fn a_reason_for_ordinary_users_is_forbidden_to_root() {
+        let allowed = AllowedSkips::parse("not-root ordinary-user").unwrap();
+        assert_eq!(allowed.judge("not-root", true, ROOT_ON_DEBIAN), Judgement::Forbidden);
+        let user = Circumstances { root: false, debian: true };
+        assert_eq!(allowed.judge("not-root", false, user), Judgement::Allowed);
+    }
+
+    #[test]
+    fn elsewhere_holds_only_if_it_ran_elsewhere() {
+        let allowed = AllowedSkips::parse("no-cgroup-v2 elsewhere not-debian").unwrap();
+        assert_eq!(allowed.judge("no-cgroup-v2", true, ROOT_ON_DEBIAN), Judgement::RanElsewhere);
+        assert_eq!(allowed.judge("no-cgroup-v2", false, ROOT_ON_DEBIAN), Judgement::Forbidden);
+        let fedora = Circumstances { root: true, debian: false };
+        assert_eq!(allowed.judge("no-cgroup-v2", false, fedora), Judgement::Allowed);
+    }
+
+    #[test]
+    fn a_list_that_says_nothing_clear_is_refused() {
+        assert!(AllowedSkips::parse("no-gpu").is_err());
+        assert!(AllowedSkips::parse("no-gpu sometimes").is_err());
+        assert!(AllowedSkips::parse("no-gpu always\nno-gpu always").is_err());
+    }
+
+    #[test]
+    fn the_list_of_this_repository_reads() {
+        let text = std::fs::read_to_string(crate::root().join("tests/allowed-skips")).unwrap();
+        AllowedSkips::parse(&text).unwrap();
+    }
+}
