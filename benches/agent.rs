@@ -1,0 +1,111 @@
+//! The whole agent as a process of its own, with real tasks: CPU, memory, series. 1,000 tasks; with `--all` also 5,000.
+//!
+//! CPU is the time that all its threads ran, from `/proc/PID/task/*/schedstat` (nanoseconds); what the supervisors use is
+//! not in it and stands in its own row.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+mod shared;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use common::{Agent, Exposition, is_root};
+use shared::{HOLD, cpu, report, start, supervisors};
+
+fn main() {
+    let all = std::env::args().any(|word| word == "--all");
+    if !is_root() {
+        println!("the agent's figures need root: cgroups");
+        return;
+    }
+    idle(1000);
+    if all {
+        idle(5000);
+    }
+    waking(1000);
+}
+
+/// Idle tasks: not scraped, then scraped each 15 s as Prometheus does.
+fn idle(tasks: usize) {
+    let agent = Agent::start();
+    let bare = agent.metrics().samples.len();
+    start(&agent, tasks, HOLD);
+    settle();
+    let supervisors = Supervisors::of(&agent);
+    report(&format!("agent/idle-{tasks}"), cpu_per_minute(&agent, Duration::from_secs(60), || {}), "CPU-s/min", None);
+    report(&format!("agent/supervisors-idle-{tasks}"), supervisors.cpu_per_minute(), "CPU-s/min together", None);
+    let scraped = cpu_per_minute(&agent, Duration::from_secs(60), || drop(scrape(&agent)));
+    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", None);
+
+    let body = scrape(&agent);
+    let series = Exposition::parse(&body).samples.len();
+    #[allow(clippy::cast_precision_loss)] // Counts of a few millions.
+    {
+        let per_task = |count: usize| count as f64 / tasks as f64;
+        report(&format!("agent/series-per-task-{tasks}"), per_task(series - bare), "series", None);
+        report(&format!("agent/bytes-per-task-{tasks}"), per_task(body.len()), "bytes of the uncompressed body", None);
+        let mib = |bytes: f64| bytes / f64::from(1 << 20);
+        let resident = mib(rss_bytes(agent.pid()) as f64);
+        let allowed = 16.0 + 1.5 * mib(body.len() as f64);
+        report(&format!("agent/rss-{tasks}"), resident, "MiB", Some(resident / allowed));
+    }
+    agent.stop();
+}
+
+/// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything.
+fn waking(tasks: usize) {
+    let agent = Agent::start();
+    start(&agent, tasks, r#""wake", "10", "3600000""#);
+    settle();
+    let cpu = cpu_per_minute(&agent, Duration::from_secs(60), || {});
+    report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", None);
+    agent.stop();
+}
+
+/// What starting left to do is not what running costs.
+fn settle() {
+    std::thread::sleep(Duration::from_secs(12));
+}
+
+fn scrape(agent: &Agent) -> String {
+    let headers = [("X-Prometheus-Scrape-Timeout-Seconds", "10"), ("Accept-Encoding", "gzip"), ("User-Agent", "bench")];
+    let response = common::tcp(agent.address, "GET", "/metrics", &headers, b"").expect("the agent must answer");
+    assert_eq!((response.status, response.header("content-encoding")), (200, None), "a loopback peer gets identity");
+    String::from_utf8(response.body).expect("an exposition is text")
+}
+
+/// CPU seconds per minute of the agent over `span`, with `each` run every 15 s.
+fn cpu_per_minute(agent: &Agent, span: Duration, each: impl Fn()) -> f64 {
+    let (began, before) = (Instant::now(), cpu(agent.pid()));
+    while began.elapsed() < span {
+        each();
+        std::thread::sleep(Duration::from_secs(15).min(span.saturating_sub(began.elapsed())));
+    }
+    let used = cpu(agent.pid()).saturating_sub(before);
+    used.as_secs_f64() * 60.0 / began.elapsed().as_secs_f64()
+}
+
+fn rss_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the agent must live");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has resident memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kB is a number") * 1024
+}
+
+/// The supervisors of all tasks, and what they had used at a moment.
+struct Supervisors {
+    pids: Vec<u32>,
+    before: Duration,
+    since: Instant,
+}
+
+impl Supervisors {
+    fn of(agent: &Agent) -> Supervisors {
+        let pids = supervisors(agent);
+        Supervisors { before: pids.iter().map(|pid| cpu(*pid)).sum(), pids, since: Instant::now() }
+    }
+    fn cpu_per_minute(&self) -> f64 {
+        let now: Duration = self.pids.iter().map(|pid| cpu(*pid)).sum();
+        now.saturating_sub(self.before).as_secs_f64() * 60.0 / self.since.elapsed().as_secs_f64()
+    }
+}

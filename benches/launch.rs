@@ -1,0 +1,271 @@
+//! What a task costs beyond itself: starting and ending one beside the floor (the same cgroups, fork, exec, wait and rmdir by
+//! hand, in turn with ours in one run), and the supervisors of idle ones.
+//!
+//! `cargo bench --bench launch`, as root.
+
+#![allow(unsafe_code)] // `pre_exec`: the floor enters its cgroups between fork and exec, as the shortest program would.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allostat::collectors::{FdBudget, Sampling};
+use allostat::host::cgroup::Cgroup;
+use allostat::host::clock::SystemClock;
+use allostat::host::hierarchy::Layout;
+use allostat::host::process;
+use allostat::host::roots::Roots;
+use allostat::model::id::{AllocId, CgroupPath};
+use allostat::model::job::{JobKind, LogConfig, Resources, RestartPolicy, Task};
+use allostat::runner::drivers::{Attempt, Driver, DriverContext, RawExec, StartRequest, TaskDirs};
+use common::{Cgroups, is_root, test_dir};
+
+const ROUNDS: usize = 200;
+/// The row of the budgets: `true`, submit to complete. The driver is the largest part of it.
+const BUDGET_MS: f64 = 10.0;
+const BUDGET_PRIVATE_DIRTY_MIB: f64 = 0.2;
+const BUDGET_IDLE_CPU: f64 = 0.1;
+const BUDGET_ALL_RUNNING_MS: f64 = 1000.0;
+
+struct World {
+    driver: RawExec,
+    layout_places: Cgroup,
+    cgroups: Cgroups,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let sampling = Sampling::new(
+            Roots::default(),
+            Layout::detect(&Roots::default()).expect("mountinfo must be readable"),
+            FdBudget::from_limit(),
+        );
+        let cgroups = Cgroups::new();
+        let layout_places = Cgroup::at(&sampling.layout, &CgroupPath::new(cgroups.parent.as_str()).child("alloc"));
+        layout_places.create().expect("root can make cgroups");
+        let context = DriverContext {
+            boot_id: process::boot_id(&sampling.roots).expect("/proc must be there"),
+            sampling,
+            clock: Arc::new(SystemClock),
+            supervisor: common::allostat(),
+            descriptors: None,
+        };
+        World { driver: RawExec::new(&context), layout_places, cgroups, dir: test_dir() }
+    }
+
+    fn request(&self, name: &str, command: &str, args: &[&str]) -> StartRequest {
+        let at = |sub: &str| self.dir.path().join(sub);
+        let config = serde_json::json!({ "command": command, "args": args });
+        let task = Task {
+            name: name.into(),
+            driver: "raw_exec".into(),
+            config: config.as_object().cloned().expect("an object"),
+            env: BTreeMap::new(),
+            meta: BTreeMap::new(),
+            user: None,
+            resources: Resources::default(),
+            restart: RestartPolicy::default_for(JobKind::Batch),
+            logs: LogConfig::default(),
+            kill_timeout: Duration::from_secs(5),
+            kill_signal: None,
+        };
+        fs::create_dir_all(at("logs")).expect("the directory must be writable");
+        StartRequest {
+            alloc_id: AllocId::from("00000000-0000-4000-8000-000000000000"),
+            attempt: 0,
+            task,
+            env: BTreeMap::new(),
+            dirs: TaskDirs {
+                shared: at(""),
+                task: at(""),
+                local: at(""),
+                secrets: at(""),
+                tmp: at(""),
+                logs: at("logs"),
+                run: at("run").join(name),
+            },
+            alloc_cgroup: Some(CgroupPath::new(self.cgroups.parent.as_str()).child("alloc")),
+        }
+    }
+
+    async fn start(&self, name: &str, command: &str, args: &[&str]) -> Arc<dyn Attempt> {
+        let request = self.request(name, command, args);
+        let handle = self.driver.prepare(&request).expect("the task is valid");
+        self.driver.start(request, handle).await.unwrap_or_else(|e| panic!("{command} did not start: {e}"))
+    }
+
+    /// As short as it can be made by hand: the same directories, the same entering, fork, exec, wait, rmdir.
+    fn floor(&self) -> Duration {
+        let begun = Instant::now();
+        let dirs: Vec<PathBuf> = self.layout_places.places.iter().map(|p| p.directory.join("floor")).collect();
+        let mut enter = Vec::new();
+        for (dir, place) in dirs.iter().zip(&self.layout_places.places) {
+            fs::create_dir(dir).expect("a cgroup must be makeable");
+            let file = dir.join(if place.unified { "cgroup.procs" } else { "tasks" });
+            enter.push(fs::File::options().write(true).open(file).expect("its file must be writable"));
+        }
+        let mut command = Command::new("/bin/true");
+        // SAFETY: the closure only writes to descriptors that are open.
+        unsafe { command.pre_exec(move || enter.iter().try_for_each(|mut file| file.write_all(b"0"))) };
+        assert!(command.status().expect("true must run").success());
+        for dir in &dirs {
+            while fs::remove_dir(dir).is_err() {}
+        }
+        begun.elapsed()
+    }
+}
+
+fn main() {
+    if !is_root() {
+        println!("these figures need root: cgroups");
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime must be makeable");
+    runtime.block_on(async {
+        let world = World::new();
+        one_by_one(&world).await;
+        all_at_once(&world).await;
+    });
+}
+
+async fn one_by_one(world: &World) {
+    let (mut floor, mut whole, mut to_running) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut floor_cpu, mut whole_cpu) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..ROUNDS {
+        let cpu = cpu_of_us_and_ours();
+        floor.push(world.floor());
+        let between = cpu_of_us_and_ours();
+        floor_cpu += between - cpu;
+        let begun = Instant::now();
+        let attempt = world.start("true", "/bin/true", &[]).await;
+        to_running.push(begun.elapsed());
+        attempt.wait().await;
+        attempt.destroy().expect("it has ended");
+        whole.push(begun.elapsed());
+        whole_cpu += cpu_of_us_and_ours() - between;
+    }
+    let (floor_50, floor_99) = (millis(&mut floor, 50), millis(&mut floor, 99));
+    report("launch/floor-p50", floor_50, "ms: mkdir, fork, enter, exec, wait, rmdir by hand", None);
+    report("launch/floor-p99", floor_99, "ms", None);
+    report("launch/true-to-running-p50", millis(&mut to_running, 50), "ms", None);
+    let (p50, p99) = (millis(&mut whole, 50), millis(&mut whole, 99));
+    report("launch/true-p50", p50, "ms, start to destroyed", Some(p50 / floor_50));
+    report("launch/true-p99", p99, "ms", Some(p99 / floor_99));
+    // Less moved by what else runs on this machine than the time that passes.
+    #[allow(clippy::cast_precision_loss)] // A few hundred rounds.
+    let each = |cpu: Duration| cpu.as_secs_f64() * 1e3 / ROUNDS as f64;
+    report("launch/floor-cpu", each(floor_cpu), "CPU-ms each", None);
+    report(
+        "launch/true-cpu",
+        each(whole_cpu),
+        "CPU-ms each, supervisor included",
+        Some(each(whole_cpu) / each(floor_cpu)),
+    );
+    report("launch/true-of-budget", p50, "ms of 10", Some(p50 / BUDGET_MS));
+}
+
+async fn all_at_once(world: &World) {
+    let begun = Instant::now();
+    let names: Vec<String> = (0..ROUNDS).map(|n| format!("idle-{n}")).collect();
+    let starts = names.iter().map(|name| Box::pin(world.start(name, "/bin/sleep", &["3600"])));
+    let attempts = join_all(starts.collect()).await;
+    let took = begun.elapsed().as_secs_f64() * 1e3;
+    report("launch/200-at-once-all-running", took, "ms", Some(took / BUDGET_ALL_RUNNING_MS));
+
+    // Let what a start left to do come to rest.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let supervisors: Vec<u32> =
+        attempts.iter().map(|a| a.handle().supervisor.expect("a running attempt has one").pid).collect();
+    let mut dirty: Vec<f64> = supervisors.iter().take(20).map(|pid| smaps_mib(*pid, "Private_Dirty:")).collect();
+    let mut pss: Vec<f64> = supervisors.iter().take(20).map(|pid| smaps_mib(*pid, "Pss:")).collect();
+    let dirty = median(&mut dirty);
+    report("launch/supervisor-private-dirty", dirty, "MiB, median of 20", Some(dirty / BUDGET_PRIVATE_DIRTY_MIB));
+    report("launch/supervisor-pss", median(&mut pss), "MiB, median of 20", None);
+
+    let window = Duration::from_secs(10);
+    let before: u64 = supervisors.iter().map(|pid| cpu_ns(*pid)).sum();
+    tokio::time::sleep(window).await;
+    let after: u64 = supervisors.iter().map(|pid| cpu_ns(*pid)).sum();
+    #[allow(clippy::cast_precision_loss)] // Nanoseconds of some seconds.
+    let per_minute = (after - before) as f64 / 1e9 * 60.0 / window.as_secs_f64();
+    report("launch/200-idle-supervisors", per_minute, "CPU-s/min together", Some(per_minute / BUDGET_IDLE_CPU));
+
+    for attempt in &attempts {
+        attempt.kill().expect("a running attempt can be killed");
+    }
+    for attempt in &attempts {
+        attempt.wait().await;
+        attempt.destroy().expect("it has ended");
+    }
+}
+
+async fn join_all<F: Future<Output = Arc<dyn Attempt>> + Unpin>(mut starts: Vec<F>) -> Vec<Arc<dyn Attempt>> {
+    let mut done: Vec<Option<Arc<dyn Attempt>>> = starts.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for (start, done) in starts.iter_mut().zip(&mut done) {
+            if done.is_none() {
+                match std::pin::Pin::new(start).poll(context) {
+                    std::task::Poll::Ready(attempt) => *done = Some(attempt),
+                    std::task::Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+/// CPU time of this process and of all children that were reaped, with theirs.
+fn cpu_of_us_and_ours() -> Duration {
+    let of = |who| {
+        // SAFETY: an all-zero rusage is valid, and getrusage fills it in.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &raw mut usage);
+            usage
+        };
+        [usage.ru_utime, usage.ru_stime]
+            .map(|t| Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_usec).unwrap_or(0) * 1000))
+    };
+    of(libc::RUSAGE_SELF).into_iter().chain(of(libc::RUSAGE_CHILDREN)).sum()
+}
+
+fn report(name: &str, value: f64, unit: &str, ratio: Option<f64>) {
+    let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    println!("bench\t{name}\t{value:.3}\t{unit}\t{ratio}");
+}
+
+fn millis(of: &mut [Duration], percent: usize) -> f64 {
+    of.sort_unstable();
+    of[(of.len() - 1) * percent / 100].as_secs_f64() * 1e3
+}
+
+fn median(of: &mut [f64]) -> f64 {
+    of.sort_unstable_by(f64::total_cmp);
+    of[of.len() / 2]
+}
+
+fn smaps_mib(pid: u32, field: &str) -> f64 {
+    let path = format!("/proc/{pid}/smaps_rollup");
+    let text = fs::read_to_string(Path::new(&path)).expect("our own child's");
+    let line = text.lines().find(|line| line.starts_with(field)).expect("every kernel from 4.14 has it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).expect("a number") / 1024.0
+}
+
+/// Time on a CPU. Source: `/proc/PID/schedstat`.
+fn cpu_ns(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("our own child's");
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
+}

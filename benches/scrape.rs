@@ -1,0 +1,148 @@
+//! A scrape of an agent with 1,000 real tasks, beside nginx serving the same bytes from a file: one run, one load
+//! generator (wrk, one connection), one after the other and twice, so that drift shows.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+mod shared;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Agent, is_root, part, wait_for};
+use shared::{HOLD, cpu, report, start};
+
+const TASKS: usize = 1000;
+const SECONDS: u32 = 10;
+
+fn main() {
+    let (Some(nginx), Some(wrk)) = (part("nginx"), part("wrk")) else {
+        println!("nginx and wrk are missing: cargo xtask bench gets them");
+        return;
+    };
+    if !is_root() {
+        println!("the agent's figures need root: cgroups");
+        return;
+    }
+    let agent = Agent::start();
+    start(&agent, TASKS, HOLD);
+    let body = agent.get("/metrics").body;
+    #[allow(clippy::cast_precision_loss)] // Some megabytes.
+    let bytes = body.len() as f64;
+    report("scrape/body", bytes, "bytes", None);
+
+    let peer = Nginx::start(&nginx, agent.scratch(), &body);
+    let load = |address: SocketAddr, header: Option<&str>, pid: u32| Load::run(&wrk, address, header, pid);
+    // Once each to warm up; then in turns, the better of two of each.
+    load(agent.address, None, agent.pid());
+    load(peer.address, None, peer.worker());
+    let ours = Load::better(&(0..2).map(|_| load(agent.address, None, agent.pid())).collect::<Vec<_>>());
+    let theirs = Load::better(&(0..2).map(|_| load(peer.address, None, peer.worker())).collect::<Vec<_>>());
+    report("scrape/p50", ours.p50_ms, "ms", Some(ours.p50_ms / theirs.p50_ms));
+    report("scrape/nginx-p50", theirs.p50_ms, "ms", None);
+    report("scrape/p99", ours.p99_ms, "ms", Some(ours.p99_ms / theirs.p99_ms));
+    report("scrape/nginx-p99", theirs.p99_ms, "ms", None);
+    report("scrape/cpu", ours.cpu_ms, "CPU-ms per scrape", Some(ours.cpu_ms / theirs.cpu_ms));
+    report("scrape/nginx-cpu", theirs.cpu_ms, "CPU-ms per scrape", None);
+    // As Prometheus asks; a loopback peer gets identity all the same.
+    let gzip = load(agent.address, Some("Accept-Encoding: gzip"), agent.pid());
+    report("scrape/accepting-gzip-p50", gzip.p50_ms, "ms (a loopback peer gets identity)", None);
+    drop(peer);
+    agent.stop();
+}
+
+/// What one run of wrk found.
+#[derive(Clone, Copy)]
+struct Load {
+    p50_ms: f64,
+    p99_ms: f64,
+    /// CPU time of the serving process per request, its other work in these seconds included.
+    cpu_ms: f64,
+}
+
+impl Load {
+    fn run(wrk: &Path, address: SocketAddr, header: Option<&str>, pid: u32) -> Load {
+        let before = cpu(pid);
+        let mut command = Command::new(wrk);
+        command.args(["-t1", "-c1", &format!("-d{SECONDS}s"), "--latency"]);
+        command.args(header.iter().flat_map(|header| ["-H", header]));
+        let output = command.arg(format!("http://{address}/metrics")).output().expect("wrk must start");
+        let used = cpu(pid).saturating_sub(before);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("Non-2xx"), "{said}");
+        let requests = said.lines().find_map(|line| line.trim().split_once(" requests in")?.0.parse::<f64>().ok());
+        let requests = requests.unwrap_or_else(|| panic!("wrk said nothing of requests: {said}"));
+        let percentile = |which: &str| {
+            let line = said.lines().find_map(|line| line.trim().strip_prefix(which)).map(str::trim);
+            line.and_then(milliseconds).unwrap_or_else(|| panic!("wrk said nothing of {which}: {said}"))
+        };
+        Load { p50_ms: percentile("50%"), p99_ms: percentile("99%"), cpu_ms: used.as_secs_f64() * 1000.0 / requests }
+    }
+    fn better(runs: &[Load]) -> Load {
+        let least = |of: fn(&Load) -> f64| runs.iter().map(of).fold(f64::INFINITY, f64::min);
+        Load { p50_ms: least(|l| l.p50_ms), p99_ms: least(|l| l.p99_ms), cpu_ms: least(|l| l.cpu_ms) }
+    }
+}
+
+/// `812.00us`, `1.02ms`, `1.20s`.
+fn milliseconds(text: &str) -> Option<f64> {
+    let units = [("us", 0.001), ("ms", 1.0), ("s", 1000.0)];
+    units.iter().find_map(|(unit, factor)| Some(text.strip_suffix(unit)?.parse::<f64>().ok()? * factor))
+}
+
+/// One worker that serves one file from memory of the page cache.
+struct Nginx {
+    master: Child,
+    address: SocketAddr,
+}
+
+impl Nginx {
+    fn start(program: &Path, scratch: &Path, body: &[u8]) -> Nginx {
+        let dir = scratch.join("nginx");
+        fs::create_dir_all(dir.join("html")).expect("the scratch directory must be writable");
+        fs::write(dir.join("html/metrics"), body).expect("the file to serve must be writable");
+        let address = common::free_address();
+        let at = dir.display();
+        let config = format!(
+            "daemon off; user root; worker_processes 1; pid {at}/pid; error_log {at}/error.log;\n\
+             events {{ worker_connections 64; }}\n\
+             http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; default_type text/plain;\n\
+             client_body_temp_path {at}/t1; proxy_temp_path {at}/t2; fastcgi_temp_path {at}/t3; uwsgi_temp_path {at}/t4;\n\
+             scgi_temp_path {at}/t5; server {{ listen {address}; root {at}/html; }} }}\n"
+        );
+        fs::write(dir.join("nginx.conf"), config).expect("the configuration must be writable");
+        let mut command = Command::new(program);
+        command.arg("-c").arg(dir.join("nginx.conf")).args(["-e", &format!("{at}/error.log")]);
+        let master = command.stdin(Stdio::null()).spawn().expect("nginx must start");
+        let nginx = Nginx { master, address };
+        wait_for("nginx to serve", Duration::from_secs(10), || {
+            let response = common::tcp(address, "GET", "/metrics", &[], b"").ok()?;
+            (response.body == body).then_some(())
+        });
+        nginx
+    }
+    /// The child of the master.
+    fn worker(&self) -> u32 {
+        let master = self.master.id();
+        let processes = fs::read_dir("/proc").expect("/proc must be there").flatten();
+        let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let parent = |pid: u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+        };
+        pids.find(|pid| parent(*pid) == Some(master)).expect("nginx must have its worker")
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // SIGTERM to the master ends the worker too; SIGKILL would leave it.
+        let _ = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.master),
+            rustix::process::Signal::TERM,
+        );
+        let _ = self.master.wait();
+    }
+}

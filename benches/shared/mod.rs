@@ -1,0 +1,88 @@
+//! What the benchmarks of a whole agent share.
+
+// Each benchmark compiles this for itself and uses its own part of it.
+#![allow(dead_code)]
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::common::{Agent, wait_for, workload};
+
+/// Long enough for every task of a benchmark; each is stopped at its end.
+pub const HOLD: &str = r#""hold", "3600000""#;
+
+/// One line for `cargo xtask bench`. `ratio` is to a floor or peer of the same run.
+pub fn report(name: &str, value: f64, unit: &str, ratio: Option<f64>) {
+    let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    println!("bench\t{name}\t{value:.3}\t{unit}\t{ratio}");
+}
+
+/// A job of `count` allocs, each with one task `t`; nothing is started again.
+pub fn job(id: &str, kind: &str, count: usize, command: &str, args: &str) -> String {
+    format!(
+        "job \"{id}\" {{\n type = \"{kind}\"\n group \"all\" {{\n count = {count}\n \
+         restart {{\n attempts = 0\n mode = \"fail\"\n }}\n \
+         task \"t\" {{\n driver = \"raw_exec\"\n config {{\n command = {command:?}\n args = [{args}]\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+/// The workload's path, for a job file.
+pub fn command() -> String {
+    workload().display().to_string()
+}
+
+#[track_caller]
+pub fn submit(agent: &Agent, job: &str) {
+    let response = agent.request("POST", "/v1/jobs", job);
+    assert_eq!(response.status / 100, 2, "{}", response.text());
+}
+
+/// Submits a service of `count` workloads and waits until all run; gives the time that took.
+pub fn start(agent: &Agent, count: usize, args: &str) -> Duration {
+    let began = Instant::now();
+    submit(agent, &job("bench", "service", count, &command(), args));
+    wait_running(agent, count);
+    let took = began.elapsed();
+    eprintln!("{count} tasks run after {:.2} s", took.as_secs_f64());
+    took
+}
+
+pub fn wait_running(agent: &Agent, count: usize) {
+    wait_for("all tasks to run", Duration::from_secs(180), || (running(agent) == count).then_some(()));
+}
+
+/// Counted in the text as it comes, which costs the agent no more than a scrape.
+fn running(agent: &Agent) -> usize {
+    let body = agent.get("/metrics").body;
+    let text = String::from_utf8_lossy(&body);
+    let states = text.lines().filter(|line| line.starts_with("allostat_task_state{"));
+    states.filter(|line| line.contains("state=\"running\"") && line.ends_with(" 1")).count()
+}
+
+/// The time that all threads of a process ran. Source: `/proc/PID/task/*/schedstat`, nanoseconds.
+pub fn cpu(pid: u32) -> Duration {
+    let mut ran = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+        ran += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Duration::from_nanos(ran)
+}
+
+/// The pids of all supervisors of this agent.
+pub fn supervisors(agent: &Agent) -> Vec<u32> {
+    let processes = agent.processes();
+    let found = processes.iter().filter(|line| line.contains(" supervise "));
+    found.filter_map(|line| line.split(' ').next()?.parse().ok()).collect()
+}
+
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The value that 99 of 100 do not exceed.
+pub fn p99(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(values.len() * 99).div_ceil(100) - 1]
+}

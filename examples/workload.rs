@@ -1,0 +1,247 @@
+//! Real work of known size, for the tests and benchmarks: what it says on standard output is the truth to compare with.
+//!
+//! ```text
+//! workload exit CODE               ends at once
+//! workload kill-self SIGNAL        ends by a signal of its own
+//! workload hold MS                 sleeps
+//! workload touch MIB MS            writes to every page of MIB of private memory, holds it, ends
+//! workload spike MIB MS            touches MIB, gives it back, then holds
+//! workload share MIB MS            two processes map the same MIB and touch all of it, then hold
+//! workload cache MIB MS DIR        fills MIB of page cache through a file in DIR, holds, removes the file
+//! workload burn MS [THREADS]       burns CPU for MS of wall time
+//! workload wake HERTZ MS           wakes HERTZ times a second and does nothing
+//! workload fork N MS               starts N children that hold; says how many the kernel let it have
+//! workload write MIB DIR           writes MIB through to the disk
+//! workload daemonize MS            leaves a grandchild of its own session behind and ends
+//! workload stubborn MS             ignores SIGINT and SIGTERM
+//! workload lines N                 prints N numbered lines
+//! ```
+//!
+//! Each prints `ready {...}` when it has reached what it promised, one JSON object.
+
+#![allow(unsafe_code)] // Shared mappings, forks and signal dispositions have no safe form in the standard library.
+
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["exit", code] => std::process::exit(code.parse().expect("CODE must be a number")),
+        ["kill-self", signal] => {
+            let signal: i32 = signal.parse().expect("SIGNAL must be a number");
+            // SAFETY: raising a signal on ourselves.
+            unsafe { libc::raise(signal) };
+            std::thread::sleep(Duration::from_secs(5));
+        }
+        ["hold", ms] => {
+            ready("");
+            hold(ms);
+        }
+        ["touch", mib, ms] => {
+            let memory = touched(number(mib));
+            ready(&format!("\"bytes\":{}", memory.len()));
+            hold(ms);
+            std::hint::black_box(&memory);
+        }
+        ["spike", mib, ms] => {
+            drop(std::hint::black_box(touched(number(mib))));
+            ready("");
+            hold(ms);
+        }
+        ["share", mib, ms] => share(number(mib) << 20, ms),
+        ["cache", mib, ms, dir] => cache(number(mib), ms, dir),
+        ["burn", ms] => burn(ms, 1),
+        ["burn", ms, threads] => burn(ms, number(threads)),
+        ["wake", hertz, ms] => {
+            let pause = Duration::from_secs(1) / u32::try_from(number(hertz)).expect("HERTZ must be small");
+            let end = Instant::now() + millis(ms);
+            ready("");
+            while Instant::now() < end {
+                std::thread::sleep(pause);
+            }
+        }
+        ["fork", count, ms] => fork_many(number(count), ms),
+        ["write", mib, dir] => write_through(number(mib), dir),
+        ["daemonize", ms] => daemonize(ms),
+        ["stubborn", ms] => {
+            // SAFETY: SIG_IGN is a valid disposition.
+            unsafe {
+                libc::signal(libc::SIGINT, libc::SIG_IGN);
+                libc::signal(libc::SIGTERM, libc::SIG_IGN);
+            }
+            ready("");
+            hold(ms);
+        }
+        ["lines", count] => {
+            let out = std::io::stdout();
+            let mut out = std::io::BufWriter::new(out.lock());
+            for n in 0..number(count) {
+                writeln!(out, "line {n:08}").expect("standard output must be open");
+            }
+        }
+        other => {
+            eprintln!("workload: unknown words {other:?}; see the head of examples/workload.rs");
+            std::process::exit(64);
+        }
+    }
+}
+
+fn number(text: &str) -> usize {
+    text.parse().expect("a whole number is needed here")
+}
+
+fn millis(text: &str) -> Duration {
+    Duration::from_millis(text.parse().expect("milliseconds must be a whole number"))
+}
+
+fn hold(ms: &str) {
+    std::thread::sleep(millis(ms));
+}
+
+/// One line, flushed: whoever waits for it may look at the kernel's files now.
+fn ready(fields: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready {{{fields}}}").and_then(|()| out.flush()).expect("standard output must be open");
+}
+
+/// Private memory, one byte written in each page.
+fn touched(mib: usize) -> Vec<u8> {
+    let mut memory = vec![0u8; mib << 20];
+    for page in memory.chunks_mut(4096) {
+        page[0] = 1;
+    }
+    memory
+}
+
+fn share(bytes: usize, ms: &str) {
+    // SAFETY: a fresh anonymous shared mapping; both processes only write bytes into it.
+    unsafe {
+        let map = libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert!(map != libc::MAP_FAILED, "mmap failed");
+        let touch = || {
+            for at in (0..bytes).step_by(4096) {
+                map.cast::<u8>().add(at).write_volatile(1);
+            }
+        };
+        let child = libc::fork();
+        assert!(child >= 0, "fork failed");
+        touch();
+        if child == 0 {
+            hold(ms);
+            libc::_exit(0);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        ready(&format!("\"bytes\":{bytes},\"processes\":2"));
+        hold(ms);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+}
+
+fn cache(mib: usize, ms: &str, dir: &str) {
+    let path = format!("{dir}/cache.{}", std::process::id());
+    let mut file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap_or_else(|e| panic!("cannot create {path}: {e}"));
+    let block = vec![7u8; 1 << 20];
+    for _ in 0..mib {
+        file.write_all(&block).expect("the file must be writable");
+    }
+    file.sync_all().expect("the file must be syncable");
+    drop(block);
+    let mut again = std::fs::File::open(&path).expect("the file must be readable");
+    let mut buffer = vec![0u8; 1 << 16];
+    while again.read(&mut buffer).expect("the file must be readable") > 0 {}
+    ready(&format!("\"bytes\":{}", mib << 20));
+    hold(ms);
+    std::fs::remove_file(&path).expect("the file must be removable");
+}
+
+fn burn(ms: &str, threads: usize) {
+    ready("");
+    let end = Instant::now() + millis(ms);
+    let spin = move || {
+        let mut n = 0u64;
+        while Instant::now() < end {
+            for _ in 0..1000 {
+                n = std::hint::black_box(n.wrapping_mul(31).wrapping_add(7));
+            }
+        }
+    };
+    let workers: Vec<_> = (1..threads).map(|_| std::thread::spawn(spin)).collect();
+    spin();
+    for worker in workers {
+        worker.join().expect("a spinning thread must end");
+    }
+}
+
+fn fork_many(count: usize, ms: &str) {
+    let mut children = Vec::new();
+    let mut refused = 0;
+    for _ in 0..count {
+        // SAFETY: the child only sleeps and leaves.
+        match unsafe { libc::fork() } {
+            0 => {
+                hold(ms);
+                // SAFETY: leaves without running our destructors twice.
+                unsafe { libc::_exit(0) };
+            }
+            pid if pid > 0 => children.push(pid),
+            _ => refused += 1,
+        }
+    }
+    ready(&format!("\"children\":{},\"refused\":{refused}", children.len()));
+    hold(ms);
+    for child in children {
+        // SAFETY: our own child.
+        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    }
+}
+
+fn write_through(mib: usize, dir: &str) {
+    let path = format!("{dir}/write.{}", std::process::id());
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)
+        .unwrap_or_else(|e| panic!("cannot create {path}: {e}"));
+    // O_DIRECT wants aligned memory: a block within a larger buffer.
+    let buffer = vec![9u8; (1 << 20) + 4096];
+    let skip = buffer.as_ptr().align_offset(4096);
+    let block = &buffer[skip..skip + (1 << 20)];
+    let begun = Instant::now();
+    for _ in 0..mib {
+        file.write_all(block).expect("the file must be writable");
+    }
+    let took = begun.elapsed().as_millis();
+    std::fs::remove_file(&path).expect("the file must be removable");
+    ready(&format!("\"bytes\":{},\"milliseconds\":{took}", mib << 20));
+}
+
+fn daemonize(ms: &str) {
+    // SAFETY: the classic double fork; each branch only sleeps or leaves.
+    unsafe {
+        if libc::fork() == 0 {
+            libc::setsid();
+            if libc::fork() == 0 {
+                hold(ms);
+            }
+            libc::_exit(0);
+        }
+        libc::wait(std::ptr::null_mut());
+    }
+    ready("");
+}
