@@ -1,0 +1,309 @@
+//! What holds for every board and every rule, read as they lie there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use allostat::exporters::catalogue::CATALOGUE;
+use allostat::exporters::families::FAMILIES;
+use allostat::model::alloc::AllocState;
+use allostat::model::metric::Kind;
+use allostat::model::task::{Outcome, TaskState};
+use serde_json::Value;
+
+use crate::files::{Board, boards, documented, list, rules, text};
+use crate::promql::{Names, names};
+
+/// An expression of a board or a rule, with the place that names it in a failure.
+struct Expression {
+    place: String,
+    text: String,
+    names: Names,
+}
+
+fn expression(place: String, text: &str) -> Expression {
+    let names = names(text).unwrap_or_else(|e| panic!("{place}: {e}: {text}"));
+    assert!(!names.selectors.is_empty(), "{place}: no metric in {text:?}");
+    Expression { place, text: text.to_owned(), names }
+}
+
+fn of_panel(board: &Board, panel: &Value) -> Vec<Expression> {
+    let place = |target: &Value| format!("{} / {} / {}", board.stem, text(panel, "title"), text(target, "refId"));
+    list(&panel["targets"]).iter().map(|t| expression(place(t), text(t, "expr"))).collect()
+}
+
+fn everything() -> Vec<Expression> {
+    let boards = boards();
+    let panels = boards.iter().flat_map(|b| b.panels().into_iter().flat_map(|p| of_panel(b, p)));
+    let rules = rules().into_iter().map(|r| expression(r.name, &r.expression));
+    let documented = documented().into_iter().map(|(file, text)| expression(file, &text));
+    panels.chain(rules).chain(documented).collect()
+}
+
+/// What Prometheus adds to every series.
+const ADDED: [&str; 2] = ["job", "instance"];
+
+/// The labels of a metric by the catalogue; Prometheus's own `up` has none but those that are added.
+fn labels_of(name: &str) -> Option<Vec<&'static str>> {
+    let family = |name: &str| CATALOGUE.iter().find(|d| d.name == name);
+    if name == "up" {
+        return Some(ADDED.to_vec());
+    }
+    let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
+        let desc = family(name.strip_suffix(suffix)?).filter(|d| d.kind == Kind::Histogram)?;
+        Some([desc.labels, if *suffix == "_bucket" { &["le"] } else { &[] }].concat())
+    });
+    let plain = family(name).filter(|d| d.kind != Kind::Histogram).map(|d| d.labels.to_vec());
+    plain.or(histogram).map(|own| [own, ADDED.to_vec()].concat())
+}
+
+#[test]
+fn every_metric_and_label_named_is_in_the_catalogue() {
+    let mut wrong = Vec::new();
+    for Expression { place, names, .. } in everything() {
+        let mut all = BTreeSet::new();
+        for selector in &names.selectors {
+            let Some(labels) = labels_of(&selector.name) else {
+                wrong.push(format!("{place}: there is no metric {}", selector.name));
+                continue;
+            };
+            for (label, _, _) in selector.matchers.iter().filter(|(l, _, _)| !labels.contains(&l.as_str())) {
+                wrong.push(format!("{place}: {} has no label {label}", selector.name));
+            }
+            all.extend(labels);
+        }
+        for label in names.grouping.iter().filter(|l| !all.contains(l.as_str())) {
+            wrong.push(format!("{place}: no metric there has the label {label}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A misspelt value matches nothing, or with `!=` everything, and nobody notices.
+#[test]
+fn every_label_value_of_a_closed_list_is_in_that_list() {
+    let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (label, value) in FAMILIES.iter().flat_map(|f| f.measure.cells).flat_map(|cell| cell.labels) {
+        known.entry(label).or_default().insert(value);
+    }
+    known.entry("state").or_default().extend(TaskState::ALL.map(TaskState::as_str));
+    known.entry("state").or_default().extend(AllocState::ALL.map(AllocState::as_str));
+    known.entry("outcome").or_default().extend(Outcome::ALL.map(Outcome::as_str));
+    let mut seen = 0;
+    for Expression { place, names, .. } in everything() {
+        for (label, _, value) in names.selectors.iter().flat_map(|s| &s.matchers).filter(|m| !m.2.contains('$')) {
+            let Some(values) = known.get(label.as_str()) else { continue };
+            seen += 1;
+            assert!(values.contains(value.as_str()), "{place}: {label}={value:?} is none of {values:?}");
+        }
+    }
+    assert!(seen > 0, "no label value was checked");
+}
+
+/// Keys in order, two spaces, one newline at the end: a board saved by Grafana and brought into this form differs only
+/// where it was changed. `ALLOSTAT_BLESS=1` writes it.
+#[test]
+fn every_board_is_stored_in_the_one_normal_form() {
+    fn sorted(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                let ordered: BTreeMap<&String, Value> = map.iter().map(|(k, v)| (k, sorted(v))).collect();
+                Value::Object(ordered.into_iter().map(|(k, v)| (k.clone(), v)).collect())
+            }
+            Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+            other => other.clone(),
+        }
+    }
+    for board in boards() {
+        let normal = serde_json::to_string_pretty(&sorted(&board.json)).unwrap() + "\n";
+        if std::env::var_os("ALLOSTAT_BLESS").is_some() {
+            std::fs::write(&board.path, &normal).unwrap();
+        } else {
+            assert!(normal == board.text, "{} is not normal: ALLOSTAT_BLESS=1 rewrites it", board.path.display());
+        }
+    }
+}
+
+#[test]
+fn every_board_has_a_fixed_uid_of_its_own_a_title_the_tag_and_a_known_schema() {
+    let mut uids = BTreeSet::new();
+    for board in boards() {
+        let json = &board.json;
+        assert_eq!(text(json, "uid"), board.stem, "the uid is the file's name, so that links hold");
+        assert!(uids.insert(board.stem.clone()));
+        assert!(!text(json, "title").is_empty() && !text(json, "description").is_empty(), "{}", board.stem);
+        assert!(list(&json["tags"]).contains(&"allostat".into()), "{}", board.stem);
+        assert!((39..=41).contains(&json["schemaVersion"].as_u64().unwrap()), "{}", board.stem);
+        assert!(json["id"].is_null(), "{}: an id belongs to one Grafana", board.stem);
+    }
+}
+
+#[test]
+fn every_panel_says_what_it_shows_in_what_unit_and_what_no_data_means() {
+    for board in boards() {
+        let mut ids = BTreeSet::new();
+        for panel in board.panels() {
+            let place = format!("{} / {}", board.stem, text(panel, "title"));
+            let defaults = &panel["fieldConfig"]["defaults"];
+            assert!(!text(panel, "title").is_empty(), "{place}: no title");
+            assert!(text(panel, "description").len() > 20, "{place}: no description");
+            assert!(!text(defaults, "unit").is_empty(), "{place}: no unit");
+            assert!(text(defaults, "noValue").len() > 10, "{place}: does not say what no data means");
+            assert!(ids.insert(panel["id"].as_u64().unwrap_or_else(|| panic!("{place}: no id"))), "{place}: id twice");
+            assert!(!list(&panel["targets"]).is_empty(), "{place}: asks nothing");
+            let mut refs = BTreeSet::new();
+            for target in list(&panel["targets"]) {
+                assert!(refs.insert(text(target, "refId")), "{place}: refId twice");
+                assert!(!text(target, "legendFormat").is_empty(), "{place}: no legend");
+                assert_ne!(target["instant"], target["range"], "{place}: either instant or range");
+                assert_eq!(target["format"] == "table", panel["type"] == "table", "{place}: format");
+            }
+        }
+    }
+}
+
+/// A table names its columns once more, and so do the links in it.
+#[test]
+fn the_columns_of_a_table_are_labels_of_what_it_asks() {
+    for board in boards() {
+        for panel in board.panels().into_iter().filter(|p| p["type"] == "table") {
+            let asked = of_panel(&board, panel);
+            let labels = asked.iter().flat_map(|a| &a.names.selectors).filter_map(|s| labels_of(&s.name)).flatten();
+            let columns: BTreeSet<&str> = labels.chain(["Time", "Value", "__name__"]).collect();
+            let options = &panel["transformations"][0]["options"];
+            for key in ["excludeByName", "indexByName", "renameByName"] {
+                for column in options[key].as_object().unwrap().keys() {
+                    assert!(columns.contains(column.as_str()), "{}: {key} {column}", text(panel, "title"));
+                }
+            }
+            for used in panel.to_string().split("__data.fields.").skip(1).filter_map(|rest| rest.split('}').next()) {
+                assert!(columns.contains(used), "{}: a link uses {used}", text(panel, "title"));
+            }
+        }
+    }
+}
+
+#[test]
+fn panels_do_not_lie_on_each_other() {
+    for board in boards() {
+        let mut taken = BTreeMap::new();
+        for panel in list(&board.json["panels"]) {
+            let side = |key: &str| panel["gridPos"][key].as_u64().unwrap_or_else(|| panic!("{panel}: no {key}"));
+            assert!(side("x") + side("w") <= 24, "{}: wider than the grid", text(panel, "title"));
+            for cell in
+                (side("x")..side("x") + side("w")).flat_map(|x| (side("y")..side("y") + side("h")).map(move |y| (x, y)))
+            {
+                if let Some(other) = taken.insert(cell, text(panel, "title")) {
+                    panic!("{}: {:?} and {other:?} both lie at {cell:?}", board.stem, text(panel, "title"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_board_asks_the_chosen_data_source_and_uses_each_variable_that_it_defines() {
+    for board in boards() {
+        let variables: BTreeSet<&str> = board.variables().iter().map(|v| text(v, "name")).collect();
+        assert!(board.variables().iter().any(|v| text(v, "name") == "datasource" && text(v, "type") == "datasource"));
+        let source = serde_json::json!({"type": "prometheus", "uid": "${datasource}"});
+        for panel in board.panels() {
+            let all = list(&panel["targets"]).iter().chain([panel]);
+            all.for_each(|asks| assert_eq!(asks["datasource"], source, "{} / {}", board.stem, text(panel, "title")));
+        }
+        for variable in board.variables().iter().filter(|v| text(v, "type") == "query") {
+            assert_eq!(variable["datasource"], source, "{}", text(variable, "name"));
+            assert_eq!(variable["refresh"], 2, "{}: follows the time range", text(variable, "name"));
+        }
+        for name in variables.iter().filter(|name| **name != "datasource") {
+            let used =
+                [format!("\"${name}\""), format!("\\\"${name}\\\"")].iter().any(|use_| board.text.contains(use_));
+            assert!(used, "{}: ${name} is defined and not used", board.stem);
+        }
+        for used in everything_after_dollar(&board) {
+            assert!(variables.contains(used.as_str()), "{}: ${used} is used and not defined", board.stem);
+        }
+    }
+}
+
+/// The variables in the expressions of a board, Grafana's own left out.
+fn everything_after_dollar(board: &Board) -> BTreeSet<String> {
+    let panels = board.panels().into_iter().flat_map(|p| of_panel(board, p)).map(|e| e.text);
+    let queries = board.variables().iter().map(|v| text(v, "definition").to_owned() + text(&v["query"], "query"));
+    let all: Vec<String> = panels.chain(queries).collect();
+    all.iter()
+        .flat_map(|text| text.split('$').skip(1))
+        .map(|rest| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>())
+        .filter(|name| !name.starts_with("__"))
+        .collect()
+}
+
+/// The rules of Grafana's dashboard-linter that concern expressions.
+#[test]
+fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_interval() {
+    for board in boards() {
+        for panel in board.panels() {
+            for (asked, target) in of_panel(&board, panel).iter().zip(list(&panel["targets"])) {
+                for selector in &asked.names.selectors {
+                    let place = format!("{}: {}", asked.place, selector.name);
+                    assert!(selector.has("job", "=~", "$job"), "{place}: no job matcher");
+                    assert!(selector.has("instance", "=~", "$instance"), "{place}: no instance matcher");
+                    let rated = selector.inside.iter().any(|f| matches!(f.as_str(), "rate" | "increase" | "irate"));
+                    let counter = selector.name.ends_with("_total");
+                    assert!(!rated || counter, "{place}: rate() of what is no counter");
+                    // A total of the whole life is a value of now, never a line.
+                    assert!(rated || !counter || target["instant"] == true, "{place}: a bare counter over time");
+                    let window = selector.window.as_deref();
+                    assert!(window.is_none_or(|w| w == "$__rate_interval"), "{place}: a fixed window {window:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn links_between_boards_carry_data_source_instance_alloc_and_time() {
+    fn links<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(map.get("url").and_then(Value::as_str).filter(|url| !url.is_empty()));
+                map.values().for_each(|v| links(v, found));
+            }
+            Value::Array(items) => items.iter().for_each(|v| links(v, found)),
+            _ => {}
+        }
+    }
+    let boards = boards();
+    for board in &boards {
+        let mut found = Vec::new();
+        links(&board.json, &mut found);
+        assert!(!found.is_empty(), "{}: leads nowhere", board.stem);
+        for url in found {
+            let uid = url.strip_prefix("/d/").and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
+            assert!(boards.iter().any(|b| b.stem == uid), "{}: {url} leads to no board of ours", board.stem);
+            assert!(url.contains("${__url_time_range}"), "{}: {url} loses the time range", board.stem);
+            for variable in ["datasource", "job", "instance", "workload", "alloc"] {
+                let carried =
+                    url.contains(&format!("${{{variable}:queryparam}}")) || url.contains(&format!("var-{variable}="));
+                assert!(carried, "{}: {url} loses {variable}", board.stem);
+            }
+        }
+        for link in list(&board.json["links"]) {
+            assert!(link["keepTime"] == true && link["includeVars"] == true, "{}: {link}", board.stem);
+        }
+    }
+}
+
+#[test]
+fn every_alert_says_how_bad_what_happened_and_what_to_do() {
+    let mut seen = BTreeSet::new();
+    for rule in rules() {
+        assert!(seen.insert(rule.name.clone()), "{} twice", rule.name);
+        let value = |key: &str| {
+            let line = rule.lines.iter().find_map(|l| l.trim().strip_prefix(&format!("{key}:")));
+            line.map(str::trim).unwrap_or_else(|| panic!("{}: no {key}", rule.name)).to_owned()
+        };
+        assert!(matches!(value("severity").as_str(), "critical" | "warning" | "info"), "{}", rule.name);
+        for key in ["summary", "description", "runbook"] {
+            assert!(!value(key).is_empty(), "{}: empty {key}", rule.name);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Dashboards and alerts: every file in `dashboards/` and `alerts/` is walked, nothing is registered.
+//!
+//! `laws` reads them as they lie there, `rules` lets promtool run the rule tests, `live` asks a real Prometheus that
+//! scrapes a real agent for every expression.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod files;
+mod laws;
+mod live;
+mod promql;
+mod rules;

@@ -1,0 +1,58 @@
+//! The alerts, judged by promtool: the rules themselves, their tests, and the example scrape configuration.
+
+use crate::common::Promtool;
+use crate::files::{in_folder, read, root, rules};
+use crate::skip_test;
+
+#[test]
+fn promtool_finds_nothing_in_the_rules() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    for path in in_folder("alerts", "yml") {
+        let verdict = promtool.run(&["check", "rules", &path.display().to_string()], b"");
+        assert!(verdict.ok, "{}: {}", path.display(), verdict.said);
+        // Our own reader of rule files must not miss one that promtool sees.
+        let found = rules().iter().filter(|r| r.file == path.display().to_string()).count();
+        assert!(verdict.said.contains(&format!("{found} rules found")), "we read {found}: {}", verdict.said);
+    }
+}
+
+#[test]
+fn the_rule_tests_pass() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    for path in in_folder("alerts/tests", "yml") {
+        let verdict = promtool.run(&["test", "rules", &path.display().to_string()], b"");
+        assert!(verdict.ok, "{}: {}", path.display(), verdict.said);
+    }
+}
+
+/// A rule test that names no alert proves nothing.
+#[test]
+fn every_alert_has_a_test_that_fires_and_one_that_stays_silent() {
+    let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
+    for rule in rules() {
+        let mine = format!("alertname: {}\n", rule.name);
+        let cases: Vec<&str> =
+            tests.iter().flat_map(|text| text.split("- eval_time:")).filter(|case| case.contains(&mine)).collect();
+        let silent = cases.iter().filter(|case| case.contains("exp_alerts: []")).count();
+        assert!(silent > 0, "{} has no silent case", rule.name);
+        assert!(silent < cases.len(), "{} has no firing case", rule.name);
+    }
+}
+
+#[test]
+fn every_input_series_of_the_rule_tests_has_job_and_instance() {
+    for path in in_folder("alerts/tests", "yml") {
+        for line in read(&path).lines().filter(|line| line.trim().starts_with("- series:")) {
+            assert!(line.contains("job=\"") && line.contains("instance=\""), "{}: {line}", path.display());
+        }
+    }
+}
+
+#[test]
+fn promtool_accepts_the_example_scrape_configuration() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    // Checked where it lies, so that the rule files that it names are found.
+    let path = root().join("deploy/prometheus.yml");
+    let verdict = promtool.run(&["check", "config", &path.display().to_string()], b"");
+    assert!(verdict.ok, "{}", verdict.said);
+}

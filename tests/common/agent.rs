@@ -1,0 +1,263 @@
+//! A real agent: the binary under test on a free port, in its own data directory and below its own cgroup parent.
+
+use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use super::cgroups::Cgroups;
+use super::exposition::Exposition;
+use super::http::{self, Response};
+use super::{patience, programs, wait_for};
+
+/// What differs from a plain agent.
+#[derive(Debug, Clone, Default)]
+pub struct AgentOptions {
+    /// Text of a configuration file (HCL), besides `cgroup.parent`.
+    pub config: String,
+    /// More arguments after `agent`.
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+}
+
+/// How a command of the binary ended.
+#[derive(Debug, Clone)]
+pub struct Cli {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Cli {
+    /// Standard output of a command that must have succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self.stdout
+    }
+}
+
+impl From<Output> for Cli {
+    fn from(output: Output) -> Cli {
+        Cli {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Dropped without [`Agent::stop`] (a test failed), it kills its processes and removes its cgroups and files.
+#[derive(Debug)]
+pub struct Agent {
+    child: Option<Child>,
+    pub address: SocketAddr,
+    pub cgroups: Cgroups,
+    options: AgentOptions,
+    // Last: its files go after everything that uses them.
+    dir: tempfile::TempDir,
+}
+
+impl Agent {
+    #[track_caller]
+    pub fn start() -> Agent {
+        Agent::with(AgentOptions::default())
+    }
+
+    #[track_caller]
+    pub fn with(options: AgentOptions) -> Agent {
+        let dir = programs::test_dir();
+        let mut agent = Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, dir };
+        let config = format!("cgroup {{\n  parent = \"{}\"\n}}\n{}", agent.cgroups.parent, agent.options.config);
+        std::fs::write(agent.config_file(), config).expect("the configuration file must be writable");
+        agent.start_again();
+        agent
+    }
+
+    /// Starts the process on the same data directory: after [`Agent::kill`] or [`Agent::terminate`].
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        assert!(self.child.is_none(), "the agent runs already");
+        let log = File::options().create(true).append(true).open(self.log_file()).expect("the log must be writable");
+        let mut command = Command::new(programs::allostat());
+        command.arg("agent").arg("--config").arg(self.config_file());
+        command.arg("--data-dir").arg(self.data_dir()).arg("--listen").arg(self.address.to_string());
+        command.args(&self.options.args).envs(self.options.env.iter().cloned());
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor must be left")).stderr(log);
+        self.child = Some(command.spawn().expect("the binary under test must start"));
+        let limit = Duration::from_secs(10) * patience();
+        wait_for("the agent to be ready", limit, || {
+            let child = self.child.as_mut().expect("just started");
+            if let Some(status) = child.try_wait().expect("our own child") {
+                panic!("the agent ended with {status} before it was ready:\n{}", self.log());
+            }
+            let ready = http::tcp(self.address, "GET", "/readyz", &[], b"").ok()?;
+            (ready.status == 200).then_some(())
+        });
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the agent must run").id()
+    }
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+    pub fn socket(&self) -> PathBuf {
+        self.data_dir().join("allostat.sock")
+    }
+    /// A directory for files of the test itself; goes with the agent.
+    pub fn scratch(&self) -> &Path {
+        self.dir.path()
+    }
+    /// What the agent wrote to its standard output and error so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+    fn log_file(&self) -> PathBuf {
+        self.dir.path().join("agent.log")
+    }
+    fn config_file(&self) -> PathBuf {
+        self.dir.path().join("agent.hcl")
+    }
+
+    /// GET over TCP.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Response {
+        http::tcp(self.address, "GET", path, &[], b"").unwrap_or_else(|e| panic!("GET {path}: {e}\n{}", self.log()))
+    }
+    /// Any request over the Unix socket, where acting is allowed.
+    #[track_caller]
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Response {
+        // A job file is HCL unless it begins as JSON does.
+        let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
+        http::unix(&self.socket(), method, path, &[("Content-Type", kind)], body.as_bytes())
+            .unwrap_or_else(|e| panic!("{method} {path}: {e}\n{}", self.log()))
+    }
+    /// JSON of a GET that must be answered with 200.
+    #[track_caller]
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        let response = self.request("GET", path, "");
+        assert_eq!(response.status, 200, "GET {path}: {}", response.text());
+        response.json()
+    }
+    /// `/metrics` in text 0.0.4, now, as a curl gets it (it acknowledges nothing).
+    #[track_caller]
+    pub fn metrics(&self) -> Exposition {
+        let response = self.get("/metrics");
+        assert_eq!(response.status, 200, "{}", response.text());
+        Exposition::parse(response.text())
+    }
+
+    /// A command of the binary against this agent.
+    #[track_caller]
+    pub fn cli(&self, args: &[&str]) -> Cli {
+        let mut command = Command::new(programs::allostat());
+        command.args(args).env("ALLOSTAT_ADDR", format!("unix:{}", self.socket().display())).env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).output().expect("the binary under test must start").into()
+    }
+
+    /// Submits a job file through `allostat run --detach`.
+    #[track_caller]
+    pub fn run(&self, job: &str) -> String {
+        let file = self.dir.path().join("job.hcl");
+        std::fs::write(&file, job).expect("the job file must be writable");
+        self.cli(&["run", "--detach", file.to_str().expect("a path of ours is UTF-8")]).ok()
+    }
+
+    /// The full ids of all allocs, in the order of the API.
+    #[track_caller]
+    pub fn alloc_ids(&self) -> Vec<String> {
+        let allocs = self.json("/v1/allocs");
+        let allocs = allocs["allocs"].as_array().expect("`allocs` must be a list");
+        allocs.iter().map(|alloc| alloc["id"].as_str().expect("an id").to_owned()).collect()
+    }
+
+    /// SIGKILL to the agent alone: its tasks go on.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// SIGTERM to the agent alone, and waits for its end: its tasks go on.
+    #[track_caller]
+    pub fn terminate(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("our own child");
+        let began = std::time::Instant::now();
+        loop {
+            match child.try_wait().expect("our own child") {
+                Some(status) if status.success() => return,
+                Some(status) => panic!("the agent ended with {status}:\n{}", self.log()),
+                None if began.elapsed() > Duration::from_secs(20) * patience() => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    panic!("the agent did not end within 20 s of SIGTERM:\n{}", self.log());
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Stops every alloc, then the agent, and checks that nothing of them is left: no cgroup, no process.
+    #[track_caller]
+    pub fn stop(mut self) {
+        self.cli(&["stop", "--all"]).ok();
+        self.terminate();
+        self.assert_nothing_left();
+    }
+
+    /// No cgroup below our parent, and no process that knows our data directory.
+    #[track_caller]
+    pub fn assert_nothing_left(&self) {
+        assert_eq!(self.cgroups.left(), Vec::<PathBuf>::new(), "cgroups are left:\n{}", self.log());
+        assert_eq!(self.processes(), Vec::<String>::new(), "processes are left:\n{}", self.log());
+    }
+
+    /// `pid command` of every other process that names our directory in its arguments or environment: supervisors, tasks.
+    pub fn processes(&self) -> Vec<String> {
+        let marker = self.dir.path().to_str().expect("a path of ours is UTF-8").as_bytes().to_vec();
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").expect("/proc must be there").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let file = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+            let (arguments, environment) = (file("cmdline"), file("environ"));
+            let ours = |text: &[u8]| text.windows(marker.len()).any(|w| w == marker);
+            if pid != std::process::id() && (ours(&arguments) || ours(&environment)) {
+                found.push(format!("{pid} {}", String::from_utf8_lossy(&arguments).replace('\0', " ")));
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the agent's log ---\n{}", self.log());
+        }
+        self.kill();
+        for process in self.processes() {
+            let pid = process.split(' ').next().and_then(|pid| pid.parse().ok());
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        // `cgroups` and `dir` clean up after themselves.
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_address() -> SocketAddr {
+    let probe = TcpListener::bind("127.0.0.1:0").expect("loopback must have a free port");
+    probe.local_addr().expect("a bound socket has an address")
+}
+
+/// Whether something listens there.
+pub fn listens(address: SocketAddr) -> io::Result<()> {
+    std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)).map(drop)
+}

@@ -1,0 +1,124 @@
+//! The cgroup trees as a test sees them: read and checked past the code under test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The root of the v1 hierarchy of `controller`.
+pub fn mounted_v1(controller: &str) -> Option<PathBuf> {
+    mounts()
+        .into_iter()
+        .find(|m| m.v1_options.as_ref().is_some_and(|o| o.iter().any(|x| x == controller)))
+        .map(|m| m.at)
+}
+
+/// The root of the cgroup2 tree, if `controller` can be used in it.
+pub fn mounted_v2(controller: &str) -> Option<PathBuf> {
+    let root = mounts().into_iter().find(|m| m.v1_options.is_none())?.at;
+    let controllers = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
+    controllers.split_whitespace().any(|c| c == controller).then_some(root)
+}
+
+struct Mount {
+    at: PathBuf,
+    /// `None`: cgroup2.
+    v1_options: Option<Vec<String>>,
+}
+
+/// Source: `/proc/self/mountinfo`.
+fn mounts() -> Vec<Mount> {
+    let text = fs::read_to_string("/proc/self/mountinfo").expect("mountinfo must be readable");
+    text.lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let at = PathBuf::from(left.split(' ').nth(4)?);
+            let mut right = right.split(' ');
+            match right.next()? {
+                "cgroup2" => Some(Mount { at, v1_options: None }),
+                "cgroup" => Some(Mount { at, v1_options: Some(right.nth(1)?.split(',').map(str::to_owned).collect()) }),
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+/// One cgroup parent of a test's own, in every hierarchy; what is left of it is removed on drop.
+#[derive(Debug)]
+pub struct Cgroups {
+    /// `/allostat-test-<pid>-<number>`
+    pub parent: String,
+}
+
+impl Cgroups {
+    pub fn new() -> Cgroups {
+        use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        Cgroups { parent: format!("/allostat-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed)) }
+    }
+
+    /// The directories below the parent, in all hierarchies: what must be gone when everything was stopped.
+    pub fn left(&self) -> Vec<PathBuf> {
+        let mut left = Vec::new();
+        for root in self.roots() {
+            below(&root, &mut left);
+        }
+        left
+    }
+
+    /// The file `name` of the cgroup `path` (below the parent) in the v1 hierarchy of `controller`, else in v2.
+    pub fn read(&self, controller: &str, path: &str, name: &str) -> Option<String> {
+        let root = mounted_v1(controller).or_else(|| mounted_v2(controller))?;
+        let file = root.join(self.parent.trim_start_matches('/')).join(path).join(name);
+        fs::read_to_string(file).ok()
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        let parent = self.parent.trim_start_matches('/');
+        mounts().into_iter().map(|m| m.at.join(parent)).filter(|path| path.is_dir()).collect()
+    }
+}
+
+impl Drop for Cgroups {
+    /// Nobody else knows this name, so whatever lives below it is ours: killed and removed, several times over, because
+    /// a killed process leaves its cgroup a little later.
+    fn drop(&mut self) {
+        for _ in 0..200 {
+            let roots = self.roots();
+            if roots.is_empty() {
+                return;
+            }
+            for root in roots {
+                let mut dirs = Vec::new();
+                below(&root, &mut dirs);
+                dirs.push(root);
+                for dir in dirs {
+                    kill_all(&dir);
+                    let _ = fs::write(dir.join("freezer.state"), "THAWED");
+                    let _ = fs::remove_dir(&dir);
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        eprintln!("could not remove the cgroups below {}: {:?}", self.parent, self.left());
+    }
+}
+
+/// Deepest first, without `dir` itself.
+fn below(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            below(&entry.path(), out);
+            out.push(entry.path());
+        }
+    }
+}
+
+fn kill_all(dir: &Path) {
+    let pids = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    for pid in pids.lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}

@@ -1,0 +1,62 @@
+//! What every test binary under `tests/` shares: finding programs, skipping loudly, a real agent, a real Prometheus.
+//!
+//! The binaries run in three places: on the host, and in two small guests with a complete cgroup v2. In a guest there is
+//! no source tree, so whatever is looked up here is named by an environment variable first:
+//!
+//! ```text
+//! ALLOSTAT_BIN         the `allostat` binary
+//! ALLOSTAT_WORKLOAD    the `workload` example
+//! ALLOSTAT_PARTS       where `cargo xtask test` unpacked Prometheus and others
+//! ALLOSTAT_TEST_DIR    a directory on a real disk for data (default: the system's temporary directory)
+//! ALLOSTAT_SKIPS       the file that skips are appended to
+//! ALLOSTAT_PLACE       `host`, or the guest's name: `v2-6.1`, `v2-6.12`
+//! ```
+
+// Each test binary compiles this module for itself and uses its own part of it.
+#![allow(dead_code, unused_imports, unused_macros)]
+
+mod agent;
+mod cgroups;
+mod exposition;
+mod http;
+mod programs;
+mod prometheus;
+mod skip;
+
+pub use agent::{Agent, AgentOptions, Cli, free_address};
+pub use cgroups::{Cgroups, is_root, mounted_v1, mounted_v2};
+pub use exposition::{Exposition, Sample};
+pub use http::{Response, tcp, unix};
+pub use programs::{allostat, part, place, test_dir, workload};
+pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics};
+pub use skip::{skip, skip_here};
+
+use std::time::{Duration, Instant};
+
+/// Waits until `check` gives something, never for a duration: `what` says what was waited for when it never came.
+#[track_caller]
+pub fn wait_for<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(began.elapsed() < limit, "waited {limit:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// How much longer than on the host something may take here: guests emulate their processor.
+pub fn patience() -> u32 {
+    if place() == "host" { 1 } else { 10 }
+}
+
+/// Ends the test as skipped, with a short reason in kebab case; the test's name is found by itself.
+#[macro_export]
+macro_rules! skip_test {
+    ($reason:expr) => {{
+        fn here() {}
+        $crate::common::skip_here(std::any::type_name_of_val(&here), $reason);
+        return;
+    }};
+}

@@ -1,0 +1,47 @@
+//! Where the programs and directories are that tests use.
+
+use std::path::{Path, PathBuf};
+
+/// `host`, or the name of the guest.
+pub fn place() -> String {
+    std::env::var("ALLOSTAT_PLACE").unwrap_or_else(|_| "host".into())
+}
+
+/// The binary under test.
+pub fn allostat() -> PathBuf {
+    from_env("ALLOSTAT_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_allostat").into())
+}
+
+/// Real work of known size (`examples/workload.rs`).
+pub fn workload() -> PathBuf {
+    from_env("ALLOSTAT_WORKLOAD").unwrap_or_else(|| {
+        // target/<profile>/deps/<test> -> target/<profile>/examples/workload
+        let path = profile_dir().join("examples/workload");
+        assert!(path.exists(), "{} is not built: cargo build --example workload", path.display());
+        path
+    })
+}
+
+/// A program out of the unpacked packages, as the script that `cargo xtask test` left for it; `None` where it is not there.
+pub fn part(program: &str) -> Option<PathBuf> {
+    let parts = from_env("ALLOSTAT_PARTS").or_else(|| Some(profile_dir().parent()?.join("parts")))?;
+    Some(parts.join("bin").join(program)).filter(|path| path.exists())
+}
+
+/// A directory for this test's files: short (a Unix socket's path holds 107 bytes), removed on drop.
+pub fn test_dir() -> tempfile::TempDir {
+    let base = from_env("ALLOSTAT_TEST_DIR").unwrap_or_else(std::env::temp_dir);
+    tempfile::Builder::new()
+        .prefix("as-")
+        .tempdir_in(&base)
+        .unwrap_or_else(|e| panic!("cannot make a directory in {}: {e}", base.display()))
+}
+
+fn profile_dir() -> PathBuf {
+    let test = std::env::current_exe().expect("a test must know its own binary");
+    test.parent().and_then(Path::parent).expect("a test binary must lie in target/<profile>/deps").to_owned()
+}
+
+fn from_env(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}

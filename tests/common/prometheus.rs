@@ -1,0 +1,172 @@
+//! A real Prometheus, its promtool, and the OpenMetrics parser of Python's `prometheus_client`, as `cargo xtask test` got
+//! them.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::agent::free_address;
+use super::{http, programs, wait_for};
+
+/// A running server that scrapes its targets each second. Ended on drop.
+#[derive(Debug)]
+pub struct Prometheus {
+    child: Child,
+    pub address: SocketAddr,
+    dir: tempfile::TempDir,
+}
+
+impl Prometheus {
+    /// `None` where there is no Prometheus: skip with `no-prometheus`. `rules` are files.
+    #[track_caller]
+    pub fn start(targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+        let program = programs::part("prometheus")?;
+        let dir = programs::test_dir();
+        let address = free_address();
+        let quoted = |items: Vec<String>| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
+        let config = format!(
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{}]\n\
+             scrape_configs:\n- job_name: allostat\n  static_configs: [{{targets: [{}]}}]\n",
+            quoted(rules.iter().map(|r| r.display().to_string()).collect()),
+            quoted(targets.iter().map(SocketAddr::to_string).collect()),
+        );
+        let config_file = dir.path().join("prometheus.yml");
+        std::fs::write(&config_file, config).expect("the configuration must be writable");
+        let log = std::fs::File::create(dir.path().join("log")).expect("the log must be writable");
+        let child = Command::new(program)
+            .arg(format!("--config.file={}", config_file.display()))
+            .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a descriptor must be left"))
+            .stderr(log)
+            .spawn()
+            .expect("Prometheus must start");
+        let mut server = Prometheus { child, address, dir };
+        wait_for("Prometheus to be ready", Duration::from_secs(60), || {
+            if let Some(status) = server.child.try_wait().expect("our own child") {
+                panic!("Prometheus ended with {status}:\n{}", server.log());
+            }
+            let ready = http::tcp(address, "GET", "/-/ready", &[], b"").ok()?;
+            (ready.status == 200).then_some(())
+        });
+        Some(server)
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// An instant query: `(labels, value)` of each series, `value` as Prometheus prints it.
+    #[track_caller]
+    pub fn query(&self, expression: &str) -> Vec<(serde_json::Value, String)> {
+        let answer = self.api(&format!("/api/v1/query?query={}", encode(expression)));
+        let result = answer["data"]["result"].as_array().unwrap_or_else(|| panic!("{expression}: {answer}")).clone();
+        result
+            .into_iter()
+            .map(|series| {
+                let value = series["value"][1].as_str().unwrap_or_else(|| panic!("no vector: {series}")).to_owned();
+                (series["metric"].clone(), value)
+            })
+            .collect()
+    }
+
+    /// The one value of an expression; `None` where there is no series.
+    #[track_caller]
+    pub fn value(&self, expression: &str) -> Option<f64> {
+        let series = self.query(expression);
+        assert!(series.len() <= 1, "{expression} gives {} series: {series:?}", series.len());
+        series.first().map(|(_, value)| value.parse().expect("Prometheus prints numbers"))
+    }
+
+    /// GET of its API; an error there is the test's.
+    #[track_caller]
+    pub fn api(&self, path: &str) -> serde_json::Value {
+        let response = http::tcp(self.address, "GET", path, &[], b"").expect("Prometheus must answer");
+        let answer = response.json();
+        assert_eq!(answer["status"], "success", "{path}: {answer}");
+        answer
+    }
+
+    /// Waits until the expression has a value that satisfies `check`. The first scrape takes 6 s: target discovery.
+    #[track_caller]
+    pub fn wait_value(&self, expression: &str, check: impl Fn(f64) -> bool) -> f64 {
+        wait_for(expression, Duration::from_secs(60), || self.value(expression).filter(|value| check(*value)))
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- Prometheus's log ---\n{}", self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn encode(text: &str) -> String {
+    text.bytes()
+        .map(|b| match b {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => char::from(b).to_string(),
+            b => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+/// What a checking program said.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    pub ok: bool,
+    pub said: String,
+}
+
+/// `promtool`; `None` where it is missing: skip with `no-prometheus`.
+#[derive(Debug)]
+pub struct Promtool(PathBuf);
+
+impl Promtool {
+    pub fn find() -> Option<Promtool> {
+        programs::part("promtool").map(Promtool)
+    }
+    #[track_caller]
+    pub fn run(&self, args: &[&str], input: &[u8]) -> Verdict {
+        feed(Command::new(&self.0).args(args), input)
+    }
+    /// `check metrics`: reads text 0.0.4.
+    #[track_caller]
+    pub fn check_metrics(&self, exposition: &[u8]) -> Verdict {
+        self.run(&["check", "metrics"], exposition)
+    }
+}
+
+/// Reads an OpenMetrics body with the parser of `prometheus_client`, which refuses what the standard refuses, and prints
+/// the number of samples. `None` where it is missing: skip with `no-python-prometheus-client`.
+#[track_caller]
+pub fn python_openmetrics(exposition: &[u8]) -> Option<Verdict> {
+    let python = programs::part("python3")?;
+    let program = "import sys\n\
+                   from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
+                   print(sum(len(f.samples) for f in parse(sys.stdin.buffer.read().decode())))\n";
+    Some(feed(Command::new(python).args(["-c", program]), exposition))
+}
+
+#[track_caller]
+fn feed(command: &mut Command, input: &[u8]) -> Verdict {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("cannot start {command:?}: {e}"));
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_vec();
+    // Written from a thread: a program that answers before it has read everything must not stall us.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().expect("our own child");
+    writer.join().expect("the writer does not panic");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    Verdict { ok: output.status.success(), said }
+}

@@ -1,0 +1,344 @@
+//! The exposition, byte for byte: of fixture machines, read as an agent reads its host, and of made-up tasks in every
+//! state. `ALLOSTAT_BLESS=1` writes the golden files anew; the difference is read in review.
+
+#[path = "common/openmetrics.rs"]
+mod openmetrics;
+mod synthetic;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
+use allostat::exporters::catalogue;
+use allostat::exporters::prometheus::{Encoder, Filter, Format, Itself};
+use allostat::host::clock::Clock;
+use allostat::host::hierarchy::Layout;
+use allostat::host::roots::Roots;
+use allostat::model::capability::Capability;
+use allostat::model::id::{AllocId, CgroupPath, TaskName};
+use allostat::model::job::Job;
+use allostat::model::metric::{Kind, Samples};
+use allostat::model::task::{ExitStatus, Outcome, TaskState};
+use allostat::model::units::{Nanos, Timestamp};
+use allostat::model::usage::Usage;
+use allostat::runner::board::{Board, NodeTotals, Published, TaskTotals, Totals};
+use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
+use allostat::telemetry::Metrics;
+use proptest::prelude::*;
+use synthetic::{NOW, Said};
+
+const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
+const SECOND: u64 = 1_000_000_000;
+
+/// Both formats of a snapshot, with a fresh registry: nothing in them depends on how fast this machine is.
+fn encode(snapshot: &Snapshot, format: Format) -> String {
+    encode_with(snapshot, format, &Filter::default())
+}
+
+fn encode_with(snapshot: &Snapshot, format: Format, filter: &Filter) -> String {
+    let (bytes, len) =
+        Encoder::default().encode(snapshot, &Metrics::new(), format, filter, Itself::WithoutProcess, Vec::new());
+    String::from_utf8(bytes[..len].to_vec()).expect("an exposition must be text")
+}
+
+fn compare_with_golden(name: &str, snapshot: &Snapshot) {
+    for (format, extension) in [(Format::Text, "prom"), (Format::OpenMetrics, "om")] {
+        let text = encode(snapshot, format);
+        if format == Format::OpenMetrics {
+            openmetrics::check(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
+        }
+        let path = golden(&format!("{name}.{extension}"));
+        if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+            std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
+            std::fs::write(&path, &text).expect("golden files can be written");
+            continue;
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        let difference = expected.lines().zip(text.lines()).position(|(a, b)| a != b);
+        assert!(
+            expected == text,
+            "{} differs from line {}; ALLOSTAT_BLESS=1 writes it anew",
+            path.display(),
+            difference.map_or_else(|| expected.lines().count().min(text.lines().count()) + 1, |n| n + 1),
+        );
+    }
+}
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/exposition").join(name)
+}
+
+struct Stopped;
+
+impl Clock for Stopped {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// One pass over a fixture machine, as the agent's sampler makes it.
+fn machine(name: &str) -> Arc<Snapshot> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    let roots = Roots { proc: root.join("proc"), sys: root.join("sys") };
+    let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
+    let mode = layout.mode().as_str();
+    let sampling = Sampling::new(roots, layout, FdBudget::of(1_000));
+    let job = synthetic::job("shop", &["web", "sidecar"]);
+    let running = |name| synthetic::task(name, TaskState::Running, Timestamp(NOW.0 - 90 * SECOND));
+    let status = synthetic::alloc(ALLOC, &job, vec![running("web"), running("sidecar")]);
+    let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
+    let board = Arc::new(Board::default());
+    let published = Published {
+        readers: ["web", "sidecar"].map(|task| Some(reader(format!("/allostat/{ALLOC}/{task}")))).to_vec(),
+        alloc_reader: Some(reader(format!("/allostat/{ALLOC}"))),
+        ..(*synthetic::published(status)).clone()
+    };
+    board.publish([published], |totals| known(totals, &job));
+    let capabilities = vec![Capability::yes("cgroup"), Capability::no("example", "this one is always missing")];
+    sampler::once(Parts {
+        config: allostat::snapshot::Config::default(),
+        board,
+        sampling,
+        collectors: host(Vec::new()),
+        info: synthetic::info(mode, capabilities),
+        metrics: Arc::new(Metrics::new()),
+        scrapers: Arc::new(Scrapers::default()),
+        clock: Arc::new(Stopped),
+    })
+}
+
+/// What the runner does when a job is submitted: its totals are there from the start.
+fn known(totals: &mut Totals, job: &Job) {
+    for task in &job.groups[0].tasks {
+        totals.task_mut(&job.id, &task.name);
+    }
+}
+
+macro_rules! machines {
+    ($($test:ident: $name:literal,)*) => {$(
+        #[test]
+        fn $test() {
+            compare_with_golden($name, &machine($name));
+        }
+    )*};
+}
+
+machines! {
+    a_v1_machine_is_exposed_as_it_was: "v1",
+    a_hybrid_machine_is_exposed_as_it_was: "hybrid",
+    an_old_v2_machine_is_exposed_as_it_was: "v2-old",
+    a_new_v2_machine_is_exposed_as_it_was: "v2-new",
+    a_machine_without_pressure_is_exposed_as_it_was: "no-psi",
+    a_machine_full_of_garbage_is_exposed_as_it_was: "garbage",
+}
+
+#[test]
+fn an_agent_that_runs_nothing_exposes_its_counters_at_zero() {
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let board = synthetic::board(vec![], Totals::default());
+    compare_with_golden("empty", &synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()));
+}
+
+/// A running task, one that waits for its restart, one that ended; names that need escaping; the whole range of numbers.
+fn full() -> Arc<Snapshot> {
+    let job = synthetic::job("shop", &["web", "log\\shipper"]);
+    let mut web = synthetic::task("web", TaskState::Running, Timestamp(NOW.0 - 90 * SECOND - 1));
+    web.user = Some("www \"data\"".into());
+    web.restarts = [2, 1, 0];
+    web.time_in_state[TaskState::Backoff.index()] = Nanos(30 * SECOND + 500_000_000);
+    web.base = Arc::new(Usage { cpu_usage_ns: Some(5), memory_peak_bytes: Some(u64::MAX), ..Usage::default() });
+    let waiting = synthetic::task("log\\shipper", TaskState::Backoff, Timestamp(NOW.0 - SECOND));
+    let running = synthetic::alloc("00000000-0000-4000-8000-000000000001", &job, vec![web, waiting]);
+
+    let batch = synthetic::job("nightly\nbatch", &["step"]);
+    let mut step = synthetic::task("step", TaskState::Dead, Timestamp(NOW.0 - 2 * SECOND));
+    step.failed = true;
+    step.finished_at = Some(Timestamp(NOW.0 - 2 * SECOND));
+    step.base = Arc::new(synthetic::usage(1_000_000_000));
+    let mut ended = synthetic::alloc("00000000-0000-4000-8000-000000000002", &batch, vec![step.clone()]);
+    ended.cgroup = None;
+    ended.measured = allostat::model::alloc::Measured::Process;
+
+    let mut totals = Totals::default();
+    known(&mut totals, &job);
+    known(&mut totals, &batch);
+    let steps = totals.task_mut(&batch.id, &TaskName::from("step"));
+    let usage = (*step.base).clone();
+    steps.add_exit(&synthetic::exit(Outcome::Error, ExitStatus::Code(3), usage.clone()));
+    steps.add_exit(&synthetic::exit(Outcome::Signal, ExitStatus::Signal(11), Usage::default()));
+    steps.add_event(allostat::model::event::EventKind::Terminated);
+    totals.add_alloc_run(&batch.id, Outcome::Error, Nanos(7 * SECOND));
+    let retired = TaskTotals { exits: [100, 0, 0, 2, 0, 0], usage, ..TaskTotals::default() };
+    totals.node = Arc::new(NodeTotals { totals: retired, allocs: 102 });
+
+    let mut said = Said::default();
+    said.task(running.id.as_str(), 0, Usage { oom_kills: Some((1 << 53) + 1), ..synthetic::usage(40_000_000) });
+    said.alloc(running.id.as_str(), synthetic::usage(50_000_000));
+    let board = synthetic::board(vec![synthetic::published(running), synthetic::published(ended)], totals);
+    let mut assembler = synthetic::assembler(synthetic::info("hybrid", vec![]));
+    synthetic::tick(&mut assembler, &board, &said, Samples::default())
+}
+
+#[test]
+fn tasks_in_every_state_are_exposed_as_they_were() {
+    compare_with_golden("full", &full());
+}
+
+/// Families of a body by name, with their TYPE.
+fn families(text: &str) -> BTreeMap<String, String> {
+    let types = text.lines().filter_map(|l| l.strip_prefix("# TYPE "));
+    types.filter_map(|l| l.split_once(' ')).map(|(n, t)| (n.to_owned(), t.to_owned())).collect()
+}
+
+#[test]
+fn every_family_of_a_body_is_in_the_catalogue_with_its_type_and_nothing_else_is_there() {
+    for machine in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
+        for (name, kind) in families(&encode(&machine, Format::Text)) {
+            let desc = catalogue::find(&name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+            assert_eq!(kind, desc.kind.type_word(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn both_formats_say_the_same() {
+    let snapshot = full();
+    let samples = |format| -> Vec<String> {
+        let text = encode(&snapshot, format);
+        // The bounds of buckets are spelled differently.
+        let plain = text.lines().filter(|l| !l.starts_with('#') && !l.contains("le=\""));
+        plain.map(str::to_owned).collect()
+    };
+    assert_eq!(samples(Format::Text), samples(Format::OpenMetrics));
+}
+
+#[test]
+fn openmetrics_names_its_families_without_the_suffix_and_ends() {
+    let text = encode(&full(), Format::OpenMetrics);
+    let families = families(&text);
+    assert_eq!(families.get("allostat_task_cpu_usage_seconds").map(String::as_str), Some("counter"));
+    assert_eq!(families.get("allostat_build").map(String::as_str), Some("info"));
+    assert!(text.ends_with("# EOF\n"));
+    assert!(!encode(&full(), Format::Text).contains("# EOF"));
+}
+
+#[test]
+fn live_series_go_with_the_end_and_final_ones_stay() {
+    let text = encode(&full(), Format::Text);
+    let of_ended = |l: &&str| l.contains("000000000002") && !l.starts_with('#');
+    let names: std::collections::BTreeSet<&str> =
+        text.lines().filter(of_ended).filter_map(|l| l.split_once('{')).map(|(name, _)| name).collect();
+    assert!(names.contains("allostat_task_memory_peak_bytes"), "{names:?}");
+    assert!(names.contains("allostat_task_cpu_usage_seconds_total"));
+    assert!(names.contains("allostat_task_state"));
+    for name in names {
+        let desc = catalogue::find(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(desc.life, allostat::model::metric::Life::Final, "{name} is live, and the task is dead");
+    }
+}
+
+#[test]
+fn a_narrowed_body_holds_what_was_asked_for_and_nothing_else() {
+    let snapshot = full();
+    let narrow = |names: &[&str], sources: &[&str]| {
+        let filter = Filter::new(names.iter().copied(), sources.iter().copied()).unwrap();
+        families(&encode_with(&snapshot, Format::Text, &filter)).into_keys().collect::<Vec<_>>()
+    };
+    let name = "allostat_task_oom_kills_total";
+    assert_eq!(narrow(&[name], &[]), [name]);
+    assert_eq!(narrow(&["allostat_task_oom_kills"], &["managed"]), [name]);
+    assert!(narrow(&[name], &["host"]).is_empty());
+    assert!(narrow(&[], &["agent"]).iter().all(|n| !n.starts_with("allostat_task_memory")));
+}
+
+#[test]
+fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut totals = Totals::default();
+    known(&mut totals, &job);
+    let board = synthetic::board(vec![], totals);
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let text = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
+    for outcome in Outcome::ALL.map(Outcome::as_str) {
+        let line = format!("allostat_task_exits_total{{task=\"web\",workload=\"shop\",outcome=\"{outcome}\"}} 0\n");
+        assert!(text.contains(&line), "{line}");
+        assert!(text.contains(&format!("allostat_node_task_exits_total{{outcome=\"{outcome}\"}} 0\n")));
+    }
+    assert!(text.contains("allostat_node_task_oom_kills_total 0\n"));
+    assert!(text.contains("allostat_alloc_run_seconds_total{workload=\"shop\",outcome=\"success\"} 0\n"));
+    assert!(text.contains("allostat_task_events_total{task=\"web\",workload=\"shop\",event=\"terminated\"} 0\n"));
+    assert!(!text.contains("allostat_task_exit_codes_total"), "no code is known before the first one");
+}
+
+fn one_task(id: &str, workload: &str, task: &str, usage: Usage) -> Arc<Snapshot> {
+    let job = synthetic::job(workload, &[task]);
+    let status = synthetic::alloc(id, &job, vec![synthetic::task(task, TaskState::Running, NOW)]);
+    let mut said = Said::default();
+    said.task(AllocId::from(id).as_str(), 0, usage);
+    let board = synthetic::board(vec![synthetic::published(status)], Totals::default());
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    synthetic::tick(&mut assembler, &board, &said, Samples::default())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// From a reading to the text: bytes and counts to the last digit, nanoseconds to the last one.
+    #[test]
+    fn any_u64_comes_out_digit_for_digit(bytes: u64, kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()], cpu: u64) {
+        let usage = Usage {
+            memory_usage_bytes: Some(bytes),
+            oom_kills: Some(kills),
+            cpu_usage_ns: Some(cpu),
+            ..Usage::default()
+        };
+        let snapshot = one_task("id", "shop", "web", usage);
+        for format in Format::ALL {
+            let text = encode(&snapshot, format);
+            let task = "{alloc_id=\"id\",task=\"web\",workload=\"shop\"}";
+            let seconds = format!("{}.{:09}", cpu / SECOND, cpu % SECOND);
+            let seconds = seconds.trim_end_matches('0').trim_end_matches('.');
+            let lines = [
+                format!("\nallostat_task_memory_usage_bytes{task} {bytes}\n"),
+                format!("\nallostat_task_oom_kills_total{task} {kills}\n"),
+                format!("\nallostat_task_cpu_usage_seconds_total{task} {seconds}\n"),
+                format!("\nallostat_workload_oom_kills_total{} {kills}\n", "{task=\"web\",workload=\"shop\"}"),
+            ];
+            for line in lines {
+                prop_assert!(text.contains(&line), "{} is missing", line);
+            }
+        }
+    }
+
+    /// Whatever names are: what a strict reader takes out is what was put in.
+    #[test]
+    fn any_name_survives_both_formats(workload in ".{1,20}", task in "[\\PC\"\\\\\n]{1,12}") {
+        let snapshot = one_task("id", &workload, &task, Usage { oom_kills: Some(1), ..Usage::default() });
+        let text = encode(&snapshot, Format::OpenMetrics);
+        let families = openmetrics::check(&text).map_err(TestCaseError::fail)?;
+        let labels = &families["allostat_task_oom_kills"].samples[0].labels;
+        prop_assert_eq!(&labels["workload"], &workload);
+        prop_assert_eq!(&labels["task"], &task);
+    }
+}
+
+#[test]
+fn the_kinds_of_a_body_are_those_of_the_catalogue_in_openmetrics_too() {
+    let text = encode(&full(), Format::OpenMetrics);
+    let families = openmetrics::check(&text).unwrap();
+    for desc in catalogue::CATALOGUE.iter() {
+        let stem = match desc.kind {
+            Kind::Counter => desc.name.trim_end_matches("_total"),
+            Kind::Info => desc.name.trim_end_matches("_info"),
+            Kind::Gauge | Kind::Histogram => desc.name,
+        };
+        if let Some(family) = families.get(stem) {
+            assert_eq!(family.kind, catalogue::kind_word(desc.kind), "{}", desc.name);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A real full disk below the state database.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use allostat::store::{Batch, SledStore, Store};
+
+/// A small file system of its own, unmounted with the value.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<SmallDisk> {
+        let dir = tempfile::tempdir().expect("a temporary directory must be possible");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"]).arg(dir.path()).status();
+        mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(dir))
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+fn put(store: &SledStore, key: &str) -> Result<(), allostat::store::StoreError> {
+    let mut batch = Batch::default();
+    batch.put(key, vec![7; 3_500]);
+    store.commit(&batch)
+}
+
+#[test]
+fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let Some(disk) = SmallDisk::mount() else { skip_test!("cannot-mount") };
+    std::fs::write(disk.path("ballast"), vec![0; 2 << 20]).unwrap();
+    let store = SledStore::open(&disk.path("state")).unwrap();
+    let mut written = 0;
+    let error = loop {
+        match put(&store, &format!("k/{written:06}")) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 10_000, "the disk never filled up");
+    };
+    assert!(error.to_string().contains("No space left"), "{error}");
+    put(&store, "again").unwrap_err();
+    std::fs::remove_file(disk.path("ballast")).unwrap();
+    put(&store, "again").unwrap();
+    assert_eq!(store.scan("k/").unwrap().len(), written);
+    drop(store);
+    let store = SledStore::open(&disk.path("state")).unwrap();
+    assert_eq!(store.scan("k/").unwrap().len(), written);
+    assert!(store.get("again").unwrap().is_some());
+}

@@ -1,0 +1,36 @@
+agent {
+  # State, task directories, logs and the Unix socket. One agent at a time. (ALLOSTAT_DATA_DIR)
+  data_dir = "/var/lib/allostat"
+  # Where plain HTTP is served: metrics, health and reading. "none": only the Unix socket. (ALLOSTAT_LISTEN)
+  listen = "127.0.0.1:9740"
+  # The Unix socket, for acting and reading logs. Default: allostat.sock in the data directory. (ALLOSTAT_SOCKET)
+  # socket =
+  # Names, besides loopback and the address itself, under which plain HTTP may be asked. (ALLOSTAT_HOST_NAMES)
+  host_names = []
+  # At most so many connections on plain HTTP, and as many on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
+  max_connections = 256
+}
+
+telemetry {
+  # How often every task and the host are read. (ALLOSTAT_TICK)
+  tick = "1s"
+  # How long the final series of an ended task stay at least. (ALLOSTAT_RETENTION)
+  retention = "5m"
+  # How long they stay at most while a known scraper has not fetched them. (ALLOSTAT_RETENTION_MAX)
+  retention_max = "10m"
+}
+
+cgroup {
+  # Tasks get cgroups <parent>/<alloc>/<task> in every hierarchy. (ALLOSTAT_CGROUP_PARENT)
+  parent = "/allostat"
+}
+
+drivers {
+  # raw_exec runs programs; mock runs nothing, for tests. (ALLOSTAT_DRIVERS)
+  enabled = ["raw_exec"]
+}
+
+log {
+  # off, error, warn, info, debug or trace. (ALLOSTAT_LOG)
+  level = "info"
+}

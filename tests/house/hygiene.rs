@@ -1,0 +1,124 @@
+//! Nothing in the repository tells of the machine it was written on.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::source::walk;
+
+/// Homes of people, and places where packages come from on somebody's machine only.
+/// Put together here, so that this file holds none of them itself.
+const FOREIGN: &[&str] = &[concat!("/home", "/"), concat!("/Users", "/"), concat!("/root", "/")];
+
+/// Every tracked file as text; without git (a package of the source) every file outside of `target`.
+fn files() -> Vec<(String, String)> {
+    let tracked = Command::new("git").args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).output();
+    let mut names = Vec::new();
+    match tracked {
+        Ok(output) if output.status.success() && !output.stdout.is_empty() => {
+            let list = String::from_utf8_lossy(&output.stdout).into_owned();
+            names.extend(list.split('\0').filter(|name| !name.is_empty()).map(str::to_owned));
+        }
+        _ => walk(Path::new("."), &mut |path| {
+            let name = path.strip_prefix(".").unwrap_or(path).to_string_lossy().into_owned();
+            if !name.starts_with("target/") && !name.starts_with(".git/") {
+                names.push(name);
+            }
+        }),
+    }
+    let read = |name: String| Some((std::fs::read(&name).ok()?, name));
+    let texts = names.into_iter().filter_map(read);
+    texts.map(|(bytes, name)| (name, String::from_utf8_lossy(&bytes).into_owned())).collect()
+}
+
+/// Words that are this machine's own: where the repository lies, whose home it is, what it is called.
+fn words_of_this_machine() -> Vec<String> {
+    let mut words = Vec::new();
+    let here = std::env::current_dir().expect("tests run in the repository");
+    if here.components().count() > 2 {
+        words.push(here.display().to_string());
+    }
+    if let Some(home) = std::env::var("HOME").ok().filter(|home| home.len() > 5) {
+        words.push(format!("{home}/"));
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    // A name that is a common word would be found in honest prose.
+    if name.len() > 5 && name.contains(|c: char| c.is_ascii_digit() || c == '-' || c == '.') {
+        words.push(name.to_owned());
+    }
+    words
+}
+
+fn offences(files: &[(String, String)], words: &[String]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, text) in files {
+        for (at, line) in text.lines().enumerate() {
+            if let Some(word) = words.iter().find(|word| stands_in(line, word)) {
+                found.push(format!("{name}:{}: {word}", at + 1));
+            }
+        }
+    }
+    found
+}
+
+/// A path counts where it begins: a directory of that name inside another one is nobody's home.
+fn stands_in(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        !word.starts_with('/') || before.is_none_or(|c| c.is_whitespace() || "\"'`=:(,[<".contains(c))
+    })
+}
+
+#[test]
+fn no_file_names_this_machine_or_somebodys_home() {
+    let mut words = words_of_this_machine();
+    words.extend(FOREIGN.iter().map(|word| (*word).to_owned()));
+    let mut files = files();
+    assert!(files.len() > 20, "the files of the repository were not found: only {}", files.len());
+    // This file must name what it refuses.
+    files.retain(|(name, _)| name != file!());
+    let found = offences(&files, &words);
+    assert!(found.is_empty(), "words of somebody's machine:\n{}", found.join("\n"));
+}
+
+#[test]
+fn fixtures_hold_no_addresses_and_no_names_of_hosts() {
+    let fixtures: Vec<_> = files().into_iter().filter(|(name, _)| name.starts_with("tests/fixtures/")).collect();
+    let mut found = Vec::new();
+    for (name, text) in &fixtures {
+        for word in text.split(|c: char| c.is_whitespace() || c == '"' || c == '=' || c == ',') {
+            let mail = word.split_once('@').is_some_and(|(user, host)| !user.is_empty() && host.contains('.'));
+            // systemd's own units look like mail: user@1000.service.
+            let unit = [".service", ".slice", ".scope", ".socket", ".mount"].iter().any(|end| word.contains(end));
+            let domain = ["com", "net", "org", "io", "internal", "local"].iter().any(|end| {
+                let host = word.trim_end_matches(['/', ':']);
+                host.ends_with(&format!(".{end}")) && !host.starts_with('/') && !host.contains("example")
+            });
+            if (mail && !unit) || domain {
+                found.push(format!("{name}: {word}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "fixtures must be scrubbed:\n{}", found.join("\n"));
+}
+
+#[test]
+fn packages_come_from_the_public_registry_alone() {
+    let lock = std::fs::read_to_string("Cargo.lock").expect("the lock file must be there");
+    let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
+    for source in sources {
+        assert_eq!(source, "\"registry+https://github.com/rust-lang/crates.io-index\"");
+    }
+    for (name, text) in files().iter().filter(|(name, _)| name.ends_with(".cargo/config.toml")) {
+        for section in ["[source", "[registries", "[registry", "[net", "[http"] {
+            assert!(!text.contains(section), "{name} has {section}]");
+        }
+    }
+}
+
+#[test]
+fn a_word_of_somebodys_machine_is_found_where_it_stands() {
+    let files = [("a.rs".to_owned(), "fine\nlet x = \"/srv/build-7/x\";\n".to_owned())];
+    assert_eq!(offences(&files, &["/srv/build-7".to_owned()]), ["a.rs:2: /srv/build-7"]);
+    assert!(offences(&files, &["/srv/build-8".to_owned(), "/build-7".to_owned()]).is_empty());
+}

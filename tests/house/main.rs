@@ -1,0 +1,167 @@
+//! The house test: what STYLE's drawing promises about the rooms is compared with what the source says.
+//!
+//! It reads the source as text, and only outside of comments, strings and `#[cfg(test)]` modules: a test may reach for
+//! whatever it needs.
+
+mod drawing;
+mod hygiene;
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use drawing::{Floor, drawing};
+use source::{Source, sources};
+
+/// Beyond "downwards only": who on one floor knows whom, and why.
+const NEIGHBOURS: &[(&str, &str)] = &[
+    // Kernel text and job files become values of the model.
+    ("kernel", "model"),
+    ("jobspec", "model"),
+    // The supervisor ends what it holds through the doors of the host, and knows nothing else.
+    ("supervisor", "host"),
+];
+
+/// A foreign crate's types stay in the room that wraps it. Every dependency has its place here; `*` is everywhere.
+const PLACES: &[(&str, &[&str])] = &[
+    ("bytes", &["*"]),
+    ("cgroups-rs", &["host"]),
+    ("clap", &["cli", "main", "config"]),
+    ("crc32fast", &["supervisor", "host"]),
+    ("flate2", &["exporters", "api"]),
+    ("hcl-edit", &["jobspec"]),
+    ("http-body-util", &["host", "api"]),
+    ("hyper", &["host", "api"]),
+    ("hyper-util", &["host", "api"]),
+    ("itoa", &["exporters", "telemetry"]),
+    ("jsonc-parser", &["jobspec"]),
+    ("libc", &["host", "supervisor", "runner"]),
+    ("procfs", &["kernel"]),
+    ("prometheus", &["telemetry", "exporters"]),
+    ("rustix", ABOVE_THE_KERNEL),
+    ("serde", &["*"]),
+    ("serde_json", &["*"]),
+    ("sled", &["store"]),
+    ("tempfile", &["cli", "daemon"]),
+    ("thiserror", &["*"]),
+    ("tokio", &["runner", "snapshot", "exporters", "api", "cli", "daemon", "main", "host"]),
+    ("tracing", &["*"]),
+    ("tracing-subscriber", &["telemetry"]),
+    ("uuid", &["model"]),
+];
+
+/// System calls: never on floor 0.
+const ABOVE_THE_KERNEL: &[&str] = &[
+    "host",
+    "store",
+    "supervisor",
+    "collectors",
+    "runner",
+    "snapshot",
+    "exporters",
+    "api",
+    "cli",
+    "daemon",
+    "config",
+    "main",
+    "telemetry",
+];
+
+/// `unsafe` stands only there.
+const UNSAFE: &[&str] = &["host/process.rs", "host/process/"];
+
+/// Lines of code in one file, tests and comments not counted. The aim is 400; this is where it ends.
+const LONGEST: usize = 480;
+
+fn floor_of<'a>(floors: &'a BTreeMap<String, Floor>, room: &str) -> &'a Floor {
+    floors.get(room).unwrap_or_else(|| panic!("the room {room} is not in the drawing of src/lib.rs"))
+}
+
+#[test]
+fn every_room_is_in_the_drawing_and_every_drawn_room_exists() {
+    let floors = drawing();
+    let drawn: BTreeSet<&str> = floors.keys().map(String::as_str).collect();
+    let found: Vec<Source> = sources();
+    let found: BTreeSet<&str> = found.iter().map(|source| source.room.as_str()).collect();
+    assert_eq!(drawn, found);
+}
+
+#[test]
+fn imports_go_only_downwards() {
+    let floors = drawing();
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let own = floor_of(&floors, &source.room);
+        for (line, room) in source.rooms_used() {
+            // An item of the crate's root is no room.
+            let Some(other) = floors.get(&room) else { continue };
+            let neighbours = NEIGHBOURS.contains(&(source.room.as_str(), room.as_str()));
+            if room != source.room && !neighbours && !own.may_use(other) {
+                wrong.push(format!("src/{}:{line}: {} uses {room}", source.path, source.room));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports against the drawing of src/lib.rs:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn foreign_crates_stay_in_their_rooms() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        for (name, rooms) in PLACES {
+            if rooms.contains(&"*") || rooms.contains(&source.room.as_str()) {
+                continue;
+            }
+            for line in source.lines_with_crate(&name.replace('-', "_")) {
+                wrong.push(format!("src/{}:{line}: {} uses {name}", source.path, source.room));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "crates outside of their rooms:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_dependency_has_its_place() {
+    let manifest = std::fs::read_to_string("Cargo.toml").expect("the manifest must be there");
+    let section = manifest.split("\n[dependencies]\n").nth(1).and_then(|rest| rest.split("\n[").next());
+    let names = section.expect("the manifest must have dependencies").lines();
+    let names = names.filter(|line| !line.starts_with('#')).filter_map(|line| Some(line.split_once('=')?.0.trim()));
+    let placed: BTreeSet<&str> = PLACES.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names.collect::<BTreeSet<_>>(), placed);
+}
+
+#[test]
+fn floors_0_to_2_have_no_async() {
+    let floors = drawing();
+    let mut wrong = Vec::new();
+    for source in sources() {
+        // The client of the commands is the door to our own agent, not to the kernel; STYLE puts `hyper` there.
+        let client = source.path == "host/http.rs" || source.path.starts_with("host/http/");
+        if matches!(floor_of(&floors, &source.room), Floor::Number(0..=2)) && !client {
+            for (number, line) in source.code() {
+                if line.contains("async fn ") || line.contains("async move") || line.contains(".await") {
+                    wrong.push(format!("src/{}:{number}: {}", source.path, line.trim()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "the sampler carries blocking for everybody:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_stands_only_where_it_may() {
+    let mut wrong = Vec::new();
+    for source in sources().into_iter().filter(|s| !UNSAFE.iter().any(|place| s.path.starts_with(place))) {
+        let lines = source.code().filter(|(_, line)| source::has_word(line, "unsafe") || line.contains("unsafe_code"));
+        wrong.extend(lines.map(|(number, _)| format!("src/{}:{number}", source.path)));
+    }
+    assert!(wrong.is_empty(), "unsafe code outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_file_is_too_long_to_read() {
+    let mut lengths: Vec<(usize, String)> = sources().iter().map(|s| (s.code().count(), s.path.clone())).collect();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    let shown: Vec<String> = lengths.iter().take(10).map(|(lines, path)| format!("{lines:>5} src/{path}")).collect();
+    println!("the longest files (lines of code, without tests and comments):\n{}", shown.join("\n"));
+    assert!(lengths[0].0 <= LONGEST, "longer than {LONGEST} lines of code:\n{}", shown.join("\n"));
+}

@@ -1,0 +1,77 @@
+//! Job files as people meet them: the examples that we hand out, and what is said about bad ones.
+//!
+//! `tests/golden/jobspec/<name>` stands beside `<name>.txt`: the whole report, errors or warnings.
+//! `ALLOSTAT_BLESS=1` writes the reports anew; read the difference in review.
+
+use std::path::{Path, PathBuf};
+
+fn files_in(dir: &str, extensions: &[&str]) -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join(dir);
+    let listed = std::fs::read_dir(&dir).expect("the folder must be there");
+    let mut files: Vec<PathBuf> = listed.map(|entry| entry.expect("its entries must be readable").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| extensions.iter().any(|known| e == *known)));
+    files.sort();
+    files
+}
+
+#[test]
+fn every_example_is_a_job_without_problems() {
+    let examples = files_in("examples/jobs", &["hcl", "json"]);
+    assert!(examples.len() >= 3, "{examples:?}");
+    for path in examples {
+        let text = std::fs::read_to_string(&path).unwrap();
+        match allostat::jobspec::parse(&path.display().to_string(), &text) {
+            Ok(parsed) => assert_eq!(parsed.warnings, [], "{}", path.display()),
+            Err(problems) => panic!("{problems}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_said_about_a_file_is_what_the_golden_report_says() {
+    let rewrite = std::env::var_os("ALLOSTAT_BLESS").is_some();
+    let cases = files_in("tests/golden/jobspec", &["hcl", "json"]);
+    assert!(cases.len() >= 6, "{cases:?}");
+    for path in cases {
+        // As bytes: the line ends of the file are part of the case.
+        let text = String::from_utf8(std::fs::read(&path).unwrap()).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let report = match allostat::jobspec::parse(name, &text) {
+            Ok(parsed) => allostat::jobspec::Diagnostics(parsed.warnings).to_string(),
+            Err(problems) => problems.to_string(),
+        };
+        let golden = path.with_extension(format!("{}.txt", path.extension().unwrap().to_str().unwrap()));
+        if rewrite {
+            std::fs::write(&golden, format!("{report}\n")).unwrap();
+        } else {
+            let expected = std::fs::read_to_string(&golden).unwrap_or_else(|e| panic!("{}: {e}", golden.display()));
+            assert_eq!(format!("{report}\n"), expected, "{name}: ALLOSTAT_BLESS=1 writes it anew");
+        }
+    }
+}
+
+#[test]
+fn every_word_variable_and_attribute_stands_in_the_documentation() {
+    use allostat::jobspec::fields::Support;
+    use allostat::model::env;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/job-files.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (before, not_yet) = text.split_once("## Not supported yet").unwrap();
+    let (honoured, ignored) = before.split_once("## Accepted with one warning").unwrap();
+    for stanza in allostat::jobspec::words::ALL {
+        for word in stanza.words {
+            let part = match word.support {
+                Support::Honoured => honoured,
+                Support::Ignored(_) => ignored,
+                Support::NotYet => not_yet,
+                Support::Refused(_) => continue,
+            };
+            assert!(part.contains(&format!("`{}`", word.name)), "{} in {}", word.name, stanza.name);
+        }
+    }
+    let variables = env::ALWAYS.iter().map(|name| format!("`{name}`"));
+    let attributes = env::ATTRIBUTES.iter().map(|name| format!("`${{{name}}}`"));
+    for name in variables.chain(attributes) {
+        assert!(text.contains(&name), "{name}");
+    }
+}

@@ -1,0 +1,84 @@
+//! SIGKILL of the agent: every task and its log run on, and are there again, with exits that nobody was there to see.
+
+use std::time::Duration;
+
+use crate::common::{Agent, patience, wait_for};
+use crate::work::{Alloc, Work};
+
+fn main_pid(alloc: &Alloc<'_>) -> u64 {
+    // "Accepted" is not "running": the pid is there once the task was started.
+    wait_for("the task's pid in the API", Duration::from_secs(10) * patience(), || {
+        find_pid(&alloc.agent.json(&format!("/v1/allocs/{}", alloc.id)))
+    })
+}
+
+fn find_pid(value: &serde_json::Value) -> Option<u64> {
+    match value {
+        serde_json::Value::Object(map) => {
+            map.get("pid").and_then(serde_json::Value::as_u64).or_else(|| map.values().find_map(find_pid))
+        }
+        serde_json::Value::Array(list) => list.iter().find_map(find_pid),
+        _ => None,
+    }
+}
+
+#[test]
+fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
+    let mut agent = Agent::start();
+    let (long_id, long_pid, short_id);
+    {
+        let long = Work::batch("long", &["hold", "120000"]).run(&agent);
+        let short = Work::batch("short", &["burn", "1500"]).run(&agent);
+        long.ready();
+        short.ready();
+        (long_id, long_pid, short_id) = (long.id.clone(), main_pid(&long), short.id.clone());
+    }
+    let before = wait_for("the first reading", Duration::from_secs(5) * patience(), || {
+        Some(agent.metrics().one("allostat_workload_cpu_usage_seconds_total", &[("workload", "short")])?.f64())
+    });
+    agent.kill();
+    let alive = |pid: u64| std::path::Path::new(&format!("/proc/{pid}")).exists();
+    assert!(alive(long_pid), "the task runs on without the agent");
+    std::thread::sleep(Duration::from_millis(1700) * patience());
+    agent.start_again();
+    assert!(alive(long_pid), "nothing was killed by the start");
+
+    let long = Alloc { agent: &agent, id: long_id, task: "long".into() };
+    let short = Alloc { agent: &agent, id: short_id, task: "short".into() };
+    short.wait_dead();
+    assert_eq!(short.exits("success"), 1, "its exit is there, though nobody was there to see it");
+    assert_eq!(main_pid(&long), long_pid, "the same process, not a second one");
+    let list = agent.json("/v1/allocs");
+    assert_eq!(list["allocs"].as_array().expect("a list").len(), 2, "nothing was started twice");
+    let after = agent.metrics().f64("allostat_workload_cpu_usage_seconds_total", &[("workload", "short")]);
+    assert!(after >= before && after >= 0.5, "a counter never falls: {before}, then {after}");
+    let started = agent
+        .metrics()
+        .u64("allostat_task_events_total", &[("workload", "long"), ("task", "long"), ("event", "started")]);
+    assert_eq!(started, 1, "no second Started");
+    agent.stop();
+}
+
+#[test]
+fn sigterm_leaves_tasks_running_and_the_log_goes_on() {
+    let mut agent = Agent::start();
+    let (id, pid);
+    {
+        let alloc = Work::batch("lasting", &["hold", "120000"]).run(&agent);
+        alloc.ready();
+        (id, pid) = (alloc.id.clone(), main_pid(&alloc));
+    }
+    agent.terminate();
+    assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
+    agent.start_again();
+    let alloc = Alloc { agent: &agent, id, task: "lasting".into() };
+    assert_eq!(main_pid(&alloc), pid);
+    assert!(alloc.log("stdout").starts_with("ready"), "the log is there");
+    agent.cli(&["stop", &alloc.id]).ok();
+    alloc.wait_dead();
+    assert_eq!(alloc.exits("killed"), 1);
+    wait_for("the process to be gone", Duration::from_secs(5) * patience(), || {
+        (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
+    agent.stop();
+}

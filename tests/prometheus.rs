@@ -1,0 +1,171 @@
+//! A real Prometheus scrapes a real agent that runs real tasks: what it stores is what the kernel and the API say, and
+//! neither promtool nor another language's OpenMetrics parser finds anything wrong with the text.
+
+#[path = "common/mod.rs"]
+#[macro_use]
+mod common;
+#[path = "live/work.rs"]
+#[allow(dead_code, reason = "the live tests use all of it")]
+mod work;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use common::{Agent, Exposition, Prometheus, Promtool, Response, is_root, python_openmetrics, tcp, wait_for};
+use work::{MIB, Work, assert_near};
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
+
+fn scrape(agent: &Agent, accept: &str) -> Response {
+    let response = tcp(agent.address, "GET", "/metrics", &[("Accept", accept)], b"").expect("the agent must answer");
+    assert_eq!(response.status, 200, "{}", response.text());
+    response
+}
+
+/// A task that holds memory, one that burnt CPU and ended well, one that failed, one that was killed by a signal.
+fn some_life(agent: &Agent) -> Vec<work::Alloc<'_>> {
+    let kinds: [(&str, &[&str]); 4] = [
+        ("holds", &["touch", "64", "3600000"]),
+        ("burns", &["burn", "300"]),
+        ("fails", &["exit", "3"]),
+        ("signalled", &["kill-self", "15"]),
+    ];
+    let allocs: Vec<_> = kinds.iter().map(|(id, args)| Work::batch(id, args).run(agent)).collect();
+    allocs[0].ready();
+    for alloc in &allocs[1..] {
+        alloc.wait_dead();
+    }
+    allocs
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_the_metrics_of_real_tasks() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    let agent = Agent::start();
+    let allocs = some_life(&agent);
+    std::thread::sleep(Duration::from_millis(1200));
+    let text = scrape(&agent, "text/plain");
+    let verdict = promtool.check_metrics(&text.body);
+    assert!(verdict.ok && verdict.said.trim().is_empty(), "promtool says:\n{}", verdict.said);
+    let exposition = Exposition::parse(text.text());
+    assert!(exposition.one("allostat_task_state", &[("alloc_id", &allocs[0].id), ("state", "running")]).is_some());
+    agent.stop();
+}
+
+#[test]
+fn the_open_metrics_parser_of_prometheus_client_finds_nothing_wrong() {
+    let agent = Agent::start();
+    let _allocs = some_life(&agent);
+    std::thread::sleep(Duration::from_millis(1200));
+    let response = scrape(&agent, OPEN_METRICS);
+    let kind = response.header("content-type").unwrap_or_default().to_owned();
+    assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
+    let Some(verdict) = python_openmetrics(&response.body) else {
+        agent.stop();
+        skip_test!("no-python-prometheus-client")
+    };
+    assert!(verdict.ok, "prometheus_client says:\n{}", verdict.said);
+    let lines = response.text().lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();
+    assert_eq!(verdict.said.trim().parse::<usize>().ok(), Some(lines), "it must have read every sample");
+    agent.stop();
+}
+
+#[test]
+fn both_formats_carry_the_same_samples() {
+    let agent = Agent::start();
+    let _allocs = some_life(&agent);
+    // A body of one format between two of the other: tried until no tick lies between them. The agent's own counters of
+    // scrapes differ of course, and a histogram's `le` is a float in OpenMetrics.
+    let samples = |accept: &str| -> BTreeSet<String> {
+        let exposition = Exposition::parse(scrape(&agent, accept).text());
+        let tasks = |s: &&common::Sample| {
+            let mine = ["allostat_task_", "allostat_alloc_", "allostat_workload_"];
+            mine.iter().any(|start| s.name.starts_with(start)) && !s.labels.contains_key("le")
+        };
+        exposition.samples.iter().filter(tasks).map(|s| format!("{}{:?} {}", s.name, s.labels, s.f64())).collect()
+    };
+    let (text, open) = wait_for("two bodies of one snapshot", Duration::from_secs(20), || {
+        let (first, open, second) = (samples("text/plain"), samples(OPEN_METRICS), samples("text/plain"));
+        (first == second).then_some((first, open))
+    });
+    assert!(!text.is_empty());
+    let differing: Vec<_> = text.symmetric_difference(&open).collect();
+    assert!(differing.is_empty(), "only in one of the formats: {differing:#?}");
+    agent.stop();
+}
+
+#[test]
+fn prometheus_stores_what_the_kernel_and_the_api_say() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let agent = Agent::start();
+    let Some(prometheus) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
+    prometheus.wait_value("up{job=\"allostat\"}", |up| up == 1.0);
+
+    let holder = Work::batch("holder", &["touch", "200", "3600000"]).run(&agent);
+    let burner = Work::batch("burner", &["burn", "500"]).run(&agent);
+    let held = holder.ready()["bytes"].as_u64().expect("the workload says how much it holds");
+    assert_eq!(held, 200 * MIB);
+    burner.wait_dead();
+
+    // What is used now: the kernel's own number, asked for past the code under test.
+    let selector = format!("{{alloc_id=\"{}\",task=\"holder\"}}", holder.id);
+    let stored =
+        prometheus.wait_value(&format!("allostat_task_memory_usage_bytes{selector}"), |v| v >= 200.0 * 1048576.0);
+    let kernel = holder.kernel_u64("memory", "memory.usage_in_bytes", "memory.current");
+    // An idle holder: pages of its libraries may still come and go.
+    assert_near("memory usage in Prometheus and in the kernel", whole(stored), kernel, MIB);
+
+    // What was used in all, of a task that is gone: Prometheus, /metrics and the API agree to the last digit.
+    let name = "allostat_task_cpu_usage_seconds_total";
+    let selector = format!("{{alloc_id=\"{}\",task=\"burner\"}}", burner.id);
+    let stored = prometheus.wait_value(&format!("{name}{selector}"), |seconds| seconds > 0.0);
+    let text = agent.metrics().f64(name, &burner.labels());
+    assert!((stored - text).abs() < f64::EPSILON, "{stored} {text}");
+    // 500 ms of wall time on a machine with other work: it cannot have had more than one core.
+    assert!(stored < 0.6, "one thread burnt for 500 ms, {stored} s were counted");
+
+    // Live series go within a tick of the end; final ones stay.
+    agent.cli(&["stop", &holder.id]).ok();
+    let selector = format!("{{alloc_id=\"{}\",task=\"holder\"}}", holder.id);
+    wait_for("the usage of an ended task to go", Duration::from_secs(15), || {
+        prometheus.value(&format!("allostat_task_memory_usage_bytes{selector}")).is_none().then_some(())
+    });
+    let peak = prometheus.value(&format!("allostat_task_memory_peak_bytes{selector}")).expect("a peak is final");
+    assert!(peak >= 200.0 * 1048576.0, "{peak}");
+    agent.stop();
+}
+
+#[test]
+fn short_tasks_reach_prometheus_exactly_once() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    const TASKS: usize = 200;
+    let agent = Agent::start();
+    let Some(prometheus) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
+    prometheus.wait_value("up{job=\"allostat\"}", |up| up == 1.0);
+    for number in 0..TASKS {
+        let hcl = Work::batch(&format!("short-{number}"), &["hold", "1"]).hcl();
+        let response = agent.request("POST", "/v1/jobs", &hcl);
+        assert_eq!(response.status / 100, 2, "{}", response.text());
+    }
+    let count =
+        prometheus.wait_value("sum(allostat_task_exits_total{outcome=\"success\"})", |n| whole(n) == TASKS as u64);
+    assert_eq!(whole(count), TASKS as u64);
+    let dead = "count(count by (alloc_id) (allostat_task_state{state=\"dead\"} == 1))";
+    prometheus.wait_value(dead, |n| whole(n) == TASKS as u64);
+    let burnt = "count(allostat_task_cpu_usage_seconds_total > 0)";
+    assert_eq!(prometheus.value(burnt).map(whole), Some(TASKS as u64), "each with its CPU seconds");
+    let peaks = "count(allostat_task_memory_peak_bytes > 0)";
+    assert_eq!(prometheus.value(peaks).map(whole), Some(TASKS as u64), "each with its peak");
+    agent.stop();
+}
+
+/// Counts and bytes come as floats from Prometheus; these are far below 2^53.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn whole(value: f64) -> u64 {
+    assert!((0.0..9e15).contains(&value), "{value}");
+    value as u64
+}

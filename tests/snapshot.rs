@@ -1,0 +1,620 @@
+//! Snapshots from board and readings: nothing falls, nothing counts twice, what did not move is shared, what has ended stays
+//! as long as it must. And the thread that makes them.
+
+mod synthetic;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use allostat::collectors::{CollectError, Collector, FdBudget, Sampling};
+use allostat::exporters::json;
+use allostat::exporters::prometheus::{Bodies, Encoding, Format};
+use allostat::host::clock::SystemClock;
+use allostat::host::hierarchy::Layout;
+use allostat::host::roots::Roots;
+use allostat::model::alloc::AllocStatus;
+use allostat::model::job::Job;
+use allostat::model::metric::{MetricDesc, Samples, Value};
+use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
+use allostat::model::units::{Nanos, Timestamp, Unit};
+use allostat::model::usage::{Nature, Usage};
+use allostat::runner::board::{Board, BoardView, Published, Totals};
+use allostat::snapshot::assemble::{Assembler, Moment, Tick};
+use allostat::snapshot::{Aggregation, Parts, Sampler, Scrapers, Snapshot};
+use allostat::telemetry::Metrics;
+use proptest::prelude::*;
+use synthetic::{NOW, Said};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An assembler with a clock that the test moves.
+struct Stage {
+    assembler: Assembler,
+    start: Instant,
+    elapsed: Duration,
+    wall: Timestamp,
+    acknowledged: Option<u64>,
+    said: Said,
+    allocs: Vec<Arc<Published>>,
+    totals: Totals,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage {
+            assembler: synthetic::assembler(synthetic::info("v2", vec![])),
+            start: Instant::now(),
+            elapsed: Duration::ZERO,
+            wall: NOW,
+            acknowledged: None,
+            said: Said::default(),
+            allocs: Vec::new(),
+            totals: Totals::default(),
+        }
+    }
+    fn with(allocs: Vec<AllocStatus>) -> Stage {
+        Stage { allocs: allocs.into_iter().map(synthetic::published).collect(), ..Stage::new() }
+    }
+    fn board(&self) -> BoardView {
+        BoardView { version: 1, allocs: self.allocs.clone(), totals: Arc::new(self.totals.clone()) }
+    }
+    fn moment(&self) -> Moment {
+        Moment { now: self.start + self.elapsed, at: self.wall }
+    }
+    fn tick(&mut self) -> Arc<Snapshot> {
+        let tick = Tick { acknowledged: self.acknowledged, ..Tick::default() };
+        self.assembler.tick(&self.board(), &mut self.said.clone(), tick, self.moment()).0
+    }
+    fn change(&mut self) -> Arc<Snapshot> {
+        self.assembler.change(&self.board(), &mut self.said.clone(), self.moment())
+    }
+    fn pass(&mut self, time: Duration) {
+        self.elapsed += time;
+        self.wall = self.wall.plus(Nanos::from_duration(time));
+    }
+    fn publish(&mut self, n: usize, change: impl FnOnce(&mut AllocStatus)) {
+        let mut status = (*self.allocs[n].status).clone();
+        change(&mut status);
+        self.allocs[n] = Arc::new(Published { status: Arc::new(status), ..(*self.allocs[n]).clone() });
+    }
+}
+
+fn one_running(id: &str, job: &Arc<Job>) -> AllocStatus {
+    synthetic::alloc(id, job, vec![synthetic::task("web", TaskState::Running, NOW)])
+}
+
+/// The attempt ends: what it used goes to the base and the totals in one step, as the runner does it.
+fn end(stage: &mut Stage, n: usize, last: &Usage) {
+    let job = Arc::clone(&stage.allocs[n].status.job);
+    let exit = synthetic::exit(Outcome::Success, ExitStatus::Code(0), last.clone());
+    stage.totals.task_mut(&job.id, &job.groups[0].tasks[0].name).add_exit(&exit);
+    stage.said.0.retain(|(id, _), _| *id != stage.allocs[n].status.id);
+    let wall = stage.wall;
+    stage.publish(n, |status| {
+        let mut task: TaskStatus = (*status.tasks[0]).clone();
+        task.state = TaskState::Dead;
+        task.state_since = wall;
+        task.base = Arc::new(last.on_top_of(&task.base).without_live());
+        status.tasks = vec![Arc::new(task)];
+    });
+    let base = Arc::new(last.without_live());
+    stage.allocs[n] = Arc::new(Published { alloc_base: base, ..(*stage.allocs[n]).clone() });
+}
+
+fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
+    Usage {
+        cpu_usage_ns: Some(cpu_ns),
+        memory_peak_bytes: Some(peak),
+        memory_usage_bytes: Some(now),
+        memory_limit_bytes: Some(1_000),
+        ..Usage::default()
+    }
+}
+
+#[test]
+fn what_did_not_move_is_shared_with_the_snapshot_before() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);
+    for id in ["a", "b"] {
+        stage.said.task(id, 0, used(5, 10, 7));
+    }
+    let first = stage.tick();
+    let second = stage.tick();
+    assert!(Arc::ptr_eq(&first.allocs[0], &second.allocs[0]) && Arc::ptr_eq(&first.allocs[1], &second.allocs[1]));
+    assert!(Arc::ptr_eq(&first.workloads[0], &second.workloads[0]));
+    assert_eq!((first.epoch, second.epoch, second.version), (1, 2, 2));
+
+    stage.said.task("b", 0, used(6, 10, 7));
+    let third = stage.tick();
+    assert!(Arc::ptr_eq(&second.allocs[0], &third.allocs[0]) && !Arc::ptr_eq(&second.allocs[1], &third.allocs[1]));
+    assert_eq!(third.workloads[0].usage.cpu_usage_ns, Some(11));
+
+    stage.publish(0, |status| status.generation += 1);
+    let fourth = stage.change();
+    assert!(!Arc::ptr_eq(&third.allocs[0], &fourth.allocs[0]) && Arc::ptr_eq(&third.allocs[1], &fourth.allocs[1]));
+    assert_eq!((fourth.epoch, fourth.version), (3, 4), "a change is no tick");
+}
+
+#[test]
+fn at_the_hand_over_nothing_falls_and_nothing_counts_twice() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job)]);
+    stage.said.task("a", 0, used(100, 50, 40));
+    stage.said.alloc("a", used(110, 55, 45));
+    stage.tick();
+    end(&mut stage, 0, &used(130, 60, 0));
+    let ended = stage.change();
+    assert_eq!(ended.workloads[0].usage.cpu_usage_ns, Some(130), "ended once, and not live any more");
+    assert_eq!(ended.node.cpu_usage_ns, 130);
+    assert_eq!(ended.node.exits, [1, 0, 0, 0, 0, 0]);
+    let alloc = &ended.allocs[0];
+    assert!(alloc.ended && !alloc.retired);
+    assert_eq!(alloc.tasks[0].usage.cpu_usage_ns, Some(130));
+    assert_eq!(alloc.tasks[0].usage.memory_peak_bytes, Some(60));
+    assert_eq!(alloc.tasks[0].usage.memory_limit_bytes, Some(1_000), "a limit stays");
+    assert_eq!(alloc.tasks[0].usage.memory_usage_bytes, None, "what was used now is gone");
+    assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_usage_bytes), (Some(130), None));
+    assert_eq!(stage.tick().workloads[0].usage.cpu_usage_ns, Some(130));
+}
+
+#[test]
+fn a_last_reading_that_lacks_what_was_seen_takes_nothing_back() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job)]);
+    stage.said.task("a", 0, used(100, 50, 40));
+    stage.tick();
+    // The cgroup was gone before it could be read.
+    end(&mut stage, 0, &Usage::default());
+    let ended = stage.change();
+    assert_eq!(ended.allocs[0].tasks[0].usage.cpu_usage_ns, Some(100));
+    assert_eq!(ended.allocs[0].tasks[0].usage.memory_peak_bytes, Some(50));
+    assert_eq!(ended.workloads[0].usage.cpu_usage_ns, Some(100));
+    assert_eq!(ended.node.cpu_usage_ns, 100);
+}
+
+#[test]
+fn attempts_add_up_and_gauges_are_absent_between_them() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job)]);
+    stage.publish(0, |status| {
+        let base = Arc::new(used(1_000, 500, 0).without_live());
+        status.tasks = vec![Arc::new(TaskStatus { base, state: TaskState::Backoff, ..(*status.tasks[0]).clone() })];
+    });
+    let waiting = stage.tick();
+    let task = &waiting.allocs[0].tasks[0];
+    assert!(task.attempt.is_none());
+    assert_eq!((task.usage.cpu_usage_ns, task.usage.memory_usage_bytes), (Some(1_000), None));
+    stage.said.task("a", 0, used(7, 30, 20));
+    let running = stage.tick();
+    let task = &running.allocs[0].tasks[0];
+    assert_eq!(task.usage.cpu_usage_ns, Some(1_007));
+    assert_eq!(task.usage.memory_peak_bytes, Some(500), "the highest of all attempts");
+    assert_eq!(task.usage.memory_usage_bytes, Some(20));
+    assert_eq!(task.attempt.as_ref().unwrap().cpu_usage_ns, Some(7));
+}
+
+fn two_tasks(cgroup: bool) -> Stage {
+    let job = synthetic::job("shop", &["web", "db"]);
+    let running = |name| synthetic::task(name, TaskState::Running, NOW);
+    let mut status = synthetic::alloc("a", &job, vec![running("web"), running("db")]);
+    if !cgroup {
+        status.cgroup = None;
+    }
+    Stage::with(vec![status])
+}
+
+#[test]
+fn an_alloc_without_a_cgroup_is_the_sum_of_its_tasks_but_never_of_peaks_or_limits() {
+    let mut stage = two_tasks(false);
+    stage.said.task("a", 0, used(10, 100, 30));
+    stage.said.task("a", 1, used(5, 50, 20));
+    let snapshot = stage.tick();
+    let alloc = &snapshot.allocs[0];
+    assert_eq!(alloc.aggregation, Aggregation::Sum);
+    assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_usage_bytes), (Some(15), Some(50)));
+    assert_eq!((alloc.usage.memory_peak_bytes, alloc.usage.memory_limit_bytes), (None, None));
+    let stats = json::stats(&snapshot, alloc, NOW);
+    assert_eq!(stats["sum_of_task_peaks_bytes"], 150, "in the API, under its own name");
+}
+
+#[test]
+fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
+    let mut stage = two_tasks(false);
+    stage.said.task("a", 0, used(10, 100, 30));
+    stage.said.task("a", 1, Usage { cpu_usage_ns: Some(5), ..Usage::default() });
+    let alloc = Arc::clone(&stage.tick().allocs[0]);
+    assert_eq!(alloc.usage.memory_usage_bytes, None);
+    assert_eq!(alloc.usage.cpu_usage_ns, Some(15));
+}
+
+#[test]
+fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
+    let mut stage = two_tasks(true);
+    stage.said.task("a", 0, used(10, 100, 30));
+    stage.said.task("a", 1, used(5, 50, 20));
+    stage.said.alloc("a", used(17, 120, 55));
+    let alloc = Arc::clone(&stage.tick().allocs[0]);
+    assert_eq!(alloc.aggregation, Aggregation::Cgroup);
+    assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_peak_bytes), (Some(17), Some(120)));
+    assert_eq!(alloc.sum.cpu_usage_ns, Some(15), "what is summed by rule is there too");
+}
+
+#[test]
+fn time_in_a_state_never_falls_whatever_the_wall_clock_does() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job)]);
+    let mut last = [Nanos::ZERO; 6];
+    let states = [TaskState::Running, TaskState::Backoff, TaskState::Starting, TaskState::Running, TaskState::Dead];
+    for (step, state) in states.into_iter().enumerate() {
+        stage.pass(SECOND * 10);
+        if step % 2 == 1 {
+            stage.wall = Timestamp(stage.wall.0 - 25_000_000_000);
+        }
+        let wall = stage.wall;
+        stage.publish(0, |status| {
+            let mut task = (*status.tasks[0]).clone();
+            let dwell = wall.since(task.state_since);
+            let place = task.state.index();
+            task.time_in_state[place] = task.time_in_state[place].saturating_add(dwell);
+            task.state = state;
+            task.state_since = wall;
+            status.tasks = vec![Arc::new(task)];
+        });
+        for snapshot in [stage.change(), stage.tick()] {
+            let task = &snapshot.allocs[0].tasks[0];
+            let now = TaskState::ALL.map(|s| task.time_in(s, snapshot.steady_at));
+            assert!(now.iter().zip(last).all(|(now, before)| *now >= before), "step {step}: {last:?} then {now:?}");
+            last = now;
+        }
+    }
+}
+
+fn retired_after(stage: &mut Stage, limit: u64) -> Option<u64> {
+    (0..=limit).find(|_| {
+        let snapshot = stage.tick();
+        stage.pass(SECOND);
+        snapshot.allocs[0].retired
+    })
+}
+
+#[test]
+fn final_series_stay_five_minutes_or_until_the_scraper_has_them() {
+    let job = synthetic::job("shop", &["web"]);
+    let ended = || {
+        let mut stage = Stage::with(vec![one_running("a", &job)]);
+        stage.said.task("a", 0, used(1, 1, 1));
+        stage.tick();
+        end(&mut stage, 0, &used(2, 2, 0));
+        stage
+    };
+    assert_eq!(retired_after(&mut ended(), 700), Some(300), "nobody scrapes");
+    let mut stage = ended();
+    stage.acknowledged = Some(1);
+    assert_eq!(retired_after(&mut stage, 450), None, "the scraper has an older body only");
+    stage.acknowledged = Some(2);
+    assert_eq!(retired_after(&mut stage, 10), Some(0));
+    let snapshot = stage.tick();
+    assert_eq!(snapshot.allocs.len(), 1, "the API still knows it");
+    assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns, Some(2), "its workload has not lost it");
+}
+
+#[test]
+fn an_alloc_that_ended_long_before_the_agent_started_is_not_shown_as_new() {
+    let job = synthetic::job("shop", &["web"]);
+    let dead = |id: &str, seconds: u64| {
+        let since = Timestamp(NOW.0 - seconds * 1_000_000_000);
+        synthetic::alloc(id, &job, vec![synthetic::task("web", TaskState::Dead, since)])
+    };
+    let snapshot = Stage::with(vec![dead("old", 3_600), dead("fresh", 30)]).tick();
+    assert_eq!(snapshot.allocs.iter().map(|a| a.retired).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
+    let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
+    let mut stage = Stage::with(vec![one_running("a", &batch), one_running("b", &shop)]);
+    stage.said.task("a", 0, used(100, 1, 1));
+    stage.said.task("b", 0, used(7, 1, 1));
+    stage.tick();
+    end(&mut stage, 0, &used(120, 1, 0));
+    assert_eq!(stage.tick().node.cpu_usage_ns, 127);
+    stage.allocs.remove(0);
+    let kept = stage.tick();
+    assert_eq!(kept.workloads.len(), 2, "a workload outlives its allocs");
+    assert_eq!(kept.node.cpu_usage_ns, 127);
+    // 24 hours later.
+    let key = (batch.id.clone(), batch.groups[0].tasks[0].name.clone());
+    let totals = stage.totals.workloads.remove(&key).expect("it was there");
+    let mut node = (*stage.totals.node).clone();
+    node.totals.merge(&totals);
+    stage.totals.node = Arc::new(node);
+    stage.said.task("b", 0, used(9, 1, 1));
+    let retired = stage.tick();
+    assert_eq!(retired.workloads.iter().map(|w| w.workload.as_str()).collect::<Vec<_>>(), ["shop"]);
+    assert_eq!(retired.workloads[0].usage.cpu_usage_ns, Some(9), "the others kept their places");
+    assert_eq!((retired.node.cpu_usage_ns, retired.node.exits[0]), (129, 1));
+}
+
+#[test]
+fn oom_kills_of_a_workload_are_born_at_zero_where_this_host_counts_them_and_absent_where_it_does_not() {
+    let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
+    let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &batch)]);
+    stage.said.task("a", 0, used(1, 1, 1));
+    let kills = |s: &Snapshot| s.workloads.iter().map(|w| w.usage.oom_kills).collect::<Vec<_>>();
+    assert_eq!(kills(&stage.tick()), [None, None]);
+    stage.said.task("a", 0, Usage { oom_kills: Some(3), ..used(2, 1, 1) });
+    let snapshot = stage.tick();
+    assert_eq!(kills(&snapshot), [Some(3), Some(0)]);
+    assert_eq!(snapshot.workloads[1].usage.cpu_usage_ns, None, "nothing else is made up");
+    assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns, Some(2));
+}
+
+/// One step of a life: what can happen to allocs between two snapshots.
+#[derive(Debug, Clone)]
+enum Step {
+    Admit,
+    Use {
+        alloc: usize,
+        cpu: u64,
+    },
+    /// The last reading adds to the last one seen, or lacks everything.
+    End {
+        alloc: usize,
+        more: Option<u64>,
+    },
+    Forget {
+        alloc: usize,
+    },
+    Tick,
+    Change,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        1 => Just(Step::Admit),
+        4 => (0..6_usize, 0..1_000_u64).prop_map(|(alloc, cpu)| Step::Use { alloc, cpu }),
+        2 => (0..6_usize, prop::option::weighted(0.9, 0..500_u64)).prop_map(|(alloc, more)| Step::End { alloc, more }),
+        1 => (0..6_usize).prop_map(|alloc| Step::Forget { alloc }),
+        3 => Just(Step::Tick),
+        2 => Just(Step::Change),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_counter_or_peak_ever_falls_and_workloads_are_the_sum_of_everything(steps in steps()) {
+        let job = synthetic::job("shop", &["web"]);
+        let mut stage = Stage::new();
+        // By alloc: what was used so far, and whether it runs.
+        let mut lives: Vec<(u64, bool)> = Vec::new();
+        let mut gone = 0;
+        let mut complete = true;
+        let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+        for step in steps {
+            let snapshot = match step {
+                Step::Admit => {
+                    let id = format!("alloc-{}", lives.len() + gone);
+                    stage.allocs.push(synthetic::published(one_running(&id, &job)));
+                    lives.push((0, true));
+                    continue;
+                }
+                Step::Use { alloc, cpu } => {
+                    let Some((so_far, true)) = lives.get_mut(alloc) else { continue };
+                    *so_far += cpu;
+                    let id = stage.allocs[alloc].status.id.to_string();
+                    stage.said.task(&id, 0, used(*so_far, *so_far, 3));
+                    continue;
+                }
+                Step::End { alloc, more } => {
+                    let Some((so_far, running @ true)) = lives.get_mut(alloc) else { continue };
+                    *running = false;
+                    let last = match more {
+                        Some(more) => {
+                            *so_far += more;
+                            used(*so_far, *so_far, 0)
+                        }
+                        None => {
+                            // Nobody read it: from here on the sum is only bounded.
+                            complete = false;
+                            Usage::default()
+                        }
+                    };
+                    end(&mut stage, alloc, &last);
+                    continue;
+                }
+                Step::Forget { alloc } => {
+                    if lives.get(alloc).is_none_or(|(_, running)| *running) {
+                        continue;
+                    }
+                    stage.allocs.remove(alloc);
+                    let (so_far, _) = lives.remove(alloc);
+                    gone += 1;
+                    // Kept as one that is over: its part of the sum stays.
+                    seen.insert("forgotten".into(), seen.get("forgotten").unwrap_or(&0) + so_far);
+                    continue;
+                }
+                Step::Tick => stage.tick(),
+                Step::Change => stage.change(),
+            };
+            let mut now: Vec<(String, u64)> = Vec::new();
+            let mut note = |whose: &str, usage: &Usage| {
+                for ((name, nature), value) in Usage::FIELDS.iter().filter_map(|f| {
+                    usage.iter().find(|(name, _)| *name == f.0).map(|(_, value)| (f, value))
+                }) {
+                    if matches!(nature, Nature::Counter | Nature::Peak) {
+                        now.push((format!("{whose} {name}"), value));
+                    }
+                }
+            };
+            for alloc in &snapshot.allocs {
+                note(alloc.status.id.as_str(), &alloc.tasks[0].usage);
+                note(&format!("{} alloc", alloc.status.id), &alloc.usage);
+            }
+            for workload in &snapshot.workloads {
+                note("workload", &workload.usage);
+            }
+            now.push(("node".into(), snapshot.node.cpu_usage_ns));
+            for (series, value) in now {
+                let before = seen.insert(series.clone(), value);
+                prop_assert!(before.is_none_or(|b| b <= value), "{} fell from {:?} to {}", series, before, value);
+            }
+            // After a tick everybody was read.
+            if complete && matches!(step, Step::Tick) {
+                let forgotten = seen.get("forgotten").copied().unwrap_or(0);
+                let expected: u64 = lives.iter().map(|(so_far, _)| so_far).sum::<u64>() + forgotten;
+                prop_assert_eq!(snapshot.node.cpu_usage_ns, expected);
+            }
+        }
+    }
+}
+
+// The thread.
+
+static GAUGE: MetricDesc = MetricDesc::gauge("allostat_host_test_bytes", Unit::Bytes, "Of a test.", &[]);
+
+struct Good(Arc<AtomicU64>);
+
+impl Collector for Good {
+    fn name(&self) -> &'static str {
+        "good"
+    }
+    fn metrics(&self) -> &'static [&'static MetricDesc] {
+        &[]
+    }
+    fn collect(&mut self, _: &Roots, out: &mut Samples) -> Result<(), CollectError> {
+        out.push_int(&GAUGE, &[], self.0.fetch_add(1, Ordering::Relaxed));
+        Ok(())
+    }
+}
+
+struct Bad;
+
+impl Collector for Bad {
+    fn name(&self) -> &'static str {
+        "bad"
+    }
+    fn metrics(&self) -> &'static [&'static MetricDesc] {
+        &[]
+    }
+    fn collect(&mut self, _: &Roots, _: &mut Samples) -> Result<(), CollectError> {
+        Err(CollectError::Timeout("it never answers".into()))
+    }
+}
+
+fn parts(board: &Arc<Board>, tick: Duration) -> Parts {
+    let layout = Layout::detect(&Roots::default()).expect("this host has a mountinfo");
+    let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(10));
+    Parts {
+        config: allostat::snapshot::Config { tick, ..Default::default() },
+        board: Arc::clone(board),
+        sampling,
+        collectors: vec![Box::new(Bad), Box::new(Good(Arc::default()))],
+        info: synthetic::info("v2", vec![]),
+        metrics: Arc::new(Metrics::new()),
+        scrapers: Arc::new(Scrapers::default()),
+        clock: Arc::new(SystemClock),
+    }
+}
+
+fn wait(sampler: &Sampler, what: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
+    let began = Instant::now();
+    loop {
+        let snapshot = Arc::clone(&sampler.snapshots.borrow());
+        if what(&snapshot) {
+            return snapshot;
+        }
+        assert!(began.elapsed() < SECOND * 30, "it never came");
+        std::thread::yield_now();
+    }
+}
+
+fn named(samples: &Samples, name: &str, labels: &[&str]) -> Option<Value> {
+    let is_it = |s: &&allostat::model::metric::Sample| s.desc.name == name && s.labels.iter().eq(labels.iter());
+    samples.0.iter().find(is_it).map(|s| s.value)
+}
+
+#[test]
+fn a_failing_collector_is_counted_and_costs_no_other_its_values() {
+    let board = Arc::new(Board::default());
+    let sampler = Sampler::start(parts(&board, Duration::from_millis(5))).unwrap();
+    let snapshot = wait(&sampler, |s| s.epoch >= 3);
+    assert_eq!(named(&snapshot.host, "allostat_host_test_bytes", &[]), Some(Value::Int(snapshot.epoch - 1)));
+    let errors = |collector, reason| named(&snapshot.agent, "allostat_collector_errors_total", &[collector, reason]);
+    assert_eq!(errors("bad", "timeout"), Some(Value::Int(snapshot.epoch)));
+    assert_eq!(errors("good", "timeout"), Some(Value::Int(0)));
+    let last = |collector| named(&snapshot.agent, "allostat_collector_last_sample_timestamp_seconds", &[collector]);
+    assert!(last("good").is_some() && last("bad").is_none(), "who never had values has no last sample");
+    assert!(sampler.heartbeat.alive());
+}
+
+#[test]
+fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
+    let board = Arc::new(Board::default());
+    // Ticks are far apart: whatever comes soon comes from a change.
+    let sampler = Sampler::start(parts(&board, SECOND * 3_600)).unwrap();
+    wait(&sampler, |s| s.epoch == 1);
+    let job = synthetic::job("shop", &["web"]);
+    let publish =
+        |n: usize| board.publish([(*synthetic::published(one_running(&n.to_string(), &job))).clone()], |_| ());
+    let mut best = SECOND;
+    for n in 0..30 {
+        std::thread::sleep(Duration::from_millis(3));
+        let began = Instant::now();
+        publish(n);
+        wait(&sampler, |s| s.allocs.len() == n + 1);
+        best = best.min(began.elapsed());
+    }
+    assert!(best < Duration::from_millis(1), "the fastest of thirty took {best:?}");
+
+    let before = sampler.snapshots.borrow().version;
+    let began = Instant::now();
+    (30..1_030).for_each(publish);
+    let last = wait(&sampler, |s| s.allocs.len() == 1_030);
+    let most = 2 + u64::try_from(began.elapsed().as_millis() / 2).unwrap();
+    assert!(last.version - before <= most, "{} publications in {:?}", last.version - before, began.elapsed());
+    assert_eq!(last.epoch, 1);
+}
+
+#[test]
+fn a_body_is_encoded_once_per_snapshot_and_its_page_is_used_again() {
+    let (board, said) = synthetic::many(50);
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let first = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    let second = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    let bodies = Bodies::new(Arc::new(Metrics::new()));
+    assert!(bodies.ready(&first, Format::Text, Encoding::Identity).is_none());
+    let body = bodies.get(&first, Format::Text, Encoding::Identity);
+    let page = body.as_ptr();
+    assert_eq!(bodies.get(&first, Format::Text, Encoding::Identity).as_ptr(), page, "encoded once");
+    assert_eq!(bodies.ready(&first, Format::Text, Encoding::Identity).unwrap().as_ptr(), page);
+    assert!(bodies.ready(&first, Format::Text, Encoding::Gzip).is_none(), "nobody asked for it");
+
+    let packed = bodies.get(&first, Format::Text, Encoding::Gzip);
+    assert_eq!(bodies.get(&first, Format::Text, Encoding::Gzip).as_ptr(), packed.as_ptr(), "compressed once");
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
+    assert_eq!(unpacked, body);
+
+    // Somebody still sends the old one: it is not written over.
+    let other = bodies.get(&second, Format::Text, Encoding::Identity);
+    assert_ne!(other.as_ptr(), page);
+    assert_eq!(body, unpacked);
+    drop((body, other));
+    let third = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    let again = bodies.get(&third, Format::Text, Encoding::Identity);
+    let fourth = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    let page = again.as_ptr();
+    drop(again);
+    assert_eq!(bodies.get(&fourth, Format::Text, Encoding::Identity).as_ptr(), page, "the page is used again");
+    assert_eq!(
+        bodies.get(&third, Format::Text, Encoding::Identity).as_ptr(),
+        page,
+        "a reader who comes late gets the newer one"
+    );
+}

@@ -1,0 +1,186 @@
+//! What cannot be started says why, and leaves nothing behind.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use allostat::model::job::Task;
+use allostat::model::task::ExitStatus;
+use allostat::runner::drivers::{ALL, DriverContext, DriverError};
+
+use crate::common::is_root;
+use crate::world::{World, context, ended, lives, program, shell, until, work};
+
+async fn refused(world: &World, task: Task) -> (String, bool) {
+    let error = world.start(task).await.err().expect("it must not start");
+    assert_eq!(world.task_cgroups(), Vec::<PathBuf>::new(), "its cgroup is left");
+    assert!(!world.dir.path().join("run/t/0").exists(), "its run directory is left");
+    match error {
+        DriverError::Start { message, recoverable } => (message, recoverable),
+        other => panic!("not a start error: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_missing_program_is_named() {
+    for world in [World::new(), World::without_cgroups()] {
+        let said = refused(&world, program("/no/such", &[])).await;
+        assert_eq!(said, ("/no/such: No such file or directory".to_owned(), false));
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_path_does_not_lead_to_says_where_it_was_looked_for() {
+    let (message, _) = refused(&World::new(), program("no-such-program", &[])).await;
+    assert_eq!(message, "no-such-program: not found in PATH (/usr/local/bin:/usr/bin:/bin)");
+}
+
+#[tokio::test]
+async fn a_path_longer_than_the_record_does_not_lose_the_reason() {
+    let world = World::new();
+    let mut request = world.request(program("no-such-program", &[]));
+    request.env.insert("PATH".into(), "/no/such/directory:".repeat(3000));
+    let handle = world.driver.prepare(&request).unwrap();
+    let error = world.driver.start(request, handle).await.err().expect("it must not start").to_string();
+    assert!(error.starts_with("no-such-program: not found in PATH (/no/such"), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_program_says_what_is_wrong_with_it() {
+    let world = World::new();
+    let file = world.dir.path().join("task/file");
+    let run = |mode: u32, content: &'static str| {
+        std::fs::write(&file, content).unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+        refused(&world, program("./file", &[]))
+    };
+    assert_eq!(run(0o644, "#!/bin/sh\n").await.0, "./file: Permission denied");
+    assert!(run(0o755, "words\n").await.0.contains("neither a binary of this machine nor a script"));
+    assert!(run(0o755, "#!/no/interpreter\n").await.0.contains("the interpreter or loader that it names does not"));
+}
+
+#[tokio::test]
+async fn an_unknown_user_is_named() {
+    let mut task = shell("true");
+    task.user = Some("no-such-user".to_owned());
+    let said = refused(&World::new(), task).await;
+    assert_eq!(said, ("there is no user \"no-such-user\" on this host".to_owned(), false));
+}
+
+#[tokio::test]
+async fn a_directory_that_the_user_may_not_enter_is_named_with_the_user() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let world = World::new();
+    std::fs::set_permissions(world.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let directory = world.dir.path().join("task");
+    std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o700)).unwrap();
+    let mut task = shell("true");
+    task.user = Some("nobody".to_owned());
+    let (message, recoverable) = refused(&world, task).await;
+    let expected = format!("cannot use the directory {} as user nobody: Permission denied", directory.display());
+    assert_eq!((message, recoverable), (expected, false));
+}
+
+#[tokio::test]
+async fn a_limit_that_the_kernel_does_not_take_names_it_and_leaves_no_cgroup() {
+    let world = World::new();
+    if !world.has_cgroups() {
+        skip_test!("no-cgroup");
+    }
+    let mut task = shell("true");
+    task.config.insert("pids_limit".into(), u64::MAX.into());
+    let (message, _) = refused(&world, task).await;
+    assert!(message.contains("limit of processes"), "{message}");
+}
+
+#[tokio::test]
+async fn a_supervisor_that_cannot_run_is_told_with_what_it_said() {
+    let world = World::new();
+    let mut request = world.request(shell("true"));
+    let handle = world.driver.prepare(&request).unwrap();
+    // Orders that cannot be read back: the supervisor ends before it has started anything.
+    request.env.insert("X".into(), "y".into());
+    std::fs::create_dir_all(handle.run_dir.join("orders.json")).unwrap();
+    let error = world.driver.start(request, handle).await.err().expect("it must not start").to_string();
+    assert!(error.contains("cannot write the orders"), "{error}");
+    assert_eq!(world.task_cgroups(), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_start_that_is_given_up_after_the_gate_was_opened_leaves_nothing_running() {
+    for mut world in [World::new(), World::without_cgroups()] {
+        // Somebody keeps the report open: the agent never hears that the task runs.
+        let (script, holder) = (world.dir.path().join("supervisor"), world.dir.path().join("holder"));
+        let text = format!(
+            "#!/bin/sh\nPATH=/usr/bin:/bin\nsleep 600 &\necho $! >{}\nexec {} \"$@\"\n",
+            holder.display(),
+            crate::common::allostat().display()
+        );
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        let (_, build) = ALL.iter().find(|(name, _)| *name == "raw_exec").unwrap();
+        world.driver = build(&DriverContext { supervisor: script, ..context(Arc::clone(&world.sampling)) });
+        let (error, ()) = tokio::join!(refused(&world, shell("echo $$; echo ready; sleep 600")), async {
+            world.ready().await;
+            // The patience of the agent passes at once.
+            tokio::time::pause();
+        });
+        tokio::time::resume();
+        assert_eq!(error, ("its supervisor did not answer within 30 s".to_owned(), true));
+        let main = world.stdout().lines().next().unwrap().parse().unwrap();
+        until("the task to be gone", || (!lives(main)).then_some(())).await;
+        let holder = std::fs::read_to_string(holder).unwrap().trim().parse().unwrap();
+        allostat::host::process::signal_pid(holder, 9).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_command_of_the_supervisor_is_not_for_people() {
+    let output = std::process::Command::new(crate::common::allostat()).args(["supervise", "/tmp"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("this command is for the agent"));
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_output_but_not_the_exit() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let world = World::new();
+    let disk = world.dir.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mount = |args: &[&str]| std::process::Command::new("mount").args(args).arg(&disk).status();
+    if !mount(&["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).is_ok_and(|status| status.success()) {
+        skip_test!("no-mount");
+    }
+    let mut request = world.request(shell("echo early; read x < go; yes | head -c 300000; exit 3"));
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        world.dir.path().join("task/go"),
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    )
+    .unwrap();
+    (request.dirs.run, request.dirs.logs) = (disk.join("run"), disk.join("logs"));
+    std::fs::create_dir(disk.join("logs")).unwrap();
+    let handle = world.driver.prepare(&request).unwrap();
+    let attempt = world.driver.start(request, handle).await.unwrap();
+    let filled = std::fs::write(disk.join("filler"), vec![1; 1 << 20]);
+    std::fs::write(world.dir.path().join("task/go"), "now\n").unwrap();
+    let end = ended(&attempt).await;
+    attempt.destroy().unwrap();
+    std::process::Command::new("umount").arg(&disk).status().unwrap();
+    assert!(filled.is_err(), "the disk was to be full");
+    assert_eq!(end.status, ExitStatus::Code(3), "{:?}", end.problems);
+    assert!(end.problems.iter().any(|p| p.contains("of stdout were lost")), "{:?}", end.problems);
+}
+
+#[tokio::test]
+async fn a_start_after_a_failed_one_finds_a_clean_place() {
+    let world = World::new();
+    refused(&world, program("/no/such", &[])).await;
+    let (attempt, end) = world.run(work(&["exit", "0"])).await;
+    assert_eq!(end.status, ExitStatus::Code(0));
+    attempt.destroy().unwrap();
+}

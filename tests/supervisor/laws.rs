@@ -1,0 +1,127 @@
+//! What every driver promises, whatever it runs.
+
+use std::sync::Arc;
+
+use allostat::model::job::Task;
+use allostat::model::task::ExitStatus;
+use allostat::runner::drivers::{ALL, DriverError, Recovered};
+use serde_json::json;
+
+use crate::common::workload;
+use crate::world::{World, ended, task};
+
+/// The same three tasks in each driver's words. A new driver adds its own.
+struct Words {
+    ends_with_3: Task,
+    runs_on: Task,
+    cannot_start: Task,
+}
+
+fn words(driver: &str) -> Words {
+    let workload = workload().display().to_string();
+    match driver {
+        "raw_exec" => Words {
+            ends_with_3: task(driver, json!({"command": workload, "args": ["exit", "3"]})),
+            runs_on: task(driver, json!({"command": workload, "args": ["hold", "600000"]})),
+            cannot_start: task(driver, json!({"command": "/no/such"})),
+        },
+        "mock" => Words {
+            ends_with_3: task(driver, json!({"run_for": "5ms", "exit_code": 3})),
+            runs_on: task(driver, json!({})),
+            cannot_start: task(driver, json!({"start_error": "no"})),
+        },
+        other => panic!("driver {other} has no words here"),
+    }
+}
+
+fn each() -> impl Iterator<Item = (World, Words)> {
+    ALL.iter().map(|(name, _)| (World::of(name, true), words(name)))
+}
+
+#[tokio::test]
+async fn the_name_is_the_registered_one_and_handles_carry_it() {
+    for ((world, words), (name, _)) in each().zip(ALL) {
+        assert_eq!(world.driver.name(), *name);
+        let request = world.request(words.runs_on);
+        let handle = world.driver.prepare(&request).unwrap();
+        assert_eq!((handle.driver.as_str(), handle.attempt), (*name, 0));
+        assert_eq!(handle.run_dir, request.dirs.run);
+        assert_eq!(handle.main, None, "nothing runs yet");
+        assert!(!world.driver.health().1.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_field_is_refused_before_anything_runs() {
+    for (world, words) in each() {
+        let mut task = words.ends_with_3;
+        task.config.insert("no_such_field".into(), 1.into());
+        let Err(DriverError::Config { field, .. }) = world.driver.check(&task) else { panic!("it was accepted") };
+        assert_eq!(field, "no_such_field");
+        assert!(world.driver.prepare(&world.request(task)).is_err());
+    }
+}
+
+#[tokio::test]
+async fn all_who_wait_hear_the_same_end_also_afterwards() {
+    for (world, words) in each() {
+        let attempt = world.start(words.ends_with_3).await.unwrap();
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let attempt = Arc::clone(&attempt);
+                tokio::spawn(async move { attempt.wait().await })
+            })
+            .collect();
+        let end = ended(&attempt).await;
+        assert_eq!(end.status, ExitStatus::Code(3));
+        for other in others {
+            let other = other.await.unwrap();
+            assert_eq!((other.status, other.finished_at), (end.status.clone(), end.finished_at));
+        }
+        assert_eq!(ended(&attempt).await.finished_at, end.finished_at);
+        assert!(end.started_at.unwrap() <= end.finished_at);
+        assert!(attempt.signal("SIGTERM").is_err());
+        attempt.destroy().unwrap();
+        attempt.destroy().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_costs_the_others_nothing() {
+    for (world, words) in each() {
+        let attempt = world.start(words.runs_on).await.unwrap();
+        let impatient = tokio::time::timeout(std::time::Duration::from_millis(20), attempt.wait()).await;
+        assert!(impatient.is_err(), "it runs on");
+        assert!(attempt.destroy().is_err(), "what runs is not destroyed");
+        attempt.kill().unwrap();
+        assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(9));
+        attempt.kill().unwrap();
+        attempt.destroy().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_signal_that_nobody_catches_ends_it() {
+    for (world, words) in each() {
+        let attempt = world.start(words.runs_on).await.unwrap();
+        attempt.signal("SIGINT").unwrap();
+        assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(2));
+        attempt.destroy().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_start_is_an_error_and_no_attempt() {
+    for (world, words) in each() {
+        let error = world.start(words.cannot_start).await.err().expect("it must not start");
+        assert!(matches!(error, DriverError::Start { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_only_prepared_was_never_started() {
+    for (world, words) in each() {
+        let handle = world.driver.prepare(&world.request(words.runs_on)).unwrap();
+        assert!(matches!(world.driver.recover(handle).await.unwrap(), Recovered::NeverStarted));
+    }
+}

@@ -1,0 +1,192 @@
+//! The agent goes and comes back: attempts are found by their handles, whatever happened meanwhile.
+
+use std::sync::Arc;
+
+use allostat::host::process;
+use allostat::model::id::BootId;
+use allostat::model::task::{ExitStatus, TaskHandle};
+use allostat::runner::drivers::{Attempt, Recovered};
+use allostat::supervisor::record::{Record, Start};
+
+use crate::world::{World, ended, lives, program, shell, until, work};
+
+async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
+    match world.driver.recover(handle).await.unwrap() {
+        Recovered::Attempt(attempt) => attempt,
+        Recovered::NeverStarted => panic!("it was started"),
+    }
+}
+
+/// What a store would have: the handle from before the start.
+fn persisted(world: &World, attempt: &Arc<dyn Attempt>) -> TaskHandle {
+    let handle = attempt.handle();
+    assert_eq!(handle.run_dir, world.dir.path().join("run/t/0"));
+    TaskHandle { supervisor: None, main: None, started_at: None, ..handle }
+}
+
+#[tokio::test]
+async fn a_running_attempt_is_found_and_told_of_its_end() {
+    let world = World::new();
+    let attempt = world.start(program("sleep", &["600"])).await.unwrap();
+    let (handle, before) = (persisted(&world, &attempt), attempt.handle());
+    drop(attempt);
+    let again = found(&world, handle).await;
+    assert_eq!(again.handle(), before, "the record knows who it is");
+    assert!(again.reader().is_some());
+    again.signal("SIGTERM").unwrap();
+    assert_eq!(ended(&again).await.status, ExitStatus::Signal(15));
+    again.destroy().unwrap();
+    assert!(world.task_cgroups().is_empty());
+}
+
+#[tokio::test]
+async fn an_attempt_that_ended_meanwhile_is_found_with_its_last_reading() {
+    let world = World::new();
+    let attempt = world.start(work(&["exit", "5"])).await.unwrap();
+    let handle = persisted(&world, &attempt);
+    let first = ended(&attempt).await;
+    drop(attempt);
+    for _ in 0..2 {
+        let end = ended(&found(&world, handle.clone()).await).await;
+        assert_eq!((end.status, end.finished_at), (ExitStatus::Code(5), first.finished_at));
+        assert_eq!(end.usage, first.usage);
+    }
+    found(&world, handle.clone()).await.destroy().unwrap();
+    assert!(matches!(world.driver.recover(handle).await.unwrap(), Recovered::NeverStarted), "nothing is left of it");
+}
+
+#[tokio::test]
+async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
+    for world in [World::new(), World::without_cgroups()] {
+        let attempt = world.start(shell("sleep 600 & echo ready; wait")).await.unwrap();
+        world.ready().await;
+        let handle = attempt.handle();
+        let main = handle.main.unwrap().pid;
+        process::signal_pid(handle.supervisor.unwrap().pid, 9).unwrap();
+        let end = ended(&attempt).await;
+        let ExitStatus::Unknown(why) = &end.status else { panic!("{:?}", end.status) };
+        assert!(why.contains("supervisor was killed"), "{why}");
+        until("the main process to be gone", || (!lives(main)).then_some(())).await;
+        if world.has_cgroups() {
+            assert!(end.usage.cpu_usage_ns.unwrap() > 0, "the cgroup still knew: {:?}", end.usage);
+        }
+        let again = found(&world, handle).await;
+        assert!(matches!(ended(&again).await.status, ExitStatus::Unknown(_)));
+        attempt.destroy().unwrap();
+        assert!(world.task_cgroups().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_supervisor_killed_while_the_agent_was_away_is_found_out_by_the_free_lock() {
+    let world = World::new();
+    let attempt = world.start(program("sleep", &["600"])).await.unwrap();
+    let (handle, ids) = (persisted(&world, &attempt), attempt.handle());
+    drop(attempt);
+    process::signal_pid(ids.supervisor.unwrap().pid, 9).unwrap();
+    until("the supervisor to be gone", || (!lives(ids.supervisor.unwrap().pid)).then_some(())).await;
+    let again = found(&world, handle).await;
+    assert!(matches!(ended(&again).await.status, ExitStatus::Unknown(_)));
+    assert_eq!(again.handle().main, ids.main);
+    until("the main process to be gone", || (!lives(ids.main.unwrap().pid)).then_some(())).await;
+    again.destroy().unwrap();
+}
+
+#[tokio::test]
+async fn a_record_that_nothing_was_written_to_means_never_started() {
+    let world = World::new();
+    let request = world.request(work(&["exit", "0"]));
+    let handle = world.driver.prepare(&request).unwrap();
+    std::fs::create_dir_all(&handle.run_dir).unwrap();
+    drop(Record::create(&handle.run_dir).unwrap());
+    assert!(matches!(world.driver.recover(handle.clone()).await.unwrap(), Recovered::NeverStarted));
+    // And so it may be started, in the same place.
+    let attempt = world.driver.start(request, handle).await.unwrap();
+    assert_eq!(ended(&attempt).await.status, ExitStatus::Code(0));
+    attempt.destroy().unwrap();
+}
+
+#[tokio::test]
+async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() {
+    let world = World::new();
+    let request = world.request(work(&["exit", "0"]));
+    let other = BootId("another".into());
+    let handle = TaskHandle { boot_id: other.clone(), ..world.driver.prepare(&request).unwrap() };
+    std::fs::create_dir_all(&handle.run_dir).unwrap();
+    let record = Record::create(&handle.run_dir).unwrap();
+    // In that boot our own pid was the task's.
+    let me = process::identity(std::process::id()).unwrap();
+    let start = Start { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
+    record.write_start(&start).unwrap();
+    drop(record);
+    let again = found(&world, handle).await;
+    let end = ended(&again).await;
+    assert!(matches!(&end.status, ExitStatus::Unknown(why) if why.contains("restarted")), "{:?}", end.status);
+    again.destroy().unwrap();
+}
+
+#[tokio::test]
+async fn a_torn_exit_is_unknown_and_not_an_exit() {
+    let world = World::new();
+    let (attempt, end) = world.run(work(&["exit", "0"])).await;
+    assert_eq!(end.status, ExitStatus::Code(0));
+    let path = attempt.handle().run_dir.join("record");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[4096 + 200] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let again = found(&world, attempt.handle()).await;
+    assert!(matches!(&ended(&again).await.status, ExitStatus::Unknown(why) if why.contains("torn")));
+    attempt.destroy().unwrap();
+}
+
+/// Nobody can open the record, until `back` puts it there again.
+fn hide_record(handle: &TaskHandle) -> impl FnOnce() + use<> {
+    let (record, aside) = (handle.run_dir.join("record"), handle.run_dir.join("aside"));
+    std::fs::rename(&record, &aside).unwrap();
+    std::fs::create_dir(&record).unwrap();
+    move || {
+        std::fs::remove_dir(&record).unwrap();
+        std::fs::rename(aside, record).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_passes_loses_no_living_task() {
+    let world = World::new();
+    let attempt = world.start(program("sleep", &["600"])).await.unwrap();
+    let (handle, before) = (persisted(&world, &attempt), attempt.handle());
+    drop(attempt);
+    let back = hide_record(&handle);
+    let ((), again) = tokio::join!(
+        async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            back();
+        },
+        found(&world, handle)
+    );
+    assert_eq!(again.handle(), before);
+    assert!(lives(before.main.unwrap().pid));
+    again.kill().unwrap();
+    assert_eq!(ended(&again).await.status, ExitStatus::Signal(9));
+    again.destroy().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_given_up_as_lost_does_not_run_on() {
+    for world in [World::new(), World::without_cgroups()] {
+        let attempt = world.start(shell("sleep 600 & echo ready; wait")).await.unwrap();
+        world.ready().await;
+        let handle = attempt.handle();
+        drop(attempt);
+        let _back = hide_record(&handle);
+        // The patience of the driver passes at once.
+        tokio::time::pause();
+        let again = found(&world, handle.clone()).await;
+        tokio::time::resume();
+        let ExitStatus::Unknown(why) = ended(&again).await.status else { panic!("it was not seen to end") };
+        assert!(why.contains("cannot read the record"), "{why}");
+        until("it to be gone", || (!lives(handle.main.unwrap().pid)).then_some(())).await;
+        assert!(!lives(handle.supervisor.unwrap().pid));
+        again.destroy().unwrap();
+    }
+}

@@ -1,0 +1,190 @@
+//! One driver on this host with a cgroup parent and a directory of its own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use allostat::collectors::{FdBudget, Sampling};
+use allostat::host::cgroup::Cgroup;
+use allostat::host::clock::SystemClock;
+use allostat::host::hierarchy::Layout;
+use allostat::host::process;
+use allostat::host::roots::Roots;
+use allostat::model::id::{AllocId, CgroupPath};
+use allostat::model::job::{JobKind, LogConfig, Resources, RestartPolicy, Task};
+use allostat::runner::drivers::{ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest, TaskDirs};
+
+use crate::common::{Cgroups, allostat, patience, test_dir, workload};
+
+pub struct World {
+    pub driver: Arc<dyn Driver>,
+    pub sampling: Arc<Sampling>,
+    pub cgroups: Cgroups,
+    pub dir: tempfile::TempDir,
+    with_cgroups: bool,
+}
+
+impl World {
+    /// `raw_exec` in cgroups, where this host lets us make some.
+    pub fn new() -> World {
+        World::of("raw_exec", true)
+    }
+    pub fn without_cgroups() -> World {
+        World::of("raw_exec", false)
+    }
+    pub fn of(driver: &str, with_cgroups: bool) -> World {
+        let sampling = sampling();
+        let (_, build) = ALL.iter().find(|(name, _)| *name == driver).unwrap();
+        let dir = test_dir();
+        for sub in ["task", "logs"] {
+            std::fs::create_dir_all(dir.path().join(sub)).unwrap();
+        }
+        let world = World {
+            driver: build(&context(Arc::clone(&sampling))),
+            with_cgroups: with_cgroups && sampling.layout.placements().next().is_some() && crate::common::is_root(),
+            sampling,
+            cgroups: Cgroups::new(),
+            dir,
+        };
+        if world.with_cgroups {
+            Cgroup::at(&world.sampling.layout, &world.alloc_cgroup()).create().unwrap();
+        }
+        world
+    }
+
+    pub fn has_cgroups(&self) -> bool {
+        self.with_cgroups
+    }
+    pub fn alloc_cgroup(&self) -> CgroupPath {
+        CgroupPath::new(self.cgroups.parent.as_str()).child("alloc")
+    }
+    /// A file of the task's cgroup, read past the code under test.
+    pub fn kernel(&self, controller: &str, name: &str) -> Option<String> {
+        self.cgroups.read(controller, "alloc/t", name)
+    }
+    /// The task's cgroup directories that exist.
+    pub fn task_cgroups(&self) -> Vec<PathBuf> {
+        self.cgroups.left().into_iter().filter(|path| path.ends_with("alloc/t")).collect()
+    }
+
+    pub fn request(&self, task: Task) -> StartRequest {
+        let at = |name: &str| self.dir.path().join(name);
+        StartRequest {
+            alloc_id: AllocId::from("00000000-0000-4000-8000-000000000000"),
+            attempt: 0,
+            task,
+            env: BTreeMap::from([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())]),
+            dirs: TaskDirs {
+                shared: at(""),
+                task: at("task"),
+                local: at("task"),
+                secrets: at("task"),
+                tmp: at("task"),
+                logs: at("logs"),
+                run: at("run/t/0"),
+            },
+            alloc_cgroup: self.with_cgroups.then(|| self.alloc_cgroup()),
+        }
+    }
+
+    pub async fn start(&self, task: Task) -> Result<Arc<dyn Attempt>, DriverError> {
+        let request = self.request(task);
+        let handle = self.driver.prepare(&request)?;
+        self.driver.start(request, handle).await
+    }
+
+    /// From start to end, not yet destroyed.
+    pub async fn run(&self, task: Task) -> (Arc<dyn Attempt>, AttemptEnd) {
+        let attempt = self.start(task).await.unwrap_or_else(|e| panic!("it did not start: {e}"));
+        let end = ended(&attempt).await;
+        (attempt, end)
+    }
+
+    pub fn stdout(&self) -> String {
+        self.log("t.stdout.0")
+    }
+    pub fn log(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join("logs").join(name)).unwrap_or_default()
+    }
+    /// Waits until the task has said that it reached what it promised.
+    pub async fn ready(&self) {
+        until("the task to be ready", || self.stdout().contains("ready").then_some(())).await;
+    }
+}
+
+pub fn sampling() -> Arc<Sampling> {
+    let roots = Roots::default();
+    let layout = Layout::detect(&roots).unwrap();
+    Sampling::new(roots, layout, FdBudget::from_limit())
+}
+
+pub fn context(sampling: Arc<Sampling>) -> DriverContext {
+    DriverContext {
+        boot_id: process::boot_id(&sampling.roots).unwrap(),
+        sampling,
+        clock: Arc::new(SystemClock),
+        supervisor: allostat(),
+        descriptors: Some(300),
+    }
+}
+
+/// Its end, which must come.
+pub async fn ended(attempt: &Arc<dyn Attempt>) -> AttemptEnd {
+    let limit = Duration::from_secs(20) * patience();
+    tokio::time::timeout(limit, attempt.wait()).await.expect("the attempt must end")
+}
+
+pub async fn until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let began = std::time::Instant::now();
+    loop {
+        if let Some(found) = check() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20) * patience(), "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A task named `t`.
+pub fn task(driver: &str, config: serde_json::Value) -> Task {
+    let serde_json::Value::Object(config) = config else { panic!("config is an object") };
+    Task {
+        name: "t".into(),
+        driver: driver.to_owned(),
+        config,
+        env: BTreeMap::new(),
+        meta: BTreeMap::new(),
+        user: None,
+        resources: Resources::default(),
+        restart: RestartPolicy::default_for(JobKind::Batch),
+        logs: LogConfig::default(),
+        kill_timeout: Duration::from_secs(5),
+        kill_signal: None,
+    }
+}
+
+pub fn program(command: &str, args: &[&str]) -> Task {
+    task("raw_exec", serde_json::json!({ "command": command, "args": args }))
+}
+
+pub fn work(args: &[&str]) -> Task {
+    program(workload().to_str().unwrap(), args)
+}
+
+pub fn shell(script: &str) -> Task {
+    program("/bin/sh", &["-c", script])
+}
+
+/// Whether a process of that pid is there, as other than a zombie.
+pub fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+}
+
+/// Whether the kernel's own accounting of CPU time moves in ticks of some milliseconds, as without a usable TSC (in an
+/// emulated guest): then a short task has used 0, and that is what the kernel says.
+pub fn clock_is_coarse() -> bool {
+    let clock = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    clock.is_ok_and(|clock| ["hpet", "acpi_pm", "jiffies", "refined-jiffies"].contains(&clock.trim()))
+}

@@ -1,0 +1,184 @@
+//! Snapshots made by the real assembler from a board and readings that are made up: for the golden exposition and the
+//! encoding benchmark.
+
+// Each binary that includes this uses its own part of it.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use allostat::collectors::Reading;
+use allostat::jobspec;
+use allostat::model::alloc::{AllocState, AllocStatus, Desired, Measured};
+use allostat::model::capability::Capability;
+use allostat::model::host::NodeInfo;
+use allostat::model::id::{AllocId, BootId, CgroupPath, JobId, TaskName};
+use allostat::model::job::Job;
+use allostat::model::metric::Samples;
+use allostat::model::task::{Exit, ExitStatus, Outcome, TaskState, TaskStatus};
+use allostat::model::units::{Nanos, Timestamp};
+use allostat::model::usage::Usage;
+use allostat::runner::board::{BoardView, Published, Totals};
+use allostat::snapshot::assemble::{Assembler, Moment, Readings, Tick};
+use allostat::snapshot::{RetentionConfig, Snapshot};
+
+/// 2026-01-02 03:04:05 UTC: nothing in a golden file depends on the day.
+pub const NOW: Timestamp = Timestamp(1_767_323_045_000_000_000);
+
+pub fn info(cgroup_mode: &str, capabilities: Vec<Capability>) -> Arc<NodeInfo> {
+    Arc::new(NodeInfo {
+        hostname: "host".into(),
+        kernel: "6.12.0".into(),
+        boot_id: BootId("boot".into()),
+        booted_at: Some(Timestamp(1_767_000_000_000_000_000)),
+        cpus: 4,
+        memory_bytes: Some(8 << 30),
+        cgroup_mode: cgroup_mode.into(),
+        capabilities,
+    })
+}
+
+/// A job of one group `app` with these tasks. The names need not be ones that a job file may have.
+pub fn job(id: &str, tasks: &[&str]) -> Arc<Job> {
+    let task = |n: usize| {
+        format!(
+            "task \"t{n}\" {{\n driver = \"raw_exec\"\n config {{\n command = \"/bin/true\"\n }}\n \
+             resources {{\n memory = 64\n }}\n}}\n"
+        )
+    };
+    let stanzas: String = (0..tasks.len()).map(task).collect();
+    let text = format!("job \"synthetic\" {{\n type = \"service\"\n group \"app\" {{\n {stanzas} }}\n}}\n");
+    let mut job = jobspec::parse("synthetic.hcl", &text).unwrap_or_else(|e| panic!("{e}")).job;
+    job.id = JobId::from(id);
+    for (task, name) in job.groups[0].tasks.iter_mut().zip(tasks) {
+        task.name = TaskName::from(*name);
+    }
+    Arc::new(job)
+}
+
+pub fn task(name: &str, state: TaskState, since: Timestamp) -> TaskStatus {
+    TaskStatus {
+        name: TaskName::from(name),
+        driver: "raw_exec".into(),
+        user: None,
+        state,
+        failed: false,
+        state_since: since,
+        time_in_state: [Nanos::ZERO; 6],
+        restarts: [0; 3],
+        started_at: Some(since),
+        finished_at: None,
+        next_start_at: None,
+        attempt: 0,
+        main: None,
+        cgroup: None,
+        base: Arc::default(),
+        exits: VecDeque::new(),
+        exit_counts: [0; 6],
+        event_counts: BTreeMap::new(),
+        events: VecDeque::new(),
+    }
+}
+
+pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> AllocStatus {
+    let tasks: Vec<Arc<TaskStatus>> = tasks.into_iter().map(Arc::new).collect();
+    AllocStatus {
+        id: AllocId::from(id),
+        job: Arc::clone(job),
+        group: job.groups[0].name.clone(),
+        index: 0,
+        name: format!("{}.app[0]", job.id),
+        created_at: NOW,
+        finished_at: None,
+        desired: Desired::Run,
+        state: AllocState::derive(&tasks),
+        measured: Measured::Cgroup,
+        cgroup: Some(CgroupPath::new(format!("/allostat/{id}"))),
+        tasks,
+        generation: 1,
+    }
+}
+
+pub fn published(status: AllocStatus) -> Arc<Published> {
+    let readers = vec![None; status.tasks.len()];
+    Arc::new(Published { status: Arc::new(status), readers, alloc_reader: None, alloc_base: Arc::default() })
+}
+
+/// Every field present: the n-th is `first + n`, in its own unit.
+pub fn usage(first: u64) -> Usage {
+    let fields = Usage::FIELDS.iter().zip(first..).map(|((name, _), n)| ((*name).to_owned(), n.into()));
+    serde_json::from_value(serde_json::Value::Object(fields.collect())).expect("fields of Usage must read back")
+}
+
+pub fn exit(outcome: Outcome, status: ExitStatus, usage: Usage) -> Exit {
+    Exit {
+        attempt: 0,
+        outcome,
+        status,
+        started_at: Some(Timestamp(NOW.0 - 5_000_000_000)),
+        finished_at: NOW,
+        oom_kills: usage.oom_kills,
+        usage: Arc::new(usage),
+    }
+}
+
+/// Readings by alloc and place of the task; the alloc's own cgroup is at `None`.
+#[derive(Default, Clone)]
+pub struct Said(pub HashMap<(AllocId, Option<usize>), Arc<Usage>>);
+
+impl Said {
+    pub fn task(&mut self, alloc: &str, n: usize, usage: Usage) {
+        self.0.insert((AllocId::from(alloc), Some(n)), Arc::new(usage));
+    }
+    pub fn alloc(&mut self, alloc: &str, usage: Usage) {
+        self.0.insert((AllocId::from(alloc), None), Arc::new(usage));
+    }
+    fn get(&self, alloc: &Published, place: Option<usize>) -> Option<Reading> {
+        let usage = self.0.get(&(alloc.status.id.clone(), place))?;
+        Some(Reading { usage: Arc::clone(usage), at: NOW })
+    }
+}
+
+impl Readings for Said {
+    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
+        self.get(alloc, Some(n))
+    }
+    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
+        self.get(alloc, None)
+    }
+}
+
+pub fn assembler(info: Arc<NodeInfo>) -> Assembler {
+    Assembler::new(Snapshot::empty(info, NOW), RetentionConfig::default())
+}
+
+pub fn board(allocs: Vec<Arc<Published>>, totals: Totals) -> BoardView {
+    BoardView { version: 1, allocs, totals: Arc::new(totals) }
+}
+
+/// One tick at [`NOW`].
+pub fn tick(assembler: &mut Assembler, board: &BoardView, said: &Said, host: Samples) -> Arc<Snapshot> {
+    let tick = Tick { host, agent: Samples::default(), acknowledged: None };
+    assembler.tick(board, &mut said.clone(), tick, Moment { now: Instant::now(), at: NOW }).0
+}
+
+/// `count` allocs of one task each, of one workload, everything measured.
+pub fn many(count: u64) -> (BoardView, Said) {
+    let job = job("workload", &["server"]);
+    let mut said = Said::default();
+    let mut allocs = Vec::new();
+    for n in 0..count {
+        let id = format!("{n:08x}-0b3c-4f5e-9a1d-2c6b7d8e9f00");
+        // Numbers of the size that real tasks have: megabytes, seconds, half a core.
+        let of = |first| Usage { cpu_quota_us: Some(50_000), cpu_period_us: Some(100_000), ..usage(first) };
+        said.task(&id, 0, of(40_000_000 + n * 1_000));
+        said.alloc(&id, of(41_000_000 + n * 1_000));
+        allocs.push(published(alloc(
+            &id,
+            &job,
+            vec![task("server", TaskState::Running, Timestamp(NOW.0 - 60_000_000_000))],
+        )));
+    }
+    (board(allocs, Totals::default()), said)
+}

@@ -1,0 +1,100 @@
+//! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
+//! difference is read in review.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use allostat::config::{self, Config};
+
+fn golden(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
+}
+
+#[track_caller]
+fn same(file: &str, text: &str) {
+    let path = golden(file);
+    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
+        std::fs::write(&path, text).expect("golden files can be written");
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    if let Some((n, (a, b))) = wanted.lines().zip(text.lines()).enumerate().find(|(_, (a, b))| a != b) {
+        panic!("{file}, line {}: {a:?} has become {b:?}; ALLOSTAT_BLESS=1 writes it anew", n + 1);
+    }
+    assert_eq!(wanted.lines().count(), text.lines().count(), "{file}; ALLOSTAT_BLESS=1 writes it anew");
+}
+
+#[test]
+fn the_help_of_every_command_is_as_it_was_reviewed() {
+    let mut files = BTreeSet::new();
+    for (command, text) in allostat::cli::help_texts() {
+        let file = format!("{}.txt", command.replace(' ', "-"));
+        same(&format!("help/{file}"), &text);
+        files.insert(file);
+    }
+    for entry in std::fs::read_dir(golden("help")).expect("the golden files must be there") {
+        let name = entry.expect("it can be read").file_name().into_string().expect("our own names are UTF-8");
+        assert!(files.contains(&name), "{name} is the help of no command");
+    }
+}
+
+#[test]
+fn the_default_configuration_is_as_it_was_reviewed_and_reads_as_the_defaults() {
+    let defaults = Config::new("/var/lib/allostat".into());
+    let text = config::print(&defaults);
+    same("config/default.hcl", &text);
+    let mut read = Config::new("/elsewhere".into());
+    config::read_text("default.hcl", &text, &mut read).expect("what is printed can be read");
+    assert_eq!(read, defaults);
+}
+
+#[test]
+fn the_help_lists_every_command_and_every_exit_code() {
+    let texts = allostat::cli::help_texts();
+    let root = &texts[0].1;
+    for command in [
+        "demo",
+        "agent",
+        "run",
+        "plan",
+        "status",
+        "stats",
+        "events",
+        "logs",
+        "stop",
+        "signal",
+        "node",
+        "metrics",
+        "catalogue",
+        "check",
+    ] {
+        assert!(texts.iter().any(|(name, _)| *name == format!("allostat {command}")), "{command}");
+        assert!(root.lines().any(|l| l.trim_start().starts_with(&format!("{command} "))), "{command}");
+    }
+    assert!(root.contains("Exit codes:"));
+    for hidden in ["workload", "sweep", "supervise"] {
+        assert!(!root.contains(hidden), "{hidden}");
+    }
+}
+
+#[test]
+fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/commands.md")).expect("the page must be there");
+    for (command, _) in allostat::cli::help_texts().iter().skip(1) {
+        assert!(page.contains(&format!("`{command}")), "{command}");
+    }
+    let route = |method: &str, path: &str| page.contains(&format!("| `{method} {path}` |"));
+    for r in allostat::api::ROUTES {
+        let method = if r.method == allostat::api::Method::Get { "GET" } else { "POST" };
+        assert!(route(method, r.path), "{method} {}", r.path);
+    }
+    assert_eq!(page.matches("| `GET /").count() + page.matches("| `POST /").count(), allostat::api::ROUTES.len());
+    for s in config::SETTINGS {
+        assert!(page.contains(&format!("| `{}.{}` | `{}` |", s.stanza, s.key, s.env)), "{}.{}", s.stanza, s.key);
+    }
+    for line in allostat::cli::EXIT_CODES.lines().filter(|l| l.starts_with("  ") && !l.contains("run of")) {
+        let (code, meaning) = line.trim().split_once(' ').expect("a code and what it means");
+        assert!(page.contains(&format!("| {code} | {} |", meaning.trim())), "{line}");
+    }
+}
