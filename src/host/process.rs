@@ -42,10 +42,13 @@ pub fn identity(pid: u32) -> io::Result<Option<ProcessId>> {
     }
 }
 
-/// The session that a process is in, named by the pid of its first leader; `None`: the process is gone.
+/// The session that a process is in, named by the pid of its first leader; `None`: the process is gone, or its session is not of
+/// our pid namespace (then it has no number here: getsid(2) answers 0, as in a container that was started without a session).
 pub fn session(pid: u32) -> Option<u32> {
-    let session = rustix::process::getsid(Some(to_pid(pid)?)).ok()?;
-    u32::try_from(session.as_raw_nonzero().get()).ok()
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
+    // Not rustix's: it takes the answer for one that is never 0. SAFETY: a system call without pointers.
+    let session = unsafe { libc::getsid(pid) };
+    u32::try_from(session).ok().filter(|session| *session > 0)
 }
 
 /// ENOENT, ESRCH: the process has gone.

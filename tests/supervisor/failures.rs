@@ -184,3 +184,20 @@ async fn a_start_after_a_failed_one_finds_a_clean_place() {
     assert_eq!(end.status, ExitStatus::Code(0));
     attempt.destroy().unwrap();
 }
+
+/// As in a container that was started without a session of its own: the session of everything around us has no number here.
+#[test]
+fn processes_whose_session_is_of_another_pid_namespace_are_left_alone() {
+    let user: &[&str] = if is_root() { &[] } else { &["--user", "--map-root-user"] };
+    let apart = |program: &std::path::Path, args: &[&str]| {
+        let mut unshare = std::process::Command::new("unshare");
+        unshare.args(user).args(["--pid", "--fork", "--mount-proc", "--"]).arg(program).args(args).output()
+    };
+    if !apart("true".as_ref(), &[]).is_ok_and(|output| output.status.success()) {
+        skip_test!("cannot-unshare");
+    }
+    let tests = ["failures::a_start_that_is_given_up_after", "recovery::what_is_given_up_as_lost"];
+    let output = apart(&std::env::current_exe().unwrap(), &tests).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("2 passed"), "{said}");
+}
