@@ -58,6 +58,7 @@ impl World {
             clock: Arc::new(SystemClock),
             supervisor: common::allostat(),
             descriptors: None,
+            no_cgroups: None,
         };
         World { driver: RawExec::new(&context), layout_places, cgroups, dir: test_dir() }
     }

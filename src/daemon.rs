@@ -86,8 +86,8 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new());
         let roots = Roots::default();
         let ground = Ground::prepare(&roots, CgroupPath::new(config.cgroup.parent.as_str()))?;
-        let Ground { sampling, info, with_cgroups } = ground;
-        let handle = start_runner(&config, data_dir.clone(), &sampling, &info, with_cgroups, &clock, &metrics).await?;
+        let Ground { sampling, info, no_cgroups } = ground;
+        let handle = start_runner(&config, data_dir.clone(), &sampling, &info, no_cgroups, &clock, &metrics).await?;
 
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
@@ -139,8 +139,8 @@ impl Daemon {
 struct Ground {
     sampling: Arc<Sampling>,
     info: Arc<NodeInfo>,
-    /// The parent cgroup is there.
-    with_cgroups: bool,
+    /// Why the parent cgroup cannot be made; `None`: it is there.
+    no_cgroups: Option<String>,
 }
 
 impl Ground {
@@ -155,7 +155,7 @@ impl Ground {
             tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
         }
         let sampling = Sampling::new(roots.clone(), layout, FdBudget::from_limit());
-        Ok(Ground { sampling, info, with_cgroups: refused.is_none() })
+        Ok(Ground { sampling, info, no_cgroups: refused })
     }
 }
 
@@ -164,7 +164,7 @@ async fn start_runner(
     data_dir: Arc<DataDir>,
     sampling: &Arc<Sampling>,
     info: &NodeInfo,
-    with_cgroups: bool,
+    no_cgroups: Option<String>,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
 ) -> Result<Handle, DaemonError> {
@@ -176,6 +176,7 @@ async fn start_runner(
         boot_id: info.boot_id.clone(),
         supervisor: OURSELVES.into(),
         descriptors: process::original_descriptor_limit(),
+        no_cgroups: no_cgroups.clone(),
     };
     let enabled = |name: &str| config.drivers.enabled.iter().any(|e| e == name);
     let drivers = drivers::ALL.iter().filter(|(name, _)| enabled(name)).map(|(name, build)| (*name, build(&context)));
@@ -188,7 +189,10 @@ async fn start_runner(
         journal,
         drivers: drivers.collect(),
         clock: Arc::clone(clock),
-        cgroups: if with_cgroups { Some(Arc::new(HostCgroups::new(Arc::clone(sampling)))) } else { None },
+        cgroups: match no_cgroups {
+            None => Some(Arc::new(HostCgroups::new(Arc::clone(sampling)))),
+            Some(_) => None,
+        },
         metrics: Arc::clone(metrics),
         node: info.clone(),
         inherited: inherited(),

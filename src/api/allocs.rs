@@ -6,8 +6,7 @@ use serde_json::json;
 
 use super::access::Access;
 use super::error::{ApiError, Code};
-use super::http::{Origin, Reply, Request};
-use super::views::Detail;
+use super::http::{Reply, Request};
 use super::{Context, Method, Route};
 use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, Snapshot};
@@ -20,7 +19,7 @@ pub(super) static LIST: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            Ok(Reply::json(&context.views.alloc_list(&context.snapshot())))
+            Ok(Reply::json(&context.views.alloc_list(&context.snapshot(), request.origin.detail())))
         })
     },
 };
@@ -33,12 +32,8 @@ pub(super) static SHOW: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            let detail = match request.origin {
-                Origin::Socket => Detail::Full,
-                Origin::Tcp { .. } => Detail::Public,
-            };
             let alloc = find(&context.snapshot(), request.param(0))?;
-            Ok(Reply::json(&context.views.alloc(&alloc, detail)))
+            Ok(Reply::json(&context.views.alloc(&alloc, request.origin.detail())))
         })
     },
 };

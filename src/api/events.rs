@@ -27,6 +27,8 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
     let alloc = query.get("alloc").map(|id| allocs::find(&context.snapshot(), id)).transpose()?;
     let page = context.control.events(since, PAGE);
     let wanted = |id| alloc.as_ref().is_none_or(|a| a.status.id == id);
-    let events: Vec<_> = page.events.iter().filter(|e| wanted(e.alloc_id.clone())).collect();
+    let detail = request.origin.detail();
+    let events: Vec<_> =
+        page.events.iter().filter(|e| wanted(e.alloc_id.clone())).map(|event| detail.event(event)).collect();
     Ok(Reply::json(&json!({ "events": events, "next": page.next, "missed": page.missed })))
 }

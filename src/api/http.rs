@@ -5,6 +5,7 @@ use hyper::HeaderMap;
 
 use super::error::ApiError;
 use super::target::{Query, Target};
+use crate::model::answer::Detail;
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,13 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// How much may be told there.
+    pub fn detail(self) -> Detail {
+        match self {
+            Origin::Socket => Detail::Full,
+            Origin::Tcp { .. } => Detail::Public,
+        }
+    }
     pub fn is_loopback(self) -> bool {
         match self {
             Origin::Socket => true,

@@ -6,9 +6,10 @@ use std::time::Instant;
 use super::access::Access;
 use super::error::ApiError;
 use super::http::{Origin, Reply, Request};
-use super::negotiate::{self, Encoding};
+use super::negotiate;
 use super::views::Wanted;
 use super::{Context, Method, Route};
+use crate::model::answer::Encoding;
 use crate::snapshot::ScraperKey;
 
 pub(super) static METRICS: Route = Route {

@@ -41,10 +41,9 @@ pub use door::Door;
 pub use error::{ApiError, Code};
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
-pub use negotiate::{Encoding, Format};
 pub use server::{serve_tcp, serve_unix};
 pub use target::encode;
-pub use views::{Detail, Views, Wanted};
+pub use views::{Views, Wanted};
 
 use crate::snapshot::sampler::Heartbeat;
 use crate::snapshot::{Scrapers, Snapshot};

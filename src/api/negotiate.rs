@@ -3,45 +3,7 @@
 //! Source: RFC 9110 sections 12.4.2 (weights), 12.5.1 (Accept), 12.5.3 (Accept-Encoding); the Content-Types are those of
 //! the Prometheus text format 0.0.4 and of OpenMetrics 1.0.0.
 
-/// The formats of `/metrics`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Prometheus text 0.0.4: the default.
-    Text,
-    OpenMetrics,
-}
-
-impl Format {
-    pub const ALL: [Format; 2] = [Format::Text, Format::OpenMetrics];
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Format::Text => "text",
-            Format::OpenMetrics => "openmetrics",
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encoding {
-    Identity,
-    Gzip,
-}
-
-impl Encoding {
-    pub const ALL: [Encoding; 2] = [Encoding::Identity, Encoding::Gzip];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Encoding::Identity => "identity",
-            Encoding::Gzip => "gzip",
-        }
-    }
-}
+use crate::model::answer::{Encoding, Format};
 
 /// One element of a list header: what it names, its parameters, its weight in thousandths.
 struct Element<'a> {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use crate::model::answer::Detail;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, TaskName};
 use crate::snapshot::sampler::Heartbeat;
@@ -34,7 +35,7 @@ impl Views for Fake {
         body.push_str(&"x".repeat(BODY - body.len()));
         Box::pin(async move { Ok(body.into()) })
     }
-    fn alloc_list(&self, _: &Snapshot) -> Value {
+    fn alloc_list(&self, _: &Snapshot, _: Detail) -> Value {
         json!({ "allocs": [] })
     }
     fn alloc(&self, _: &AllocView, _: Detail) -> Value {

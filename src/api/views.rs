@@ -7,17 +7,8 @@ use serde_json::Value;
 
 use super::BoxFuture;
 use super::error::ApiError;
-use super::negotiate::{Encoding, Format};
+use crate::model::answer::{Detail, Encoding, Format};
 use crate::snapshot::{AllocView, ScraperKey, Snapshot};
-
-/// How much a reader may see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    /// Over TCP: no environment, arguments or meta.
-    Public,
-    /// Over the Unix socket: everything.
-    Full,
-}
 
 /// Which body of `/metrics` is wanted.
 #[derive(Debug, Clone)]
@@ -44,7 +35,7 @@ pub trait Views: Send + Sync {
     ///
     /// Errors: an unknown source.
     fn metrics(&self, snapshot: Arc<Snapshot>, wanted: Wanted) -> BoxFuture<'_, Result<Bytes, ApiError>>;
-    fn alloc_list(&self, snapshot: &Snapshot) -> Value;
+    fn alloc_list(&self, snapshot: &Snapshot, detail: Detail) -> Value;
     fn alloc(&self, alloc: &AllocView, detail: Detail) -> Value;
     fn alloc_stats(&self, snapshot: &Snapshot, alloc: &AllocView) -> Value;
     fn node(&self, snapshot: &Snapshot) -> Value;

@@ -14,7 +14,7 @@ impl Control for Runner {
     fn submit(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>> {
         Box::pin(async move {
             let parsed = self.understand(&job)?;
-            let mut submitted = describe(&parsed);
+            let mut submitted = describe(&parsed, self.0.drivers());
             let reply = self.0.submit(parsed.job).await.map_err(|e| refused(&e))?;
             submitted.allocs = strings(&reply.allocs);
             submitted.replaces = strings(&reply.replaced);
@@ -26,7 +26,7 @@ impl Control for Runner {
         Box::pin(async move {
             let parsed = self.understand(&job)?;
             self.0.check(&parsed.job).map_err(|e| refused(&e))?;
-            let mut planned = describe(&parsed);
+            let mut planned = describe(&parsed, self.0.drivers());
             let view = self.0.board().view();
             let live = view.allocs.iter().map(|a| &a.status).filter(|s| s.job.id == parsed.job.id && !s.is_terminal());
             for status in live {
@@ -130,7 +130,7 @@ fn strings(ids: &[AllocId]) -> Vec<String> {
     ids.iter().map(ToString::to_string).collect()
 }
 
-fn describe(parsed: &Parsed) -> Submitted {
+fn describe(parsed: &Parsed, drivers: &Drivers) -> Submitted {
     let job: &Job = &parsed.job;
     Submitted {
         job: job.id.to_string(),
@@ -156,7 +156,25 @@ fn describe(parsed: &Parsed) -> Submitted {
                     .collect(),
             })
             .collect(),
-        warnings: parsed.warnings.clone(),
+        warnings: warnings(parsed, drivers),
         ..Submitted::default()
     }
+}
+
+/// What the file says and this host will not do, in file order: of the language, and of each task's driver.
+fn warnings(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
+    let mut all = parsed.warnings.clone();
+    for group in &parsed.job.groups {
+        for task in &group.tasks {
+            let unenforced = drivers.get(task.driver.as_str()).map(|driver| driver.unenforced(task));
+            for limit in unenforced.into_iter().flatten() {
+                let path = parsed.task_path(group.name.as_str(), task.name.as_str(), limit.field);
+                let word = limit.field.rsplit('.').next().unwrap_or(limit.field);
+                let message = format!("`{word}` will not be enforced: {}", limit.why);
+                all.push(parsed.diagnose(Severity::Warning, &path, message));
+            }
+        }
+    }
+    all.sort_by_key(|warning| (warning.line, warning.column));
+    all
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::api::{self, ApiError, BoxFuture, Code, Views, Wanted};
+use crate::api::{ApiError, BoxFuture, Code, Views, Wanted};
 use crate::exporters::prometheus::{Bodies, Filter};
-use crate::exporters::{self, catalogue, json as views};
+use crate::exporters::{catalogue, json as views};
 use crate::host::clock::Clock;
+use crate::model::answer::Detail;
 use crate::runner::Handle;
 use crate::snapshot::{AllocView, Snapshot};
 
@@ -21,7 +22,7 @@ pub(super) struct Exports {
 impl Views for Exports {
     fn metrics(&self, snapshot: Arc<Snapshot>, wanted: Wanted) -> BoxFuture<'_, Result<Bytes, ApiError>> {
         Box::pin(async move {
-            let (format, encoding) = (format(wanted.format), encoding(wanted.encoding));
+            let (format, encoding) = (wanted.format, wanted.encoding);
             let bodies = Arc::clone(&self.bodies);
             if !wanted.is_everything() {
                 let names = wanted.names.iter().map(String::as_str);
@@ -39,17 +40,11 @@ impl Views for Exports {
             }
         })
     }
-    fn alloc_list(&self, snapshot: &Snapshot) -> Value {
-        views::allocs(snapshot)
+    fn alloc_list(&self, snapshot: &Snapshot, detail: Detail) -> Value {
+        views::allocs(snapshot, detail)
     }
-    fn alloc(&self, alloc: &AllocView, detail: api::Detail) -> Value {
-        views::alloc(
-            alloc,
-            match detail {
-                api::Detail::Public => views::Detail::Public,
-                api::Detail::Full => views::Detail::Full,
-            },
-        )
+    fn alloc(&self, alloc: &AllocView, detail: Detail) -> Value {
+        views::alloc(alloc, detail)
     }
     fn alloc_stats(&self, snapshot: &Snapshot, alloc: &AllocView) -> Value {
         views::stats(snapshot, alloc, self.clock.now())
@@ -72,34 +67,4 @@ impl Views for Exports {
 async fn blocking(work: impl FnOnce() -> Bytes + Send + 'static) -> Result<Bytes, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ApiError::new(Code::Failed, "encoding the exposition failed; the agent's log says why"))
-}
-
-fn format(format: api::Format) -> exporters::Format {
-    match format {
-        api::Format::Text => exporters::Format::Text,
-        api::Format::OpenMetrics => exporters::Format::OpenMetrics,
-    }
-}
-
-fn encoding(encoding: api::Encoding) -> exporters::Encoding {
-    match encoding {
-        api::Encoding::Identity => exporters::Encoding::Identity,
-        api::Encoding::Gzip => exporters::Encoding::Gzip,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_api_announces_is_what_the_exporter_writes() {
-        for ours in api::Format::ALL {
-            assert_eq!(ours.content_type(), format(ours).content_type());
-            assert_eq!(ours.as_str(), format(ours).as_str());
-        }
-        for ours in api::Encoding::ALL {
-            assert_eq!(ours.as_str(), encoding(ours).as_str());
-        }
-    }
 }

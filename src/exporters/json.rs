@@ -4,29 +4,21 @@
 use serde_json::{Map, Value, json};
 
 use crate::model::alloc::AllocState;
+use crate::model::answer::Detail;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Nature, Usage};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
-/// How much a reader may see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    /// No environment, arguments or meta.
-    Public,
-    /// Everything, the job included.
-    Full,
-}
-
 /// `{"allocs":[...]}`.
-pub fn allocs(snapshot: &Snapshot) -> Value {
-    json!({ "allocs": snapshot.allocs.iter().map(|a| row(a)).collect::<Vec<_>>() })
+pub fn allocs(snapshot: &Snapshot, detail: Detail) -> Value {
+    json!({ "allocs": snapshot.allocs.iter().map(|a| row(a, detail)).collect::<Vec<_>>() })
 }
 
-fn row(alloc: &AllocView) -> Value {
+fn row(alloc: &AllocView, detail: Detail) -> Value {
     let status = &alloc.status;
     let tasks: Map<String, Value> =
-        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_row(&t.status))).collect();
+        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_row(&t.status, detail))).collect();
     let mut row = json!({
         "id": status.id,
         "job": status.job.id,
@@ -41,7 +33,7 @@ fn row(alloc: &AllocView) -> Value {
     row
 }
 
-fn task_row(task: &TaskStatus) -> Value {
+fn task_row(task: &TaskStatus, detail: Detail) -> Value {
     let mut row = json!({
         "state": task.state,
         "failed": task.failed,
@@ -52,15 +44,15 @@ fn task_row(task: &TaskStatus) -> Value {
     set(&mut row, "started_at", task.started_at);
     set(&mut row, "finished_at", task.finished_at);
     set(&mut row, "next_start_at", task.next_start_at);
-    set(&mut row, "last_exit", task.last_exit().map(|e| exit_row(e)));
+    set(&mut row, "last_exit", task.last_exit().map(|e| exit_row(e, detail)));
     row
 }
 
-fn exit_row(exit: &Exit) -> Value {
+fn exit_row(exit: &Exit, detail: Detail) -> Value {
     let mut row = json!({
         "attempt": exit.attempt,
         "outcome": exit.outcome,
-        "status": exit.status,
+        "status": detail.status(&exit.status),
         "finished_at": exit.finished_at,
     });
     set(&mut row, "started_at", exit.started_at);
@@ -71,7 +63,7 @@ fn exit_row(exit: &Exit) -> Value {
 /// One alloc: the row of the list and all that its owner publishes.
 pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     let status = &alloc.status;
-    let mut all = row(alloc);
+    let mut all = row(alloc, detail);
     all["index"] = json!(status.index);
     all["namespace"] = json!(status.job.namespace);
     all["type"] = json!(status.job.kind);
@@ -81,7 +73,7 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     all["exposed"] = json!(!alloc.retired);
     set(&mut all, "cgroup", status.cgroup.as_ref());
     for task in &alloc.tasks {
-        all["tasks"][task.status.name.as_str()] = task_detail(&task.status);
+        all["tasks"][task.status.name.as_str()] = task_detail(&task.status, detail);
     }
     if detail == Detail::Full {
         all["definition"] = json!(status.job);
@@ -89,13 +81,13 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     all
 }
 
-fn task_detail(task: &TaskStatus) -> Value {
-    let mut all = task_row(task);
+fn task_detail(task: &TaskStatus, detail: Detail) -> Value {
+    let mut all = task_row(task, detail);
     all["driver"] = json!(task.driver);
     all["restarts_by_reason"] = by(RestartReason::ALL.map(RestartReason::as_str), task.restarts);
     all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
-    all["exits"] = task.exits.iter().map(|e| exit_with_usage(e)).collect();
-    all["events"] = task.events.iter().map(|e| json!(e)).collect();
+    all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
+    all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
     set(&mut all, "user", task.user.as_ref());
     set(&mut all, "main", task.main);
@@ -103,8 +95,8 @@ fn task_detail(task: &TaskStatus) -> Value {
     all
 }
 
-fn exit_with_usage(exit: &Exit) -> Value {
-    let mut all = exit_row(exit);
+fn exit_with_usage(exit: &Exit, detail: Detail) -> Value {
+    let mut all = exit_row(exit, detail);
     all["usage"] = json!(exit.usage);
     all
 }

@@ -3,6 +3,7 @@
 //! Absent is `None`, never `0`; the kernel's `max` is [`units::Limit::Max`]; a process is its pid *and* its start time.
 
 pub mod alloc;
+pub mod answer;
 pub mod attribute;
 pub mod capability;
 pub mod env;

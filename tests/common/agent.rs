@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -12,6 +13,8 @@ use super::exposition::Exposition;
 use super::http::{self, Response};
 use super::{patience, programs, wait_for};
 
+const NOBODY: u32 = 65534;
+
 /// What differs from a plain agent.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
@@ -20,6 +23,8 @@ pub struct AgentOptions {
     /// More arguments after `agent`.
     pub args: Vec<String>,
     pub env: Vec<(String, String)>,
+    /// Run by nobody (65534), who may make no cgroups; needs root.
+    pub as_nobody: bool,
 }
 
 /// How a command of the binary ended.
@@ -72,6 +77,9 @@ impl Agent {
         let mut agent = Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, dir };
         let config = format!("cgroup {{\n  parent = \"{}\"\n}}\n{}", agent.cgroups.parent, agent.options.config);
         std::fs::write(agent.config_file(), config).expect("the configuration file must be writable");
+        if agent.options.as_nobody {
+            agent.open_to_nobody();
+        }
         agent.start_again();
         agent
     }
@@ -81,7 +89,13 @@ impl Agent {
     pub fn start_again(&mut self) {
         assert!(self.child.is_none(), "the agent runs already");
         let log = File::options().create(true).append(true).open(self.log_file()).expect("the log must be writable");
-        let mut command = Command::new(programs::allostat());
+        let mut command = if self.options.as_nobody {
+            let mut command = Command::new(self.scratch().join("allostat"));
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+            command
+        } else {
+            Command::new(programs::allostat())
+        };
         command.arg("agent").arg("--config").arg(self.config_file());
         command.arg("--data-dir").arg(self.data_dir()).arg("--listen").arg(self.address.to_string());
         command.args(&self.options.args).envs(self.options.env.iter().cloned());
@@ -96,6 +110,14 @@ impl Agent {
             let ready = http::tcp(self.address, "GET", "/readyz", &[], b"").ok()?;
             (ready.status == 200).then_some(())
         });
+    }
+
+    /// Nobody can write our directory, and execute a copy of the binary: the way to it may be closed to him.
+    fn open_to_nobody(&self) {
+        use std::os::unix::fs::PermissionsExt;
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(self.scratch(), open).expect("our own directory");
+        std::fs::copy(programs::allostat(), self.scratch().join("allostat")).expect("the binary can be copied");
     }
 
     pub fn pid(&self) -> u32 {

@@ -126,6 +126,7 @@ pub fn context(sampling: Arc<Sampling>) -> DriverContext {
         clock: Arc::new(SystemClock),
         supervisor: allostat(),
         descriptors: Some(300),
+        no_cgroups: None,
     }
 }
 

@@ -34,6 +34,15 @@ pub struct DriverContext {
     pub supervisor: PathBuf,
     /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
     pub descriptors: Option<u64>,
+    /// Why this agent can make no cgroups; `None`: it can.
+    pub no_cgroups: Option<String>,
+}
+
+/// A field of a task that will have no effect where it is to run: its path in the task, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unenforced {
+    pub field: &'static str,
+    pub why: String,
 }
 
 /// How one is built.
@@ -100,6 +109,10 @@ pub trait Driver: Send + Sync {
     fn name(&self) -> &'static str;
     /// Checks `config` without touching the host: strict, unknown fields are refused.
     fn check(&self, task: &Task) -> Result<(), DriverError>;
+    /// What of a checked task this host will not enforce: who submits it is warned.
+    fn unenforced(&self, _task: &Task) -> Vec<Unenforced> {
+        Vec::new()
+    }
     /// Whether its tasks are processes of this host that belong in cgroups: `mock`'s are not.
     fn has_processes(&self) -> bool {
         true

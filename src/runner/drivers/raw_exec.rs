@@ -21,10 +21,9 @@ use tokio::sync::Semaphore;
 
 use self::attempt::{Running, Supervised};
 use self::config::Config;
-use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest};
+use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest, Unenforced};
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
-use crate::host::hierarchy::Mode;
 use crate::model::id::{BootId, ProcessId};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
@@ -46,6 +45,8 @@ struct Shared {
     supervisor: PathBuf,
     /// The soft limit on descriptors that tasks get.
     descriptors: Option<u64>,
+    /// Why tasks here have no cgroup of their own.
+    no_cgroups: Option<String>,
 }
 
 impl Shared {
@@ -68,6 +69,7 @@ impl RawExec {
             boot_id: context.boot_id.clone(),
             supervisor: context.supervisor.clone(),
             descriptors: context.descriptors,
+            no_cgroups: context.no_cgroups.clone(),
         };
         RawExec { shared: Arc::new(shared), starts: Arc::new(Semaphore::new(cores * 2 + 2)) }
     }
@@ -126,11 +128,16 @@ impl Driver for RawExec {
         Config::of(task).map(drop)
     }
     fn health(&self) -> (bool, String) {
-        let said = match self.shared.sampling.layout.mode() {
-            Mode::None => "no cgroups here: tasks are plain processes, their limits are not enforced".to_owned(),
-            mode => format!("each task in a cgroup of its own ({})", mode.as_str()),
+        let said = match &self.shared.no_cgroups {
+            Some(why) => format!("no cgroups ({why}): tasks are plain processes, their limits are not enforced"),
+            None => format!("each task in a cgroup of its own ({})", self.shared.sampling.layout.mode().as_str()),
         };
         (true, said)
+    }
+    fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
+        let (Some(why), Ok(config)) = (&self.shared.no_cgroups, Config::of(task)) else { return Vec::new() };
+        let limits = config.wants_cgroup(task);
+        limits.into_iter().map(|field| Unenforced { field, why: format!("this agent has no cgroups: {why}") }).collect()
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Config::of(&request.task)?;

@@ -1,0 +1,137 @@
+//! What an answer of the agent can be: its format, its encoding, how much of it a reader may see.
+
+use std::collections::BTreeMap;
+
+use super::event::{Event, EventKind};
+use super::task::ExitStatus;
+
+/// The formats of `/metrics`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Prometheus text 0.0.4: the default.
+    Text,
+    OpenMetrics,
+}
+
+impl Format {
+    pub const ALL: [Format; 2] = [Format::Text, Format::OpenMetrics];
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Format::Text => "text",
+            Format::OpenMetrics => "openmetrics",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    Identity,
+    Gzip,
+}
+
+impl Encoding {
+    pub const ALL: [Encoding; 2] = [Encoding::Identity, Encoding::Gzip];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Encoding::Identity => "identity",
+            Encoding::Gzip => "gzip",
+        }
+    }
+}
+
+/// How much a reader may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Over TCP: no environment, arguments or meta, nor a text that may hold them.
+    Public,
+    /// Over the Unix socket: everything.
+    Full,
+}
+
+/// What stands over TCP for a reason in free text: that of a failed start cites the command, the directory, the `PATH`.
+pub const WITHHELD: &str = "why is told on the Unix socket only";
+
+impl Detail {
+    /// An event as this reader may see it.
+    pub fn event(self, event: &Event) -> Event {
+        let mut event = event.clone();
+        if self == Detail::Public && !is_plain(&event) {
+            event.message = format!("{}; {WITHHELD}", event.kind.text().to_lowercase());
+            event.details = BTreeMap::new();
+        }
+        event
+    }
+    /// How an attempt ended, as this reader may see it.
+    pub fn status(self, status: &ExitStatus) -> ExitStatus {
+        match (self, status) {
+            (Detail::Public, ExitStatus::NotStarted(_)) => ExitStatus::NotStarted(WITHHELD.to_owned()),
+            (Detail::Public, ExitStatus::Unknown(_)) => ExitStatus::Unknown(WITHHELD.to_owned()),
+            (Detail::Public, ExitStatus::Code(_) | ExitStatus::Signal(_)) | (Detail::Full, _) => status.clone(),
+        }
+    }
+}
+
+/// Whether all that it says is our own words and numbers. A detail that is called `error` never is.
+fn is_plain(event: &Event) -> bool {
+    use EventKind::{
+        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, NotRestarting, Received, Restarting, Restored,
+        SetupFailure, Signaling, Started, TaskSetup, Terminated,
+    };
+    match event.kind {
+        SetupFailure | FailedValidation | DriverFailure | FailedRestore => false,
+        Received | TaskSetup | Started | Terminated | Restarting | NotRestarting | Signaling | Killing | Killed
+        | Restored => !event.details.contains_key("error"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Timestamp;
+
+    fn event(kind: EventKind, details: &[(&str, &str)]) -> Event {
+        Event {
+            seq: 3,
+            task_seq: 1,
+            time: Timestamp(1),
+            kind,
+            workload: "j".into(),
+            alloc_id: "a".into(),
+            task: "t".into(),
+            message: "a SECRET".to_owned(),
+            details: details.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            fails_task: true,
+        }
+    }
+
+    #[test]
+    fn a_reason_in_free_text_is_for_the_socket() {
+        for kind in EventKind::ALL {
+            let with_reason = event(*kind, &[("error", "SECRET"), ("outcome", "error")]);
+            let shown = Detail::Public.event(&with_reason);
+            assert!(!format!("{shown:?}").contains("SECRET"), "{shown:?}");
+            assert!(shown.message.contains(WITHHELD) && (shown.seq, shown.fails_task) == (3, true), "{shown:?}");
+            assert_eq!(Detail::Full.event(&with_reason), with_reason);
+        }
+        assert!(!Detail::Public.event(&event(EventKind::SetupFailure, &[])).message.contains("SECRET"));
+        let plain = event(EventKind::Terminated, &[("exit_code", "3")]);
+        assert_eq!(Detail::Public.event(&plain), plain, "its words are ours");
+    }
+
+    #[test]
+    fn codes_and_signals_are_for_everybody() {
+        for status in [ExitStatus::Code(3), ExitStatus::Signal(9)] {
+            assert_eq!(Detail::Public.status(&status), status);
+        }
+        for status in [ExitStatus::NotStarted("SECRET".into()), ExitStatus::Unknown("SECRET".into())] {
+            assert!(!format!("{:?}", Detail::Public.status(&status)).contains("SECRET"));
+            assert_eq!(Detail::Full.status(&status), status);
+        }
+    }
+}
