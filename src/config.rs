@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use crate::api;
 use crate::host::http::{MAX_SOCKET_PATH_BYTES, socket_path_fits};
+use crate::jobspec;
 use crate::jobspec::diagnostic::{Diagnostics, Problems, Source, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::quantity::{format_duration, parse_duration};
 use crate::jobspec::tree;
+use crate::runner::drivers;
 use crate::snapshot::{self, RetentionConfig};
 use crate::telemetry::Level;
 
@@ -44,9 +46,6 @@ impl Default for Cgroup {
 pub struct Drivers {
     pub enabled: Vec<String>,
 }
-
-/// Every driver that there is.
-pub const DRIVERS: [&str; 2] = ["raw_exec", "mock"];
 
 impl Default for Drivers {
     fn default() -> Drivers {
@@ -226,8 +225,8 @@ pub static SETTINGS: &[Setting] = &[
         kind: Kind::Texts,
         set: |c, text| {
             c.drivers.enabled = list(text);
-            match c.drivers.enabled.iter().find(|d| !DRIVERS.contains(&d.as_str())) {
-                Some(name) => Err(format!("there is no driver {name:?}; there are {}", DRIVERS.join(", "))),
+            match c.drivers.enabled.iter().find(|d| !drivers::names().contains(&d.as_str())) {
+                Some(name) => Err(format!("there is no driver {name:?}; there are {}", drivers::names().join(", "))),
                 None => Ok(()),
             }
         },
@@ -363,8 +362,10 @@ fn together(config: &Config) -> Result<(), ConfigError> {
 }
 
 fn read_file(path: &Path, config: &mut Config) -> Result<(), ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    read_text(&path.display().to_string(), &text, config)
+    let bytes = std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let name = path.display().to_string();
+    let text = jobspec::text_of(&name, bytes).map_err(ConfigError::File)?;
+    read_text(&name, &text, config)
 }
 
 /// Reads HCL or JSON into `config`.
@@ -381,7 +382,15 @@ pub fn read_text(name: &str, text: &str, config: &mut Config) -> Result<(), Conf
         let fields = Fields::open(body, stanza, &family, stanza.name, &problems);
         for setting in SETTINGS.iter().filter(|s| s.stanza == stanza.name) {
             let Some((value, span)) = value_of(&fields, setting) else { continue };
-            if let Err(message) = (setting.set)(config, &value) {
+            // Of a list, the element that is wrong: alone it is refused too.
+            let elements = if let Kind::Texts = setting.kind { fields.texts(setting.key) } else { None };
+            let alone = elements.iter().flat_map(|list| &list.value).enumerate().find_map(|(i, element)| {
+                let refused = (setting.set)(&mut config.clone(), &element.value).err()?;
+                Some((element.span.clone(), format!("{}[{i}]", setting.key), refused))
+            });
+            if let Some((span, key, message)) = alone {
+                fields.error(&span, &key, message, None);
+            } else if let Err(message) = (setting.set)(config, &value) {
                 fields.error(&span, setting.key, message, None);
             }
         }

@@ -2,9 +2,14 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use common::{Agent, AgentOptions, Cli, is_root};
+use common::{Agent, AgentOptions, Cli, allostat, is_root, patience, test_dir, unix};
 
 #[track_caller]
 fn says(text: &str, words: &[&str]) {
@@ -135,5 +140,214 @@ fn why_a_start_failed_is_told_in_full_on_the_socket_and_not_over_tcp() {
     says(&status, &["could not be started", "Unix socket"]);
     assert!(!status.contains("SECRET"), "{status}");
     says(&agent.cli(&["status", &id]).ok(), &["SECRET-COMMAND"]);
+    agent.stop();
+}
+
+/// A command without an agent.
+#[track_caller]
+fn alone(home: &Path, args: &[&str]) -> Cli {
+    let mut command = Command::new(allostat());
+    command.args(args).env_remove("ALLOSTAT_ADDR").env("HOME", home).env("XDG_STATE_HOME", home.join("state"));
+    command.stdin(Stdio::null()).output().expect("the binary under test must start").into()
+}
+
+#[track_caller]
+fn refused(cli: &Cli, code: i32, words: &[&str]) {
+    assert_eq!(cli.code, Some(code), "stdout: {}\nstderr: {}", cli.stdout, cli.stderr);
+    says(&cli.stderr, words);
+}
+
+#[test]
+fn a_file_that_is_not_text_is_refused_with_the_place_of_its_first_wrong_byte() {
+    let dir = test_dir();
+    let file = dir.path().join("x.hcl");
+    std::fs::write(&file, b"job \"x\" {\n  # caf\xe9\n}\n").expect("a file can be written");
+    for args in [&["check"][..], &["plan"], &["run"], &["agent", "--config"]] {
+        let told = alone(dir.path(), &[args, &[path(&file)]].concat());
+        refused(&told, 65, &["x.hcl:2:8: error: the file is not UTF-8: byte 17 is 0xe9", "# caf"]);
+    }
+    let agent = Agent::start();
+    let answer = unix(&agent.socket(), "POST", "/v1/jobs?file=x.hcl", &[], b"\n\xff").expect("an answer");
+    let error = answer.json();
+    assert_eq!((answer.status, &error["code"]), (422, &"invalid_job".into()), "{error}");
+    assert_eq!((&error["problems"][0]["line"], &error["problems"][0]["column"]), (&2.into(), &1.into()), "{error}");
+    agent.stop();
+}
+
+#[test]
+fn an_empty_file_is_no_configuration_and_says_what_it_lacks() {
+    let dir = test_dir();
+    let file = dir.path().join("x.hcl");
+    for text in ["", "\n \n"] {
+        std::fs::write(&file, text).expect("a file can be written");
+        refused(&alone(dir.path(), &["check", path(&file)]), 65, &["the file is empty", "job \"name\"", "--defaults"]);
+    }
+    std::fs::write(&file, "# nothing yet\n").expect("a file can be written");
+    says(&alone(dir.path(), &["check", path(&file)]).ok(), &["ok", "sets nothing"]);
+}
+
+#[test]
+fn check_knows_which_drivers_there_are() {
+    let dir = test_dir();
+    let file = dir.path().join("job.hcl");
+    std::fs::write(&file, LIMITED.replace("raw_exec", "raw_exce")).expect("a file can be written");
+    for command in ["check", "plan", "run"] {
+        let told = alone(dir.path(), &[command, path(&file)]);
+        refused(&told, 65, &["job.hcl:5:16: error: there is no driver \"raw_exce\"", "did you mean `raw_exec`?"]);
+    }
+}
+
+#[test]
+fn of_a_list_the_element_that_is_wrong_is_underlined() {
+    let dir = test_dir();
+    let file = dir.path().join("agent.hcl");
+    std::fs::write(&file, "drivers {\n  enabled = [\"raw_exec\", \"docker\"]\n}\n").expect("a file can be written");
+    let told = alone(dir.path(), &["check", path(&file)]);
+    refused(&told, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
+    assert!(!told.stderr.contains("^^^^^^^^^"), "only the one: {}", told.stderr);
+    let agent = Agent::start();
+    let job = LIMITED.replace("pids_limit     = 10", "args = [\"a\", 5]");
+    refused(&with_job(&agent, &["plan"], &job), 65, &["job.hcl:9:22: error: args[1]: must be a string, not 5"]);
+    agent.stop();
+}
+
+#[test]
+fn a_data_directory_that_is_a_file_is_called_one() {
+    let dir = test_dir();
+    let file = dir.path().join("data");
+    std::fs::write(&file, "").expect("a file can be written");
+    let told = alone(dir.path(), &["agent", "--listen", "none", "--data-dir", path(&file)]);
+    refused(&told, 73, &[&format!("the data directory {} is a file", file.display()), "--data-dir"]);
+}
+
+#[test]
+fn stopping_what_has_ended_says_so_and_an_empty_id_is_none() {
+    let agent = Agent::start();
+    with_job(&agent, &["run"], LIMITED).ok();
+    let id = agent.alloc_ids()[0].clone();
+    assert_eq!(agent.cli(&["stop", &id]).ok(), format!("{} had ended already\n", &id[..8]));
+    for args in
+        [&["status", ""][..], &["stop", ""], &["logs", "", "t"], &["stats", " "], &["events", ""], &["signal", ""]]
+    {
+        refused(&agent.cli(args), 2, &["an id has at least one character"]);
+    }
+    agent.stop();
+}
+
+#[test]
+fn an_unknown_metric_is_refused_with_the_nearest_and_a_known_one_may_be_absent() {
+    let agent = Agent::start();
+    let asked = |name: &str| agent.get(&format!("/metrics?name[]={name}"));
+    let told = asked("allostat_task_memory_usage_byte");
+    assert_eq!(told.status, 400, "{}", told.text());
+    let error = told.json();
+    assert_eq!((&error["code"], &error["field"]), (&"bad_request".into(), &"name[]".into()), "{error}");
+    says(told.text(), &["did you mean allostat_task_memory_usage_bytes?"]);
+    assert_eq!(asked("nosuch").status, 400);
+    let none = asked("allostat_task_memory_usage_bytes");
+    assert_eq!(none.status, 200, "nothing runs, so it has no samples: {}", none.text());
+    for name in ["allostat_task_cpu_usage_seconds", "allostat_build_info", "allostat_build"] {
+        assert_eq!(asked(name).status, 200, "{name}");
+    }
+    agent.stop();
+}
+
+#[test]
+fn a_head_that_is_too_large_and_what_is_no_request_get_the_json_of_all_errors() {
+    let agent = Agent::start();
+    let send = |text: String| {
+        let mut stream = TcpStream::connect(agent.address).expect("the agent listens");
+        stream.set_read_timeout(Some(Duration::from_secs(10) * patience())).expect("a socket");
+        stream.write_all(text.as_bytes()).expect("it is taken");
+        let mut answer = String::new();
+        // The agent may hang up while a part of the request is unread, which resets the connection.
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    let head = |more: String| format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{more}\r\n");
+    for (what, status, code) in [
+        (head((0..80).map(|n| format!("x-{n}: y\r\n")).collect()), "HTTP/1.1 431 ", "head_too_large"),
+        (head(format!("x: {}\r\n", "y".repeat(17 << 10))), "HTTP/1.1 431 ", "head_too_large"),
+        ("nonsense\r\n\r\n".to_owned(), "HTTP/1.1 400 ", "bad_request"),
+    ] {
+        let answer = send(what);
+        assert!(answer.starts_with(status), "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a whole head");
+        says(head, &["content-type: application/json", &format!("content-length: {}", body.len())]);
+        let error: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert!(error["code"] == code && error["message"].is_string(), "{body}");
+    }
+    assert!(send(head("connection: close\r\n".into())).starts_with("HTTP/1.1 200 "), "the next one is served");
+    agent.stop();
+}
+
+#[test]
+fn a_command_waits_for_an_agent_that_is_still_restoring() {
+    let dir = test_dir();
+    let socket = dir.path().join("agent.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket can be made");
+    std::thread::spawn(move || {
+        let not_ready = r#"{"code":"not_ready","message":"still restoring"}"#;
+        let mut answers = vec![("200 OK", r#"{"allocs":[]}"#)];
+        answers.extend([("503 Service Unavailable", not_ready); 3]);
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut buffer = [0; 4096];
+            while stream.read(&mut buffer).is_ok_and(|n| n > 0) {
+                let Some((status, body)) = answers.pop() else { return };
+                let head =
+                    format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+                stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).expect("it is taken");
+            }
+        }
+    });
+    let status = alone(dir.path(), &["status", "--address", &format!("unix:{}", socket.display())]);
+    assert_eq!(status.code, Some(0), "{}", status.stderr);
+    says(&status.stderr, &["no allocs"]);
+}
+
+#[test]
+fn supervisors_are_called_allostat() {
+    let agent = Agent::start();
+    let job = LIMITED.replace("batch", "service").replace("/bin/true\"", "/bin/sleep\"\n args = [\"60\"]");
+    with_job(&agent, &["run"], &job).ok();
+    let pids: Vec<String> = agent.processes();
+    let supervisor = pids.iter().find(|p| p.contains("supervise")).expect("there is one");
+    let pid = supervisor.split(' ').next().expect("a pid");
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).expect("it lives");
+    assert_eq!(comm.trim(), "allostat", "{supervisor}");
+    agent.stop();
+}
+
+#[test]
+fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let agent = Agent::with(AgentOptions {
+        env: vec![("PATH".into(), "/opt/of-root/sbin:/usr/bin:/bin".into()), ("HOME".into(), "/of-root".into())],
+        ..AgentOptions::default()
+    });
+    let job = LIMITED.replace("/bin/true", "/usr/bin/env").replace("driver =", "user = \"nobody\"\n driver =");
+    with_job(&agent, &["run"], &job).ok();
+    let with_own = job.replace("\"limited\"", "\"own\"").replace("driver =", "env {\n HOME = \"/own\"\n }\n driver =");
+    with_job(&agent, &["run"], &with_own).ok();
+    let env = |at: usize| agent.cli(&["logs", &agent.alloc_ids()[at], "t"]).ok();
+    let passwd = std::fs::read_to_string("/etc/passwd").expect("a system has users");
+    let entry = passwd.lines().find(|l| l.starts_with("nobody:")).expect("nobody is a user");
+    let fields: Vec<&str> = entry.split(':').collect();
+    let expected = [
+        "USER=nobody".to_owned(),
+        "LOGNAME=nobody".to_owned(),
+        format!("HOME={}", fields[5]),
+        format!("SHELL={}", fields[6]),
+        "PATH=/usr/local/bin:/usr/bin:/bin".to_owned(),
+    ];
+    let first = env(0);
+    for line in expected {
+        assert!(first.lines().any(|l| l == line), "{line} is not in {first}");
+    }
+    assert!(!first.contains("of-root"), "{first}");
+    assert!(env(1).lines().any(|l| l == "HOME=/own"), "{}", env(1));
     agent.stop();
 }

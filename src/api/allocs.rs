@@ -127,9 +127,10 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
 
 async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&[])?;
-    let id = find(&context.snapshot(), request.param(0))?.status.id.clone();
+    let alloc = find(&context.snapshot(), request.param(0))?;
+    let id = alloc.status.id.clone();
     context.control.stop(id.clone()).await?;
-    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id })) })
+    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "had_ended": alloc.status.is_terminal() })) })
 }
 
 async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {

@@ -14,7 +14,8 @@ use crate::model::id::{AllocId, TaskName};
 #[derive(Debug, Clone)]
 pub struct JobText {
     pub file: String,
-    pub text: String,
+    /// As it came: whether it is text at all is a question with a place in the file.
+    pub text: Vec<u8>,
 }
 
 /// What became of a job file, or would become of it.

@@ -31,6 +31,8 @@ pub enum Code {
     /// It contradicts what runs: the same job again, a signal to a task that is dead.
     Conflict,
     BodyTooLarge,
+    /// Its line and headers together, or their number.
+    HeadTooLarge,
     /// A job file or a value in it is wrong.
     InvalidJob,
     /// It was understood and could not be done.
@@ -43,7 +45,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 14] = [
+    pub const ALL: [Code; 15] = [
         Code::BadRequest,
         Code::WrongHost,
         Code::SocketOnly,
@@ -53,6 +55,7 @@ impl Code {
         Code::RequestTimeout,
         Code::Conflict,
         Code::BodyTooLarge,
+        Code::HeadTooLarge,
         Code::InvalidJob,
         Code::Failed,
         Code::NotReady,
@@ -70,6 +73,7 @@ impl Code {
             Code::BodyTooLarge => 413,
             Code::WrongHost => 421,
             Code::InvalidJob => 422,
+            Code::HeadTooLarge => 431,
             Code::Failed => 500,
             Code::NotReady | Code::Unhealthy | Code::TooManyConnections => 503,
         }
@@ -90,6 +94,20 @@ impl ApiError {
     }
     pub fn status(&self) -> u16 {
         self.code.status()
+    }
+    /// A whole answer, after which the connection is closed: for where no handler was reached.
+    pub fn to_wire(&self) -> Vec<u8> {
+        let body = self.to_json();
+        let status = hyper::StatusCode::from_u16(self.status()).unwrap_or(hyper::StatusCode::INTERNAL_SERVER_ERROR);
+        let mut wire = format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            status.as_str(),
+            status.canonical_reason().unwrap_or(""),
+            body.len()
+        )
+        .into_bytes();
+        wire.extend(body);
+        wire
     }
     /// `{"code","message","field"?,"problems"?}`
     pub fn to_json(&self) -> Vec<u8> {

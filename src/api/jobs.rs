@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::access::Access;
 use super::control::JobText;
-use super::error::{ApiError, Code};
+use super::error::ApiError;
 use super::http::{Reply, Request};
 use super::{Context, Method, Route};
 
@@ -23,8 +23,7 @@ const SEEN_WITHIN: Duration = Duration::from_secs(1);
 async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
     query.only(&["file", "plan"])?;
-    let text = String::from_utf8(request.body.to_vec())
-        .map_err(|_| ApiError::new(Code::InvalidJob, "the job file is not UTF-8 text"))?;
+    let text = request.body.to_vec();
     let is_json = request.header("content-type").is_some_and(|t| t.starts_with("application/json"));
     let unnamed = if is_json { "job.json" } else { "job.hcl" };
     let file = query.get("file").filter(|f| !f.is_empty()).unwrap_or(unnamed).to_owned();

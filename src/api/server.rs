@@ -21,8 +21,8 @@ use super::target::Target;
 use super::{Access, Config, Door, Method, ROUTES, Route, health, host_header};
 
 /// A request's head: line and headers together. 431 beyond it.
-const MAX_HEAD_BYTES: usize = 16 << 10;
-const MAX_HEADERS: usize = 64;
+pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
+pub(super) const MAX_HEADERS: usize = 64;
 
 /// Serves TCP until `stop` turns true, then finishes what it has begun.
 pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
@@ -97,14 +97,8 @@ where
 /// Too many at once: told so, in a second or not at all.
 async fn turn_away<S: AsyncWrite + Unpin>(mut socket: S) {
     let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
-    let body = body.to_json();
-    let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        body.len()
-    );
     let answer = async {
-        socket.write_all(head.as_bytes()).await?;
-        socket.write_all(&body).await?;
+        socket.write_all(&body.to_wire()).await?;
         socket.shutdown().await
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;

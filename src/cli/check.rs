@@ -8,6 +8,7 @@ use super::output::Style;
 use crate::config::{self, Config, ConfigError};
 use crate::jobspec::diagnostic::{Problems, Source};
 use crate::jobspec::{self, Diagnostic, Diagnostics, tree};
+use crate::runner::drivers;
 
 /// Validate configuration and job files
 ///
@@ -33,15 +34,15 @@ impl Check {
         let mut exit = Exit::Done;
         for path in &self.files {
             let name = path.display().to_string();
-            let text = match std::fs::read_to_string(path) {
-                Ok(text) => text,
+            let bytes = match std::fs::read(path) {
+                Ok(bytes) => bytes,
                 Err(e) => {
                     session.remark(&format!("{name}: cannot read it: {e}"));
                     exit = if exit == Exit::Done { Exit::NotFound } else { exit };
                     continue;
                 }
             };
-            match check(&name, &text) {
+            match check(&name, bytes) {
                 Ok((kind, warnings)) => {
                     for warning in &warnings {
                         session.remark(&format!("{warning}\n"));
@@ -59,27 +60,33 @@ impl Check {
     }
 }
 
-fn check(name: &str, text: &str) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
+fn check(name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
     let refused = |text: String| CliError::new(Exit::InvalidFile, text);
-    if is_job(name, text) {
+    let text = &jobspec::text_of(name, bytes).map_err(|errors| refused(errors.to_string()))?;
+    if text.trim().is_empty() {
+        let wanted = "a job file begins with job \"name\" { ... }; `allostat check --defaults` prints a configuration";
+        return Err(refused(format!("{name}: error: the file is empty\n      = {wanted}")));
+    }
+    let source = Source::new(name, text.as_str());
+    let problems = Problems::new(&source);
+    let body = tree::read_into(&problems);
+    if body.entries.iter().any(|e| e.key.eq_ignore_ascii_case("job")) {
         let warnings = job_file(name, text).map_err(|errors| refused(errors.to_string()))?;
         return Ok(("job", warnings));
     }
+    let sets_nothing = body.entries.is_empty();
     let mut config = Config::new(config::default_data_dir().unwrap_or_default());
     match config::read_text(name, text, &mut config) {
+        Ok(()) if sets_nothing => Ok(("a configuration that sets nothing", Vec::new())),
         Ok(()) => Ok(("configuration", Vec::new())),
         Err(ConfigError::File(errors)) => Err(refused(errors.to_string())),
         Err(error) => Err(refused(chain(&error))),
     }
 }
 
-fn is_job(name: &str, text: &str) -> bool {
-    let source = Source::new(name, text);
-    let problems = Problems::new(&source);
-    tree::read_into(&problems).entries.iter().any(|e| e.key.eq_ignore_ascii_case("job"))
-}
-
-/// What of it is ignored. Errors: every problem of the file.
+/// What of it is ignored. Errors: every problem of the file, and a driver that there is nowhere.
 pub fn job_file(name: &str, text: &str) -> Result<Vec<Diagnostic>, Diagnostics> {
-    jobspec::parse(name, text).map(|parsed| parsed.warnings)
+    let parsed = jobspec::parse(name, text)?;
+    let unknown = drivers::unknown(&parsed, &drivers::names(), "there are");
+    if unknown.is_empty() { Ok(parsed.warnings) } else { Err(Diagnostics(unknown)) }
 }

@@ -1,6 +1,7 @@
 //! Finds the agent and talks to it: JSON in, JSON out, errors for people.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -10,6 +11,10 @@ use super::exit::{CliError, Exit, chain};
 use crate::api::DEFAULT_PORT;
 use crate::config;
 use crate::host::http::{Address, Answer, Client, HttpError, Method};
+
+/// How long an agent may take to restore what ran before.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where to look for the agent.
 #[derive(Debug, Clone, clap::Args)]
@@ -77,13 +82,25 @@ impl Agent {
     }
     /// The answer as it is; one that is an error is an error here.
     pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Answer, CliError> {
-        let answer = self.client.get(target, headers).map_err(|e| lost(&e))?;
-        self.checked(answer)
+        self.patiently(|client| client.get(target, headers))
     }
     pub fn post<T: DeserializeOwned>(&mut self, target: &str, body: impl Into<Bytes>) -> Result<T, CliError> {
-        let answer = self.client.request(Method::Post, target, &[], body.into()).map_err(|e| lost(&e))?;
-        let answer = self.checked(answer)?;
+        let body = body.into();
+        let answer = self.patiently(|client| client.request(Method::Post, target, &[], body.clone()))?;
         self.read(&answer)
+    }
+
+    /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
+    fn patiently(&mut self, mut ask: impl FnMut(&mut Client) -> Result<Answer, HttpError>) -> Result<Answer, CliError> {
+        let until = Instant::now() + RESTORE_PATIENCE;
+        loop {
+            let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
+            let error = || serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+            if answer.status != 503 || error()["code"] != "not_ready" || Instant::now() >= until {
+                return self.checked(answer);
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
     }
 
     fn checked(&self, answer: Answer) -> Result<Answer, CliError> {

@@ -9,6 +9,7 @@ use crate::api::encode;
 #[derive(Debug, clap::Args)]
 pub struct Events {
     /// An id, or a unique beginning of one
+    #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// As the API says it
     #[arg(long)]

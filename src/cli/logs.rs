@@ -8,6 +8,7 @@ use crate::api::encode;
 #[derive(Debug, clap::Args)]
 pub struct Logs {
     /// An id, or a unique beginning of one
+    #[arg(value_parser = super::alloc_id)]
     alloc: String,
     task: String,
     /// Standard error instead of standard output

@@ -67,6 +67,14 @@ enum Command {
     Sweep(sweep::Sweep),
 }
 
+/// An id, or a beginning of one, as an argument: nothing begins every id.
+fn alloc_id(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("an id has at least one character; `allostat status` lists them".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// What a command works with.
 pub struct Session<'a> {
     pub at: &'a connect::Where,

@@ -9,7 +9,7 @@ use super::exit::{CliError, CliResult, Exit};
 use super::output::{Align, Table, printable};
 use super::{Session, human};
 use crate::api::{JobText, Submitted, encode};
-use crate::jobspec::diagnostic::Diagnostic;
+use crate::jobspec::{self, Diagnostic};
 
 /// Show what a job file would run, and what of it is ignored or refused
 #[derive(Debug, clap::Args)]
@@ -72,16 +72,17 @@ impl Plan {
 pub fn read_job(path: &Path) -> Result<JobText, CliError> {
     let stdin = path.as_os_str() == "-";
     let file = if stdin { "standard-input".to_owned() } else { path.display().to_string() };
-    let text = if stdin {
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    let bytes = if stdin {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
     } else {
-        std::fs::read_to_string(path)
+        std::fs::read(path)
     };
-    let text = text.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {file}: {e}")))?;
-    super::check::job_file(&file, &text)
-        .map_err(|errors| CliError::new(Exit::InvalidFile, format!("the job file is refused\n\n{errors}")))?;
-    Ok(JobText { file, text })
+    let bytes = bytes.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {file}: {e}")))?;
+    jobspec::text_of(&file, bytes)
+        .and_then(|text| super::check::job_file(&file, &text).map(|_| text))
+        .map(|text| JobText { file, text: text.into_bytes() })
+        .map_err(|errors| CliError::new(Exit::InvalidFile, format!("the job file is refused\n\n{errors}")))
 }
 
 pub fn show_warnings(session: &Session<'_>, warnings: &[Diagnostic]) {

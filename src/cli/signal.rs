@@ -13,6 +13,7 @@ pub struct Signal {
     #[arg(short, long, default_value = "SIGHUP", value_name = "NAME")]
     signal: String,
     /// An id, or a unique beginning of one
+    #[arg(value_parser = super::alloc_id)]
     alloc: String,
     /// One of its tasks; default: all
     task: Option<String>,

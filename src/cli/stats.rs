@@ -15,6 +15,7 @@ use crate::model::usage::{Nature, Usage};
 #[derive(Debug, clap::Args)]
 pub struct Stats {
     /// An id, or a unique beginning of one
+    #[arg(value_parser = super::alloc_id)]
     alloc: String,
     /// As the API says it
     #[arg(long)]

@@ -14,6 +14,7 @@ use crate::model::units::Timestamp;
 #[derive(Debug, clap::Args)]
 pub struct Status {
     /// An id, or a unique beginning of one
+    #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// As the API says it
     #[arg(long)]

@@ -13,7 +13,7 @@ use crate::api::encode;
 #[derive(Debug, clap::Args)]
 pub struct Stop {
     /// Ids, or unique beginnings
-    #[arg(required_unless_present = "all")]
+    #[arg(required_unless_present = "all", value_parser = super::alloc_id)]
     allocs: Vec<String>,
     /// Every alloc that has not ended
     #[arg(long, conflicts_with = "allocs")]
@@ -34,16 +34,24 @@ impl Stop {
             self.allocs
         };
         let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
+        let mut had_ended: Vec<String> = Vec::new();
         for id in &wanted {
             let answer: Value = follow.agent().post(&format!("/v1/allocs/{}/stop", encode(id)), "")?;
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
-            if !ids.contains(&id) {
-                ids.push(id);
+            let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };
+            if !list.contains(&id) {
+                list.push(id);
             }
         }
+        for id in &had_ended {
+            writeln!(session.out, "{} had ended already", id.get(..8).unwrap_or(id))?;
+        }
         if self.detach || ids.is_empty() {
-            let what = if ids.is_empty() { "nothing runs".to_owned() } else { asked(&ids) };
-            writeln!(session.out, "{what}")?;
+            if !ids.is_empty() {
+                writeln!(session.out, "{}", asked(&ids))?;
+            } else if had_ended.is_empty() {
+                writeln!(session.out, "nothing runs")?;
+            }
             return Ok(Exit::Done);
         }
         let paint = session.paint;

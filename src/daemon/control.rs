@@ -1,11 +1,10 @@
 //! The runner as the API sees it: job text in, wishes down, errors with their place.
 
 use crate::api::{ApiError, BoxFuture, Code, Control, EventPage, JobText, PlannedGroup, PlannedTask, Submitted};
-use crate::jobspec::nearest::nearest;
 use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::job::{Job, JobKind};
-use crate::runner::drivers::DriverError;
+use crate::runner::drivers::{self, DriverError};
 use crate::runner::{Drivers, Handle, RunnerError, Wait};
 
 pub(super) struct Runner(pub Handle);
@@ -60,27 +59,20 @@ impl Control for Runner {
 impl Runner {
     /// Errors: every problem of the file, those that only drivers know included, each with its place.
     fn understand(&self, job: &JobText) -> Result<Parsed, ApiError> {
-        let parsed = jobspec::parse(&job.file, &job.text).map_err(|errors| invalid(&errors))?;
+        let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
+        let parsed = jobspec::parse(&job.file, &text).map_err(|errors| invalid(&errors))?;
         let problems = driver_problems(&parsed, self.0.drivers());
         if problems.is_empty() { Ok(parsed) } else { Err(invalid(&Diagnostics(problems))) }
     }
 }
 
 fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
-    let mut problems = Vec::new();
+    let known: Vec<&str> = drivers.keys().copied().collect();
+    let mut problems = drivers::unknown(parsed, &known, "this agent has");
     for group in &parsed.job.groups {
         for task in &group.tasks {
             let path = |field: &str| parsed.task_path(group.name.as_str(), task.name.as_str(), field);
-            let Some(driver) = drivers.get(task.driver.as_str()) else {
-                let known: Vec<&str> = drivers.keys().copied().collect();
-                let message = format!("there is no driver {:?} here; this agent has {}", task.driver, known.join(", "));
-                let mut problem = parsed.diagnose(Severity::Error, &path("driver"), message);
-                problem.suggestion =
-                    nearest(&task.driver, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
-                problems.push(problem);
-                continue;
-            };
-            match driver.check(task) {
+            match drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task)) {
                 Ok(()) => {}
                 Err(DriverError::Config { field, message }) => {
                     let place = path(&format!("config.{field}"));
@@ -92,6 +84,7 @@ fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
             }
         }
     }
+    problems.sort_by_key(|problem| (problem.line, problem.column));
     problems
 }
 

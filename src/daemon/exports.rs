@@ -9,6 +9,7 @@ use crate::api::{ApiError, BoxFuture, Code, Views, Wanted};
 use crate::exporters::prometheus::{Bodies, Filter};
 use crate::exporters::{catalogue, json as views};
 use crate::host::clock::Clock;
+use crate::jobspec::nearest::nearest;
 use crate::model::answer::Detail;
 use crate::runner::Handle;
 use crate::snapshot::{AllocView, Snapshot};
@@ -25,7 +26,8 @@ impl Views for Exports {
             let (format, encoding) = (wanted.format, wanted.encoding);
             let bodies = Arc::clone(&self.bodies);
             if !wanted.is_everything() {
-                let names = wanted.names.iter().map(String::as_str);
+                let family = |name: &String| catalogue::family(name).map(|f| f.name).ok_or_else(|| unknown(name));
+                let names = wanted.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
                 let sources = wanted.sources.iter().map(String::as_str);
                 let filter =
                     Filter::new(names, sources).map_err(|e| ApiError::bad_parameter("source", e.to_string()))?;
@@ -67,4 +69,10 @@ impl Views for Exports {
 async fn blocking(work: impl FnOnce() -> Bytes + Send + 'static) -> Result<Bytes, ApiError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ApiError::new(Code::Failed, "encoding the exposition failed; the agent's log says why"))
+}
+
+fn unknown(name: &str) -> ApiError {
+    let near = nearest(name, catalogue::CATALOGUE.iter().map(|desc| desc.name));
+    let advice = near.map_or_else(|| "/v1/catalogue lists all".to_owned(), |near| format!("did you mean {near}?"));
+    ApiError::bad_parameter("name[]", format!("there is no metric {name:?}; {advice}"))
 }

@@ -26,6 +26,19 @@ pub fn find(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(|d| d.name == name).copied()
 }
 
+/// The family that a family or a series of that name belongs to: also without `_total` and `_info`, as OpenMetrics names
+/// families, and with what the series of a histogram have behind its name.
+pub fn family(name: &str) -> Option<&'static MetricDesc> {
+    let bare = |name: &'static str| ["_total", "_info"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
+    let is_it = |desc: &&&'static MetricDesc| match desc.kind {
+        Kind::Histogram => {
+            name.strip_prefix(desc.name).is_some_and(|rest| matches!(rest, "" | "_bucket" | "_sum" | "_count"))
+        }
+        Kind::Counter | Kind::Gauge | Kind::Info => name == desc.name || name == bare(desc.name),
+    };
+    CATALOGUE.iter().find(is_it).copied()
+}
+
 /// The word for people and for JSON.
 pub fn kind_word(kind: Kind) -> &'static str {
     match kind {

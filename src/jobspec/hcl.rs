@@ -9,6 +9,7 @@ use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::tree::{Body, Entry, Form, Label, Node, Value, escape, text_value};
+use super::unclosed;
 
 /// How often a file is read again because of keys given twice.
 const MAX_ROUNDS: usize = 50;
@@ -29,8 +30,13 @@ pub(super) fn read(problems: &Problems<'_>) -> Option<Body> {
                 if again && rename(&mut text, offset, &mut repeated, problems) {
                     continue;
                 }
-                let message = format!("HCL syntax: {}", error.message());
-                problems.error(&(offset..offset + 1), "", message, advice(&text, offset));
+                match unclosed::find(&text, offset, true) {
+                    Some(span) => problems.error(&span, "", "HCL syntax: this text has no end quote", None),
+                    None => {
+                        let message = format!("HCL syntax: {}", error.message());
+                        problems.error(&(offset..offset + 1), "", message, advice(&text, offset));
+                    }
+                }
                 break;
             }
         }
@@ -80,6 +86,11 @@ fn advice(text: &str, offset: usize) -> Option<String> {
         Some("in a stanza each `key = value` stands on its own line, without a comma".to_owned())
     } else if rest.starts_with('\'') {
         Some("texts stand in double quotes".to_owned())
+    } else if unclosed::in_one_line_stanza(text, offset) {
+        Some(
+            "a stanza in one line holds one `key = value` at most: put each of its parts on a line of its own"
+                .to_owned(),
+        )
     } else {
         None
     }

@@ -40,7 +40,10 @@ pub(super) fn read(problems: &Problems<'_>) -> Option<Body> {
             let message = error.kind().to_string();
             let mut chars = message.chars();
             let message = chars.next().map(|c| c.to_lowercase().chain(chars).collect::<String>()).unwrap_or_default();
-            problems.error(&(range.start..range.end), "", format!("JSON syntax: {message}"), None);
+            match super::unclosed::find(text, range.start, false) {
+                Some(span) => problems.error(&span, "", "JSON syntax: this text has no end quote", None),
+                None => problems.error(&(range.start..range.end), "", format!("JSON syntax: {message}"), None),
+            }
             None
         }
     }

@@ -28,6 +28,7 @@ mod names;
 pub mod nearest;
 pub mod quantity;
 pub mod tree;
+mod unclosed;
 mod values;
 pub mod words;
 
@@ -75,6 +76,22 @@ pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
         }
         _ => Err(errors),
     }
+}
+
+/// The text of a file.
+///
+/// Errors: it is not UTF-8: where the first byte stands that is none.
+pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let byte = error.as_bytes().get(at).copied().unwrap_or_default();
+        // What is none is shown as such; before it nothing moves.
+        let source = Source::new(file_name, String::from_utf8_lossy(error.as_bytes()));
+        let message = format!("the file is not UTF-8: byte {at} is 0x{byte:02x}, which no character begins with here");
+        let mut diagnostic = source.diagnostic(Severity::Error, &(at..at + 1), "", message);
+        diagnostic.suggestion = Some("save it as UTF-8".to_owned());
+        Diagnostics(vec![diagnostic])
+    })
 }
 
 impl Parsed {

@@ -24,6 +24,8 @@ use crate::model::id::{AllocId, TaskName};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
+    #[error("the data directory {path} is a file; choose another with --data-dir")]
+    File { path: PathBuf },
     #[error("cannot make the data directory {path}; choose another with --data-dir or give this user write access")]
     Make { path: PathBuf, source: io::Error },
     #[error(
@@ -56,6 +58,9 @@ impl DataDir {
         let make = |path: &Path, mode| {
             make_dir(path, mode, None).map_err(|source| DataDirError::Make { path: path.to_owned(), source })
         };
+        if root.metadata().is_ok_and(|meta| !meta.is_dir()) {
+            return Err(DataDirError::File { path: root.to_owned() });
+        }
         std::fs::create_dir_all(root).map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
         // An absolute path: it is persisted in handles, and the working directory is somebody else's.
         let root = root.canonicalize().map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;

@@ -1,13 +1,15 @@
 //! From a task's record to a running attempt: directories, cgroup, environment, durable handle, driver.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::alloc::Alloc;
 use super::datadir::Owner;
 use super::drivers::{Attempt, DriverError, StartRequest, TaskDirs};
 use super::task::{persist, stop_wished};
+use crate::host::process::Account;
 use crate::jobspec::interpolate::{self, Prepared};
-use crate::model::env::{TaskContext, node_attributes};
+use crate::model::env::{Env, TaskContext, node_attributes};
 use crate::model::event::EventKind;
 use crate::model::id::CgroupPath;
 use crate::model::job::Task;
@@ -61,16 +63,19 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
         let alloc = Arc::clone(&alloc);
         move || {
             let task = alloc.task(at);
-            let owner = owner(task)?;
+            let account = account(task)?;
+            // Who owns what the task writes: its user, where we may give files away.
+            let may_give = rustix::process::geteuid().is_root();
+            let owner = account.as_ref().filter(|_| may_give).map(|a| Owner { uid: a.uid, gid: a.gid });
             let dirs = alloc.ctx.data_dir.build(&alloc.id, &task.name, attempt, owner);
             let dirs = dirs.map_err(|e| format!("cannot make its directories: {e}"))?;
             let cgroup = alloc.make_cgroup().map_err(|e| format!("cannot make its cgroup: {e}"))?;
-            Ok::<_, String>((dirs, cgroup))
+            Ok::<_, String>((dirs, cgroup, account))
         }
     };
     let made = alloc.ctx.blocking(on_host).await.and_then(|made| made);
-    let (dirs, alloc_cgroup) = made.map_err(LaunchFailure::setup)?;
-    let Prepared { task, env } = prepare(&alloc, task, &dirs, alloc_cgroup.as_ref())?;
+    let (dirs, alloc_cgroup, account) = made.map_err(LaunchFailure::setup)?;
+    let Prepared { task, env } = prepare(&alloc, task, &dirs, alloc_cgroup.as_ref(), account.as_ref())?;
     let request = StartRequest { alloc_id: alloc.id.clone(), attempt, task, env, dirs, alloc_cgroup };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
@@ -102,16 +107,27 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
     driver.start(request, handle).await.map_err(LaunchFailure::driver)
 }
 
-/// Who owns what the task writes: its user, where we may give files away.
-fn owner(task: &Task) -> Result<Option<Owner>, String> {
-    match &task.user {
-        Some(user) if rustix::process::geteuid().is_root() => {
-            let account = crate::host::process::account(user).map_err(|e| e.to_string())?;
-            Ok(Some(Owner { uid: account.uid, gid: account.gid }))
-        }
-        // Another user than ours is the driver's to refuse.
-        Some(_) | None => Ok(None),
+/// The user that the job file names. One that an ordinary user's agent does not find is the driver's to refuse.
+fn account(task: &Task) -> Result<Option<Account>, String> {
+    match task.user.as_deref().map(crate::host::process::account) {
+        Some(Err(error)) if rustix::process::geteuid().is_root() => Err(error.to_string()),
+        Some(found) => Ok(found.ok()),
+        None => Ok(None),
     }
+}
+
+/// What a login would set; the job's `env` wins over it.
+fn login(account: &Account, inherited: &Env) -> Env {
+    /// Of users other than root, who have no business with `sbin`.
+    const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+    let mut env = inherited.clone();
+    let of_account =
+        [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name), ("SHELL", &account.shell)];
+    env.extend(of_account.map(|(name, value)| (name.to_owned(), value.clone())));
+    if account.uid != rustix::process::geteuid().as_raw() {
+        env.insert("PATH".to_owned(), USER_PATH.to_owned());
+    }
+    env
 }
 
 fn prepare(
@@ -119,8 +135,10 @@ fn prepare(
     task: &Task,
     dirs: &TaskDirs,
     cgroup: Option<&CgroupPath>,
+    account: Option<&Account>,
 ) -> Result<Prepared, LaunchFailure> {
     let attributes = node_attributes(&alloc.ctx.node, &alloc.job);
+    let inherited = account.map_or(Cow::Borrowed(&alloc.ctx.inherited), |a| Cow::Owned(login(a, &alloc.ctx.inherited)));
     let context = TaskContext {
         job: &alloc.job,
         group: alloc.group(),
@@ -132,7 +150,7 @@ fn prepare(
         local_dir: &dirs.local,
         secrets_dir: &dirs.secrets,
         alloc_cgroup: cgroup,
-        inherited: &alloc.ctx.inherited,
+        inherited: &inherited,
         attributes: &attributes,
     };
     interpolate::prepare(&context).map_err(|unresolved| {

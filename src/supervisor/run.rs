@@ -22,6 +22,8 @@ const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Errors: a sentence; nothing has been started then.
 pub fn run(run_dir: &Path) -> Result<(), String> {
+    // Executed as /proc/self/exe, which is what `ps` and systemd would call it. Without the name it works as well.
+    let _ = rustix::thread::set_name(c"allostat");
     let (record, report) = inherited(run_dir)?;
     let failed = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // Alone in a session, so that no terminal and no group signal reaches us.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::DriverError;
 use crate::jobspec::nearest::nearest;
+use crate::jobspec::quantity::parse_duration;
 
 /// The `config` of one task. [`Fields::done`] refuses what nobody took.
 pub struct Fields<'a> {
@@ -36,9 +37,10 @@ impl<'a> Fields<'a> {
     pub fn texts(&mut self, name: &'static str) -> Result<Vec<String>, DriverError> {
         let Some(value) = self.value(name) else { return Ok(Vec::new()) };
         let items = value.as_array().ok_or_else(|| wrong(name, "a list of strings", value))?;
-        let text =
-            |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| wrong(name, "a list of strings", item));
-        items.iter().map(text).collect()
+        let text = |(i, item): (usize, &Value)| {
+            item.as_str().map(str::to_owned).ok_or_else(|| wrong(&format!("{name}[{i}]"), "a string", item))
+        };
+        items.iter().enumerate().map(text).collect()
     }
 
     pub fn flag(&mut self, name: &'static str) -> Result<bool, DriverError> {
@@ -51,11 +53,11 @@ impl<'a> Fields<'a> {
         self.value(name).map(take).transpose()
     }
 
-    /// `250ms`, `3s`, `2m`, `1h`; a bare number is nanoseconds, as in Nomad.
+    /// `250ms`, `3s`, `1h30m`; a bare number is nanoseconds, as in Nomad.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, DriverError> {
         let take = |value: &Value| match value {
             Value::Number(n) => n.as_u64().map(Duration::from_nanos),
-            Value::String(text) => parse_duration(text),
+            Value::String(text) => parse_duration(text).ok(),
             _ => None,
         };
         let read =
@@ -82,26 +84,9 @@ fn wrong(name: &str, wanted: &str, found: &Value) -> DriverError {
     error(name, format!("must be {wanted}, not {found}"))
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
-    let at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(at);
-    let number: u64 = number.parse().ok()?;
-    let nanos: u64 = match unit {
-        "ns" => 1,
-        "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    };
-    number.checked_mul(nanos).map(Duration::from_nanos)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn config(text: &str) -> Map<String, Value> {
         serde_json::from_str(text).unwrap()
@@ -121,7 +106,7 @@ mod tests {
         let config = config(r#"{"args": ["a", 1], "flag": "yes", "n": -1, "d": "3 days", "t": 5}"#);
         let mut fields = Fields::new(&config);
         let said = |e: DriverError| e.to_string();
-        assert_eq!(fields.texts("args").map_err(said).unwrap_err(), "args: must be a list of strings, not 1");
+        assert_eq!(fields.texts("args").map_err(said).unwrap_err(), "args[1]: must be a string, not 1");
         assert_eq!(fields.flag("flag").map_err(said).unwrap_err(), "flag: must be true or false, not \"yes\"");
         assert_eq!(fields.number("n").map_err(said).unwrap_err(), "n: must be a whole number, not -1");
         assert!(fields.duration("d").is_err());
@@ -130,19 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_nomads() {
-        for (text, want) in [("0s", 0), ("250ms", 250_000_000), ("3s", 3_000_000_000), ("2m", 120_000_000_000)] {
-            assert_eq!(parse_duration(text), Some(Duration::from_nanos(want)), "{text}");
-        }
-        for text in ["", "s", "3", "3d", "-1s", "99999999999999999999s"] {
-            assert_eq!(parse_duration(text), None, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_duration_panics(text: String) {
-            let _ = parse_duration(&text);
-        }
+    fn durations_are_those_of_the_job_file_and_a_bare_number_is_nanoseconds() {
+        let config = config(r#"{"a": "1h30m", "b": 250, "c": "99999999999999999999h"}"#);
+        let mut fields = Fields::new(&config);
+        assert_eq!(fields.duration("a").unwrap(), Some(Duration::from_secs(5400)));
+        assert_eq!(fields.duration("b").unwrap(), Some(Duration::from_nanos(250)));
+        assert!(fields.duration("c").is_err());
     }
 }

@@ -17,6 +17,8 @@ pub use raw_exec::RawExec;
 
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
+use crate::jobspec::nearest::nearest;
+use crate::jobspec::{Diagnostic, Parsed, Severity};
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
@@ -51,6 +53,27 @@ pub type Build = fn(&DriverContext) -> Arc<dyn Driver>;
 /// Every driver that there is, by name.
 pub static ALL: &[(&str, Build)] =
     &[(RawExec::NAME, |context| Arc::new(RawExec::new(context))), (Mock::NAME, |context| Arc::new(Mock::new(context)))];
+
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|(name, _)| *name).collect()
+}
+
+/// The tasks of a job file whose driver is none of `known`. `whose`: `there are`, `this agent has`.
+pub fn unknown(parsed: &Parsed, known: &[&str], whose: &str) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    for group in &parsed.job.groups {
+        for task in group.tasks.iter().filter(|t| !known.contains(&t.driver.as_str())) {
+            let place = parsed.task_path(group.name.as_str(), task.name.as_str(), "driver");
+            let message = format!("there is no driver {:?}; {whose} {}", task.driver, known.join(", "));
+            let near = nearest(&task.driver, known.iter().copied());
+            problems.push(Diagnostic {
+                suggestion: near.map(|near| format!("did you mean `{near}`?")),
+                ..parsed.diagnose(Severity::Error, &place, message)
+            });
+        }
+    }
+    problems
+}
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DriverError {

@@ -1,0 +1,5 @@
+job "x" {
+  type = "batch
+  group "g" {
+  }
+}
