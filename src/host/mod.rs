@@ -7,3 +7,4 @@ pub mod hierarchy;
 pub mod http;
 pub mod process;
 pub mod roots;
+pub mod tree;

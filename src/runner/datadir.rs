@@ -20,6 +20,7 @@ use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::drivers::TaskDirs;
+use crate::host::tree::{self, RemoveError};
 use crate::model::id::{AllocId, TaskName};
 
 #[derive(Debug, thiserror::Error)]
@@ -137,14 +138,11 @@ impl DataDir {
     }
 
     /// Removes everything of an alloc. Repeating it does no harm.
-    pub fn remove(&self, id: &AllocId) -> io::Result<()> {
-        for path in [self.run(id), self.alloc(id)] {
-            match std::fs::remove_dir_all(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        Ok(())
+    ///
+    /// Errors: something is mounted in it, which is left alone; or the disk refuses.
+    pub fn remove(&self, id: &AllocId) -> Result<(), RemoveError> {
+        tree::remove(&self.run(id))?;
+        tree::remove(&self.alloc(id))
     }
 }
 

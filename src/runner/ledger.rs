@@ -19,6 +19,7 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::units::Nanos;
 use crate::store::{Batch, StoreError};
+use crate::supervisor::describe;
 
 /// How often the runner looks for workloads to retire.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
@@ -180,7 +181,7 @@ impl Manager {
             let remove = |id: &AllocId| match data_dir.remove(id) {
                 Ok(()) => true,
                 Err(error) => {
-                    tracing::warn!(alloc_id = %id, %error, "its directories cannot be removed; tried again at the next start");
+                    tracing::warn!(alloc_id = %id, error = describe(&error), "its directories cannot be removed; tried again at the next start");
                     false
                 }
             };
