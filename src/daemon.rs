@@ -60,6 +60,7 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
     servers: Vec<JoinHandle<()>>,
     chores: Vec<JoinHandle<()>>,
+    parent: Option<node::Parent>,
     _socket_file: bind::SocketFile,
 }
 
@@ -85,8 +86,10 @@ impl Daemon {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let metrics = Arc::new(Metrics::new());
         let roots = Roots::default();
-        let ground = Ground::prepare(&roots, CgroupPath::new(config.cgroup.parent.as_str()))?;
-        let Ground { sampling, info, no_cgroups } = ground;
+        let mark = data_dir.root().join("cgroup-parent");
+        let ground = Ground::prepare(&roots, CgroupPath::new(config.cgroup.parent.as_str()), mark)?;
+        let Ground { sampling, info, parent } = ground;
+        let no_cgroups = parent.as_ref().err().cloned();
         let handle = start_runner(&config, data_dir.clone(), &sampling, &info, no_cgroups, &clock, &metrics).await?;
 
         let scrapers = Arc::new(Scrapers::default());
@@ -115,7 +118,18 @@ impl Daemon {
             metrics,
             alloc_dir: data_dir.root().join("alloc"),
         }));
-        Ok(Daemon { tcp: tcp_address, socket, info, handle, sampler, stop, servers, chores, _socket_file: socket_file })
+        Ok(Daemon {
+            tcp: tcp_address,
+            socket,
+            info,
+            handle,
+            sampler,
+            stop,
+            servers,
+            chores,
+            parent: parent.ok(),
+            _socket_file: socket_file,
+        })
     }
 
     /// Lets go: tasks run on, to be found again by the next agent.
@@ -132,6 +146,9 @@ impl Daemon {
         if tokio::task::spawn_blocking(move || handle.shutdown()).await.is_err() {
             tracing::error!("the runner did not shut down cleanly");
         }
+        if let Some(parent) = self.parent {
+            parent.leave();
+        }
     }
 }
 
@@ -139,23 +156,23 @@ impl Daemon {
 struct Ground {
     sampling: Arc<Sampling>,
     info: Arc<NodeInfo>,
-    /// Why the parent cgroup cannot be made; `None`: it is there.
-    no_cgroups: Option<String>,
+    /// Errors: why it cannot be made.
+    parent: Result<node::Parent, String>,
 }
 
 impl Ground {
-    fn prepare(roots: &Roots, parent: CgroupPath) -> Result<Ground, DaemonError> {
+    fn prepare(roots: &Roots, parent: CgroupPath, mark: PathBuf) -> Result<Ground, DaemonError> {
         let layout = Layout::detect(roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "a cgroup hierarchy is left out");
         }
-        let refused = node::make_parent(&layout, &parent).err();
-        let info = Arc::new(node::info(roots, &layout, &parent, refused.as_deref())?);
+        let made = node::Parent::make(&layout, &parent, mark);
+        let info = Arc::new(node::info(roots, &layout, &parent, made.as_ref().err().map(String::as_str))?);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
         }
         let sampling = Sampling::new(roots.clone(), layout, FdBudget::from_limit());
-        Ok(Ground { sampling, info, no_cgroups: refused })
+        Ok(Ground { sampling, info, parent: made })
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, Cli, allostat, is_root, patience, test_dir, unix};
+use common::{Agent, AgentOptions, Cli, allostat, is_root, mounted_v1, mounted_v2, patience, test_dir, unix};
 
 #[track_caller]
 fn says(text: &str, words: &[&str]) {
@@ -350,4 +350,30 @@ fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     assert!(!first.contains("of-root"), "{first}");
     assert!(env(1).lines().any(|l| l == "HOME=/own"), "{}", env(1));
     agent.stop();
+}
+
+#[test]
+fn an_agent_takes_its_empty_cgroup_with_it_and_leaves_one_with_tasks_and_one_of_others() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut agent = Agent::start();
+    assert!(agent.cgroups.exists());
+    agent.terminate();
+    assert!(!agent.cgroups.exists(), "nothing ran");
+    agent.start_again();
+    let job = LIMITED.replace("batch", "service").replace("/bin/true\"", "/bin/sleep\"\n args = [\"60\"]");
+    with_job(&agent, &["run"], &job).ok();
+    agent.terminate();
+    assert!(agent.cgroups.exists() && !agent.cgroups.left().is_empty(), "a task runs on");
+    agent.start_again();
+    agent.cli(&["stop", "--all"]).ok();
+    agent.terminate();
+    assert!(!agent.cgroups.exists(), "an agent before this one made it");
+
+    let root = mounted_v1("memory").or_else(|| mounted_v2("memory")).expect("a hierarchy for memory");
+    std::fs::create_dir(root.join(agent.cgroups.parent.trim_start_matches('/'))).expect("root can make cgroups");
+    agent.start_again();
+    agent.terminate();
+    assert!(agent.cgroups.exists(), "somebody else made it, for reasons of his own");
 }

@@ -1,4 +1,6 @@
-//! What this host is, looked at once.
+//! What this host is, looked at once, and the one cgroup that the agent itself makes on it.
+
+use std::path::PathBuf;
 
 use crate::collectors::capability;
 use crate::host::cgroup::Cgroup;
@@ -11,22 +13,46 @@ use crate::model::host::NodeInfo;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
 
-/// Makes the cgroup under which all allocs live.
-///
-/// Errors: none can be made here, with the reason for people.
-pub(super) fn make_parent(layout: &Layout, parent: &CgroupPath) -> Result<(), String> {
-    if layout.mode() == Mode::None {
-        return Err("no cgroup hierarchy is mounted".to_owned());
-    }
-    Cgroup::at(layout, parent).create().map_err(|error| {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(&error);
-        while let Some(error) = cause {
-            text.push_str(&format!(": {error}"));
-            cause = error.source();
+/// The cgroup under which all allocs live.
+pub(super) struct Parent {
+    cgroup: Cgroup,
+    /// Holds its path if we made it: only then it is ours to remove.
+    mark: PathBuf,
+}
+
+impl Parent {
+    /// Makes it.
+    ///
+    /// Errors: none can be made here, with the reason for people.
+    pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf) -> Result<Parent, String> {
+        if layout.mode() == Mode::None {
+            return Err("no cgroup hierarchy is mounted".to_owned());
         }
-        text
-    })
+        let parent = Parent { cgroup: Cgroup::at(layout, path), mark };
+        let was_there = parent.cgroup.exists();
+        parent.cgroup.create().map_err(|error| {
+            let mut text = error.to_string();
+            let mut cause = std::error::Error::source(&error);
+            while let Some(error) = cause {
+                text.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            text
+        })?;
+        if !was_there && let Err(error) = std::fs::write(&parent.mark, path.as_str()) {
+            tracing::warn!(%error, "the cgroup parent will be left when the agent ends");
+        }
+        Ok(parent)
+    }
+
+    /// Where nothing runs any more it goes with the agent that made it, or with a later one on the same data directory.
+    pub(super) fn leave(&self) {
+        let ours = std::fs::read_to_string(&self.mark).is_ok_and(|path| path == self.cgroup.path.as_str());
+        if ours && self.cgroup.remove_if_empty() {
+            // One that stays without a cgroup is right again as soon as there is one.
+            let _ = std::fs::remove_file(&self.mark);
+        }
+    }
 }
 
 /// `refused`: why the parent cgroup could not be made.

@@ -108,6 +108,15 @@ impl Cgroup {
         result
     }
 
+    /// Removes it where nothing is in it, no process and no cgroup: else the kernel refuses. Whether it is gone everywhere.
+    pub fn remove_if_empty(&self) -> bool {
+        let gone = |place: &Place| match std::fs::remove_dir(&place.directory) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        self.places.iter().filter(|place| !gone(place)).count() == 0
+    }
+
     /// Makes it anew: one of that path that is still there (of an attempt nobody saw the end of) is ended and removed.
     pub fn create_fresh(&self) -> Result<(), CgroupError> {
         if self.exists() {

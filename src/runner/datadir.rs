@@ -3,6 +3,7 @@
 //! ```text
 //! <data>/lock                                   held (flock) as long as the agent runs; says its pid
 //! <data>/allostat.sock                          the API
+//! <data>/cgroup-parent                          the cgroup that the agent made for all tasks, to be removed by it
 //! <data>/state/                                 the state database                             0700
 //! <data>/alloc/<alloc id>/alloc/{data,tmp}      shared by the tasks of an alloc                01777
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's   0750

@@ -24,27 +24,55 @@ struct Scraper {
     seen: Instant,
     /// The newest snapshot of which it received a complete, unfiltered body; 0: none yet.
     acknowledged: u64,
+    /// When it last did.
+    received: Option<Instant>,
+}
+
+impl Scraper {
+    /// It reads what it asks for, and not long ago: a real one, which no invented name may crowd out.
+    fn is_proven(&self, now: Instant) -> bool {
+        self.received.is_some_and(|at| now.saturating_duration_since(at) < ScraperTable::RECENT)
+    }
 }
 
 impl ScraperTable {
     /// Silent for so long: forgotten, nothing waits for it any more.
     pub const SILENCE: Duration = Duration::from_secs(600);
-    /// Whoever comes beyond that is served, but nothing waits for him.
+    /// So many are waited for; of one address so many, which is more than any pair of Prometheis behind it has names.
+    /// Who comes beyond that takes the place of one that was never seen to receive a body, or not lately; if there is none,
+    /// he is served, but nothing waits for him.
     pub const KNOWN: usize = 64;
+    pub const KNOWN_OF_ONE_ADDRESS: usize = 16;
+    /// A scraper that received a whole body so lately keeps its place.
+    pub const RECENT: Duration = Duration::from_secs(180);
 
     pub fn seen(&mut self, key: &ScraperKey, now: Instant) {
         self.forget_silent(now);
         if let Some(scraper) = self.known.get_mut(key) {
             scraper.seen = now;
-        } else if self.known.len() < Self::KNOWN {
-            self.known.insert(key.clone(), Scraper { seen: now, acknowledged: 0 });
+        } else if self.make_room(key, now) {
+            self.known.insert(key.clone(), Scraper { seen: now, acknowledged: 0, received: None });
         }
     }
 
+    /// Whether there is a place for a newcomer; the unproven that was seen longest ago may lose his.
+    fn make_room(&mut self, newcomer: &ScraperKey, now: Instant) -> bool {
+        let of_its_address = self.known.keys().filter(|k| k.address == newcomer.address).count();
+        let crowded = of_its_address >= Self::KNOWN_OF_ONE_ADDRESS;
+        if !crowded && self.known.len() < Self::KNOWN {
+            return true;
+        }
+        let unproven = self.known.iter().filter(|(_, s)| !s.is_proven(now));
+        let in_question = unproven.filter(|(k, _)| !crowded || k.address == newcomer.address);
+        let Some(oldest) = in_question.min_by_key(|(_, s)| s.seen).map(|(k, _)| k.clone()) else { return false };
+        self.known.remove(&oldest).is_some()
+    }
+
     /// It has a whole body made of snapshot `version`. A late answer never takes a newer one back.
-    pub fn acknowledge(&mut self, key: &ScraperKey, version: u64) {
+    pub fn acknowledge(&mut self, key: &ScraperKey, version: u64, now: Instant) {
         if let Some(scraper) = self.known.get_mut(key) {
             scraper.acknowledged = scraper.acknowledged.max(version);
+            scraper.received = Some(now);
         }
     }
 
@@ -77,7 +105,7 @@ impl Scrapers {
     }
     /// A complete, unfiltered body of this snapshot was written to it whole.
     pub fn ack(&self, key: &ScraperKey, version: u64) {
-        self.lock().acknowledge(key, version);
+        self.lock().acknowledge(key, version, Instant::now());
     }
     pub fn acknowledged_by_all(&self, now: Instant) -> Option<u64> {
         self.lock().acknowledged_by_all(now)
@@ -102,9 +130,9 @@ mod tests {
         assert_eq!(table.acknowledged_by_all(now), None, "nobody scrapes, so nothing is waited for");
         table.seen(&key("a"), now);
         table.seen(&key("b"), now);
-        table.acknowledge(&key("a"), 9);
+        table.acknowledge(&key("a"), 9, now);
         assert_eq!(table.acknowledged_by_all(now), Some(0));
-        table.acknowledge(&key("b"), 7);
+        table.acknowledge(&key("b"), 7, now);
         assert_eq!(table.acknowledged_by_all(now), Some(7));
     }
 
@@ -113,8 +141,8 @@ mod tests {
         let now = Instant::now();
         let mut table = ScraperTable::default();
         table.seen(&key("a"), now);
-        table.acknowledge(&key("a"), 9);
-        table.acknowledge(&key("a"), 3);
+        table.acknowledge(&key("a"), 9, now);
+        table.acknowledge(&key("a"), 3, now);
         assert_eq!(table.acknowledged_by_all(now), Some(9));
     }
 
@@ -129,8 +157,9 @@ mod tests {
 
     #[test]
     fn who_is_not_known_acknowledges_nothing() {
+        let now = Instant::now();
         let mut table = ScraperTable::default();
-        table.acknowledge(&key("curl"), 5);
+        table.acknowledge(&key("curl"), 5, now);
         assert!(table.is_empty());
     }
 
@@ -158,6 +187,49 @@ mod tests {
         for n in 0..1_000 {
             table.seen(&key(&n.to_string()), now);
         }
+        assert_eq!(table.len(), ScraperTable::KNOWN_OF_ONE_ADDRESS);
+        for n in 0..1_000 {
+            table.seen(&ScraperKey { address: n.to_string(), ..key("x") }, now);
+        }
         assert_eq!(table.len(), ScraperTable::KNOWN);
+    }
+
+    #[test]
+    fn invented_names_crowd_out_neither_a_scraper_that_reads_nor_one_that_comes_later() {
+        let at = |s| Instant::now() + Duration::from_secs(s);
+        let mut table = ScraperTable::default();
+        table.seen(&key("prometheus"), at(0));
+        table.acknowledge(&key("prometheus"), 5, at(0));
+        for n in 0..200 {
+            table.seen(&ScraperKey { address: n.to_string(), ..key("x") }, at(1));
+            table.seen(&key(&n.to_string()), at(1));
+        }
+        table.acknowledge(&key("prometheus"), 6, at(15));
+        table.seen(&key("late"), at(16));
+        table.acknowledge(&key("late"), 6, at(16));
+        for n in 0..200 {
+            table.seen(&key(&format!("more {n}")), at(17));
+        }
+        for (name, version) in [("prometheus", 6), ("late", 6)] {
+            assert_eq!(table.known.get(&key(name)).map(|s| s.acknowledged), Some(version), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_read_too_are_bounded_to_one_address() {
+        let now = Instant::now();
+        let mut table = ScraperTable::default();
+        for n in 0..200 {
+            table.seen(&key(&n.to_string()), now);
+            table.acknowledge(&key(&n.to_string()), 1, now);
+        }
+        let elsewhere = ScraperKey { address: "10.0.0.9".into(), ..key("prometheus") };
+        table.seen(&elsewhere, now);
+        assert!(table.known.contains_key(&elsewhere));
+        // Proven once, silent since: the next of that address takes the place.
+        let later = now + ScraperTable::RECENT;
+        table.seen(&key("new"), later);
+        assert!(table.known.contains_key(&key("new")));
+        assert_eq!(table.len(), ScraperTable::KNOWN_OF_ONE_ADDRESS + 1);
     }
 }

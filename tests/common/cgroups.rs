@@ -68,6 +68,11 @@ impl Cgroups {
         left
     }
 
+    /// Whether the parent itself is there, in any hierarchy.
+    pub fn exists(&self) -> bool {
+        !self.roots().is_empty()
+    }
+
     /// The file `name` of the cgroup `path` (below the parent) in the v1 hierarchy of `controller`, else in v2.
     pub fn read(&self, controller: &str, path: &str, name: &str) -> Option<String> {
         let root = mounted_v1(controller).or_else(|| mounted_v2(controller))?;
