@@ -8,7 +8,6 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -17,16 +16,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{FdBudget, Sampling};
 use allostat::host::cgroup::Cgroup;
-use allostat::host::clock::SystemClock;
-use allostat::host::hierarchy::Layout;
-use allostat::host::process;
-use allostat::host::roots::Roots;
-use allostat::model::id::{AllocId, CgroupPath};
-use allostat::model::job::{JobKind, LogConfig, Resources, RestartPolicy, Task};
-use allostat::runner::drivers::{Attempt, Driver, DriverContext, RawExec, StartRequest, TaskDirs};
-use common::{Cgroups, is_root, test_dir};
+use allostat::model::id::CgroupPath;
+use allostat::model::job::{JobKind, Task};
+use allostat::runner::drivers::{Attempt, Driver, DriverContext, RawExec, StartRequest};
+use common::{Cgroups, driver_context, is_root, sampling, test_dir};
 
 const ROUNDS: usize = 200;
 /// The row of the budgets: `true`, submit to complete. The driver is the largest part of it.
@@ -44,57 +38,23 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let sampling = Sampling::new(
-            Roots::default(),
-            Layout::detect(&Roots::default()).expect("mountinfo must be readable"),
-            FdBudget::from_limit(),
-        );
+        let sampling = sampling();
         let cgroups = Cgroups::new();
         let layout_places = Cgroup::at(&sampling.layout, &CgroupPath::new(cgroups.parent.as_str()).child("alloc"));
         layout_places.create().expect("root can make cgroups");
-        let context = DriverContext {
-            boot_id: process::boot_id(&sampling.roots).expect("/proc must be there"),
-            sampling,
-            clock: Arc::new(SystemClock),
-            supervisor: common::allostat(),
-            descriptors: None,
-            no_cgroups: None,
-        };
+        let context = DriverContext { descriptors: None, ..driver_context(sampling) };
         World { driver: RawExec::new(&context), layout_places, cgroups, dir: test_dir() }
     }
 
     fn request(&self, name: &str, command: &str, args: &[&str]) -> StartRequest {
-        let at = |sub: &str| self.dir.path().join(sub);
         let config = serde_json::json!({ "command": command, "args": args });
-        let task = Task {
-            name: name.into(),
-            driver: "raw_exec".into(),
-            config: config.as_object().cloned().expect("an object"),
-            env: BTreeMap::new(),
-            meta: BTreeMap::new(),
-            user: None,
-            resources: Resources::default(),
-            restart: RestartPolicy::default_for(JobKind::Batch),
-            logs: LogConfig::default(),
-            kill_timeout: Duration::from_secs(5),
-            kill_signal: None,
-        };
-        fs::create_dir_all(at("logs")).expect("the directory must be writable");
+        let config = config.as_object().cloned().expect("an object");
+        for sub in ["task", "logs"] {
+            fs::create_dir_all(self.dir.path().join(sub)).expect("the directory must be writable");
+        }
         StartRequest {
-            alloc_id: AllocId::from("00000000-0000-4000-8000-000000000000"),
-            attempt: 0,
-            task,
-            env: BTreeMap::new(),
-            dirs: TaskDirs {
-                shared: at(""),
-                task: at(""),
-                local: at(""),
-                secrets: at(""),
-                tmp: at(""),
-                logs: at("logs"),
-                run: at("run").join(name),
-            },
             alloc_cgroup: Some(CgroupPath::new(self.cgroups.parent.as_str()).child("alloc")),
+            ..StartRequest::alone(Task::new(name, "raw_exec", config, JobKind::Batch), self.dir.path())
         }
     }
 

@@ -9,15 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Agent, AgentOptions, Cli, allostat, is_root, patience, test_dir, wait_for};
-
-/// A command without an agent: its own home, and nothing of the environment that could name one.
-#[track_caller]
-fn alone(home: &Path, args: &[&str]) -> Cli {
-    let mut command = Command::new(allostat());
-    command.args(args).env_remove("ALLOSTAT_ADDR").env("HOME", home).env("XDG_STATE_HOME", home.join("state"));
-    command.stdin(Stdio::null()).output().expect("the binary under test must start").into()
-}
+use common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
 
 #[track_caller]
 fn fails(cli: &Cli, code: i32, words: &[&str]) {

@@ -2,14 +2,18 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, Cli, allostat, is_root, mounted_v1, mounted_v2, patience, test_dir, unix};
+use common::{
+    Agent, AgentOptions, Cgroups, Cli, Response, allostat, alone, free_address, is_root, mounted_v1, mounted_v2,
+    patience, tcp, test_dir, unix, wait_for,
+};
 
 #[track_caller]
 fn says(text: &str, words: &[&str]) {
@@ -141,14 +145,6 @@ fn why_a_start_failed_is_told_in_full_on_the_socket_and_not_over_tcp() {
     assert!(!status.contains("SECRET"), "{status}");
     says(&agent.cli(&["status", &id]).ok(), &["SECRET-COMMAND"]);
     agent.stop();
-}
-
-/// A command without an agent.
-#[track_caller]
-fn alone(home: &Path, args: &[&str]) -> Cli {
-    let mut command = Command::new(allostat());
-    command.args(args).env_remove("ALLOSTAT_ADDR").env("HOME", home).env("XDG_STATE_HOME", home.join("state"));
-    command.stdin(Stdio::null()).output().expect("the binary under test must start").into()
 }
 
 #[track_caller]
@@ -376,4 +372,98 @@ fn an_agent_takes_its_empty_cgroup_with_it_and_leaves_one_with_tasks_and_one_of_
     agent.start_again();
     agent.terminate();
     assert!(agent.cgroups.exists(), "somebody else made it, for reasons of his own");
+}
+
+/// The lines of the README's shell blocks.
+fn readme() -> Vec<String> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).expect("it is there");
+    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.flat_map(str::lines).map(str::to_owned).collect()
+}
+
+/// A line of the README, in the repository, with `allostat` and `cargo run --release --` as the binary under test.
+fn as_written(line: &str, bin: &Path) -> Command {
+    let cargo = "#!/bin/sh\n[ \"$1 $2 $3\" = 'run --release --' ] || exit 99\nshift 3\nexec allostat \"$@\"\n";
+    std::fs::create_dir_all(bin).expect("our own directory");
+    let link = bin.join("allostat");
+    if !link.exists() {
+        std::os::unix::fs::symlink(allostat(), &link).expect("our own directory");
+        std::fs::write(bin.join("cargo"), cargo).expect("our own directory");
+        std::fs::set_permissions(bin.join("cargo"), std::fs::Permissions::from_mode(0o755)).expect("our own file");
+    }
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(line).env("PATH", path).env_remove("ALLOSTAT_ADDR").stdin(Stdio::null());
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+#[test]
+fn the_first_command_of_the_readme_shows_the_demo_and_ctrl_c_ends_it() {
+    let dir = test_dir();
+    let lines = readme();
+    let line = lines.iter().find(|l| l.contains("demo")).expect("the README begins with the demo");
+    assert_eq!(line, "cargo run --release -- demo");
+    let mut command = as_written(&format!("exec {line}"), &dir.path().join("bin"));
+    let mut demo = command.env("TMPDIR", dir.path()).stdout(Stdio::piped()).spawn().expect("a shell is there");
+    let mut shown = String::new();
+    let mut stdout = BufReader::new(demo.stdout.take().expect("it is piped"));
+    // Every second a table: to the end of the file, if there is none.
+    while !(shown.contains("leak") && shown.contains("running")) && stdout.read_line(&mut shown).is_ok_and(|n| n > 0) {}
+    says(&shown, &["leak", "running"]);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&demo), rustix::process::Signal::INT).expect("ours");
+    stdout.read_to_string(&mut shown).expect("text");
+    assert!(demo.wait().expect("our own child").success(), "{shown}");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("ours").flatten().map(|e| e.file_name()).collect();
+    assert_eq!(left, ["bin"], "the demo removed what it made");
+}
+
+#[test]
+fn the_commands_of_the_readme_work_as_they_are_written() {
+    struct Running(Child);
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ =
+                rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), rustix::process::Signal::TERM);
+            let _ = self.0.wait();
+        }
+    }
+    let dir = test_dir();
+    let cgroups = Cgroups::new();
+    let address = free_address().to_string();
+    // Only where it listens and what it writes is ours.
+    let data = dir.path().join("data");
+    let ours = |line: &str| line.replace("/var/lib/allostat", path(&data)).replace("127.0.0.1:9740", &address);
+    let command = |line: &str| {
+        let mut command = as_written(&ours(line), &dir.path().join("bin"));
+        command.env("ALLOSTAT_LISTEN", &address).env("ALLOSTAT_CGROUP_PARENT", &cgroups.parent);
+        command
+    };
+    let mut agent = None;
+    let mut ran = 0;
+    for line in readme().iter().filter(|l| l.starts_with("allostat ") || l.starts_with("curl ")) {
+        ran += 1;
+        if let Some((daemon, _)) = line.split_once(" &") {
+            let child = command(&format!("exec {daemon}")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            agent = Some(Running(child.expect("a shell is there")));
+            let ready = |response: Response| (response.status == 200).then_some(());
+            wait_for("the agent", Duration::from_secs(10) * patience(), || {
+                tcp(address.parse().ok()?, "GET", "/readyz", &[], b"").ok().and_then(ready)
+            });
+            continue;
+        }
+        let socket = format!("unix:{}/allostat.sock", data.display());
+        let told: Cli = command(line).env("ALLOSTAT_ADDR", socket).output().expect("a shell is there").into();
+        assert_eq!(told.code, Some(0), "{line}\nstdout: {}\nstderr: {}", told.stdout, told.stderr);
+        let expected = match line.split_whitespace().nth(1) {
+            Some("run") => "complete",
+            Some("status") => "exited with 0",
+            _ => "allostat_task_memory_peak_bytes{",
+        };
+        if is_root() || !line.starts_with("curl") {
+            says(&told.stdout, &[expected]);
+        }
+    }
+    assert_eq!(ran, 4, "the README shows four commands");
+    drop(agent);
 }

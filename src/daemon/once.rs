@@ -2,7 +2,7 @@
 //!
 //! What only an agent can know (states, exits, restarts, totals of what has ended) is left out: it would be invented.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
 use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
 use crate::model::job::{Job, JobKind};
 use crate::model::task::{TaskState, TaskStatus};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::board::{Board, Published};
 use crate::snapshot::sampler;
@@ -130,25 +130,6 @@ fn unknown_job() -> Job {
 }
 
 fn task_status(name: &str, cgroup: CgroupPath, now: Timestamp) -> TaskStatus {
-    TaskStatus {
-        name: TaskName::from(name),
-        driver: String::new(),
-        user: None,
-        state: TaskState::Running,
-        failed: false,
-        state_since: now,
-        time_in_state: [Nanos::ZERO; 6],
-        restarts: [0; 3],
-        started_at: None,
-        finished_at: None,
-        next_start_at: None,
-        attempt: 0,
-        main: None,
-        cgroup: Some(cgroup),
-        base: Arc::new(Usage::default()),
-        exits: VecDeque::new(),
-        exit_counts: [0; 6],
-        event_counts: BTreeMap::new(),
-        events: VecDeque::new(),
-    }
+    let known = TaskStatus::new(TaskName::from(name), String::new(), None, now);
+    TaskStatus { state: TaskState::Running, cgroup: Some(cgroup), ..known }
 }

@@ -15,4 +15,4 @@ pub const RESTART_ATTEMPTS: u64 = 1_000_000;
 /// Shorter intervals would make a policy of no policy.
 pub const RESTART_INTERVAL: Duration = Duration::from_secs(5);
 /// The default.
-pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+pub const KILL_TIMEOUT: Duration = crate::model::job::Task::KILL_TIMEOUT;

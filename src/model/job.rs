@@ -128,6 +128,27 @@ impl Job {
     }
 }
 
+impl Task {
+    pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// One of which the job file says nothing else.
+    pub fn new(name: &str, driver: &str, config: serde_json::Map<String, serde_json::Value>, kind: JobKind) -> Task {
+        Task {
+            name: name.into(),
+            driver: driver.to_owned(),
+            config,
+            env: BTreeMap::new(),
+            meta: BTreeMap::new(),
+            user: None,
+            resources: Resources::default(),
+            restart: RestartPolicy::default_for(kind),
+            logs: LogConfig::default(),
+            kill_timeout: Self::KILL_TIMEOUT,
+            kill_signal: None,
+        }
+    }
+}
+
 impl TaskGroup {
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|t| t.name.as_str() == name)

@@ -205,6 +205,30 @@ pub struct TaskStatus {
 }
 
 impl TaskStatus {
+    /// One that nothing has happened to.
+    pub fn new(name: TaskName, driver: String, user: Option<String>, since: Timestamp) -> TaskStatus {
+        TaskStatus {
+            name,
+            driver,
+            user,
+            state: TaskState::Pending,
+            failed: false,
+            state_since: since,
+            time_in_state: [Nanos::ZERO; 6],
+            restarts: [0; 3],
+            started_at: None,
+            finished_at: None,
+            next_start_at: None,
+            attempt: 0,
+            main: None,
+            cgroup: None,
+            base: Arc::default(),
+            exits: VecDeque::new(),
+            exit_counts: [0; 6],
+            event_counts: BTreeMap::new(),
+            events: VecDeque::new(),
+        }
+    }
     pub fn last_exit(&self) -> Option<&Arc<Exit>> {
         self.exits.back()
     }

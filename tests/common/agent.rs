@@ -273,6 +273,14 @@ impl Drop for Agent {
     }
 }
 
+/// A command without an agent: its own home, and nothing of the environment that could name one.
+#[track_caller]
+pub fn alone(home: &Path, args: &[&str]) -> Cli {
+    let mut command = Command::new(programs::allostat());
+    command.args(args).env_remove("ALLOSTAT_ADDR").env("HOME", home).env("XDG_STATE_HOME", home.join("state"));
+    command.stdin(Stdio::null()).output().expect("the binary under test must start").into()
+}
+
 /// A port that was free a moment ago.
 pub fn free_address() -> SocketAddr {
     let probe = TcpListener::bind("127.0.0.1:0").expect("loopback must have a free port");

@@ -17,14 +17,16 @@
 
 mod agent;
 mod cgroups;
+mod driver;
 mod exposition;
 mod http;
 mod programs;
 mod prometheus;
 mod skip;
 
-pub use agent::{Agent, AgentOptions, Cli, free_address};
+pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
 pub use cgroups::{Cgroups, is_root, mounted_v1, mounted_v2};
+pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use http::{Response, tcp, unix};
 pub use programs::{allostat, part, place, test_dir, workload};

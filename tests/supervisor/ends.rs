@@ -23,7 +23,7 @@ async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
     }
     assert!(usage.page_faults_minor.unwrap() > 0, "{usage:?}");
     assert!(usage.max_rss_bytes.unwrap() > 4096, "{usage:?}");
-    if world.has_cgroups() && crate::world::sampling().layout.controller("memory").is_some() {
+    if world.has_cgroups() && crate::common::sampling().layout.controller("memory").is_some() {
         assert!(usage.memory_peak_bytes.unwrap() > 4096, "{usage:?}");
     }
     attempt.destroy().unwrap();

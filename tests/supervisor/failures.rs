@@ -8,8 +8,8 @@ use allostat::model::job::Task;
 use allostat::model::task::ExitStatus;
 use allostat::runner::drivers::{ALL, DriverContext, DriverError};
 
-use crate::common::is_root;
-use crate::world::{World, context, ended, lives, program, shell, until, work};
+use crate::common::{driver_context, is_root};
+use crate::world::{World, ended, lives, program, shell, until, work};
 
 async fn refused(world: &World, task: Task) -> (String, bool) {
     let error = world.start(task).await.err().expect("it must not start");
@@ -121,7 +121,7 @@ async fn a_start_that_is_given_up_after_the_gate_was_opened_leaves_nothing_runni
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
         let (_, build) = ALL.iter().find(|(name, _)| *name == "raw_exec").unwrap();
-        world.driver = build(&DriverContext { supervisor: script, ..context(Arc::clone(&world.sampling)) });
+        world.driver = build(&DriverContext { supervisor: script, ..driver_context(Arc::clone(&world.sampling)) });
         let (error, ()) = tokio::join!(refused(&world, shell("echo $$; echo ready; sleep 600")), async {
             world.ready().await;
             // The patience of the agent passes at once.

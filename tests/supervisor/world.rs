@@ -5,17 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use allostat::collectors::{FdBudget, Sampling};
+use allostat::collectors::Sampling;
 use allostat::host::cgroup::Cgroup;
-use allostat::host::clock::SystemClock;
-use allostat::host::hierarchy::Layout;
-use allostat::host::process;
-use allostat::host::roots::Roots;
-use allostat::model::id::{AllocId, CgroupPath};
-use allostat::model::job::{JobKind, LogConfig, Resources, RestartPolicy, Task};
-use allostat::runner::drivers::{ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest, TaskDirs};
+use allostat::model::id::CgroupPath;
+use allostat::model::job::{JobKind, Task};
+use allostat::runner::drivers::{ALL, Attempt, AttemptEnd, Driver, DriverError, StartRequest};
 
-use crate::common::{Cgroups, allostat, patience, test_dir, workload};
+use crate::common::{Cgroups, driver_context, patience, sampling, test_dir, workload};
 
 pub struct World {
     pub driver: Arc<dyn Driver>,
@@ -41,7 +37,7 @@ impl World {
             std::fs::create_dir_all(dir.path().join(sub)).unwrap();
         }
         let world = World {
-            driver: build(&context(Arc::clone(&sampling))),
+            driver: build(&driver_context(Arc::clone(&sampling))),
             with_cgroups: with_cgroups && sampling.layout.placements().next().is_some() && crate::common::is_root(),
             sampling,
             cgroups: Cgroups::new(),
@@ -69,22 +65,10 @@ impl World {
     }
 
     pub fn request(&self, task: Task) -> StartRequest {
-        let at = |name: &str| self.dir.path().join(name);
         StartRequest {
-            alloc_id: AllocId::from("00000000-0000-4000-8000-000000000000"),
-            attempt: 0,
-            task,
             env: BTreeMap::from([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())]),
-            dirs: TaskDirs {
-                shared: at(""),
-                task: at("task"),
-                local: at("task"),
-                secrets: at("task"),
-                tmp: at("task"),
-                logs: at("logs"),
-                run: at("run/t/0"),
-            },
             alloc_cgroup: self.with_cgroups.then(|| self.alloc_cgroup()),
+            ..StartRequest::alone(task, self.dir.path())
         }
     }
 
@@ -113,23 +97,6 @@ impl World {
     }
 }
 
-pub fn sampling() -> Arc<Sampling> {
-    let roots = Roots::default();
-    let layout = Layout::detect(&roots).unwrap();
-    Sampling::new(roots, layout, FdBudget::from_limit())
-}
-
-pub fn context(sampling: Arc<Sampling>) -> DriverContext {
-    DriverContext {
-        boot_id: process::boot_id(&sampling.roots).unwrap(),
-        sampling,
-        clock: Arc::new(SystemClock),
-        supervisor: allostat(),
-        descriptors: Some(300),
-        no_cgroups: None,
-    }
-}
-
 /// Its end, which must come.
 pub async fn ended(attempt: &Arc<dyn Attempt>) -> AttemptEnd {
     let limit = Duration::from_secs(20) * patience();
@@ -150,19 +117,7 @@ pub async fn until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
 /// A task named `t`.
 pub fn task(driver: &str, config: serde_json::Value) -> Task {
     let serde_json::Value::Object(config) = config else { panic!("config is an object") };
-    Task {
-        name: "t".into(),
-        driver: driver.to_owned(),
-        config,
-        env: BTreeMap::new(),
-        meta: BTreeMap::new(),
-        user: None,
-        resources: Resources::default(),
-        restart: RestartPolicy::default_for(JobKind::Batch),
-        logs: LogConfig::default(),
-        kill_timeout: Duration::from_secs(5),
-        kill_signal: None,
-    }
+    Task::new("t", driver, config, JobKind::Batch)
 }
 
 pub fn program(command: &str, args: &[&str]) -> Task {

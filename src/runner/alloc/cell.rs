@@ -1,6 +1,5 @@
 //! One task as its owner works on it and as it is shown, and the changes that can be made to it.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::{Alloc, NOTHING};
@@ -8,7 +7,7 @@ use crate::collectors::TaskReader;
 use crate::model::event::{Event, EventKind};
 use crate::model::job::Task;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::Timestamp;
 use crate::runner::board::TaskTotals;
 use crate::runner::drivers::Attempt;
 use crate::runner::record::{MoreTotals, TaskRecord};
@@ -51,25 +50,9 @@ impl Cell {
     pub fn new(task: &Task, known: Option<TaskRecord>, seed: &str, created_at: Timestamp) -> Cell {
         let record = known.unwrap_or_else(|| TaskRecord {
             status: TaskStatus {
-                name: task.name.clone(),
-                driver: task.driver.clone(),
-                user: task.user.clone(),
-                state: TaskState::Pending,
-                failed: false,
-                state_since: created_at,
-                time_in_state: [Nanos::ZERO; 6],
-                restarts: [0; 3],
-                started_at: None,
-                finished_at: None,
-                next_start_at: None,
-                attempt: 0,
-                main: None,
-                cgroup: None,
+                // One for all that have none.
                 base: Arc::clone(&NOTHING),
-                exits: VecDeque::new(),
-                exit_counts: [0; 6],
-                event_counts: BTreeMap::new(),
-                events: VecDeque::new(),
+                ..TaskStatus::new(task.name.clone(), task.driver.clone(), task.user.clone(), created_at)
             },
             handle: None,
             tracker: Tracker::seeded(&format!("{seed}/{}", task.name)),

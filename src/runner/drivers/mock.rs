@@ -90,16 +90,7 @@ impl Driver for Mock {
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Config::of(&request.task)?;
-        Ok(TaskHandle {
-            driver: Self::NAME.to_owned(),
-            attempt: request.attempt,
-            boot_id: self.boot_id.clone(),
-            run_dir: request.dirs.run.clone(),
-            cgroup: None,
-            supervisor: None,
-            main: None,
-            started_at: None,
-        })
+        Ok(request.handle(Self::NAME, &self.boot_id, None))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         Box::pin(async move {

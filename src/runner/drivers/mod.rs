@@ -8,7 +8,7 @@ mod testing;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -114,6 +114,43 @@ pub struct StartRequest {
     pub dirs: TaskDirs,
     /// The alloc's cgroup, which exists; the driver makes the task's below it. `None`: no cgroups here.
     pub alloc_cgroup: Option<CgroupPath>,
+}
+
+impl StartRequest {
+    /// A first attempt that has one directory for everything: for who tries a driver without an agent.
+    pub fn alone(task: Task, dir: &Path) -> StartRequest {
+        let own = dir.join("task");
+        StartRequest {
+            alloc_id: AllocId::from("00000000-0000-4000-8000-000000000000"),
+            attempt: 0,
+            env: BTreeMap::new(),
+            dirs: TaskDirs {
+                shared: dir.to_owned(),
+                local: own.clone(),
+                secrets: own.clone(),
+                tmp: own.clone(),
+                task: own,
+                logs: dir.join("logs"),
+                run: dir.join("run").join(task.name.as_str()).join("0"),
+            },
+            task,
+            alloc_cgroup: None,
+        }
+    }
+
+    /// The handle of an attempt that nothing was done for yet.
+    pub fn handle(&self, driver: &str, boot_id: &BootId, cgroup: Option<CgroupPath>) -> TaskHandle {
+        TaskHandle {
+            driver: driver.to_owned(),
+            attempt: self.attempt,
+            boot_id: boot_id.clone(),
+            run_dir: self.dirs.run.clone(),
+            cgroup,
+            supervisor: None,
+            main: None,
+            started_at: None,
+        }
+    }
 }
 
 /// How an attempt ended: facts.

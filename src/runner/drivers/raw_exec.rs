@@ -141,16 +141,8 @@ impl Driver for RawExec {
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Config::of(&request.task)?;
-        Ok(TaskHandle {
-            driver: Self::NAME.to_owned(),
-            attempt: request.attempt,
-            boot_id: self.shared.boot_id.clone(),
-            run_dir: request.dirs.run.clone(),
-            cgroup: request.alloc_cgroup.as_ref().map(|alloc| alloc.child(request.task.name.as_str())),
-            supervisor: None,
-            main: None,
-            started_at: None,
-        })
+        let cgroup = request.alloc_cgroup.as_ref().map(|alloc| alloc.child(request.task.name.as_str()));
+        Ok(request.handle(Self::NAME, &self.shared.boot_id, cgroup))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         Box::pin(self.start_it(request, handle))

@@ -112,8 +112,18 @@ impl Driver for FakeDriver {
         "fake"
     }
     fn check(&self, task: &Task) -> Result<(), DriverError> {
-        const KNOWN: [&str; 9] =
-            ["run_ms", "exit_code", "signal", "oom_kills", "start_error", "hopeless", "start_ms", "deaf", "unkillable"];
+        const KNOWN: [&str; 10] = [
+            "run_ms",
+            "exit_code",
+            "signal",
+            "oom_kills",
+            "start_error",
+            "hopeless",
+            "start_ms",
+            "deaf",
+            "unkillable",
+            "kill_ms",
+        ];
         match task.config.keys().find(|k| !KNOWN.contains(&k.as_str())) {
             Some(unknown) => Err(DriverError::Config { field: unknown.clone(), message: "is not known".to_owned() }),
             None => Ok(()),
@@ -126,16 +136,7 @@ impl Driver for FakeDriver {
         (true, String::new())
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
-        Ok(TaskHandle {
-            driver: "fake".to_owned(),
-            attempt: request.attempt,
-            boot_id: BootId("boot".to_owned()),
-            run_dir: request.dirs.run.clone(),
-            cgroup: None,
-            supervisor: None,
-            main: None,
-            started_at: None,
-        })
+        Ok(request.handle("fake", &BootId("boot".to_owned()), None))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         Box::pin(async move {
@@ -217,6 +218,9 @@ impl Attempt for FakeAttempt {
     }
     fn kill(&self) -> Result<(), DriverError> {
         self.0.signals.lock().unwrap().push("force".to_owned());
+        if let Some(ms) = self.0.option("kill_ms") {
+            std::thread::sleep(Duration::from_millis(ms));
+        }
         if self.0.option("unkillable").is_none() {
             self.0.end(ExitStatus::Signal(9));
         }

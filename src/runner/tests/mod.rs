@@ -4,6 +4,7 @@ mod crash;
 mod fake;
 mod kill;
 mod lifecycle;
+mod places;
 mod restore;
 mod retention;
 mod submit;
@@ -21,7 +22,7 @@ use super::{Config, Drivers, Handle, Parts};
 use crate::model::alloc::AllocState;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
-use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartMode, RestartPolicy, Task, TaskGroup};
+use crate::model::job::{Job, JobKind, RestartMode, RestartPolicy, Task, TaskGroup};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::runner::journal::Journal;
 use crate::store::{FailingStore, Faults, MemoryStore, Store};
@@ -101,17 +102,8 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         mode: RestartMode::Fail,
     };
     let task = |(name, config): &(&str, Value)| Task {
-        name: (*name).into(),
-        driver: "fake".to_owned(),
-        config: config.as_object().unwrap().clone(),
-        env: BTreeMap::new(),
-        meta: BTreeMap::new(),
-        user: None,
-        resources: Resources::default(),
         restart: restart.clone(),
-        logs: LogConfig::default(),
-        kill_timeout: Duration::from_secs(5),
-        kill_signal: None,
+        ..Task::new(name, "fake", config.as_object().unwrap().clone(), kind)
     };
     let group = TaskGroup {
         name: "g".into(),

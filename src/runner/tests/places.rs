@@ -1,0 +1,70 @@
+//! What blocks has few places, and kills by force have their own: here the clock is real, because blocked threads stop the
+//! paused one.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::*;
+use crate::model::task::ExitStatus;
+use crate::runner::Wait;
+
+const GRACE: Duration = Duration::from_millis(50);
+
+async fn deaf(agent: &Handle, config: Value) -> AllocId {
+    let mut job = job("s", JobKind::Service, &[("main", config)]);
+    job.groups[0].tasks[0].kill_timeout = GRACE;
+    let id = submit(agent, job).await;
+    until_state(agent, &id, TaskState::Running).await;
+    id
+}
+
+/// What hangs until this is dropped.
+struct Hanging(Vec<std::sync::mpsc::Sender<()>>);
+
+impl Hanging {
+    /// In every place where something may block, and as many that wait for one.
+    async fn everywhere(agent: &Handle) -> Hanging {
+        let mut senders = Vec::new();
+        for _ in 0..8 {
+            let (sender, held) = std::sync::mpsc::channel::<()>();
+            let ctx = Arc::clone(&agent.0.ctx);
+            tokio::spawn(async move { ctx.blocking(move || held.recv().is_ok()).await });
+            senders.push(sender);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Hanging(senders)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn launches_that_hang_keep_nobody_from_killing() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = deaf(&agent, json!({ "deaf": 1 })).await;
+    let hanging = Hanging::everywhere(&agent).await;
+    let blocked = agent.0.ctx.blocking(|| ());
+    assert!(tokio::time::timeout(GRACE, blocked).await.is_err(), "every place is taken");
+    agent.stop(&id, Wait::No).await.unwrap();
+    until("killed by force", || *host.world.last().signals.lock().unwrap() == ["SIGINT", "force"]).await;
+    assert_eq!(hanging.0.len(), 8, "nothing was let go before");
+    drop(hanging);
+    until_over(&agent, &id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_that_hangs_does_not_put_off_that_the_task_is_given_up() {
+    let mut host = Host::new();
+    host.config.kill_budget = Duration::from_millis(200);
+    let agent = host.start().await;
+    let hang = Duration::from_secs(4);
+    let id = deaf(&agent, json!({ "deaf": 1, "unkillable": 1, "kill_ms": hang.as_millis() })).await;
+    let asked = Instant::now();
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let took = asked.elapsed();
+    assert!(took >= GRACE + host.config.kill_budget && took < hang, "{took:?}");
+    let task = main_task(&agent, &id);
+    assert!(task.failed);
+    assert!(matches!(task.last_exit().unwrap().status, ExitStatus::Unknown(_)));
+    host.world.last().end(ExitStatus::Signal(9));
+}

@@ -1,0 +1,29 @@
+//! A driver of this host without an agent.
+
+use std::sync::Arc;
+
+use allostat::collectors::{FdBudget, Sampling};
+use allostat::host::clock::SystemClock;
+use allostat::host::hierarchy::Layout;
+use allostat::host::process;
+use allostat::host::roots::Roots;
+use allostat::runner::drivers::DriverContext;
+
+use super::programs::allostat;
+
+pub fn sampling() -> Arc<Sampling> {
+    let roots = Roots::default();
+    let layout = Layout::detect(&roots).expect("mountinfo must be readable");
+    Sampling::new(roots, layout, FdBudget::from_limit())
+}
+
+pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
+    DriverContext {
+        boot_id: process::boot_id(&sampling.roots).expect("/proc must be there"),
+        sampling,
+        clock: Arc::new(SystemClock),
+        supervisor: allostat(),
+        descriptors: Some(300),
+        no_cgroups: None,
+    }
+}
