@@ -48,6 +48,8 @@ impl DaemonError {
             DaemonError::Socket { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 Some("a process answers there: stop it, or choose another path with agent.socket".to_owned())
             }
+            // It says what to do itself.
+            DaemonError::Store(StoreError::Newer { .. }) => None,
             DaemonError::Store(_) => {
                 Some("is there room on the disk, and may this user write there? `df -h` and `ls -ld` tell".to_owned())
             }

@@ -1,24 +1,29 @@
 //! Who must not block writes here: one thread commits what many are waiting for, all that has gathered at once.
 //!
 //! ```text
-//! task, alloc, manager ── commit(batch).await ──► queue ──► one thread: take all, one commit ──► each one's answer
+//! task, alloc, manager ── commit(batch).await ──► all there already: answered at once, no system call
+//!                                             └─► queue ──► one thread: take all, one commit ──► each one's answer
 //! ```
+//! What somebody waits for ([`Journal::commit`]: a handle before its start, an exit) is committed at once, with all that has
+//! gathered behind it. What nobody waits for ([`Journal::note`]) goes with the next of those, or alone after a moment.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::store::{Batch, Store, StoreError};
+use crate::store::{Batch, Dedup, Entered, Entrance, Store, StoreError};
 use crate::telemetry::Metrics;
 
 /// Batches that may wait at once; who comes later waits for a place.
 const QUEUE: usize = 1024;
 /// Commits from one look at the database's size to the next.
 const SIZE_EVERY: u64 = 64;
+/// How long what nobody waits for may stay behind.
+const NOTE_WAITS: Duration = Duration::from_millis(100);
 
 /// Concurrency: cheap to clone; `commit` from any async task.
 #[derive(Clone)]
@@ -33,16 +38,20 @@ struct Inner {
 }
 
 struct Shared {
-    store: Arc<dyn Store>,
+    store: Dedup,
     queue: Mutex<Queue>,
     filled: Condvar,
     metrics: Arc<Metrics>,
     commits: AtomicU64,
 }
 
+type Answer = oneshot::Sender<Result<(), StoreError>>;
+/// `None`: nobody waits for it.
+type Waiting = (Entered, Option<Answer>);
+
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(Batch, oneshot::Sender<Result<(), StoreError>>)>,
+    waiting: VecDeque<Waiting>,
     closed: bool,
 }
 
@@ -76,7 +85,7 @@ impl Journal {
     /// Errors: the commit that carried this batch failed (then none of it is written), or the journal is closed.
     pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         if self.0.inline {
-            return self.0.shared.commit(&batch);
+            return self.0.shared.enter(batch).map_or(Ok(()), |entered| self.0.shared.commit(vec![entered]));
         }
         let closed = || StoreError::Write { message: "the agent is shutting down".to_owned() };
         let _place = self.0.places.acquire().await.map_err(|_| closed())?;
@@ -86,7 +95,9 @@ impl Journal {
             if queue.closed {
                 return Err(closed());
             }
-            queue.waiting.push_back((batch, answer));
+            // Under the lock: the order of entering is the order of the queue.
+            let Some(entered) = self.0.shared.enter(batch) else { return Ok(()) };
+            queue.waiting.push_back((entered, Some(answer)));
         }
         self.0.shared.filled.notify_one();
         answered.await.unwrap_or_else(|_| Err(closed()))
@@ -96,23 +107,25 @@ impl Journal {
     /// counted only.
     pub fn note(&self, batch: Batch) {
         if self.0.inline {
-            let _ = self.0.shared.commit(&batch);
+            if let Some(entered) = self.0.shared.enter(batch) {
+                let _ = self.0.shared.commit(vec![entered]);
+            }
             return;
         }
-        let (answer, _nobody_waits) = oneshot::channel();
         {
             let mut queue = lock(&self.0.shared.queue);
             if queue.closed {
                 return;
             }
-            queue.waiting.push_back((batch, answer));
+            let Some(entered) = self.0.shared.enter(batch) else { return };
+            queue.waiting.push_back((entered, None));
         }
         self.0.shared.filled.notify_one();
     }
 
     /// To read from: at start, before anything is written.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.0.shared.store
+        self.0.shared.store.store()
     }
 
     /// Writes what is queued and ends the thread. Blocks until then; later commits are refused.
@@ -147,6 +160,7 @@ impl Shared {
             metrics.state_db_size(bytes);
         }
         let commits = AtomicU64::new(0);
+        let store = Dedup::new(store);
         Arc::new(Shared { store, queue: Mutex::default(), filled: Condvar::new(), metrics, commits })
     }
 
@@ -158,23 +172,14 @@ impl Shared {
     fn run(&self) {
         let _ended = Ended(self);
         loop {
-            let waiting = {
-                let mut queue = lock(&self.queue);
-                while queue.waiting.is_empty() {
-                    if queue.closed {
-                        return;
-                    }
-                    queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                }
-                std::mem::take(&mut queue.waiting)
-            };
-            let mut all = Batch::default();
+            let Some(waiting) = self.gather() else { return };
+            let mut all = Vec::with_capacity(waiting.len());
             let mut answers = Vec::with_capacity(waiting.len());
-            for (batch, answer) in waiting {
-                all.writes.extend(batch.writes);
-                answers.push(answer);
+            for (entered, answer) in waiting {
+                all.push(entered);
+                answers.extend(answer);
             }
-            let result = self.commit(&all);
+            let result = self.commit(all);
             for answer in answers {
                 // Nobody waits any more: the batch is written all the same.
                 let _ = answer.send(result.clone());
@@ -182,22 +187,62 @@ impl Shared {
         }
     }
 
-    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-        let started = Instant::now();
-        // sled panics where it finds its own invariants broken: that is one failed commit, not the end of all writing.
-        let result = catch_unwind(AssertUnwindSafe(|| self.store.commit(batch)))
-            .unwrap_or_else(|_| Err(StoreError::Write { message: "the database panicked".to_owned() }));
-        match &result {
-            Ok(()) => self.metrics.state_db_written(started.elapsed()),
-            Err(_) => self.metrics.state_db_failed(),
+    /// Everything in the queue, as soon as somebody waits for any of it; `None`: closed, and all is written.
+    fn gather(&self) -> Option<VecDeque<Waiting>> {
+        let mut queue = lock(&self.queue);
+        let mut since = None;
+        loop {
+            if queue.waiting.is_empty() {
+                if queue.closed {
+                    return None;
+                }
+                queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = since.get_or_insert_with(Instant::now).elapsed();
+            if queue.closed || waited >= NOTE_WAITS || queue.waiting.iter().any(|(_, answer)| answer.is_some()) {
+                return Some(std::mem::take(&mut queue.waiting));
+            }
+            let rest = NOTE_WAITS.saturating_sub(waited);
+            queue = self.filled.wait_timeout(queue, rest).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// `None`: all of it is durable already.
+    fn enter(&self, batch: Batch) -> Option<Entered> {
+        match self.store.enter(batch) {
+            Entrance::Duplicate(records) => {
+                self.metrics.state_db_deduped(records);
+                None
+            }
+            Entrance::Write(entered) => Some(entered),
+        }
+    }
+
+    fn commit(&self, entered: Vec<Entered>) -> Result<(), StoreError> {
+        let started = Instant::now();
+        // A panic of the store is one failed commit, not the end of all writing.
+        let result = catch_unwind(AssertUnwindSafe(|| self.store.commit(entered)))
+            .unwrap_or_else(|_| Err(StoreError::Write { message: "the database panicked".to_owned() }));
+        let committed = match result {
+            Ok(committed) => committed,
+            Err(error) => {
+                self.metrics.state_db_failed();
+                return Err(error);
+            }
+        };
+        self.metrics.state_db_deduped(committed.deduped);
+        if committed.written == 0 {
+            return Ok(());
+        }
+        self.metrics.state_db_written(started.elapsed());
         // The file system is asked for the size once in a while only.
         if self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(SIZE_EVERY)
-            && let Some(bytes) = self.store.size_bytes()
+            && let Some(bytes) = self.store.store().size_bytes()
         {
             self.metrics.state_db_size(bytes);
         }
-        result
+        Ok(())
     }
 }
 
@@ -260,7 +305,51 @@ mod tests {
             result.unwrap().unwrap();
         }
         assert_eq!(store.scan("k/").unwrap().len(), 16);
-        assert!(faults.commits() < 16, "{} commits for 16 batches", faults.commits());
+        // One that found the thread idle, and one for all others.
+        assert!(faults.commits() <= 2, "{} commits for 16 batches", faults.commits());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_goes_with_what_somebody_waits_for() {
+        let (store, faults) = FailingStore::new(MemoryStore::default());
+        let store = Arc::new(store);
+        let journal = start(store.clone());
+        for n in 0..8 {
+            journal.note(put(&format!("note/{n}")));
+        }
+        journal.commit(put("waited")).await.unwrap();
+        assert_eq!(faults.commits(), 1);
+        assert_eq!(store.scan("").unwrap().len(), 9);
+        journal.note(put("alone"));
+        let asked = Instant::now();
+        while store.get("alone").unwrap().is_none() {
+            assert!(asked.elapsed() < Duration::from_secs(20), "it stays behind for ever");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What the registry shows under a name.
+    fn shown(metrics: &Metrics, name: &str) -> f64 {
+        let families = metrics.gather();
+        let family = families.iter().find(|family| family.name() == name).unwrap();
+        family.get_metric()[0].get_counter().get_value()
+    }
+
+    #[tokio::test]
+    async fn a_duplicate_is_counted_and_reaches_neither_thread_nor_store() {
+        let (store, faults) = FailingStore::new(MemoryStore::default());
+        let metrics = Arc::new(Metrics::new());
+        let journal = Journal::start(Arc::new(store), Arc::clone(&metrics)).unwrap();
+        journal.commit(put("a")).await.unwrap();
+        for _ in 0..5 {
+            // Answered at the first poll: the thread had no part in it.
+            let commit = std::pin::pin!(journal.commit(put("a")));
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(commit.poll(&mut context).is_ready());
+        }
+        assert_eq!(faults.commits(), 1);
+        assert!((shown(&metrics, "allostat_state_db_writes_deduped_total") - 5.0).abs() < 0.1);
+        assert!((shown(&metrics, "allostat_state_db_writes_total") - 1.0).abs() < 0.1);
     }
 
     #[tokio::test]

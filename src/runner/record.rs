@@ -14,8 +14,8 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
 
-/// The schema that this agent writes, and the only one that it reads.
-pub const SCHEMA: u32 = 1;
+/// The schema that this agent writes, and the only one that it reads: older ones were upgraded when the store was opened.
+pub use crate::store::{SCHEMA, VERSION_KEY};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
@@ -117,7 +117,6 @@ pub struct NodeRecord {
     pub node: NodeTotals,
 }
 
-pub const VERSION_KEY: &str = "meta/version";
 pub const NODE_KEY: &str = "totals/node";
 pub const WORKLOADS: &str = "totals/workload/";
 

@@ -90,6 +90,9 @@ impl Handle {
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
         let store = Arc::clone(parts.journal.store());
         let mut loaded = load(store.as_ref())?;
+        let mut version = Batch::default();
+        record::put(&mut version, record::VERSION_KEY.to_owned(), &record::SCHEMA);
+        parts.journal.commit(version).await?;
         let allocs = assemble(&mut loaded);
         set_aside(&parts, store.as_ref(), &loaded.bad).await?;
 
@@ -117,17 +120,11 @@ impl Handle {
 
 /// All records, read or found unreadable.
 fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
-    match store.get(record::VERSION_KEY)? {
-        None => {
-            let mut batch = Batch::default();
-            record::put(&mut batch, record::VERSION_KEY.to_owned(), &record::SCHEMA);
-            store.commit(&batch)?;
-        }
-        Some(found) if serde_json::from_slice::<u32>(&found).is_ok_and(|v| v == record::SCHEMA) => {}
-        Some(found) => {
-            let found = String::from_utf8_lossy(&found).into_owned();
-            return Err(RestoreError::Schema { found, known: record::SCHEMA });
-        }
+    if let Some(found) = store.get(record::VERSION_KEY)?
+        && !serde_json::from_slice::<u32>(&found).is_ok_and(|version| version == record::SCHEMA)
+    {
+        let found = String::from_utf8_lossy(&found).into_owned();
+        return Err(RestoreError::Schema { found, known: record::SCHEMA });
     }
     let mut loaded = Loaded::default();
     let bad = &mut loaded.bad;

@@ -1,6 +1,8 @@
 //! What every store promises, asked of each.
 
-use super::{Batch, FailingStore, MemoryStore, SledStore, Store};
+use std::sync::Arc;
+
+use super::{Batch, Committed, Dedup, Entrance, FailingStore, Faults, MemoryStore, SledStore, Store, StoreError};
 
 fn on_every_store(check: impl Fn(&dyn Store)) {
     check(&MemoryStore::default());
@@ -134,6 +136,190 @@ fn what_was_acknowledged_survives_a_kill() {
         assert!(last >= read(), "lost: {last} of {}", read());
         for n in 0..=last {
             assert!(store.get(&format!("n/{n:06}")).unwrap().is_some(), "record {n} of {last} is lost");
+        }
+    }
+}
+
+/// Each store with a failing one around it, which also counts, below what drops duplicates.
+fn deduped(check: impl Fn(&Dedup, &Faults)) {
+    let dir = tempfile::tempdir().unwrap();
+    let stores: [Arc<dyn Store>; 2] =
+        [Arc::new(MemoryStore::default()), Arc::new(SledStore::open(&dir.path().join("state")).unwrap())];
+    for store in stores {
+        let (failing, faults) = FailingStore::new(store);
+        check(&Dedup::new(Arc::new(failing)), &faults);
+    }
+}
+
+/// As the journal does it with one batch.
+fn write(dedup: &Dedup, writes: &[(&str, Option<&str>)]) -> Result<Committed, StoreError> {
+    match dedup.enter(batch(writes)) {
+        Entrance::Duplicate(deduped) => Ok(Committed { written: 0, deduped }),
+        Entrance::Write(entered) => dedup.commit(vec![entered]),
+    }
+}
+
+fn written(dedup: &Dedup, key: &str, value: Option<&str>) -> u64 {
+    write(dedup, &[(key, value)]).unwrap().written
+}
+
+#[test]
+fn a_duplicate_write_does_not_reach_the_store() {
+    deduped(|dedup, faults| {
+        assert_eq!(written(dedup, "a", Some("1")), 1);
+        assert!(matches!(dedup.enter(batch(&[("a", Some("1")), ("gone", None)])), Entrance::Duplicate(2)));
+        assert_eq!(faults.commits(), 1);
+        assert_eq!(written(dedup, "a", Some("2")), 1);
+        assert_eq!(written(dedup, "a", Some("1")), 1);
+        assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
+        // What is new in a batch is written, the rest is not.
+        let mixed = write(dedup, &[("a", Some("1")), ("b", Some(""))]).unwrap();
+        assert_eq!(mixed, Committed { written: 1, deduped: 1 });
+        assert_eq!(faults.commits(), 4);
+    });
+}
+
+/// Counted by the kernel, for this thread alone: reads, writes, and waits that gave the processor away.
+#[test]
+fn a_duplicate_write_makes_no_system_call() {
+    let counts = || {
+        let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        let of = |name: &str| -> u64 {
+            let line = io.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim_start_matches(": ").parse().unwrap()
+        };
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let waits = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap().to_owned();
+        (of("syscr"), of("syscw"), waits)
+    };
+    let idle = {
+        let before = counts();
+        (before, counts())
+    };
+    let own_reads = idle.1.0 - idle.0.0;
+    deduped(|dedup, _| {
+        let value = "v".repeat(3_500);
+        written(dedup, "task/a/b", Some(&value));
+        let before = counts();
+        for _ in 0..1_000 {
+            assert!(matches!(dedup.enter(batch(&[("task/a/b", Some(&value))])), Entrance::Duplicate(1)));
+        }
+        let after = counts();
+        assert_eq!((after.0 - before.0, after.1, after.2), (own_reads, before.1, before.2));
+    });
+}
+
+#[test]
+fn after_a_failed_commit_the_same_write_is_written() {
+    deduped(|dedup, faults| {
+        written(dedup, "a", Some("old"));
+        faults.fail_writes(true);
+        write(dedup, &[("a", Some("new"))]).unwrap_err();
+        faults.fail_writes(false);
+        assert_eq!(written(dedup, "a", Some("new")), 1);
+        assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"new".as_slice()));
+    });
+}
+
+#[test]
+fn after_a_failed_commit_the_value_from_before_is_written_too() {
+    deduped(|dedup, faults| {
+        written(dedup, "a", Some("old"));
+        faults.fail_writes(true);
+        faults.write_and_fail(true);
+        write(dedup, &[("a", Some("new")), ("b", Some("x"))]).unwrap_err();
+        faults.fail_writes(false);
+        // The disk has "new", whatever the error said.
+        assert_eq!(written(dedup, "a", Some("old")), 1);
+        assert_eq!(written(dedup, "b", None), 1);
+        assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"old".as_slice()));
+        assert_eq!(dedup.store().get("b").unwrap(), None);
+    });
+}
+
+#[test]
+fn what_was_removed_is_written_again() {
+    deduped(|dedup, faults| {
+        written(dedup, "a", Some("1"));
+        assert_eq!(written(dedup, "a", None), 1);
+        assert_eq!(written(dedup, "a", None), 0);
+        assert_eq!(written(dedup, "a", Some("1")), 1);
+        assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
+        // Within one batch too.
+        write(dedup, &[("a", None), ("a", Some("1"))]).unwrap();
+        assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
+        assert_eq!(faults.commits(), 3);
+    });
+}
+
+#[test]
+fn the_first_identical_write_after_a_restart_is_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Dedup::new(Arc::new(SledStore::open(dir.path()).unwrap()));
+    written(&open(), "a", Some("1"));
+    let dedup = open();
+    assert!(matches!(dedup.enter(batch(&[("a", Some("1"))])), Entrance::Duplicate(1)));
+    assert_eq!(written(&dedup, "a", Some("2")), 1);
+}
+
+#[test]
+fn a_write_behind_one_that_waits_is_no_duplicate() {
+    deduped(|dedup, faults| {
+        written(dedup, "a", Some("1"));
+        let enter = |value| match dedup.enter(batch(&[("a", Some(value))])) {
+            Entrance::Write(entered) => entered,
+            Entrance::Duplicate(_) => panic!("{value} is not what will be there"),
+        };
+        let (first, second) = (enter("2"), enter("1"));
+        dedup.commit(vec![first]).unwrap();
+        dedup.commit(vec![second]).unwrap();
+        assert_eq!(dedup.store().get("a").unwrap().as_deref(), Some(b"1".as_slice()));
+        // Together they come to nothing.
+        let (first, second) = (enter("2"), enter("1"));
+        assert_eq!(dedup.commit(vec![first, second]).unwrap(), Committed { written: 0, deduped: 1 });
+        assert_eq!(faults.commits(), 3);
+    });
+}
+
+#[test]
+fn who_waits_together_shares_one_commit_in_order() {
+    deduped(|dedup, faults| {
+        let mut all = Vec::new();
+        for n in 0..64 {
+            let (own, value) = (format!("k/{n:02}"), n.to_string());
+            let Entrance::Write(entered) = dedup.enter(batch(&[(&own, Some("x")), ("shared", Some(&value))])) else {
+                panic!("nothing of it is there")
+            };
+            all.push(entered);
+        }
+        assert_eq!(dedup.commit(all).unwrap(), Committed { written: 65, deduped: 0 });
+        assert_eq!(faults.commits(), 1);
+        assert_eq!(dedup.store().get("shared").unwrap().as_deref(), Some(b"63".as_slice()));
+        assert_eq!(dedup.store().scan("k/").unwrap().len(), 64);
+    });
+}
+
+proptest::proptest! {
+    /// Whatever is written, removed and refused: the store holds what a plain map holds.
+    #[test]
+    fn with_and_without_deduplication_the_same_is_stored(
+        steps in proptest::collection::vec((0_u8..4, proptest::option::of(0_u8..3), 0_u8..4), 1..60)
+    ) {
+        let (failing, faults) = FailingStore::new(MemoryStore::default());
+        let dedup = Dedup::new(Arc::new(failing));
+        let mut model = std::collections::BTreeMap::new();
+        for (key, value, fault) in steps {
+            faults.fail_writes(fault < 2);
+            faults.write_and_fail(fault == 0);
+            let (key, value) = (format!("k{key}"), value.map(|v| v.to_string()));
+            if write(&dedup, &[(&key, value.as_deref())]).is_ok() {
+                match value {
+                    Some(value) => model.insert(key.clone(), value),
+                    None => model.remove(&key),
+                };
+                let stored = dedup.store().get(&key).unwrap().map(|v| String::from_utf8(v).unwrap());
+                proptest::prop_assert_eq!(stored.as_ref(), model.get(&key));
+            }
         }
     }
 }

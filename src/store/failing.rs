@@ -9,6 +9,8 @@ use super::{Batch, Store, StoreError};
 #[derive(Debug, Default)]
 pub struct Faults {
     failing: AtomicBool,
+    /// A failing commit is written all the same: an error says nothing about what the disk has.
+    written: AtomicBool,
     /// This many commits succeed before they begin to fail; 0 counts nothing.
     after: AtomicU64,
     commits: AtomicU64,
@@ -22,6 +24,10 @@ impl Faults {
     pub fn fail_after(&self, commits: u64) {
         self.after.store(self.commits() + commits, Ordering::SeqCst);
         self.failing.store(true, Ordering::SeqCst);
+    }
+    /// Whether commits that fail are written all the same.
+    pub fn write_and_fail(&self, written: bool) {
+        self.written.store(written, Ordering::SeqCst);
     }
     /// How many commits succeeded.
     pub fn commits(&self) -> u64 {
@@ -53,6 +59,9 @@ impl<S: Store> Store for FailingStore<S> {
         if self.faults.failing.load(Ordering::SeqCst)
             && self.faults.commits() >= self.faults.after.load(Ordering::SeqCst)
         {
+            if self.faults.written.load(Ordering::SeqCst) {
+                self.inner.commit(batch)?;
+            }
             return Err(StoreError::Write { message: "no space left on device (asked for by a test)".to_owned() });
         }
         self.inner.commit(batch)?;

@@ -1,7 +1,9 @@
 //! What must survive the agent: small records under text keys. The trait blocks; who must not block asks
 //! `runner::journal`, which commits for many at once.
 //!
-//! Keys (schema 1), values JSON:
+//! [`Dedup`] stands above any of them: what is there already is not written again.
+//!
+//! Keys (schema 2), values JSON:
 //! ```text
 //! meta/version                      the schema's number
 //! job/<job id>/<version>            a job as submitted; gone with its last alloc
@@ -11,24 +13,38 @@
 //! totals/workload/<job>             what collected allocs handed over
 //! totals/node                       what workloads handed over
 //! quarantine/<key>                  a record that could not be read
+//! quarantine/damaged-<n>            what was wrong with files that were set aside
 //! ```
 
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod damage;
+mod dedup;
 mod failing;
+mod log;
 mod memory;
+mod mirror;
 mod sled;
+mod upgrade;
 
 use std::path::PathBuf;
 
+pub use dedup::{Committed, Dedup, Entered, Entrance};
 pub use failing::{FailingStore, Faults};
 pub use memory::MemoryStore;
 pub use sled::SledStore;
+pub use upgrade::{SCHEMA, VERSION_KEY};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     #[error("cannot open the state database in {path}: {message}")]
     Open { path: PathBuf, message: String },
+    /// Written by a newer agent: reading it by guess could start things twice.
+    #[error(
+        "the state database in {path} has schema {found}, this agent knows {known}: start the newer agent that wrote it"
+    )]
+    Newer { path: PathBuf, found: String, known: u32 },
     #[error("cannot write to the state database: {message}")]
     Write { message: String },
     #[error("cannot read the state database: {message}")]
@@ -63,4 +79,19 @@ pub trait Store: Send + Sync {
     fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
     /// Bytes on disk; `None` where there is no disk.
     fn size_bytes(&self) -> Option<u64>;
+}
+
+impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        (**self).get(key)
+    }
+    fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        (**self).scan(prefix)
+    }
+    fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
+        (**self).commit(batch)
+    }
+    fn size_bytes(&self) -> Option<u64> {
+        (**self).size_bytes()
+    }
 }

@@ -1,51 +1,45 @@
-//! `sled` 0.34 on disk.
+//! On disk: the log, which is what counts, and the same records in sled beside it.
 //!
 //! ```text
-//! <dir>/db        the log of pages: everything that is acknowledged must be here
-//! <dir>/conf      written once, when the database is made
-//! <dir>/blobs/    pages too large for a segment, one file each
-//! <dir>/snap.*    only speeds up the next opening; sled syncs it itself
-//! ```
-//! sled's `flush` waits for the page cache to be handed to the device (`sync_file_range`), but never asks the device to
-//! keep it, and never has a grown file's size or a new blob recorded. So each commit ends with our own `fdatasync` of
-//! `db` (which covers its size) and, where sled has put a page into a file of its own, of that file and of `blobs`.
+//! <dir>/log               every acknowledged batch is here before it is acknowledged
+//! <dir>/db conf blobs/    sled's files: follow the log, and are waited for by nobody
+//! <dir>/damaged-<n>/      files that were found damaged, for people to look at; `quarantine/damaged-<n>` tells of them
+//! <dir>.schema-<n>/       the database as an older agent left it
 //!
-//! An error sticks to an open sled database: after a full disk it refuses everything, for ever. So a commit that failed
-//! closes the database, and the next one opens it again: what was acknowledged is still there, what was not may be.
+//! open    log whole, sled not ahead of it    the log
+//!         else, sled readable                sled, and the commits of the log after it
+//!         else                               what can be read of the log
+//!         ── then both are made equal; what is set aside is said, and never stops the start
+//! ```
 
-use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+
+use super::log::{self, Found, Log, Records};
+use super::mirror::{Mirror, Trouble};
+use super::upgrade::{self, Schema};
 use super::{Batch, Store, StoreError};
-
-/// Pages kept in memory: records are small and read only at start.
-const CACHE_BYTES: u64 = 512 * 1024;
-/// How often sled's own thread looks for space to reclaim. Durability does not depend on it.
-const TIDY_EVERY_MS: u64 = 10_000;
 
 /// Concurrency: any thread; commits follow one another.
 pub struct SledStore {
     dir: PathBuf,
+    schema: Schema,
     state: Mutex<State>,
+    /// Held locked as long as the store is open.
+    _lock: File,
 }
 
-enum State {
-    Open(Open),
-    /// The last commit failed, and why.
-    Failed,
-}
-
-struct Open {
-    db: sled::Db,
-    /// Our own descriptor of `db`, for `fdatasync`.
-    file: File,
-    /// Blob files that the device has.
-    blobs: BTreeSet<OsString>,
+struct State {
+    log: Log,
+    /// Of the last commit.
+    seq: u64,
+    /// `None`: it failed. The log alone does; the next start makes it anew.
+    mirror: Option<Mirror>,
 }
 
 impl std::fmt::Debug for SledStore {
@@ -57,164 +51,271 @@ impl std::fmt::Debug for SledStore {
 impl SledStore {
     /// Opens or makes the database in `dir`.
     ///
-    /// Errors: another process has it open; no permission; the files are damaged: each says what to do.
+    /// Errors: another process has it open; a newer agent wrote it; no permission or room: each says what to do. Damage is
+    /// none.
     pub fn open(dir: &Path) -> Result<SledStore, StoreError> {
-        let open = open(dir)?;
-        Ok(SledStore { dir: dir.to_owned(), state: Mutex::new(State::Open(open)) })
+        SledStore::open_as(dir, Schema::OURS)
+    }
+
+    pub(super) fn open_as(dir: &Path, schema: Schema) -> Result<SledStore, StoreError> {
+        let failed = |error: &io::Error| open_error(dir, format!("{error}; give the agent's user write access to it"));
+        fs::create_dir_all(dir).map_err(|e| failed(&e))?;
+        let lock = File::open(dir).map_err(|e| failed(&e))?;
+        let take = || flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Trouble::Busy);
+        patiently(take).map_err(|_| open_error(dir, BUSY.to_owned()))?;
+        let state = open(dir, schema)?;
+        Ok(SledStore { dir: dir.to_owned(), schema, state: Mutex::new(state), _lock: lock })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` on the database, opened again first if the last commit failed.
-    fn with<T>(
+    /// Asks sled, and the log where sled fails.
+    fn read<T>(
         &self,
-        state: &mut State,
-        work: impl FnOnce(&mut Open) -> Result<T, StoreError>,
+        ask: impl FnOnce(&Mirror) -> Result<T, Trouble>,
+        look: impl FnOnce(Records) -> T,
     ) -> Result<T, StoreError> {
-        if let State::Failed = state {
-            *state = State::Open(open(&self.dir)?);
+        let mut state = self.lock();
+        match state.mirror.as_ref().map(ask) {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(trouble)) => state.give_up_mirror(&trouble),
+            None => {}
         }
-        match state {
-            State::Open(open) => work(open),
-            State::Failed => Err(write_error("the database is closed")),
-        }
+        state.log.records().map(look).map_err(|e| StoreError::Read { message: e.to_string() })
     }
 }
 
 impl Store for SledStore {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let read = |open: &mut Open| open.db.get(key).map(|v| v.map(|v| v.to_vec())).map_err(|e| read_error(&e));
-        self.with(&mut self.lock(), read)
+        self.read(|mirror| mirror.get(key), |mut records| records.remove(key))
     }
 
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        self.with(&mut self.lock(), |open| {
-            open.db
-                .scan_prefix(prefix)
-                .map(|entry| {
-                    let (key, value) = entry.map_err(|e| read_error(&e))?;
-                    // Every key was written from a `String`; one that is no text is shown as best it can be.
-                    Ok((String::from_utf8_lossy(&key).into_owned(), value.to_vec()))
-                })
-                .collect()
-        })
+        let among = |records: Records| records.into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
+        self.read(|mirror| mirror.scan(prefix), among)
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         if batch.is_empty() {
             return Ok(());
         }
+        let failed = |e: io::Error| StoreError::Write { message: e.to_string() };
         let mut state = self.lock();
-        // A panic inside sled leaves it in a state that nobody knows: it is closed like after an error.
-        let work = AssertUnwindSafe(|| self.with(&mut state, |open| open.commit(&self.dir, batch)));
-        let result = catch_unwind(work).unwrap_or_else(|_| Err(write_error("it panicked")));
-        if result.is_err() {
-            *state = State::Failed;
+        let seq = state.seq + 1;
+        let frame = log::change(self.schema.current, seq, &batch.writes).map_err(failed)?;
+        let before = state.seq;
+        state.log.append(self.schema.current, before, &frame).map_err(failed)?;
+        // From here on it is durable.
+        state.seq = seq;
+        state.follow(batch.writes.iter().map(|(key, value)| (key.as_str(), value.as_deref())));
+        if state.log.is_long() {
+            match state.log.anew(self.schema.current, seq) {
+                Ok(log) => state.log = log,
+                Err(error) => {
+                    state.log.stays_long();
+                    tracing::warn!(%error, "the state database's log cannot be shortened; it goes on growing");
+                }
+            }
         }
-        result
+        Ok(())
     }
 
     fn size_bytes(&self) -> Option<u64> {
-        match &*self.lock() {
-            State::Open(open) => open.db.size_on_disk().ok(),
-            State::Failed => None,
+        let state = self.lock();
+        Some(state.log.len() + state.mirror.as_ref().and_then(Mirror::size_bytes).unwrap_or(0))
+    }
+}
+
+impl State {
+    fn follow<'a>(&mut self, writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>) {
+        if let Some(Err(trouble)) = self.mirror.as_ref().map(|mirror| mirror.apply(writes, self.seq)) {
+            self.give_up_mirror(&trouble);
+        }
+    }
+    fn give_up_mirror(&mut self, trouble: &Trouble) {
+        tracing::warn!(?trouble, "the second copy of the state failed; the agent goes on with its log alone");
+        self.mirror = None;
+    }
+}
+
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+const BUSY: &str = "another process has it open: is a second agent running on this data directory?";
+
+/// A process that was just forked holds every lock of its parent until it executes its program: a lock that is taken may be
+/// free in a moment.
+fn patiently<T>(mut take: impl FnMut() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let began = Instant::now();
+    loop {
+        match take() {
+            Err(Trouble::Busy) if began.elapsed() < LOCK_WAIT => std::thread::sleep(Duration::from_millis(10)),
+            taken => return taken,
         }
     }
 }
 
-impl Open {
-    fn commit(&mut self, dir: &Path, batch: &Batch) -> Result<(), StoreError> {
-        let mut writes = sled::Batch::default();
-        for (key, value) in &batch.writes {
-            match value {
-                Some(value) => writes.insert(key.as_bytes(), value.as_slice()),
-                None => writes.remove(key.as_bytes()),
-            }
-        }
-        self.db.apply_batch(writes).map_err(write_error)?;
-        self.db.flush().map_err(write_error)?;
-        self.sync_blobs(dir).map_err(write_error)?;
-        self.file.sync_data().map_err(write_error)
+fn open(dir: &Path, schema: Schema) -> Result<State, StoreError> {
+    let failed = |error: io::Error| open_error(dir, error.to_string());
+    let has_db = dir.join("db").exists();
+    let bytes = match fs::read(log::path(dir)) {
+        Ok(bytes) => Some(bytes),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(failed(e)),
+        // The device cannot read it any more.
+        Err(_) => Some(Vec::new()),
+    };
+    if bytes.is_none() && !has_db {
+        // Before sled makes its files: a database without a log is an old one.
+        Log::write(dir, schema.current, 0, &Records::new()).map_err(failed)?;
+        upgrade::sync_parent(dir).map_err(failed)?;
+        return open(dir, schema);
+    }
+    let found = log::parse(bytes.as_deref().unwrap_or_default());
+    let older = if bytes.is_none() { Some(1) } else { found.schema() };
+    if let Some(found) = older.filter(|found| *found > schema.current) {
+        return Err(StoreError::Newer { path: dir.to_owned(), found: found.to_string(), known: schema.current });
+    }
+    let older = older.filter(|found| *found < schema.current);
+    if let Some(older) = older {
+        upgrade::back_up(dir, older).map_err(|e| {
+            open_error(dir, format!("it is of schema {older}, and no copy can be made before the upgrade: {e}"))
+        })?;
     }
 
-    /// A page of more than a segment is a file of its own, which sled does not sync.
-    fn sync_blobs(&mut self, dir: &Path) -> io::Result<()> {
-        let path = dir.join("blobs");
-        let mut present = BTreeSet::new();
-        for entry in std::fs::read_dir(&path)? {
-            present.insert(entry?.file_name());
+    let mut damage = Damage { dir, into: None, said: Vec::new() };
+    // With what it holds; `None`: it was damaged and is made anew below.
+    let mirror =
+        match patiently(|| Mirror::open(dir)).and_then(|mirror| mirror.contents().map(|contents| (mirror, contents))) {
+            Ok((mirror, contents)) => Some((mirror, Some(contents))),
+            Err(Trouble::Busy) => return Err(open_error(dir, BUSY.to_owned())),
+            Err(Trouble::Refused(e)) if found.frames.is_empty() => return Err(failed(e)),
+            Err(Trouble::Refused(error)) => {
+                tracing::warn!(%error, "the second copy of the state cannot be opened; the log alone is used");
+                None
+            }
+            Err(Trouble::Damaged(why)) => {
+                damage.sled(&why, found.is_whole()).map_err(failed)?;
+                Mirror::open(dir).ok().map(|mirror| (mirror, None))
+            }
+        };
+
+    let (mut records, seq, log_is_good) = decide(&found, mirror.as_ref().and_then(|(_, contents)| contents.as_ref()));
+    let unread = bytes.as_ref().map_or(0, |bytes| bytes.len() - found.end);
+    if bytes.is_some() && !log_is_good {
+        let base = mirror.as_ref().and_then(|(_, contents)| contents.as_ref()).map(|(_, seq)| *seq);
+        damage.log(&found, unread, found.missing_after(base)).map_err(failed)?;
+    } else if unread > 0 {
+        tracing::warn!(bytes = unread, "the last write to the state database is not whole: it was never acknowledged");
+    }
+    if let Some(older) = older {
+        schema.upgrade(&mut records, older);
+    }
+    damage.note(&mut records);
+
+    let as_it_was = log_is_good && older.is_none();
+    let log = if as_it_was { Log::go_on(dir, &found) } else { Log::write(dir, schema.current, seq, &records) };
+    let mut state = State { log: log.map_err(failed)?, seq, mirror: None };
+    if let Some((mirror, contents)) = mirror {
+        state.mirror = Some(mirror);
+        let (old, old_seq) = contents.unwrap_or_default();
+        let changed = records.iter().filter(|(key, value)| old.get(*key) != Some(value));
+        let changed = changed.map(|(key, value)| (key.as_str(), Some(value.as_slice())));
+        let gone = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
+        let writes: Vec<_> = changed.chain(gone).collect();
+        if !writes.is_empty() || old_seq != seq {
+            state.follow(writes.into_iter());
         }
-        if present == self.blobs {
-            return Ok(());
+    }
+    Ok(state)
+}
+
+/// The records, the number of the last commit, and whether the log says exactly that.
+fn decide(found: &Found, mirror: Option<&(Records, u64)>) -> (Records, u64, bool) {
+    let mut records = Records::new();
+    match mirror {
+        // Written before the log knew of it? Never: the log has lost its end.
+        Some((second, seq)) if !found.is_whole() || *seq > found.last() => {
+            records.clone_from(second);
+            found.replay(&mut records, Some(*seq));
+            (records, found.last().max(*seq), false)
         }
-        for name in present.difference(&self.blobs) {
-            match File::open(path.join(name)) {
-                Ok(file) => file.sync_data()?,
-                // Collected meanwhile.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
+        Some(_) | None => {
+            found.replay(&mut records, None);
+            (records, found.last(), found.is_whole())
+        }
+    }
+}
+
+/// What was found damaged, and where it is kept.
+struct Damage<'a> {
+    dir: &'a Path,
+    into: Option<PathBuf>,
+    said: Vec<String>,
+}
+
+impl Damage<'_> {
+    /// Moves sled's files away. Where the log says everything they are worth nothing: a power failure may well leave them
+    /// so, for nobody syncs them.
+    fn sled(&mut self, why: &str, log_is_whole: bool) -> io::Result<()> {
+        let into = if log_is_whole { None } else { Some(self.place()?) };
+        for entry in fs::read_dir(self.dir)? {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            if !["db", "conf", "blobs", "snap."].iter().any(|own| name.to_string_lossy().starts_with(own)) {
+                continue;
+            }
+            match &into {
+                Some(into) => fs::rename(&path, into.join(&name))?,
+                None if path.is_dir() => fs::remove_dir_all(&path)?,
+                None => fs::remove_file(&path)?,
             }
         }
-        File::open(&path)?.sync_all()?;
-        self.blobs = present;
+        if log_is_whole {
+            tracing::warn!(why, "the second copy of the state was damaged; it is made anew from the log");
+        } else {
+            self.say(format!("sled's files: {why}"));
+        }
         Ok(())
     }
-}
 
-fn open(dir: &Path) -> Result<Open, StoreError> {
-    let failed = |message: String| StoreError::Open { path: dir.to_owned(), message };
-    std::fs::create_dir_all(dir).map_err(|e| failed(format!("{e}; give the agent's user write access to it")))?;
-    let config = sled::Config::new()
-        .path(dir)
-        .mode(sled::Mode::LowSpace)
-        .cache_capacity(CACHE_BYTES)
-        .flush_every_ms(Some(TIDY_EVERY_MS));
-    // sled panics on some damage instead of returning an error.
-    let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| config.open()));
-    let db = match opened {
-        Ok(Ok(db)) => db,
-        Ok(Err(e)) => return Err(failed(advice(&e))),
-        Err(_) => return Err(failed(DAMAGED.to_owned())),
-    };
-    let durable = || -> io::Result<File> {
-        let file = File::open(dir.join("db"))?;
-        file.sync_all()?;
-        File::open(dir.join("conf"))?.sync_all()?;
-        File::open(dir.join("blobs"))?.sync_all()?;
-        File::open(dir)?.sync_all()?;
-        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-            File::open(parent)?.sync_all()?;
-        }
-        Ok(file)
-    };
-    let file = durable().map_err(|e| failed(e.to_string()))?;
-    Ok(Open { db, file, blobs: BTreeSet::new() })
-}
+    /// Keeps the log under a second name: the first one stays until a new log takes it.
+    fn log(&mut self, found: &Found, unread: usize, lost: u64) -> io::Result<()> {
+        let into = self.place()?;
+        fs::hard_link(log::path(self.dir), into.join("log"))?;
+        let bytes = unread + found.damaged.iter().map(ExactSizeIterator::len).sum::<usize>();
+        self.say(match found.frames.len() {
+            0 => format!("the log: nothing of its {bytes} bytes can be read"),
+            _ => format!("the log: {bytes} bytes cannot be read, {lost} writes are lost"),
+        });
+        Ok(())
+    }
 
-const DAMAGED: &str = "its files are damaged. Move the directory away and start again: running tasks go on, but this \
-                       agent will not know them";
+    fn place(&mut self) -> io::Result<PathBuf> {
+        if let Some(into) = &self.into {
+            return Ok(into.clone());
+        }
+        let free = (1_u32..).map(|n| self.dir.join(format!("damaged-{n}"))).find(|path| !path.exists());
+        let into = free.ok_or_else(|| io::Error::other("too many damaged-* directories"))?;
+        fs::create_dir(&into)?;
+        self.into = Some(into.clone());
+        Ok(into)
+    }
 
-fn advice(error: &sled::Error) -> String {
-    match error {
-        sled::Error::Io(e) if e.to_string().contains("could not acquire lock") => {
-            "another process has it open: is a second agent running on this data directory?".to_owned()
+    fn say(&mut self, what: String) {
+        tracing::error!(what, "the state database was damaged: the agent goes on with what is good");
+        self.said.push(what);
+    }
+
+    /// Leaves word among the records.
+    fn note(&self, records: &mut Records) {
+        if let Some(name) = self.into.as_ref().and_then(|into| into.file_name()) {
+            records.insert(format!("quarantine/{}", name.to_string_lossy()), self.said.join("; ").into_bytes());
         }
-        sled::Error::Io(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-            format!("{e}; give the agent's user write access to it")
-        }
-        sled::Error::Corruption { .. } => DAMAGED.to_owned(),
-        other => other.to_string(),
     }
 }
 
-fn write_error(error: impl ToString) -> StoreError {
-    StoreError::Write { message: error.to_string() }
-}
-
-fn read_error(error: &sled::Error) -> StoreError {
-    StoreError::Read { message: error.to_string() }
+fn open_error(dir: &Path, message: String) -> StoreError {
+    StoreError::Open { path: dir.to_owned(), message }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("bytes", &["*"]),
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
-    ("crc32fast", &["supervisor", "host"]),
+    ("crc32fast", &["supervisor", "host", "store"]),
     ("flate2", &["exporters", "api"]),
     ("hcl-edit", &["jobspec"]),
     ("http-body-util", &["host", "api"]),

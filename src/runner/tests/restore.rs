@@ -189,12 +189,12 @@ async fn a_task_whose_record_is_bad_is_not_started_twice() {
 async fn a_newer_schema_is_refused_and_left_as_it_is() {
     let host = Host::new();
     let mut batch = crate::store::Batch::default();
-    batch.put("meta/version", b"2".to_vec());
+    batch.put("meta/version", b"3".to_vec());
     host.store.commit(&batch).unwrap();
     let parts = host.parts();
     let error = Handle::start(parts).await.err().unwrap();
     assert!(matches!(error, RestoreError::Schema { .. }), "{error}");
-    assert_eq!(host.store.get("meta/version").unwrap().as_deref(), Some(b"2".as_slice()));
+    assert_eq!(host.store.get("meta/version").unwrap().as_deref(), Some(b"3".as_slice()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,209 @@
+//! Above any store: what is there already is not written again.
+//!
+//! ```text
+//! enter(batch) ─► every record is durable just so, and nobody is about to change it: Duplicate, no system call at all
+//!              └► Entered ─► commit(all that wait): the last write of each key, less what is there ─► one commit
+//! ```
+//! Of each key only a hash is kept, and only of what is durable: it is set after the commit that wrote the value. A commit
+//! that failed may have written or not, so nothing is known of its keys until one succeeds.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Batch, Store, StoreError};
+
+/// Tells one value from the next of the same key. SipHash under a key that nobody knows, with a checksum and the length
+/// beside it: a changed value is taken for the same once in 2^64 writes at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Print {
+    hash: u64,
+    crc: u32,
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    Absent,
+    Is(Print),
+    Unknown,
+}
+
+#[derive(Debug)]
+struct Entry {
+    durable: Durable,
+    /// Writes that have entered and are not committed yet.
+    pending: u32,
+}
+
+#[derive(Debug)]
+struct Known {
+    keys: HashMap<String, Entry>,
+    /// What a key without an entry is: absent, or unknown where the store could not be read.
+    others: Durable,
+}
+
+/// Concurrency: any thread; commits follow one another, `enter` never waits for one.
+pub struct Dedup {
+    store: Arc<dyn Store>,
+    known: Mutex<Known>,
+    committing: Mutex<()>,
+    hasher: RandomState,
+}
+
+impl std::fmt::Debug for Dedup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dedup").finish_non_exhaustive()
+    }
+}
+
+/// A batch on its way. One that is dropped uncommitted costs its keys nothing but their deduplication.
+#[derive(Debug)]
+pub struct Entered(Vec<(String, Option<Vec<u8>>, Durable)>);
+
+#[derive(Debug)]
+pub enum Entrance {
+    /// All of it is durable already: so many records.
+    Duplicate(u64),
+    Write(Entered),
+}
+
+/// What a commit did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// Records written. 0: the store was not asked.
+    pub written: u64,
+    /// Records that were there already.
+    pub deduped: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Dedup {
+    /// Reads what is there, so that the first identical write after a restart is free too. A store that cannot be read
+    /// only means that nothing is known.
+    pub fn new(store: Arc<dyn Store>) -> Dedup {
+        let hasher = RandomState::new();
+        let (keys, others) = match store.scan("") {
+            Ok(records) => {
+                let entry = |value: &[u8]| Entry { durable: Durable::Is(print(&hasher, value)), pending: 0 };
+                (records.into_iter().map(|(key, value)| (key, entry(&value))).collect(), Durable::Absent)
+            }
+            Err(_) => (HashMap::new(), Durable::Unknown),
+        };
+        Dedup { store, known: Mutex::new(Known { keys, others }), committing: Mutex::default(), hasher }
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub fn enter(&self, batch: Batch) -> Entrance {
+        let wanted =
+            |value: &Option<Vec<u8>>| value.as_ref().map_or(Durable::Absent, |v| Durable::Is(print(&self.hasher, v)));
+        let writes: Vec<_> = batch.writes.into_iter().map(|(key, value)| (wanted(&value), key, value)).collect();
+        let mut known = lock(&self.known);
+        let Known { keys, others } = &mut *known;
+        let there = |(wanted, key, _): &(Durable, String, _)| {
+            keys.get(key).map_or(*others == *wanted, |entry| entry.pending == 0 && entry.durable == *wanted)
+        };
+        if writes.iter().all(there) {
+            return Entrance::Duplicate(count(writes.len()));
+        }
+        let enter = |(wanted, key, value): (Durable, String, Option<Vec<u8>>)| {
+            let entry = keys.entry(key.clone()).or_insert(Entry { durable: *others, pending: 0 });
+            entry.pending = entry.pending.saturating_add(1);
+            (key, value, wanted)
+        };
+        Entrance::Write(Entered(writes.into_iter().map(enter).collect()))
+    }
+
+    /// One commit of the store for all of them, in their order; none if everything is there by now.
+    ///
+    /// Errors: the store's. Then none of them is acknowledged, and the next write of each of their keys is written.
+    pub fn commit(&self, entered: Vec<Entered>) -> Result<Committed, StoreError> {
+        let _alone = lock(&self.committing);
+        let mut committed = Committed::default();
+        let mut batch = Batch::default();
+        // The place of each key in the batch: the last write of a key is the one that counts.
+        let mut last: HashMap<String, (Option<Vec<u8>>, Durable, u32)> = HashMap::new();
+        let mut order = Vec::new();
+        for (key, value, wanted) in entered.into_iter().flat_map(|entered| entered.0) {
+            match last.get_mut(&key) {
+                Some(slot) => *slot = (value, wanted, slot.2 + 1),
+                None => {
+                    order.push(key.clone());
+                    last.insert(key, (value, wanted, 1));
+                }
+            }
+        }
+        {
+            let known = lock(&self.known);
+            for key in &order {
+                let Some((value, wanted, _)) = last.get_mut(key) else { continue };
+                let durable = known.keys.get(key).map_or(known.others, |entry| entry.durable);
+                if durable == *wanted {
+                    committed.deduped += 1;
+                } else {
+                    committed.written += 1;
+                    batch.writes.push((key.clone(), value.take()));
+                }
+            }
+        }
+        let settled = Settled { dedup: self, keys: &last, written: &batch, ok: false };
+        if batch.is_empty() {
+            settled.well();
+            return Ok(committed);
+        }
+        self.store.commit(&batch)?;
+        settled.well();
+        Ok(committed)
+    }
+}
+
+/// Says what is durable once a commit is over, whichever way it ended: a panic of the store is a failed commit.
+struct Settled<'a> {
+    dedup: &'a Dedup,
+    keys: &'a HashMap<String, (Option<Vec<u8>>, Durable, u32)>,
+    written: &'a Batch,
+    ok: bool,
+}
+
+impl Settled<'_> {
+    fn well(mut self) {
+        self.ok = true;
+    }
+}
+
+impl Drop for Settled<'_> {
+    fn drop(&mut self) {
+        let mut known = lock(&self.dedup.known);
+        for (key, _) in &self.written.writes {
+            if let (Some(entry), Some((_, wanted, _))) = (known.keys.get_mut(key), self.keys.get(key)) {
+                entry.durable = if self.ok { *wanted } else { Durable::Unknown };
+            }
+        }
+        let others = known.others;
+        for (key, (_, _, writes)) in self.keys {
+            if let Some(entry) = known.keys.get_mut(key) {
+                entry.pending = entry.pending.saturating_sub(*writes);
+                // What is gone is forgotten.
+                if entry.pending == 0 && entry.durable == others && others == Durable::Absent {
+                    known.keys.remove(key);
+                }
+            }
+        }
+    }
+}
+
+fn print(hasher: &RandomState, value: &[u8]) -> Print {
+    let mut hash = hasher.build_hasher();
+    hash.write(value);
+    Print { hash: hash.finish(), crc: crc32fast::hash(value), bytes: value.len() }
+}
+
+fn count(records: usize) -> u64 {
+    u64::try_from(records).unwrap_or(u64::MAX)
+}
