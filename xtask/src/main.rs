@@ -7,6 +7,7 @@
 //!   libtest  reads what a test binary printed
 //!   skips    which skips are allowed
 //! parts/     real programs and kernels, got as Debian packages and unpacked under target/parts; nothing is installed
+//! power      a small machine is switched off while it writes
 //! guest/     a small virtual machine with a complete cgroup v2 that runs test binaries
 //! bench      benchmarks into docs/figures.md and the README
 //! ```
@@ -16,6 +17,7 @@ mod cargo;
 mod guest;
 mod libtest;
 mod parts;
+mod power;
 mod run;
 mod skips;
 mod test;
@@ -28,7 +30,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const HELP: &str = "\
 cargo xtask test [--only PLACE]... [FILTER]   every test: on this host, and in small virtual machines with cgroup v2
-                                              PLACE: host, checks, v2-6.1, v2-6.12, v1-6.1; FILTER: part of a test's name
+                                              PLACE: host, checks, power, v2-6.1, v2-6.12, v1-6.1; FILTER: part of a test's name
 cargo xtask bench [--all] [NAME]...           the benchmarks, into docs/figures.md and the table of README.md
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";

@@ -11,7 +11,7 @@ use crate::guest::{Cgroups, GUESTS, Guest, Job};
 use crate::libtest::{self, Printed};
 use crate::parts::{self, Parts, Purpose};
 use crate::skips::{AllowedSkips, Circumstances, Judgement};
-use crate::{Result, run};
+use crate::{Result, power, run};
 
 /// The test binaries that run in the guests too: those that use real cgroups. Everything else runs on the host only.
 const GUEST_TESTS: &[&str] = &["places", "reader", "live", "supervisor"];
@@ -32,8 +32,9 @@ impl Options {
         while let Some(word) = words.next() {
             match *word {
                 "--only" => {
-                    let place = words.next().ok_or("--only needs a place: host, checks or a guest")?;
-                    let known = ["host", "checks"].contains(place) || GUESTS.iter().any(|guest| guest.name == *place);
+                    let place = words.next().ok_or("--only needs a place: host, checks, power or a guest")?;
+                    let known =
+                        ["host", "checks", "power"].contains(place) || GUESTS.iter().any(|guest| guest.name == *place);
                     if !known {
                         return Err(format!("there is no place {place}").into());
                     }
@@ -94,6 +95,9 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     if options.wants("checks") && options.filter.is_empty() {
         times.step("checks", || checks(&root, &parts, &mut sections))?;
+    }
+    if options.wants("power") && options.filter.is_empty() {
+        times.step("power", || power(&logs, &parts, &built, &mut sections))?;
     }
     let guests: Vec<&Guest> = GUESTS.iter().filter(|guest| options.wants(guest.name)).collect();
     let guests = guests.into_iter().filter(|g| needed(g, options)).collect::<Vec<_>>();
@@ -221,6 +225,34 @@ fn checks(root: &Path, parts: &Parts, sections: &mut Vec<Section>) -> Result<()>
                 section.printed.failures += 1;
                 section.printed.details += &format!("---- {name} ----\n{error}\n");
                 section.printed.failed.push(name);
+            }
+        }
+    }
+    say(&section, began.elapsed());
+    sections.push(section);
+    Ok(())
+}
+
+/// Machines that are switched off while they write: each is a test.
+fn power(logs: &Path, parts: &Parts, built: &Built, sections: &mut Vec<Section>) -> Result<()> {
+    let began = Instant::now();
+    let mut section = Section { place: "power".into(), binary: "power".into(), ..Section::default() };
+    section.printed.finished = true;
+    if let Some(missing) = power::missing(parts) {
+        println!("  power    cannot run: {}", missing.why);
+        section.printed.passed = 1; // A skip is taken off what passed, as with libtest.
+        section.skips.push(("power failures".into(), missing.reason.into()));
+    } else {
+        let writer = built.binary("power").ok_or("cargo built no example `power`")?;
+        for (name, wrong) in power::run(parts, writer, logs) {
+            section.tests.push(name.clone());
+            match wrong {
+                None => section.printed.passed += 1,
+                Some(wrong) => {
+                    section.printed.failures += 1;
+                    section.printed.details += &format!("---- {name} ----\n{wrong}\n");
+                    section.printed.failed.push(name);
+                }
             }
         }
     }

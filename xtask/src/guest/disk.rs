@@ -53,7 +53,7 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
 }
 
 /// A copy without debug sections where `strip` exists: a tenth of the size. The test of a failure prints lines all the same.
-fn add(program: &Path, to: &Path) -> Result<()> {
+pub fn add(program: &Path, to: &Path) -> Result<()> {
     let stripped = Command::new("strip").arg("--strip-debug").arg("-o").arg(to).arg(program).output();
     if !stripped.is_ok_and(|output| output.status.success()) {
         fs::copy(program, to).map_err(|e| format!("cannot copy {}: {e}", program.display()))?;
@@ -62,7 +62,7 @@ fn add(program: &Path, to: &Path) -> Result<()> {
 }
 
 /// What `ldd` says a program is linked with.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+pub fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let said = run::output(Command::new("ldd").arg(program))?;
     Ok(said.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }

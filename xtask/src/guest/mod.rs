@@ -13,6 +13,7 @@ mod cpio;
 mod disk;
 mod init;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -98,7 +99,7 @@ impl Guest {
         let (image, first) = (work.join("disk.img"), work.join("first-root.cpio"));
         let kernel = parts.kernel(self.kernel);
         disk::make(parts, self, job, &work.join("tree"), &image)?;
-        fs::write(&first, first_root(parts, &kernel)?)?;
+        fs::write(&first, FirstRoot::new(parts, &kernel, init::FIRST)?.finish())?;
 
         let (console, results) = (work.join("console.log"), work.join("results.log"));
         let mut qemu = Command::new(parts.program("qemu-system-x86_64").ok_or("QEMU must be there")?);
@@ -130,14 +131,14 @@ impl Guest {
 }
 
 /// QEMU before 8 miscomputes the flags of cmpxchg16b now and then, which newer kernels use in their allocator.
-fn cpu(parts: &Parts) -> Result<&'static str> {
+pub fn cpu(parts: &Parts) -> Result<&'static str> {
     let program = parts.program("qemu-system-x86_64").ok_or("QEMU must be there")?;
     let said = run::output(Command::new(program).arg("--version"))?;
     let major = said.split("version ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<u32>().ok());
     Ok(if major.is_some_and(|major| major >= 8) { "max" } else { "qemu64,-cx16" })
 }
 
-fn image_of(kernel: &Path) -> Result<PathBuf> {
+pub fn image_of(kernel: &Path) -> Result<PathBuf> {
     for entry in fs::read_dir(kernel.join("boot"))? {
         let path = entry?.path();
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")) {
@@ -147,24 +148,59 @@ fn image_of(kernel: &Path) -> Result<PathBuf> {
     Err(format!("no vmlinuz in {}", kernel.display()).into())
 }
 
-/// The first root: just enough to reach the disk.
-fn first_root(parts: &Parts, kernel: &Path) -> Result<Vec<u8>> {
-    let mut archive = cpio::Archive::default();
-    for dir in ["bin", "dev", "proc", "root", "modules"] {
-        archive.dir(dir);
+/// The first root: just enough to reach the disk, and what is added to it.
+pub struct FirstRoot {
+    archive: cpio::Archive,
+    dirs: BTreeSet<String>,
+}
+
+impl FirstRoot {
+    /// `init` is a script of busybox's shell.
+    pub fn new(parts: &Parts, kernel: &Path, init: &str) -> Result<FirstRoot> {
+        let mut root = FirstRoot { archive: cpio::Archive::default(), dirs: BTreeSet::new() };
+        for dir in ["bin", "dev", "proc", "root", "data", "modules"] {
+            root.dir(dir);
+        }
+        let archive = &mut root.archive;
+        archive.file("bin/busybox", 0o755, &fs::read(parts.program("busybox").ok_or("busybox must be there")?)?);
+        archive.file("init", 0o755, init.as_bytes());
+        let mut order = String::new();
+        for module in crate::parts::GUEST_MODULES {
+            let file = format!("{module}.ko");
+            if let Ok(bytes) = fs::read(kernel.join("modules").join(&file)) {
+                archive.file(&format!("modules/{file}"), 0o644, &bytes);
+                order += &format!("{file}\n");
+            }
+        }
+        archive.file("modules/order", 0o644, order.as_bytes());
+        Ok(root)
     }
-    archive.file("bin/busybox", 0o755, &fs::read(parts.program("busybox").ok_or("busybox must be there")?)?);
-    archive.file("init", 0o755, init::FIRST.as_bytes());
-    let mut order = String::new();
-    for module in crate::parts::GUEST_MODULES {
-        let file = format!("{module}.ko");
-        if let Ok(bytes) = fs::read(kernel.join("modules").join(&file)) {
-            archive.file(&format!("modules/{file}"), 0o644, &bytes);
-            order += &format!("{file}\n");
+
+    fn dir(&mut self, path: &str) {
+        if let Some((parent, _)) = path.rsplit_once('/') {
+            self.dir(parent);
+        }
+        if self.dirs.insert(path.to_owned()) {
+            self.archive.dir(path);
         }
     }
-    archive.file("modules/order", 0o644, order.as_bytes());
-    Ok(archive.finish())
+
+    /// Adds a program and the libraries it is linked with; `work` is for a smaller copy of it.
+    pub fn program(&mut self, program: &Path, place: &str, work: &Path) -> Result<()> {
+        let copy = work.join(place);
+        disk::add(program, &copy)?;
+        self.archive.file(place, 0o755, &fs::read(&copy)?);
+        for library in disk::libraries(program)? {
+            let place = library.strip_prefix("/").unwrap_or(&library).to_string_lossy().into_owned();
+            self.dir(place.rsplit_once('/').ok_or("a library lies in a directory")?.0);
+            self.archive.file(&place, 0o755, &fs::read(&library)?);
+        }
+        Ok(())
+    }
+
+    pub fn finish(self) -> Vec<u8> {
+        self.archive.finish()
+    }
 }
 
 fn lossy(path: &Path) -> String {

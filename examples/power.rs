@@ -1,0 +1,109 @@
+//! The writer of the power test (`xtask/src/power.rs`), which runs in a machine that is switched off under it.
+//!
+//! ```text
+//! power DIR [unsynced]     checks DIR: prints `have WRITER N` (records 0..N of it are there), then `go`; then writes through
+//!                          the agent's own journal for ever: `ack WRITER N` once record N of a writer is durable
+//! ```
+//! `unsynced`, the negative control: fsync and fdatasync do nothing. What is lost then shows that the test can see a loss.
+
+#![allow(unsafe_code)] // Taking the place of two functions of the C library has no safe form.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use allostat::runner::journal::Journal;
+use allostat::store::{Batch, SledStore, Store};
+use allostat::telemetry::Metrics;
+
+const WRITERS: usize = 4;
+
+static UNSYNCED: AtomicBool = AtomicBool::new(false);
+
+fn sync(number: libc::c_long, fd: libc::c_int) -> libc::c_int {
+    if UNSYNCED.load(Ordering::Relaxed) {
+        return 0;
+    }
+    // SAFETY: the system calls that the C library would have made, with the same one argument.
+    -libc::c_int::from(unsafe { libc::syscall(number, fd) } != 0)
+}
+
+/// In the place of the C library's, for the whole program.
+#[unsafe(no_mangle)]
+pub extern "C" fn fsync(fd: libc::c_int) -> libc::c_int {
+    sync(libc::SYS_fsync, fd)
+}
+
+/// See `fsync`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fdatasync(fd: libc::c_int) -> libc::c_int {
+    sync(libc::SYS_fdatasync, fd)
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    // Whoever listens is gone with the machine.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn key(writer: usize, n: u64) -> String {
+    format!("task/{writer}/{n:08}")
+}
+
+/// As large as a small task's record, and told from every other one.
+fn value(writer: usize, n: u64) -> Vec<u8> {
+    format!("{writer}:{n};").into_bytes().into_iter().cycle().take(600).collect()
+}
+
+/// How many records of a writer are there, one after the other; a record that is wrong or beyond a gap is said.
+fn check(store: &dyn Store, writer: usize) -> u64 {
+    let found = store.scan(&format!("task/{writer}/")).expect("the store must be readable");
+    let mut next = 0;
+    for (at, found) in found {
+        if at != key(writer, next) || found != value(writer, next) {
+            say(&format!("wrong {at} where {} was expected", key(writer, next)));
+            break;
+        }
+        next += 1;
+    }
+    // Written in the same batch as the newest record.
+    let counted = store.get(&format!("alloc/{writer}")).expect("the store must be readable");
+    if counted.map_or(0, |n| String::from_utf8_lossy(&n).parse().unwrap_or(u64::MAX)) != next {
+        say(&format!("wrong alloc/{writer}: half of a batch"));
+    }
+    next
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let dir = args.first().expect("power DIR [unsynced]");
+    UNSYNCED.store(args.iter().any(|arg| arg == "unsynced"), Ordering::Relaxed);
+    let store = Arc::new(SledStore::open(Path::new(dir)).expect("the store must open, whatever the power did"));
+    for (key, word) in store.scan("quarantine/").expect("the store must be readable") {
+        say(&format!("wrong {key}: {}", String::from_utf8_lossy(&word)));
+    }
+    let begin: Vec<u64> = (0..WRITERS).map(|writer| check(store.as_ref(), writer)).collect();
+    for (writer, n) in begin.iter().enumerate() {
+        say(&format!("have {writer} {n}"));
+    }
+    let journal = Journal::start(store, Arc::new(Metrics::new())).expect("a thread must start");
+    say("go");
+    let mut writers = tokio::task::JoinSet::new();
+    for (writer, begin) in begin.into_iter().enumerate() {
+        let journal = journal.clone();
+        writers.spawn(async move {
+            for n in begin.. {
+                let mut batch = Batch::default();
+                batch.put(key(writer, n), value(writer, n));
+                batch.put(format!("alloc/{writer}"), (n + 1).to_string().into_bytes());
+                match journal.commit(batch).await {
+                    Ok(()) => say(&format!("ack {writer} {n}")),
+                    Err(error) => return say(&format!("wrong commit: {error}")),
+                }
+            }
+        });
+    }
+    while writers.join_next().await.is_some() {}
+}

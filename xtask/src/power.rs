@@ -1,0 +1,293 @@
+//! The power test: a small machine writes to the state database, is switched off in the middle of it, and is asked after the
+//! next boot for everything that it had acknowledged.
+//!
+//! ```text
+//! host                                                guest
+//! first root: modules, busybox, writer           →    /dev/vda (raw, ext4) on /data; examples/power.rs writes there
+//! reads `ack`, counts, kills QEMU with SIGKILL   ←    second serial line
+//! boots again, compares `have` with the acks     ←    what it found
+//! ```
+//! What dies with the machine is its page cache: only what the guest has synced is on the disk, which writes through. A kill
+//! counts after 1,000 acknowledgements of its boot, with the writer still writing. The negative control is the same writer
+//! with syncs that do nothing: it must lose something, or the test could not see a loss.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::guest::{self, FirstRoot};
+use crate::parts::{Missing, Parts};
+use crate::{Result, run};
+
+/// Kernels, and how often each is switched off.
+const MACHINES: &[(&str, u32)] = &[("6.1", 5), ("6.12", 5)];
+/// The control is switched off until it has lost something, and at most this often.
+const CONTROL_KILLS: u32 = 3;
+const ACKNOWLEDGED: u64 = 1_000;
+const DISK_MIB: u32 = 192;
+const MEMORY_MIB: u32 = 320;
+/// One boot with its thousand writes; a machine with other work may need long.
+const LIMIT: Duration = Duration::from_secs(180);
+
+const INIT: &str = "\
+#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mount -t proc proc /proc
+while read -r module; do /bin/busybox insmod /modules/$module || echo \"cannot load $module\"; done < /modules/order
+tries=0
+while ! [ -b /dev/vda ] && [ $tries -lt 100 ]; do /bin/busybox sleep 0.1; tries=$((tries + 1)); done
+/bin/busybox mount -t ext4 -o rw,noatime /dev/vda /data || echo 'cannot mount the disk'
+/bin/busybox stty -F /dev/ttyS1 raw
+/power /data/state MODE > /dev/ttyS1 2> /dev/console
+echo 'the writer ended'
+/bin/busybox sleep 1000
+";
+
+/// What one boot said.
+#[derive(Debug, Default, PartialEq)]
+struct Said {
+    /// By writer: how many records it found.
+    have: Vec<u64>,
+    /// By writer: how many records it acknowledged, those of earlier boots included.
+    acked: Vec<u64>,
+    acks: u64,
+    going: bool,
+    wrong: Vec<String>,
+}
+
+/// Only whole lines count: the last one may be half.
+fn read(text: &str) -> Said {
+    let mut said = Said::default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    for line in whole.lines() {
+        let words: Vec<&str> = line.trim().split(' ').collect();
+        match words.as_slice() {
+            ["have", writer, n] => note(&mut said.have, writer, n.parse().ok()),
+            ["ack", writer, n] => {
+                said.acks += 1;
+                note(&mut said.acked, writer, n.parse::<u64>().ok().map(|n| n + 1));
+            }
+            ["go"] => said.going = true,
+            _ => said.wrong.push(line.to_owned()),
+        }
+    }
+    said
+}
+
+fn note(list: &mut Vec<u64>, writer: &str, n: Option<u64>) {
+    if let (Ok(writer), Some(n)) = (writer.parse::<usize>(), n)
+        && writer < 64
+    {
+        list.resize(list.len().max(writer + 1), 0);
+        list[writer] = list[writer].max(n);
+    }
+}
+
+/// Acknowledged before the power went, and not there afterwards.
+fn lost(acked: &[u64], have: &[u64]) -> u64 {
+    let found = |writer: usize| have.get(writer).copied().unwrap_or(0);
+    acked.iter().enumerate().map(|(writer, acked)| acked.saturating_sub(found(writer))).sum()
+}
+
+pub fn missing(parts: &Parts) -> Option<&Missing> {
+    let kernels = MACHINES.iter().map(|(kernel, _)| format!("kernel-{kernel}"));
+    let programs = ["qemu", "busybox", "e2fsprogs"].map(str::to_owned);
+    programs.into_iter().chain(kernels).find_map(|part| parts.missing(&part))
+}
+
+/// Each test: its name, and what went wrong.
+pub fn run(parts: &Parts, writer: &Path, logs: &Path) -> Vec<(String, Option<String>)> {
+    let machines =
+        MACHINES.iter().map(|(kernel, kills)| (*kernel, *kills, false)).chain([("6.12", CONTROL_KILLS, true)]);
+    std::thread::scope(|scope| {
+        let running: Vec<_> = machines
+            .map(|(kernel, kills, control)| {
+                let name = if control {
+                    "control: without syncs something is lost".to_owned()
+                } else {
+                    format!("kernel {kernel}: {kills} power failures lose nothing acknowledged")
+                };
+                let work = logs.join(if control { "power-control".to_owned() } else { format!("power-{kernel}") });
+                let test = move || {
+                    let machine = Machine::make(parts, kernel, writer, work, control).map_err(|e| e.to_string())?;
+                    let result = if control { machine.control(kills) } else { machine.test(kills) };
+                    result.map_err(|e| e.to_string())
+                };
+                (name, scope.spawn(test))
+            })
+            .collect();
+        let result =
+            |thread: std::thread::ScopedJoinHandle<'_, std::result::Result<String, String>>| match thread.join() {
+                Ok(Ok(words)) => {
+                    println!("  power    {words}");
+                    None
+                }
+                Ok(Err(error)) => Some(error),
+                Err(_) => Some("its thread panicked".to_owned()),
+            };
+        running.into_iter().map(|(name, thread)| (name, result(thread))).collect()
+    })
+}
+
+struct Machine<'a> {
+    parts: &'a Parts,
+    kernel: PathBuf,
+    work: PathBuf,
+}
+
+impl Machine<'_> {
+    fn make<'a>(parts: &'a Parts, kernel: &str, writer: &Path, work: PathBuf, control: bool) -> Result<Machine<'a>> {
+        if work.exists() {
+            fs::remove_dir_all(&work)?;
+        }
+        fs::create_dir_all(&work)?;
+        let kernel = parts.kernel(kernel);
+        let mut root = FirstRoot::new(parts, &kernel, &INIT.replace("MODE", if control { "unsynced" } else { "" }))?;
+        root.program(writer, "power", &work)?;
+        fs::write(work.join("first-root.cpio"), root.finish())?;
+        let mke2fs = parts.program("mke2fs").ok_or("mke2fs must be there")?;
+        run::output(
+            Command::new(mke2fs)
+                .args(["-q", "-F", "-t", "ext4"])
+                .arg(work.join("disk.img"))
+                .arg(format!("{DISK_MIB}M")),
+        )?;
+        Ok(Machine { parts, kernel, work })
+    }
+
+    /// Boots, lets it write, switches it off; `None`: only boots, and asks what is there.
+    fn boot(&self, number: u32, acks: Option<u64>) -> Result<Said> {
+        let said = self.work.join(format!("said-{number}.log"));
+        let mut qemu = Command::new(self.parts.program("qemu-system-x86_64").ok_or("QEMU must be there")?);
+        qemu.args(["-accel", "tcg", "-cpu", guest::cpu(self.parts)?, "-m", &MEMORY_MIB.to_string()])
+            .args(["-machine", "q35", "-nodefaults", "-no-user-config", "-nographic", "-display", "none", "-no-reboot"])
+            .args(["-serial", &format!("file:{}", self.work.join(format!("console-{number}.log")).display())])
+            .args(["-serial", &format!("file:{}", said.display())])
+            .args([
+                "-drive",
+                &format!("file={},if=virtio,format=raw,cache=writethrough", self.work.join("disk.img").display()),
+            ])
+            .arg("-kernel")
+            .arg(guest::image_of(&self.kernel)?)
+            .arg("-initrd")
+            .arg(self.work.join("first-root.cpio"))
+            .args(["-append", "console=ttyS0 loglevel=4 panic=-1"]);
+        let log = fs::File::create(self.work.join("qemu.log"))?;
+        qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut machine = Running(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);
+        let began = Instant::now();
+        let listen = || read(&String::from_utf8_lossy(&fs::read(&said).unwrap_or_default()));
+        loop {
+            let now = listen();
+            if !now.wrong.is_empty() {
+                return Err(format!("boot {number}: {}", now.wrong.join("; ")).into());
+            }
+            if acks.map_or(now.going, |acks| now.acks >= acks) {
+                break;
+            }
+            if machine.0.try_wait()?.is_some() || began.elapsed() > LIMIT {
+                let console = fs::read_to_string(self.work.join(format!("console-{number}.log"))).unwrap_or_default();
+                let tail: Vec<&str> = console.lines().rev().take(15).collect();
+                let tail: Vec<&str> = tail.into_iter().rev().collect();
+                return Err(format!("boot {number} came to {} acknowledgements:\n{}", now.acks, tail.join("\n")).into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if acks.is_some() {
+            // The writer must be writing still: the kill waits for its next word and comes right behind it.
+            let before = listen().acks;
+            while listen().acks == before {
+                if machine.0.try_wait()?.is_some() || began.elapsed() > LIMIT {
+                    return Err(format!("boot {number}: the writer was no longer writing").into());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        machine.switch_off()?;
+        Ok(listen())
+    }
+
+    fn test(&self, kills: u32) -> Result<String> {
+        let mut acked = Vec::new();
+        let mut total = 0;
+        for number in 0..=kills {
+            let said = self.boot(number, (number < kills).then(some_acks))?;
+            let lost = lost(&acked, &said.have);
+            if lost > 0 {
+                return Err(format!(
+                    "boot {number}: {lost} acknowledged records are lost: {acked:?} became {:?}",
+                    said.have
+                )
+                .into());
+            }
+            total += said.acks;
+            acked = said.acked.iter().zip(&said.have).map(|(acked, have)| *acked.max(have)).collect();
+        }
+        fs::remove_file(self.work.join("disk.img"))?;
+        Ok(format!("{kills} power failures, {total} acknowledgements, none lost"))
+    }
+
+    fn control(&self, kills: u32) -> Result<String> {
+        let mut acked = Vec::new();
+        for number in 0..=kills {
+            // Whatever it says is wrong is a loss too.
+            let said = match self.boot(number, (number < kills).then_some(ACKNOWLEDGED)) {
+                Ok(said) => said,
+                Err(error) if number > 0 => return Ok(format!("the control lost something, as it must: {error}")),
+                Err(error) => return Err(error),
+            };
+            let lost = lost(&acked, &said.have);
+            if lost > 0 {
+                return Ok(format!("the control lost {lost} acknowledged records, as it must"));
+            }
+            acked = said.acked;
+        }
+        Err(format!("{kills} power failures without any sync lost nothing: this test cannot see a loss").into())
+    }
+}
+
+/// A different moment each time.
+fn some_acks() -> u64 {
+    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
+    ACKNOWLEDGED + u64::from(nanos / 1000 % 400)
+}
+
+/// Switched off with the value, whatever happens.
+struct Running(Child);
+
+impl Running {
+    /// SIGKILL, like a cut cable.
+    fn switch_off(&mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.switch_off();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_boot_said_is_counted_and_half_a_line_is_not() {
+        let said = read("have 0 7\nhave 1 3\ngo\nack 1 3\nack 0 7\nack 1 4\nack 1 5");
+        assert_eq!((said.have, said.acked, said.acks, said.going), (vec![7, 3], vec![8, 5], 3, true));
+        assert_eq!(read("wrong task/0/1\n").wrong, ["wrong task/0/1"]);
+        assert_eq!(read("ack 0 1"), Said::default());
+    }
+
+    #[test]
+    fn one_missing_record_is_a_loss_and_one_too_many_is_none() {
+        assert_eq!(lost(&[8, 5], &[8, 5]), 0);
+        assert_eq!(lost(&[8, 5], &[9, 5]), 0);
+        assert_eq!(lost(&[8, 5], &[9, 4]), 1);
+        assert_eq!(lost(&[8, 5], &[8]), 5);
+    }
+}
