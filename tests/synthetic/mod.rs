@@ -4,7 +4,7 @@
 // Each binary that includes this uses its own part of it.
 #![allow(dead_code)]
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use allostat::model::id::{AllocId, BootId, CgroupPath, JobId, TaskName};
 use allostat::model::job::Job;
 use allostat::model::metric::Samples;
 use allostat::model::task::{Exit, ExitStatus, Outcome, TaskState, TaskStatus};
-use allostat::model::units::{Nanos, Timestamp};
+use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
 use allostat::runner::board::{BoardView, Published, Totals};
 use allostat::snapshot::assemble::{Assembler, Moment, Readings, Tick};
@@ -58,27 +58,8 @@ pub fn job(id: &str, tasks: &[&str]) -> Arc<Job> {
 }
 
 pub fn task(name: &str, state: TaskState, since: Timestamp) -> TaskStatus {
-    TaskStatus {
-        name: TaskName::from(name),
-        driver: "raw_exec".into(),
-        user: None,
-        state,
-        failed: false,
-        state_since: since,
-        time_in_state: [Nanos::ZERO; 6],
-        restarts: [0; 3],
-        started_at: Some(since),
-        finished_at: None,
-        next_start_at: None,
-        attempt: 0,
-        main: None,
-        cgroup: None,
-        base: Arc::default(),
-        exits: VecDeque::new(),
-        exit_counts: [0; 6],
-        event_counts: BTreeMap::new(),
-        events: VecDeque::new(),
-    }
+    let known = TaskStatus::new(TaskName::from(name), "raw_exec".into(), None, since);
+    TaskStatus { state, started_at: Some(since), ..known }
 }
 
 pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> AllocStatus {

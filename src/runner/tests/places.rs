@@ -46,7 +46,8 @@ async fn launches_that_hang_keep_nobody_from_killing() {
     let blocked = agent.0.ctx.blocking(|| ());
     assert!(tokio::time::timeout(GRACE, blocked).await.is_err(), "every place is taken");
     agent.stop(&id, Wait::No).await.unwrap();
-    until("killed by force", || *host.world.last().signals.lock().unwrap() == ["SIGINT", "force"]).await;
+    let killed = until("killed by force", || *host.world.last().signals.lock().unwrap() == ["SIGINT", "force"]);
+    tokio::time::timeout(Duration::from_secs(20), killed).await.expect("a kill needs none of those places");
     assert_eq!(hanging.0.len(), 8, "nothing was let go before");
     drop(hanging);
     until_over(&agent, &id).await;
