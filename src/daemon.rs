@@ -241,6 +241,7 @@ async fn hand_over_retired(handle: Handle, mut snapshots: watch::Receiver<Arc<Sn
 
 /// The agent as a process: until SIGTERM or SIGINT.
 pub fn run(config: Config) -> Result<(), DaemonError> {
+    process::keep_heap_small();
     let runtime = runtime()?;
     runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
