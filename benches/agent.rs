@@ -1,4 +1,5 @@
-//! The whole agent as a process of its own, with real tasks: CPU, memory, series. 1,000 tasks; with `--all` also 5,000.
+//! The whole agent as a process of its own, with real tasks: CPU, memory, series, the age of samples. 1,000 tasks; with
+//! `--all` also 5,000, and the memory after ten more minutes of scrapes.
 //!
 //! CPU is the time that all its threads ran, from `/proc/PID/task/*/schedstat` (nanoseconds); what the supervisors use is
 //! not in it and stands in its own row.
@@ -19,15 +20,18 @@ fn main() {
         println!("the agent's figures need root: cgroups");
         return;
     }
-    idle(1000);
+    idle(1000, all);
     if all {
-        idle(5000);
+        idle(5000, false);
     }
     waking(1000);
+    if all {
+        waking(5000);
+    }
 }
 
-/// Idle tasks: not scraped, then scraped each 15 s as Prometheus does.
-fn idle(tasks: usize) {
+/// Idle tasks: not scraped, then scraped each 15 s as Prometheus does; with `long` for ten minutes more.
+fn idle(tasks: usize, long: bool) {
     let agent = Agent::start();
     let bare = agent.metrics().samples.len();
     start(&agent, tasks, HOLD);
@@ -49,7 +53,14 @@ fn idle(tasks: usize) {
         let resident = mib(rss_bytes(agent.pid()) as f64);
         let allowed = 16.0 + 1.5 * mib(body.len() as f64);
         report(&format!("agent/rss-{tasks}"), resident, "MiB", Some(resident / allowed));
+        if long {
+            cpu_per_minute(&agent, Duration::from_secs(600), || drop(scrape(&agent)));
+            let resident = mib(rss_bytes(agent.pid()) as f64);
+            let unit = "MiB, after ten more minutes of scrapes";
+            report(&format!("agent/rss-{tasks}-later"), resident, unit, Some(resident / allowed));
+        }
     }
+    report(&format!("agent/oldest-idle-{tasks}"), oldest_sample(&agent), "ms", None);
     agent.stop();
 }
 
@@ -60,7 +71,22 @@ fn waking(tasks: usize) {
     settle();
     let cpu = cpu_per_minute(&agent, Duration::from_secs(60), || {});
     report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", None);
+    report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
     agent.stop();
+}
+
+/// The oldest sample that anybody is shown: one task after another, evenly over all of them, is asked for its age. Idle ones
+/// for longer than the 10 s that a look at them may be apart. Its own CPU is in no other figure.
+fn oldest_sample(agent: &Agent) -> f64 {
+    const QUESTIONS: usize = 300;
+    let list = agent.json("/v1/allocs");
+    let ids: Vec<&str> = list["allocs"].as_array().into_iter().flatten().filter_map(|a| a["id"].as_str()).collect();
+    let oldest = (0..QUESTIONS).map(|n| {
+        std::thread::sleep(Duration::from_millis(50));
+        let stats = agent.json(&format!("/v1/allocs/{}/stats", ids[n * ids.len() / QUESTIONS]));
+        stats["tasks"]["t"]["age_ms"].as_f64().expect("a running task was sampled")
+    });
+    oldest.fold(0.0, f64::max)
 }
 
 /// What starting left to do is not what running costs.

@@ -31,10 +31,14 @@ pub fn command() -> String {
     workload().display().to_string()
 }
 
+/// Submits a job; gives the ids of its allocs.
 #[track_caller]
-pub fn submit(agent: &Agent, job: &str) {
+pub fn submit(agent: &Agent, job: &str) -> Vec<String> {
     let response = agent.request("POST", "/v1/jobs", job);
     assert_eq!(response.status / 100, 2, "{}", response.text());
+    let submitted = response.json();
+    let ids = submitted["allocs"].as_array().into_iter().flatten();
+    ids.map(|id| id.as_str().expect("an id is text").to_owned()).collect()
 }
 
 /// Submits a service of `count` workloads and waits until all run; gives the time that took.
