@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{CollectError, Collector, FdBudget, Sampling};
+use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
 use allostat::host::clock::SystemClock;
@@ -22,7 +22,7 @@ use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Nature, Usage};
 use allostat::runner::board::{Board, BoardView, Published, Totals};
-use allostat::snapshot::assemble::{Assembler, Moment, Tick};
+use allostat::snapshot::assemble::{Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Aggregation, Parts, Sampler, Scrapers, Snapshot};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
@@ -136,6 +136,33 @@ fn what_did_not_move_is_shared_with_the_snapshot_before() {
     let fourth = stage.change();
     assert!(!Arc::ptr_eq(&third.allocs[0], &fourth.allocs[0]) && Arc::ptr_eq(&third.allocs[1], &fourth.allocs[1]));
     assert_eq!((fourth.epoch, fourth.version), (3, 4), "a change is no tick");
+}
+
+/// The same values as before, read at another time.
+struct At(Said, Timestamp);
+
+impl Readings for At {
+    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
+        Readings::task(&mut self.0, alloc, n).map(|r| Reading { at: self.1, ..r })
+    }
+    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
+        Readings::alloc(&mut self.0, alloc)
+    }
+}
+
+#[test]
+fn a_task_that_was_looked_at_again_is_not_shown_as_older_than_that() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job)]);
+    stage.said.task("a", 0, used(5, 10, 7));
+    let first = stage.tick();
+    let later = NOW.plus(Nanos::from_secs(10));
+    let mut again = At(stage.said.clone(), later);
+    let (second, _) = stage.assembler.tick(&stage.board(), &mut again, Tick::default(), stage.moment());
+    let times = |s: &Snapshot| (s.allocs[0].sampled_at, s.allocs[0].tasks[0].sampled_at);
+    assert_eq!((times(&first), times(&second)), ((Some(NOW), Some(NOW)), (Some(later), Some(later))));
+    assert!(Arc::ptr_eq(&first.allocs[0].tasks[0].usage, &second.allocs[0].tasks[0].usage), "nothing moved");
+    assert!(Arc::ptr_eq(&first.workloads[0], &second.workloads[0]), "nothing is added up again");
 }
 
 #[test]

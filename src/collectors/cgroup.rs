@@ -26,21 +26,24 @@ pub(super) struct CgroupFiles {
     /// The directory in each hierarchy where it exists, by position in the layout, with its inode: a cgroup that is made
     /// again at the same path is another one.
     homes: Vec<(usize, u64)>,
+    /// The probes first.
     slots: Vec<Slot>,
+    probes: usize,
     /// Probes that descriptors are reserved for.
     reserved: u64,
-    /// Read too seldom to have descriptors reserved.
-    seldom: bool,
-    /// Something was opened by its path since the identity was checked last.
-    by_path: bool,
+    /// An alloc's own: read too seldom to have descriptors reserved.
+    of_alloc: bool,
+    /// The hierarchies (one bit each) in which something was opened by its path since the identity was checked last.
+    by_path: u64,
 }
 
+/// Small: there are some twenty of them for each task, and as many for its alloc.
 #[derive(Debug)]
 struct Slot {
     file: &'static File,
-    hierarchy: usize,
+    hierarchy: u8,
     /// How many cgroups above ours the file stands.
-    up: usize,
+    up: u8,
     fd: Option<OwnedFd>,
     /// This cgroup has no such file: remembered.
     absent: bool,
@@ -70,9 +73,9 @@ impl Due {
 }
 
 impl CgroupFiles {
-    /// Opens nothing; remembers who the cgroup is. `only`: keys of the files to read, all if empty. `seldom`: not at every
-    /// tick.
-    pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], seldom: bool) -> CgroupFiles {
+    /// Opens nothing; remembers who the cgroup is. `only`: keys of the files to read, all if empty. `of_alloc`: read seldom,
+    /// and without what only tasks can tell.
+    pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
         let homes: Vec<_> = placed.filter_map(|(i, h)| Some((i, inode(h, path.relative())?))).collect();
@@ -83,17 +86,21 @@ impl CgroupFiles {
         };
         let mut slots = Vec::new();
         for file in files().filter(|f| only.is_empty() || only.iter().any(|k| f.has_key(k))) {
-            let Some(hierarchy) = position(file) else { continue };
+            if of_alloc && file.only_tasks {
+                continue;
+            }
+            let Some(hierarchy) = position(file).and_then(|at| u8::try_from(at).ok()) else { continue };
             slots.push(Slot { file, hierarchy, up: 0, fd: None, absent: false });
             if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
-                let above = 1..=depth(&path).saturating_sub(1);
+                let above = 1..u8::try_from(depth(&path)).unwrap_or(u8::MAX);
                 slots.extend(above.map(|up| Slot { file: &ANCESTOR_LIMIT, hierarchy, up, fd: None, absent: false }));
             }
         }
+        slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
-        let reserved = if seldom { 0 } else { u64::try_from(probes).unwrap_or_default() };
+        let reserved = if of_alloc { 0 } else { u64::try_from(probes).unwrap_or_default() };
         sampling.budget.reserve(reserved);
-        CgroupFiles { sampling: Arc::clone(sampling), path, homes, slots, reserved, seldom, by_path: false }
+        CgroupFiles { sampling: Arc::clone(sampling), path, homes, slots, probes, reserved, of_alloc, by_path: 0 }
     }
 
     pub(super) fn path(&self) -> &CgroupPath {
@@ -112,40 +119,43 @@ impl CgroupFiles {
         if self.homes.is_empty() {
             return Err(Gone);
         }
-        self.read(scratch, raw, |when| when == When::Tick)?;
+        for index in 0..self.probes {
+            self.read_wanted(index, scratch, raw)?;
+        }
         self.settle_identity()
     }
 
     /// Reads what is due of the rest. Errors: `Gone`, and then what was put into `raw` is worth nothing.
     pub(super) fn read_due(&mut self, scratch: &mut Scratch, raw: &mut Raw, due: Due) -> Result<(), Gone> {
-        self.read(scratch, raw, |when| due.wants(when))?;
+        for index in self.probes..self.slots.len() {
+            if self.slots.get(index).is_some_and(|slot| due.wants(slot.file.when)) {
+                self.read_wanted(index, scratch, raw)?;
+            }
+        }
         self.settle_identity()
     }
 
-    fn read(&mut self, scratch: &mut Scratch, raw: &mut Raw, wanted: impl Fn(When) -> bool) -> Result<(), Gone> {
-        for index in 0..self.slots.len() {
-            let Some(slot) = self.slots.get(index) else { break };
-            if slot.absent || !wanted(slot.file.when) || !(slot.file.needed)(raw) {
-                continue;
-            }
-            if slot.up == 1 {
-                raw.ancestors = Ancestors::default();
-            }
-            self.read_slot(index, scratch, raw)?;
+    fn read_wanted(&mut self, index: usize, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+        let Some(slot) = self.slots.get(index) else { return Ok(()) };
+        if slot.absent || !(slot.file.needed)(raw) {
+            return Ok(());
         }
-        Ok(())
+        if slot.up == 1 {
+            raw.ancestors = Ancestors::default();
+        }
+        self.read_slot(index, scratch, raw)
     }
 
     fn read_slot(&mut self, index: usize, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         let sampling = &self.sampling;
-        let (file, up) = (slot.file, slot.up);
-        let rank = rank(file.when, self.seldom);
+        let (file, up, hierarchy) = (slot.file, usize::from(slot.up), usize::from(slot.hierarchy));
+        let rank = rank(file.when, self.of_alloc);
         let opened = match &slot.fd {
             Some(_) => None,
             None => {
-                self.by_path = true;
-                let Some(home) = sampling.layout.hierarchies().get(slot.hierarchy) else { return Ok(()) };
+                self.by_path |= 1 << hierarchy.min(63);
+                let Some(home) = sampling.layout.hierarchies().get(hierarchy) else { return Ok(()) };
                 let path = above(self.path.relative(), up);
                 scratch.path.clear();
                 scratch.path.push_str(path);
@@ -206,21 +216,30 @@ impl CgroupFiles {
 
     /// Files that were opened by their path may belong to a cgroup that took the place of ours meanwhile.
     fn settle_identity(&mut self) -> Result<(), Gone> {
-        if std::mem::take(&mut self.by_path) { self.check_identity() } else { Ok(()) }
+        match std::mem::take(&mut self.by_path) {
+            0 => Ok(()),
+            hierarchies => self.check_identity_in(hierarchies),
+        }
     }
 
     pub(super) fn check_identity(&self) -> Result<(), Gone> {
+        self.check_identity_in(u64::MAX)
+    }
+
+    /// In these hierarchies only, one bit each: where nothing was opened by its path, a kept descriptor cannot mean another.
+    fn check_identity_in(&self, wanted: u64) -> Result<(), Gone> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |(i, known): &(usize, u64)| {
             hierarchies.get(*i).and_then(|h| inode(h, self.path.relative())) == Some(*known)
         };
-        if self.homes.iter().all(same) { Ok(()) } else { Err(Gone) }
+        let mut asked = self.homes.iter().filter(|(i, _)| wanted & (1 << (*i).min(63)) != 0);
+        if asked.all(same) { Ok(()) } else { Err(Gone) }
     }
 
     /// Closes everything.
     pub(super) fn close(&mut self) {
         for slot in self.slots.drain(..).filter(|s| s.fd.is_some()) {
-            self.sampling.budget.give_back(rank(slot.file.when, self.seldom));
+            self.sampling.budget.give_back(rank(slot.file.when, self.of_alloc));
         }
         self.sampling.budget.release(std::mem::take(&mut self.reserved));
     }
@@ -233,11 +252,13 @@ impl Drop for CgroupFiles {
 }
 
 /// What stays open when there are not enough descriptors for all.
-fn rank(when: When, seldom: bool) -> Rank {
+fn rank(when: When, of_alloc: bool) -> Rank {
     match when {
-        When::Tick if !seldom => Rank::Probe,
-        When::Asleep if !seldom => Rank::Regular,
-        When::Tick | When::Asleep | When::Stirred | When::Ran | When::Set => Rank::Rest,
+        When::Tick if !of_alloc => Rank::Probe,
+        // What is looked at each 10 s where nothing moves: of an alloc only the probes.
+        When::Tick => Rank::Regular,
+        When::Asleep if !of_alloc => Rank::Regular,
+        When::Asleep | When::Stirred | When::Ran | When::Set => Rank::Rest,
     }
 }
 

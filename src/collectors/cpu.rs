@@ -49,7 +49,8 @@ pub(super) static FILES: &[File] = &[
         let (stat, error) = values(bytes, cpu_stat::v1);
         raw.cpu_stat = stat;
         error
-    }),
+    })
+    .only_tasks(),
     File::new(V1, "cpu.cfs_quota_us", When::Set, |raw, bytes| {
         let (quota, error) = value(bytes, cpu_max::v1_quota);
         raw.quota = quota;

@@ -17,13 +17,15 @@ pub(super) static FILES: &[File] = &[
         raw.usage.io_written_bytes = sums.write;
         raw.usage.io_discarded_bytes = sums.discard;
         error
-    }),
+    })
+    .only_tasks(),
     File::new(Home::V1("blkio"), OPERATIONS, When::Asleep, |raw, bytes| {
         let (sums, error) = values(bytes, |b| blkio::parse(OPERATIONS, b));
         raw.usage.io_reads = sums.read;
         raw.usage.io_writes = sums.write;
         error
-    }),
+    })
+    .only_tasks(),
     File::new(Home::V2("io"), "io.stat", When::Asleep, |raw, bytes| {
         let (io, error) = values(bytes, io_stat::parse);
         raw.usage.io_read_bytes = io.read_bytes;
@@ -32,7 +34,8 @@ pub(super) static FILES: &[File] = &[
         raw.usage.io_reads = io.reads;
         raw.usage.io_writes = io.writes;
         error
-    }),
+    })
+    .only_tasks(),
 ];
 
 pub static MEASURES: &[Measure] = &[

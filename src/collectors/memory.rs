@@ -46,18 +46,21 @@ pub(super) static FILES: &[File] = &[
         let (hits, error) = number("memory.failcnt", bytes);
         raw.failcnt = hits;
         error
-    }),
+    })
+    .only_tasks(),
     // Absent without swap accounting: then nothing can be refused by it.
     File::new(V1, "memory.memsw.failcnt", When::Stirred, |raw, bytes| {
         let (hits, error) = number("memory.memsw.failcnt", bytes);
         raw.memsw_failcnt = hits;
         error
-    }),
+    })
+    .only_tasks(),
     File::new(V1, "memory.oom_control", When::Stirred, |raw, bytes| {
         let (kills, error) = values(bytes, oom_control::oom_kills);
         raw.usage.oom_kills = kills;
         error
-    }),
+    })
+    .only_tasks(),
     single!(V1, "memory.kmem.usage_in_bytes", When::Stirred, memory_kernel_bytes).only_live(),
     File::new(V1, "memory.limit_in_bytes", When::Set, |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse_v1("memory.limit_in_bytes", b));
@@ -84,7 +87,8 @@ pub(super) static FILES: &[File] = &[
         raw.usage.oom_kills = events.oom_kill;
         raw.usage.oom_group_kills = events.oom_group_kill;
         error
-    }),
+    })
+    .only_tasks(),
     single!(V2, "memory.swap.current", When::Asleep, memory_swap_bytes).only_live(),
     File::new(V2, "memory.max", When::Set, |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.max", b));

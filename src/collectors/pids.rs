@@ -6,32 +6,32 @@ use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
 use crate::model::units::{Limit, Unit};
 
 macro_rules! both {
-    ($($name:literal, $when:expr, $live:expr, $apply:expr;)*) => {
+    ($($name:literal, $when:expr, $live:expr, $only_tasks:expr, $apply:expr;)*) => {
         &[$(
-            File { at_end: !$live, ..File::new(Home::V1("pids"), $name, $when, $apply) },
-            File { at_end: !$live, ..File::new(Home::V2("pids"), $name, $when, $apply) },
+            File { at_end: !$live, only_tasks: $only_tasks, ..File::new(Home::V1("pids"), $name, $when, $apply) },
+            File { at_end: !$live, only_tasks: $only_tasks, ..File::new(Home::V2("pids"), $name, $when, $apply) },
         )*]
     };
 }
 
 pub(super) static FILES: &[File] = both! {
     // A process that is moved here from outside does not have to run.
-    "pids.current", When::Asleep, true, |raw, bytes| {
+    "pids.current", When::Asleep, true, false, |raw, bytes| {
         let (current, error) = number("pids.current", bytes);
         raw.usage.pids_current = current;
         error
     };
-    "pids.peak", When::Ran, false, |raw, bytes| {
+    "pids.peak", When::Ran, false, false, |raw, bytes| {
         let (peak, error) = number("pids.peak", bytes);
         raw.usage.pids_peak = peak;
         error
     };
-    "pids.events", When::Ran, false, |raw, bytes| {
+    "pids.events", When::Ran, false, true, |raw, bytes| {
         let (hits, error) = values(bytes, pids_events::limit_hits);
         raw.usage.pids_limit_hits = hits;
         error
     };
-    "pids.max", When::Set, false, |raw, bytes| {
+    "pids.max", When::Set, false, false, |raw, bytes| {
         let (max, error) = value(bytes, |b| limit::parse("pids.max", b));
         raw.usage.pids_limit = max.and_then(Limit::finite);
         error

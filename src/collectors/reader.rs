@@ -119,6 +119,11 @@ impl TaskReader {
     /// Errors: `Gone`, from then on for ever: this attempt's cgroup was removed, or its supervisor has ended. Anything else
     /// that goes wrong costs its own field, and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
+        self.look(now, at, everything).map(|(reading, _)| reading)
+    }
+
+    /// [`TaskReader::read`], and whether the usage is another one than before.
+    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<(Reading, bool), ReadingError> {
         let mut inner = lock(&self.inner);
         let before = self.latest();
         let changed = match inner.gone {
@@ -130,7 +135,7 @@ impl TaskReader {
                 inner.close();
                 Err(ReadingError::Gone)
             }
-            (Ok(false), Some(before)) => Ok(before),
+            (Ok(false), Some(before)) => Ok((before, false)),
             (Ok(_), before) => {
                 let mut usage = inner.raw.finish();
                 let before = before.map(|b| b.usage);
@@ -141,13 +146,13 @@ impl TaskReader {
                     let seen = before.as_ref().and_then(|b| b.memory_sampled_peak_bytes);
                     usage.memory_sampled_peak_bytes = usage.memory_usage_bytes.max(seen);
                 }
-                let usage = match before {
-                    Some(before) if *before == usage => before,
-                    _ => Arc::new(usage),
+                let (usage, changed) = match before {
+                    Some(before) if *before == usage => (before, false),
+                    _ => (Arc::new(usage), true),
                 };
                 let reading = Reading { usage, at };
                 *lock(&self.latest) = Some(reading.clone());
-                Ok(reading)
+                Ok((reading, changed))
             }
         }
     }

@@ -68,6 +68,8 @@ pub(super) struct File {
     pub(super) when: When,
     /// Read after the last process is gone, too: not a live gauge only.
     pub(super) at_end: bool,
+    /// It tells nothing but what an alloc shows as the sum over its tasks (`Nature::TaskCounter`): not read of an alloc.
+    pub(super) only_tasks: bool,
     /// `false`: another file has told it already.
     pub(super) needed: fn(&Raw) -> bool,
     /// Puts the file's text into the fields that are its own; `None`: there is no such file, so they are absent. Gives the
@@ -82,10 +84,14 @@ impl File {
         when: When,
         apply: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
     ) -> File {
-        File { home, name, when, at_end: true, needed: |_| true, apply }
+        File { home, name, when, at_end: true, only_tasks: false, needed: |_| true, apply }
     }
     pub(super) const fn only_live(mut self) -> File {
         self.at_end = false;
+        self
+    }
+    pub(super) const fn only_tasks(mut self) -> File {
+        self.only_tasks = true;
         self
     }
     pub(super) const fn if_needed(mut self, needed: fn(&Raw) -> bool) -> File {
@@ -155,6 +161,30 @@ mod tests {
             let mut raw = Raw::default();
             assert!((file.apply)(&mut raw, Some(b"\xff\x00\x01 garbage\n")).is_some(), "{}", file.key());
             assert_eq!(raw.finish().iter().collect::<Vec<_>>(), [], "{}", file.key());
+        }
+    }
+
+    /// What an alloc does not read it must not show as its own either.
+    #[test]
+    fn what_is_read_of_tasks_only_tells_what_an_alloc_takes_from_its_tasks() {
+        let text = |name| match name {
+            "cpu.stat" => "nr_periods 3\nnr_throttled 2\nthrottled_time 1500\nnr_bursts 1\nburst_time 4\n",
+            "memory.oom_control" => "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            "memory.events" => "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n",
+            "io.stat" => "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n",
+            "pids.events" => "max 7\n",
+            "memory.failcnt" | "memory.memsw.failcnt" => "9\n",
+            _ => "8:0 Read 1\n8:0 Write 2\n8:0 Sync 0\n8:0 Async 3\n8:0 Discard 4\n8:0 Total 3\nTotal 3\n",
+        };
+        for file in files().filter(|f| f.only_tasks) {
+            let mut raw = Raw { quota: Some(crate::model::units::Limit::At(1)), ..Raw::default() };
+            let before = raw.finish();
+            assert_eq!((file.apply)(&mut raw, Some(text(file.name).as_bytes())), None, "{}", file.key());
+            let mut after = raw.finish();
+            // The second of the two counts only where there is the first.
+            assert!(after != before || file.name == "memory.memsw.failcnt", "{} told nothing", file.key());
+            after.take_task_counters(&before);
+            assert_eq!(after, before, "{}", file.key());
         }
     }
 }

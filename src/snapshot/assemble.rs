@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::retention::{Retention, RetentionConfig, Retired};
 use super::workloads::{self, Workloads};
-use super::{Aggregation, AllocView, Counts, Snapshot, aggregate};
+use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate};
 use crate::collectors::Reading;
 use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::id::AllocId;
@@ -168,6 +168,7 @@ impl Assembler {
     ) -> Entry {
         let said = Said::ask(published, readings);
         if Arc::ptr_eq(&entry.published, published) && entry.is_made_of(&said) {
+            entry.note_times(&said);
             return entry;
         }
         let slots = std::mem::take(&mut entry.slots);
@@ -198,7 +199,11 @@ impl Assembler {
         }
         let reading = said.alloc.as_ref();
         let aggregation = if status.cgroup.is_some() { Aggregation::Cgroup } else { Aggregation::Sum };
-        let mut sum = aggregate::sum(&tasks);
+        let mut sum = match (aggregation, tasks.as_slice()) {
+            // The sum of one is that one; nobody asks a sum for a peak or a limit.
+            (Aggregation::Cgroup, [only]) => Arc::clone(&only.usage),
+            (Aggregation::Cgroup | Aggregation::Sum, _) => aggregate::sum(&tasks),
+        };
         let mut usage = match aggregation {
             Aggregation::Cgroup => {
                 let mut own = aggregate::own_cgroup(reading, &published.alloc_base);
@@ -300,6 +305,23 @@ impl Entry {
         self.raw_alloc.as_ref().map(Arc::as_ptr) == usage(&said.alloc)
             && self.raw_tasks.len() == said.tasks.len()
             && self.raw_tasks.iter().zip(&said.tasks).all(|(raw, r)| raw.as_ref().map(Arc::as_ptr) == usage(r))
+    }
+}
+
+impl Entry {
+    /// The values are the same, but some were looked at again: so old they are not.
+    fn note_times(&mut self, said: &Said) {
+        let at = |r: &Option<Reading>| r.as_ref().map(|r| r.at);
+        let newest = said.tasks.iter().map(at).chain([at(&said.alloc)]).max().flatten();
+        let seen = |view: &TaskView, r: &Option<Reading>| at(r).is_none_or(|at| view.sampled_at == Some(at));
+        if newest <= self.view.sampled_at && self.view.tasks.iter().zip(&said.tasks).all(|(view, r)| seen(view, r)) {
+            return;
+        }
+        let view = Arc::make_mut(&mut self.view);
+        for (task, reading) in view.tasks.iter_mut().zip(&said.tasks).filter(|(view, r)| !seen(view, r)) {
+            Arc::make_mut(task).sampled_at = at(reading);
+        }
+        view.sampled_at = view.sampled_at.max(newest);
     }
 }
 

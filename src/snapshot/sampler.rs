@@ -18,7 +18,7 @@ use super::assemble::{Assembler, Moment, Readings, Tick};
 use super::itself::{self, Record};
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot};
-use crate::collectors::{Collector, ErrorReason, Reading, Sampling, TaskReader};
+use crate::collectors::{Collector, ErrorReason, Reading, ReadingError, Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
@@ -266,9 +266,13 @@ struct Asking {
 }
 
 impl Asking {
-    fn ask(&self, reader: &TaskReader, everything: bool) -> Option<Reading> {
-        // Gone: the end is on its way to the board, and until it is there the last reading holds.
-        reader.read(self.moment.now, self.moment.at, everything).ok().or_else(|| reader.latest())
+    /// The reading, and whether it says something new.
+    fn ask(&self, reader: &TaskReader, everything: bool) -> (Option<Reading>, bool) {
+        match reader.look(self.moment.now, self.moment.at, everything) {
+            Ok((reading, changed)) => (Some(reading), changed),
+            // Gone: the end is on its way to the board, and until it is there the last reading holds.
+            Err(ReadingError::Gone) => (reader.latest(), false),
+        }
     }
 }
 
@@ -278,15 +282,13 @@ impl Readings for Asking {
             self.moved = true;
             return None;
         };
-        let usage = |r: &Option<Reading>| r.as_ref().map(|r| Arc::as_ptr(&r.usage));
-        let before = usage(&reader.latest());
-        let reading = self.ask(reader, false);
-        self.moved |= usage(&reading) != before;
+        let (reading, changed) = self.ask(reader, false);
+        self.moved |= changed;
         reading
     }
     fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
         let moved = std::mem::take(&mut self.moved);
-        self.ask(alloc.alloc_reader.as_ref()?, moved)
+        self.ask(alloc.alloc_reader.as_ref()?, moved).0
     }
 }
 
