@@ -174,6 +174,32 @@ fn a_service_is_run_signalled_and_stopped() {
 }
 
 #[test]
+fn damage_to_the_state_neither_loses_a_task_nor_stops_the_start_and_is_told() {
+    let mut agent = Agent::start();
+    run(&agent, &batch("svc", "sleep 3600", "").replace("batch", "service")).ok();
+    let before = agent.json("/v1/allocs");
+    agent.terminate();
+    let log = agent.data_dir().join("state/log");
+    let mut bytes = std::fs::read(&log).expect("the log must be there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(&log, bytes).expect("the log must be writable");
+    agent.start_again();
+    let task = |allocs: &serde_json::Value| {
+        let task = &allocs["allocs"][0]["tasks"]["t"];
+        (task["state"].clone(), task["attempt"].clone(), task["started_at"].clone())
+    };
+    let after = agent.json("/v1/allocs");
+    assert_eq!(task(&before).0, "running");
+    assert_eq!(task(&before), task(&after), "it was lost, or started again");
+    let node = agent.cli(&["node"]).ok();
+    assert!(node.contains("SET ASIDE") && node.contains("damaged-1: the log"), "{node}");
+    assert!(node.contains("0 writes are lost"), "{node}");
+    assert!(agent.data_dir().join("state/damaged-1/log").exists());
+    agent.stop();
+}
+
+#[test]
 fn acting_over_tcp_is_refused_with_what_to_do() {
     let agent = Agent::start();
     let http = format!("http://{}", agent.address);

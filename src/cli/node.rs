@@ -65,5 +65,13 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         out.push('\n');
         out.push_str(&table.render(paint));
     }
+    let mut table = Table::new(&[("SET ASIDE: COULD NOT BE READ FROM THE STATE", Align::Left)]);
+    for record in &node.quarantined {
+        table.row(vec![printable(record).into()]);
+    }
+    if !table.is_empty() {
+        out.push('\n');
+        out.push_str(&table.render(paint));
+    }
     out
 }

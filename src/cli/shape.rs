@@ -127,6 +127,8 @@ pub struct NodeReport {
     pub tasks: BTreeMap<String, u64>,
     #[serde(default)]
     pub drivers: Vec<DriverReport>,
+    #[serde(default)]
+    pub quarantined: Vec<String>,
 }
 
 #[derive(Debug, Clone, Deserialize, serde::Serialize)]

@@ -58,6 +58,7 @@ impl Views for Exports {
             json!({ "name": name, "healthy": healthy, "message": message })
         });
         node["drivers"] = drivers.collect();
+        node["quarantined"] = json!(self.runner.quarantined());
         node
     }
     fn catalogue(&self) -> Value {

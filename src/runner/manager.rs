@@ -83,6 +83,8 @@ pub(super) struct Manager {
     pub tidy: Notify,
     pub closed: AtomicBool,
     pub tidier: Mutex<Option<AbortHandle>>,
+    /// What of the state could not be read, at this start or an earlier one.
+    pub quarantined: Vec<String>,
 }
 
 /// An alloc and those who own its tasks.
@@ -104,6 +106,11 @@ impl Handle {
     }
     pub fn drivers(&self) -> &Drivers {
         &self.0.ctx.drivers
+    }
+
+    /// What of the state could not be read and was set aside, at this start or an earlier one: for people.
+    pub fn quarantined(&self) -> &[String] {
+        &self.0.quarantined
     }
 
     /// What [`Handle::submit`] would refuse of the job itself; touches nothing.

@@ -95,6 +95,7 @@ impl Handle {
         parts.journal.commit(version).await?;
         let allocs = assemble(&mut loaded);
         set_aside(&parts, store.as_ref(), &loaded.bad).await?;
+        let quarantined = store.scan(QUARANTINE)?.iter().map(|(key, value)| told(key, value)).collect();
 
         let events =
             allocs.iter().flat_map(|k| k.restored.tasks.iter().flatten()).flat_map(|t| t.status.events.iter().cloned());
@@ -110,6 +111,7 @@ impl Handle {
             tidy: Notify::new(),
             closed: AtomicBool::new(false),
             tidier: Mutex::default(),
+            quarantined,
         });
         restore(&manager, allocs).await;
         manager.bury(loaded.tombstones).await?;
@@ -199,12 +201,20 @@ fn assemble(loaded: &mut Loaded) -> Vec<Known> {
     whole
 }
 
+const QUARANTINE: &str = "quarantine/";
+
+/// One line for people: the record's key, or what the store says of files that it set aside.
+fn told(key: &str, value: &[u8]) -> String {
+    let key = key.strip_prefix(QUARANTINE).unwrap_or(key);
+    if key.starts_with("damaged-") { format!("{key}: {}", String::from_utf8_lossy(value)) } else { key.to_owned() }
+}
+
 /// Moves records below `quarantine/`: for people to look at, out of everybody's way.
 async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     for key in bad {
         if let Some(value) = store.get(key)? {
-            batch.put(format!("quarantine/{key}"), value);
+            batch.put(format!("{QUARANTINE}{key}"), value);
             batch.remove(key.clone());
         }
     }

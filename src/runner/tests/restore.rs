@@ -169,6 +169,8 @@ async fn one_bad_record_is_set_aside_and_blocks_nothing() {
         assert_eq!(host.store.get(&key).unwrap(), None);
         assert!(host.store.get(&format!("quarantine/{key}")).unwrap().is_some());
         assert!(host.store.get(&format!("quarantine/task/{bad}/main")).unwrap().is_some());
+        let told = agent.quarantined();
+        assert!(told.contains(&key) && told.contains(&format!("task/{bad}/main")), "{told:?}");
         assert_eq!(host.world.living(), 2, "what it told of is left alone");
     }
 }
