@@ -32,6 +32,8 @@ impl Events {
             }
             since = page.next;
         }
+        // Numbered as they were recorded; what happened while no agent was there was recorded late.
+        all.sort_by_key(|event| (event.time, event.seq));
         if self.json {
             session.json(&serde_json::json!({ "events": all, "next": since, "missed": missed }))?;
             return Ok(Exit::Done);

@@ -61,7 +61,7 @@ pub struct TaskRow {
     pub state: String,
     pub failed: bool,
     pub restarts: u64,
-    pub attempt: u32,
+    pub attempt: u64,
     pub state_since: Timestamp,
     #[serde(default)]
     pub next_start_at: Option<Timestamp>,

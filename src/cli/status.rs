@@ -126,7 +126,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
             Cell::styled(state, state_style(&task.state)),
             human::ago(task.state_since, now).into(),
             // People count from one.
-            (u64::from(task.attempt) + 1).to_string().into(),
+            task.attempt.to_string().into(),
             task.restarts.to_string().into(),
             last_exit(std::iter::once(task)).into(),
         ]);

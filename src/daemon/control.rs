@@ -44,9 +44,10 @@ impl Control for Runner {
     }
 
     fn signal(&self, alloc: AllocId, task: Option<TaskName>, signal: String) -> BoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(
-            async move { self.0.signal(&alloc, task.as_ref().map(TaskName::as_str), &signal).map_err(|e| refused(&e)) },
-        )
+        Box::pin(async move {
+            let sent = self.0.signal(&alloc, task.as_ref().map(TaskName::as_str), &signal).await;
+            sent.map_err(|e| refused(&e))
+        })
     }
 
     fn events(&self, since: u64, limit: usize) -> EventPage {

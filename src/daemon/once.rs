@@ -110,6 +110,7 @@ fn published(
             generation: 1,
         }),
         readers: tasks.iter().map(|name| Some(reader(cgroup.child(name)))).collect(),
+        until: Vec::new(),
         alloc_reader: Some(reader(cgroup)),
         alloc_base: Arc::new(Usage::default()),
     }

@@ -33,12 +33,17 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
     row
 }
 
+/// Attempts are numbered from 1 wherever people read them.
+fn number(attempt: u32) -> u64 {
+    u64::from(attempt) + 1
+}
+
 fn task_row(task: &TaskStatus, detail: Detail) -> Value {
     let mut row = json!({
         "state": task.state,
         "failed": task.failed,
         "restarts": task.restarts_total(),
-        "attempt": task.attempt,
+        "attempt": number(task.attempt),
         "state_since": task.state_since,
     });
     set(&mut row, "started_at", task.started_at);
@@ -50,7 +55,7 @@ fn task_row(task: &TaskStatus, detail: Detail) -> Value {
 
 fn exit_row(exit: &Exit, detail: Detail) -> Value {
     let mut row = json!({
-        "attempt": exit.attempt,
+        "attempt": number(exit.attempt),
         "outcome": exit.outcome,
         "status": detail.status(&exit.status),
         "finished_at": exit.finished_at,
@@ -128,7 +133,7 @@ fn task_stats(snapshot: &Snapshot, task: &TaskView, now: Timestamp) -> Value {
     let dwells = TaskState::ALL.map(|s| task.time_in(s, snapshot.steady_at).0);
     let mut all = json!({
         "state": task.status.state,
-        "attempt": task.status.attempt,
+        "attempt": number(task.status.attempt),
         "final": !running,
         "usage": *task.usage,
         "absent": absent(&task.usage, !running),

@@ -59,7 +59,7 @@ impl TaskState {
 pub enum Outcome {
     /// The main process ended with 0.
     Success,
-    /// The main process ended with another code, or could not be started.
+    /// The main process ended with another code; or it could not be started, which no counter of exits counts.
     Error,
     /// A signal that we did not send ended the main process.
     Signal,
@@ -140,6 +140,12 @@ pub enum ExitStatus {
     Unknown(String),
 }
 
+impl ExitStatus {
+    pub fn never_ran(&self) -> bool {
+        matches!(self, ExitStatus::NotStarted(_))
+    }
+}
+
 /// One attempt that has ended: facts, with its last reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exit {
@@ -196,7 +202,8 @@ pub struct TaskStatus {
     pub base: Arc<Usage>,
     /// The newest 10 ended attempts, oldest first.
     pub exits: VecDeque<Arc<Exit>>,
-    /// Ended attempts by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`.
+    /// Exits by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`; an attempt that could not
+    /// be started is none.
     pub exit_counts: [u64; 6],
     /// How many events of each kind there were; counts never reset.
     pub event_counts: BTreeMap<String, u64>,

@@ -1,12 +1,16 @@
 //! One alloc: the state that its tasks' owners share, and how it gets on the board.
 //!
-//! Each task's owner works on its own cell ([`Alloc::edit`]), makes that durable ([`Alloc::batch`]) and shows it
-//! ([`Alloc::show`]): what is on the board changes in one step, reader, base and totals together. There is no owner of
-//! the alloc besides: the task that ends last closes it.
+//! ```text
+//! edit ──► save: record built and queued under one lock ──► written ──► shown: status, reader, totals, events in one step
+//! ```
+//! Each task's owner works on its own cell ([`Alloc::edit`]). Nobody sees that before a record of it is durable: then no
+//! death of the agent takes back what was shown. Only where the disk fails or hangs it is shown all the same. There is no
+//! owner of the alloc besides: the task that ends last closes it.
 
 mod cell;
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -15,16 +19,20 @@ use self::cell::{Cell, Delta};
 use super::board::{Published, TaskTotals, Totals};
 use super::context::Context;
 use super::drivers::Attempt;
+use super::journal::{self, Answer};
 use super::record::{self, AllocRecord, Finished, MoreTotals, TaskRecord};
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
-use crate::model::task::{Outcome, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{Exit, Outcome, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::store::Batch;
+use crate::store::{Batch, StoreError};
+
+/// A disk that takes longer hangs: what waits for it is shown all the same.
+const LATE: Duration = Duration::from_secs(1);
 
 /// What a task without an ended attempt has used: shared by all of them.
 static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);
@@ -56,6 +64,14 @@ struct Inner {
     cells: Vec<Cell>,
     /// Tasks whose owner has not left yet.
     owners: usize,
+}
+
+/// A record on its way to the disk, and what is shown when it is there.
+#[must_use = "nobody sees a change before its record is awaited"]
+pub(super) struct Save {
+    at: usize,
+    number: u64,
+    answer: Answer,
 }
 
 /// What a restored alloc brings.
@@ -192,7 +208,7 @@ impl Alloc {
         self.ended.send_replace(true);
     }
 
-    /// Works on a task's cell. Nobody sees it before [`Alloc::show`].
+    /// Works on a task's cell. Nobody sees it before it is saved.
     pub fn edit<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
@@ -212,44 +228,92 @@ impl Alloc {
         }
     }
 
-    /// Shows a task's cell: status, reader and totals in one step.
-    pub fn show(&self, at: usize) {
+    /// The end that is shown last of a task.
+    pub fn shown_exit(&self, at: usize) -> Option<Arc<Exit>> {
+        self.lock().cells[at].shown.status.last_exit().cloned()
+    }
+
+    /// Something of a task is neither recorded nor on its way to be.
+    pub fn is_changed(&self, at: usize) -> bool {
+        self.lock().cells[at].is_changed()
+    }
+
+    /// Builds a task's record, with the alloc's end if it is its last task's, and queues it.
+    pub fn save(&self, at: usize) -> Save {
         let mut inner = self.lock();
-        let cell = &mut inner.cells[at];
-        cell.shown = Arc::clone(&cell.status);
-        cell.shown_reader.clone_from(&cell.reader);
-        let delta = std::mem::take(&mut cell.pending);
-        self.publish(&mut inner, Some((at, delta)));
+        let mut batch = Batch::default();
+        let number = self.put_task(&mut inner, at, &mut batch);
+        if inner.finished.is_some() {
+            record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        }
+        Save { at, number, answer: self.ctx.journal.queue(batch) }
     }
 
-    /// Shows every cell: for an alloc that is new on the board.
-    pub fn show_all(&self) {
-        (0..self.group().tasks.len()).for_each(|at| self.show(at));
-    }
-
-    /// [`Alloc::edit`], shown at once: for what need not be durable first.
-    pub fn change<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
-        let result = self.edit(at, edit);
-        self.show(at);
+    /// Waits until it is written, and shows it. A disk that fails or hangs keeps nobody from seeing it.
+    pub async fn shown(&self, save: Save) -> Result<(), StoreError> {
+        let Save { at, number, answer } = save;
+        let mut written = std::pin::pin!(journal::answer(answer));
+        let result = match tokio::time::timeout(LATE, &mut written).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.show(at, number);
+                written.await
+            }
+        };
+        self.show(at, number);
         result
     }
 
-    /// What makes a task's cell durable, and the alloc's end with its last task's.
-    pub fn batch(&self, at: usize) -> Batch {
-        let mut batch = Batch::default();
-        let inner = self.lock();
-        let cell = &inner.cells[at];
+    /// [`Alloc::save`], shown when it is written; its caller goes on.
+    pub fn save_aside(self: &Arc<Self>, at: usize) {
+        let (alloc, save) = (Arc::clone(self), self.save(at));
+        tokio::spawn(async move {
+            if let Err(error) = alloc.shown(save).await {
+                tracing::error!(alloc_id = %alloc.id, %error, "a change of a task is not saved; its next one will be");
+            }
+        });
+    }
+
+    /// The records of a new alloc's tasks, all of them.
+    pub fn put_new(&self, batch: &mut Batch) -> Vec<u64> {
+        let mut inner = self.lock();
+        (0..inner.cells.len()).map(|at| self.put_task(&mut inner, at, batch)).collect()
+    }
+    /// They are written.
+    pub fn show_new(&self, numbers: &[u64]) {
+        numbers.iter().enumerate().for_each(|(at, number)| self.show(at, *number));
+    }
+    /// They were refused: it never was.
+    pub fn discard(&self) {
+        for cell in &mut self.lock().cells {
+            let never = cell.thaw(u64::MAX).unwrap_or_default();
+            self.ctx.events.discard(never.seqs());
+        }
+    }
+
+    /// Puts a restored alloc on the board, as its records say.
+    pub fn appear(&self) {
+        self.publish(&mut self.lock(), None);
+    }
+
+    fn put_task(&self, inner: &mut Inner, at: usize, batch: &mut Batch) -> u64 {
+        let cell = &mut inner.cells[at];
+        let number = cell.freeze(&self.ctx.events);
         let task = TaskRecord {
             status: TaskStatus::clone(&cell.status),
             handle: cell.handle.clone(),
             tracker: cell.tracker.clone(),
             more: MoreTotals::clone(&cell.more),
         };
-        record::put(&mut batch, record::task_key(&self.id, &cell.status.name), &task);
-        if inner.finished.is_some() {
-            record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
-        }
-        batch
+        record::put(batch, record::task_key(&self.id, &cell.status.name), &task);
+        number
+    }
+
+    fn show(&self, at: usize, number: u64) {
+        let mut inner = self.lock();
+        let Some(delta) = inner.cells[at].thaw(number) else { return };
+        self.publish(&mut inner, Some((at, &delta)));
+        self.ctx.events.settle(delta.seqs());
     }
 
     pub fn record(&self) -> AllocRecord {
@@ -318,9 +382,9 @@ impl Alloc {
         inner.finished = Some(Box::new(Finished { at: now, outcome: worst(&inner.cells), ran, base }));
     }
 
-    fn publish(&self, inner: &mut Inner, delta: Option<(usize, Delta)>) {
+    fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
         inner.generation += 1;
-        let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown)).collect();
+        let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
         let over = tasks.iter().all(|t| t.state == TaskState::Dead);
         let finished = inner.finished.as_deref().filter(|_| over);
         let ran = finished.filter(|_| !inner.finish_shown).map(|f| (f.outcome, f.ran));
@@ -345,7 +409,8 @@ impl Alloc {
         };
         let published = Published {
             status: Arc::new(status),
-            readers: inner.cells.iter().map(|c| c.shown_reader.clone()).collect(),
+            readers: inner.cells.iter().map(|c| c.shown.reader.clone()).collect(),
+            until: inner.cells.iter().map(|c| Arc::clone(&c.shown.until)).collect(),
             alloc_reader: inner.reader.clone().filter(|_| !over),
             alloc_base: Arc::clone(&base),
         };

@@ -1,17 +1,19 @@
 //! What runners publish: the only way up. A short lock; everything on it is shared and immutable.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::marks::Marks;
 use crate::collectors::TaskReader;
 use crate::model::alloc::AllocStatus;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason};
-use crate::model::units::Nanos;
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
 /// An alloc as it stands on the board.
@@ -21,10 +23,34 @@ pub struct Published {
     /// In the order of `status.tasks`: the reader of the attempt that runs; `None` between attempts and after the end.
     /// At the moment when a reader goes, the attempt's usage is in `TaskStatus::base` and in [`Totals`] already.
     pub readers: Vec<Option<Arc<TaskReader>>>,
+    /// In the order of `status.tasks`: up to when its present state is shown.
+    pub until: Vec<Arc<Until>>,
     /// The alloc's own parent cgroup, while it exists.
     pub alloc_reader: Option<Arc<TaskReader>>,
     /// What the alloc's cgroup said last, once it was removed; counters of earlier cgroups of this alloc before that.
     pub alloc_base: Arc<Usage>,
+}
+
+/// Up to when a task's state is shown. Its owner has left it by then, and is writing that down: were the dwell shown to go on
+/// meanwhile, it would be shorter after a crash than it was before.
+///
+/// Who shows a dwell takes its moment first and asks then; who leaves a state says so first and takes its moment then.
+#[derive(Debug)]
+pub struct Until(AtomicU64);
+
+impl Default for Until {
+    fn default() -> Until {
+        Until(AtomicU64::new(u64::MAX))
+    }
+}
+
+impl Until {
+    pub fn get(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+    pub(super) fn at_most(&self, at: Timestamp) {
+        self.0.fetch_min(at.0, Ordering::SeqCst);
+    }
 }
 
 /// What a workload's task (all its allocs together) used and went through.
@@ -58,9 +84,13 @@ pub struct NodeTotals {
 }
 
 impl TaskTotals {
-    /// An attempt has ended.
+    /// An attempt has ended. One that could not be started used what it used, and is no exit: its event and its restart
+    /// count it.
     pub fn add_exit(&mut self, exit: &Exit) {
         self.usage.add_counters(&exit.usage);
+        if exit.status.never_ran() {
+            return;
+        }
         let outcome = exit.outcome.index();
         self.exits[outcome] = self.exits[outcome].saturating_add(1);
         match (&exit.status, exit.outcome) {
@@ -138,6 +168,7 @@ pub struct BoardView {
 pub struct Board {
     inner: Mutex<Inner>,
     changed: Condvar,
+    marks: Arc<Marks>,
 }
 
 #[derive(Debug, Default)]
@@ -151,8 +182,18 @@ struct Inner {
 }
 
 impl Board {
-    pub fn new(totals: Totals) -> Board {
-        Board { inner: Mutex::new(Inner { totals: Arc::new(totals), ..Inner::default() }), changed: Condvar::new() }
+    pub(super) fn new(totals: Totals, marks: Arc<Marks>) -> Board {
+        let inner = Mutex::new(Inner { totals: Arc::new(totals), ..Inner::default() });
+        Board { inner, changed: Condvar::new(), marks }
+    }
+
+    /// Whatever is shown from now on counts up to this moment: told before it is shown.
+    pub fn mark(&self, upto: Timestamp) {
+        self.marks.mark_time(upto);
+    }
+    /// The latest moment that was ever counted up to, by agents before this one too.
+    pub fn marked(&self) -> Timestamp {
+        self.marks.time()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -241,7 +282,6 @@ mod tests {
     use crate::model::alloc::{AllocState, Desired, Measured};
     use crate::model::id::GroupName;
     use crate::model::job::{Job, JobKind};
-    use crate::model::units::Timestamp;
 
     fn published(id: &str, generation: u64) -> Published {
         let job = Arc::new(Job {
@@ -269,7 +309,13 @@ mod tests {
             tasks: Vec::new(),
             generation,
         };
-        Published { status: Arc::new(status), readers: Vec::new(), alloc_reader: None, alloc_base: Arc::default() }
+        Published {
+            status: Arc::new(status),
+            readers: Vec::new(),
+            until: Vec::new(),
+            alloc_reader: None,
+            alloc_base: Arc::default(),
+        }
     }
 
     #[test]

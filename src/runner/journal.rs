@@ -6,6 +6,9 @@
 //! ```
 //! What somebody waits for ([`Journal::commit`]: a handle before its start, an exit) is committed at once, with all that has
 //! gathered behind it. What nobody waits for ([`Journal::note`]) goes with the next of those, or alone after a moment.
+//!
+//! A commit that failed may have reached the disk all the same. What must not come of it is taken back by [`Journal::amend`],
+//! in front of whatever is written next.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +25,8 @@ use crate::telemetry::Metrics;
 const QUEUE: usize = 1024;
 /// Commits from one look at the database's size to the next.
 const SIZE_EVERY: u64 = 64;
+/// Between tries to write what takes a refused batch back.
+const AMEND_AGAIN: Duration = Duration::from_secs(1);
 /// How long what nobody waits for may stay behind.
 const NOTE_WAITS: Duration = Duration::from_millis(100);
 
@@ -40,14 +45,17 @@ struct Inner {
 struct Shared {
     store: Dedup,
     queue: Mutex<Queue>,
+    /// To be written in front of the next commit.
+    amends: Mutex<Batch>,
     filled: Condvar,
     metrics: Arc<Metrics>,
     commits: AtomicU64,
 }
 
-type Answer = oneshot::Sender<Result<(), StoreError>>;
+/// What became of a queued batch.
+pub type Answer = oneshot::Receiver<Result<(), StoreError>>;
 /// `None`: nobody waits for it.
-type Waiting = (Entered, Option<Answer>);
+type Waiting = (Entered, Option<oneshot::Sender<Result<(), StoreError>>>);
 
 #[derive(Default)]
 struct Queue {
@@ -57,6 +65,15 @@ struct Queue {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn closed() -> StoreError {
+    StoreError::Write { message: "the agent is shutting down".to_owned() }
+}
+
+/// Errors: as [`Journal::commit`].
+pub async fn answer(answer: Answer) -> Result<(), StoreError> {
+    answer.await.unwrap_or_else(|_| Err(closed()))
 }
 
 impl Journal {
@@ -84,23 +101,46 @@ impl Journal {
     ///
     /// Errors: the commit that carried this batch failed (then none of it is written), or the journal is closed.
     pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        if self.0.inline {
-            return self.0.shared.enter(batch).map_or(Ok(()), |entered| self.0.shared.commit(vec![entered]));
-        }
-        let closed = || StoreError::Write { message: "the agent is shutting down".to_owned() };
         let _place = self.0.places.acquire().await.map_err(|_| closed())?;
+        answer(self.queue(batch)).await
+    }
+
+    /// Queues a batch without waiting for a place: for who holds a lock under which it was built, so that the order of
+    /// what is written is the order of what was true. The answer comes by [`answer`].
+    pub fn queue(&self, batch: Batch) -> Answer {
         let (answer, answered) = oneshot::channel();
+        let shared = &self.0.shared;
+        if self.0.inline {
+            let _ = answer.send(shared.enter(batch).map_or(Ok(()), |entered| shared.commit(vec![entered])));
+            return answered;
+        }
         {
-            let mut queue = lock(&self.0.shared.queue);
+            let mut queue = lock(&shared.queue);
             if queue.closed {
-                return Err(closed());
+                return answered;
             }
             // Under the lock: the order of entering is the order of the queue.
-            let Some(entered) = self.0.shared.enter(batch) else { return Ok(()) };
-            queue.waiting.push_back((entered, Some(answer)));
+            match shared.enter(batch) {
+                Some(entered) => queue.waiting.push_back((entered, Some(answer))),
+                None => {
+                    let _ = answer.send(Ok(()));
+                    return answered;
+                }
+            }
         }
-        self.0.shared.filled.notify_one();
-        answered.await.unwrap_or_else(|_| Err(closed()))
+        shared.filled.notify_one();
+        answered
+    }
+
+    /// Takes back what a refused batch may have left: written in front of the next commit, and soon in any case, again and
+    /// again until it succeeds.
+    pub fn amend(&self, batch: Batch) {
+        lock(&self.0.shared.amends).writes.extend(batch.writes);
+        if !self.0.inline {
+            // Taken once, so that the thread cannot miss it between its look and its sleep.
+            drop(lock(&self.0.shared.queue));
+            self.0.shared.filled.notify_one();
+        }
     }
 
     /// Queues a batch in the order of the calls and waits for nothing: for what is no harm if it is lost. A failure is
@@ -161,7 +201,8 @@ impl Shared {
         }
         let commits = AtomicU64::new(0);
         let store = Dedup::new(store);
-        Arc::new(Shared { store, queue: Mutex::default(), filled: Condvar::new(), metrics, commits })
+        let (queue, amends) = (Mutex::default(), Mutex::default());
+        Arc::new(Shared { store, queue, amends, filled: Condvar::new(), metrics, commits })
     }
 
     fn close(&self) {
@@ -171,8 +212,7 @@ impl Shared {
 
     fn run(&self) {
         let _ended = Ended(self);
-        loop {
-            let Some(waiting) = self.gather() else { return };
+        while let Some(waiting) = self.gather() {
             let mut all = Vec::with_capacity(waiting.len());
             let mut answers = Vec::with_capacity(waiting.len());
             for (entered, answer) in waiting {
@@ -185,9 +225,14 @@ impl Shared {
                 let _ = answer.send(result.clone());
             }
         }
+        if !lock(&self.amends).is_empty() {
+            // The last chance; a failure is counted.
+            let _ = self.commit(Vec::new());
+        }
     }
 
-    /// Everything in the queue, as soon as somebody waits for any of it; `None`: closed, and all is written.
+    /// Everything in the queue, as soon as somebody waits for any of it; nothing where only amends do. `None`: closed, and
+    /// all is written.
     fn gather(&self) -> Option<VecDeque<Waiting>> {
         let mut queue = lock(&self.queue);
         let mut since = None;
@@ -196,7 +241,16 @@ impl Shared {
                 if queue.closed {
                     return None;
                 }
-                queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                if lock(&self.amends).is_empty() {
+                    queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                let (back, slept) =
+                    self.filled.wait_timeout(queue, AMEND_AGAIN).unwrap_or_else(PoisonError::into_inner);
+                queue = back;
+                if slept.timed_out() && queue.waiting.is_empty() {
+                    return Some(VecDeque::new());
+                }
                 continue;
             }
             let waited = since.get_or_insert_with(Instant::now).elapsed();
@@ -219,7 +273,22 @@ impl Shared {
         }
     }
 
-    fn commit(&self, entered: Vec<Entered>) -> Result<(), StoreError> {
+    fn commit(&self, mut entered: Vec<Entered>) -> Result<(), StoreError> {
+        let amends = std::mem::take(&mut *lock(&self.amends));
+        if amends.is_empty() {
+            return self.write(entered);
+        }
+        entered.splice(0..0, self.enter(amends.clone()));
+        let result = self.write(entered);
+        if result.is_err() {
+            let mut later = lock(&self.amends);
+            let since = std::mem::replace(&mut *later, amends);
+            later.writes.extend(since.writes);
+        }
+        result
+    }
+
+    fn write(&self, entered: Vec<Entered>) -> Result<(), StoreError> {
         let started = Instant::now();
         // A panic of the store is one failed commit, not the end of all writing.
         let result = catch_unwind(AssertUnwindSafe(|| self.store.commit(entered)))

@@ -82,19 +82,17 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
     // Durable before anything runs, so that nothing is started twice.
     alloc.edit(at, |edit| edit.set_handle(Some(handle.clone())));
     let mut wish = alloc.wish();
-    let durable = persist(
-        &alloc,
-        || alloc.batch(at),
-        |error, first| {
-            if first {
-                alloc.change(at, |edit| {
-                    let message = "waiting: the state database cannot be written, and nothing is started unrecorded";
-                    edit.event(EventKind::SetupFailure, message, &[("error", error.to_string())]);
-                });
-            }
-            tracing::error!(alloc_id = %alloc.id, %error, "a task cannot be started: its handle is not saved");
-        },
-    );
+    let durable = persist(&alloc, at, |error, first| {
+        if first {
+            alloc.edit(at, |edit| {
+                let message = "waiting: the state database cannot be written, and nothing is started unrecorded";
+                edit.event(EventKind::SetupFailure, message, &[("error", error.to_string())]);
+            });
+            // Refused like the one before, most likely: then it is shown all the same.
+            alloc.save_aside(at);
+        }
+        tracing::error!(alloc_id = %alloc.id, %error, "a task cannot be started: its handle is not saved");
+    });
     tokio::select! {
         biased;
         () = stop_wished(&mut wish) => {

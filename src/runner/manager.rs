@@ -143,8 +143,8 @@ impl Handle {
     /// Sends a signal to the main process of a task, or of every running task of the alloc.
     ///
     /// Errors: nothing runs; the driver knows no such signal.
-    pub fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
-        self.0.signal(id, task, signal)
+    pub async fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
+        self.0.signal(id, task, signal).await
     }
 
     /// The exposition has delivered these ended allocs' series for the last time: they may be forgotten.
@@ -249,26 +249,31 @@ impl Manager {
             for index in 0..group.count {
                 let record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
                 record::put(&mut batch, record::alloc_key(&record.id), &record);
-                new.push(record);
+                let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
+                let Some(alloc) = Alloc::new(Arc::clone(&self.ctx), Arc::clone(&job), restored) else { continue };
+                alloc.receive();
+                let numbers = alloc.put_new(&mut batch);
+                new.push((Arc::new(alloc), numbers));
             }
         }
         for alloc in &running {
             record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
         }
+        let keys: Vec<String> = batch.writes.iter().map(|(key, _)| key.clone()).collect();
         if let Err(error) = self.ctx.journal.commit(batch).await {
             running.iter().for_each(|a| a.want_run_again());
+            self.take_back(keys, &running);
+            new.iter().for_each(|(alloc, _)| alloc.discard());
             return Err(RunnerError::StateDb(error));
         }
         self.write_ends_again(&running).await;
         running.iter().for_each(|a| a.tell_stop());
         ledger.taken_on(&self.ctx.board, &job, new.len());
-        let allocs = new.iter().map(|r| r.id.clone()).collect();
-        for record in new {
-            let tasks = job.group(record.group.as_str()).map_or(0, |g| g.tasks.len());
-            let restored = Restored { record, tasks: std::iter::repeat_with(|| None).take(tasks).collect() };
-            if let Some(alloc) = Alloc::new(Arc::clone(&self.ctx), Arc::clone(&job), restored) {
-                self.enter_new(Arc::new(alloc));
-            }
+        let allocs = new.iter().map(|(alloc, _)| alloc.id.clone()).collect();
+        for (alloc, numbers) in new {
+            alloc.show_new(&numbers);
+            let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded).collect();
+            self.enter(alloc, entries);
         }
         Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
     }
@@ -308,15 +313,18 @@ impl Manager {
         allocs.values().filter(|e| e.alloc.job.id == *job).map(|e| e.alloc.version + 1).max().unwrap_or(0)
     }
 
-    fn enter_new(self: &Arc<Self>, alloc: Arc<Alloc>) {
-        let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded).collect();
-        self.enter(alloc, entries);
+    /// A refused submit may have reached the disk all the same, and would come alive at the next start.
+    fn take_back(&self, keys: Vec<String>, running: &[Arc<Alloc>]) {
+        let mut batch = Batch::default();
+        keys.into_iter().for_each(|key| batch.remove(key));
+        for alloc in running {
+            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+        }
+        self.ctx.journal.amend(batch);
     }
 
-    /// On the board, known, and owned: one task of the runtime for each of its tasks that is not dead.
+    /// Known and owned, on the board already: one task of the runtime for each of its tasks that is not dead.
     pub(super) fn enter(self: &Arc<Self>, alloc: Arc<Alloc>, entries: Vec<Entry>) {
-        alloc.receive();
-        alloc.show_all();
         let predecessors: Vec<_> = {
             let allocs = lock(&self.allocs);
             alloc.waits_for().iter().filter_map(|id| allocs.get(id)).map(|e| e.alloc.ended()).collect()
@@ -380,7 +388,7 @@ impl Manager {
         }
     }
 
-    fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
+    async fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
         let alloc = self.alloc(id)?;
         let names = || alloc.group().tasks.iter().map(|t| t.name.clone());
         let wanted: Vec<usize> = match task {
@@ -401,9 +409,12 @@ impl Manager {
                 continue;
             };
             attempt.signal(signal).map_err(|e| RunnerError::Signal { task: name, message: e.to_string() })?;
-            alloc.change(at, |edit| {
+            alloc.edit(at, |edit| {
                 edit.event(EventKind::Signaling, format!("sent {signal}"), &[("signal", signal.to_owned())]);
             });
+            if let Err(error) = alloc.shown(alloc.save(at)).await {
+                tracing::error!(alloc_id = %alloc.id, %error, "a signal was sent and is not saved");
+            }
             sent += 1;
         }
         if sent == 0 {

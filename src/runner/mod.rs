@@ -20,6 +20,7 @@ pub mod journal;
 mod launch;
 mod ledger;
 mod manager;
+mod marks;
 mod outcome;
 mod record;
 mod restart;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
@@ -16,12 +17,16 @@ use super::drivers::Recovered;
 use super::events::Log;
 use super::ledger::{self, Ledger};
 use super::manager::{Handle, Manager, lock};
+use super::marks::Marks;
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use super::task::{Entry, clear_alloc, note_found};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
-use crate::model::task::{TaskHandle, TaskState};
+use crate::model::task::{Exit, TaskHandle, TaskState};
 use crate::store::{Batch, Store, StoreError};
+
+/// How long a start waits for ends that it found to be on the board.
+const ENDS_SHOWN: Duration = Duration::from_secs(3);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
@@ -99,9 +104,10 @@ impl Handle {
 
         let events =
             allocs.iter().flat_map(|k| k.restored.tasks.iter().flatten()).flat_map(|t| t.status.events.iter().cloned());
-        let events = Arc::new(Log::restored(events.collect()));
+        let marks = Arc::new(Marks::open(&parts.data_dir.shown()));
+        let events = Arc::new(Log::restored(events.collect(), Arc::clone(&marks)));
         loaded.ledger.last_serial = loaded.allocs.values().map(|a| a.serial).max().unwrap_or(0);
-        let board = Arc::new(Board::new(loaded.ledger.totals()));
+        let board = Arc::new(Board::new(loaded.ledger.totals(), marks));
         let ctx = Arc::new(Context::new(parts, board, events));
         let manager = Arc::new(Manager {
             ctx,
@@ -253,22 +259,63 @@ async fn restore(manager: &Arc<Manager>, known: Vec<Known>) {
         }
     }
     manager.ctx.board.publish([], |totals| found.iter().for_each(|(alloc, _)| ledger::add_known(totals, alloc)));
+    note(&found).await;
+    let mut ending = Vec::new();
     for (alloc, entries) in found {
+        alloc.appear();
         if alloc.is_terminal() {
-            alloc.show_all();
             let entered = super::manager::Entered { alloc: Arc::clone(&alloc), owners: Vec::new() };
             lock(&manager.allocs).insert(alloc.id.clone(), entered);
             clear_alloc(&alloc).await;
             continue;
         }
-        alloc.find_cgroup();
-        for (at, entry) in entries.iter().enumerate() {
-            if let Some(Entry::Found(attempt, end)) = entry {
-                note_found(&alloc, at, attempt, end.as_deref());
-            }
+        for (at, _) in entries.iter().enumerate().filter(|(_, e)| matches!(e, Some(Entry::Found(_, Some(_))))) {
+            ending.push((Arc::clone(&alloc), at, alloc.shown_exit(at)));
         }
         let lost = || Entry::Lost("its driver failed while it looked for the task".to_owned());
         manager.enter(alloc, entries.into_iter().map(|e| e.unwrap_or_else(lost)).collect());
+    }
+    until_shown(ending).await;
+}
+
+/// Ends that came while no agent was there are on the board when the first snapshot is taken: until then what such an attempt
+/// used is in nobody's count. Each owner is writing one down; a disk that hangs is not waited for.
+async fn until_shown(ending: Vec<(Arc<Alloc>, usize, Option<Arc<Exit>>)>) {
+    let known = |(alloc, at, before): &(Arc<Alloc>, usize, Option<Arc<Exit>>)| {
+        alloc.shown_exit(*at).as_ref().map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr)
+    };
+    let all = async {
+        while !ending.iter().all(known) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    if tokio::time::timeout(ENDS_SHOWN, all).await.is_err() {
+        tracing::warn!("the ends of some tasks take long to write: their counters lack them until then");
+    }
+}
+
+/// Puts what was found into the cells, and makes it durable before anybody sees it: one commit for all.
+async fn note(found: &[(Arc<Alloc>, Vec<Option<Entry>>)]) {
+    let mut saves = Vec::new();
+    for (alloc, entries) in found.iter().filter(|(alloc, _)| !alloc.is_terminal()) {
+        alloc.find_cgroup();
+        alloc.receive();
+        for (at, entry) in entries.iter().enumerate() {
+            let mut ended = false;
+            if let Some(Entry::Found(attempt, end)) = entry {
+                note_found(alloc, at, attempt, end.as_deref());
+                ended = end.is_some();
+            }
+            // Its owner is about to record its end.
+            if !ended && alloc.is_changed(at) {
+                saves.push((alloc, alloc.save(at)));
+            }
+        }
+    }
+    for (alloc, save) in saves {
+        if let Err(error) = alloc.shown(save).await {
+            tracing::error!(alloc_id = %alloc.id, %error, "that a task was found again is not saved");
+        }
     }
 }
 

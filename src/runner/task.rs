@@ -1,7 +1,7 @@
 //! The owner of one task: waits for what happens, asks [`step`] what follows, does it.
 //!
 //! ```text
-//! launch: directories, cgroup, environment ─► handle durable ─► driver starts ─► shown
+//! launch: directories, cgroup, environment ─► handle durable ─► shown ─► driver starts ─► durable ─► shown
 //! end:    exit, base, totals, next state durable (one batch) ─► shown (one step) ─► cgroup and run directory removed
 //! ```
 //! Nothing here ends with the agent: a dropped owner leaves its process running, to be found again.
@@ -28,11 +28,13 @@ use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::store::{Batch, StoreError};
+use crate::store::StoreError;
 
 /// Waits between tries to write what must be written.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MOST: Duration = Duration::from_secs(30);
+/// A start is recorded after so long: the record of a shorter task's end tells of both.
+const SETTLE: Duration = Duration::from_millis(10);
 
 /// Where a task's owner begins.
 pub(super) enum Entry {
@@ -64,6 +66,8 @@ struct Owner {
     ended: Option<Arc<dyn Attempt>>,
     launching: Option<Launching>,
     timer: Option<(Instant, Event)>,
+    /// When its start is recorded.
+    settle: Option<Instant>,
     kill_asked: Option<Instant>,
 }
 
@@ -73,13 +77,23 @@ enum Happening {
     Ended(Box<AttemptEnd>),
     Kill,
     Timer(Event),
+    Settle,
 }
 
 /// Owns a task until it is dead; `predecessors` have to end first.
 pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry, predecessors: Vec<watch::Receiver<bool>>) {
     let wish = alloc.wish();
-    let mut owner =
-        Owner { alloc, at, wish, attempt: None, ended: None, launching: None, timer: None, kill_asked: None };
+    let mut owner = Owner {
+        alloc,
+        at,
+        wish,
+        attempt: None,
+        ended: None,
+        launching: None,
+        timer: None,
+        settle: None,
+        kill_asked: None,
+    };
     // What happens seldom lives in futures of its own: this one waits for as long as its task runs.
     Box::pin(owner.enter(entry, predecessors)).await;
     while owner.state() != TaskState::Dead {
@@ -89,6 +103,7 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry, predecessors
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
             Happening::Kill => Box::pin(owner.kill()).await,
             Happening::Timer(event) => Box::pin(owner.timer(event)).await,
+            Happening::Settle => owner.alloc.save_aside(owner.at),
         }
     }
     if owner.alloc.leave() {
@@ -100,7 +115,13 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry, predecessors
 pub(super) async fn clear_alloc(alloc: &Arc<Alloc>) {
     let clear = Arc::clone(alloc);
     let cleared = alloc.ctx.blocking(move || {
-        let _ = std::fs::remove_dir_all(clear.ctx.data_dir.run(&clear.id));
+        // A handle that was kept names what may still be there, and its record is in its directory.
+        let tasks = &clear.group().tasks;
+        for (_, task) in tasks.iter().enumerate().filter(|(at, _)| clear.handle(*at).is_none()) {
+            let _ = std::fs::remove_dir_all(clear.ctx.data_dir.run_task(&clear.id, &task.name));
+        }
+        // Refused where a task's is still in it.
+        let _ = std::fs::remove_dir(clear.ctx.data_dir.run(&clear.id));
         match (clear.cgroup(), &clear.ctx.cgroups) {
             (Some(path), Some(cgroups)) => cgroups.remove(&path),
             (Some(_), None) | (None, _) => Ok(()),
@@ -113,22 +134,28 @@ pub(super) async fn clear_alloc(alloc: &Arc<Alloc>) {
 }
 
 /// Puts an attempt that was found again into its cell. Ended while no agent was there: then it was never "restored".
+///
+/// A record says of a task what was ever shown of it, up to the mark: what the attempt itself tells of before is no news to
+/// the states' times.
 pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Arc<dyn Attempt>, end: Option<&AttemptEnd>) {
-    let started_told = alloc.status(at).state != TaskState::Starting;
+    let mark = alloc.ctx.board.marked();
     let (state, _) = step(TaskState::Pending, Event::Restored);
     alloc.edit(at, |edit| {
-        match end.and_then(|e| e.started_at).or(attempt.handle().started_at) {
-            Some(started_at) => {
-                edit.enter_state_at(state, started_at);
-                if !started_told {
-                    edit.event_at(started_at, EventKind::Started, "task started", &[]);
-                }
-            }
-            None => edit.enter_state(state),
+        let started_at = end.and_then(|e| e.started_at).or(attempt.handle().started_at);
+        if edit.start_untold()
+            && let Some(started_at) = started_at
+        {
+            edit.enter_state_at(state, started_at.max(mark));
+            edit.event_at(started_at, EventKind::Started, "task started", &[]);
+        } else {
+            // It was being killed: that begins anew.
+            let now = edit.now.max(mark);
+            edit.enter_state_at(state, now);
         }
         edit.attach(attempt);
-        if end.is_none() {
-            edit.event(EventKind::Restored, "found running after a restart of the agent", &[]);
+        match end {
+            Some(end) => edit.left_unseen(end.finished_at.max(mark)),
+            None => edit.event(EventKind::Restored, "found running after a restart of the agent", &[]),
         }
     });
 }
@@ -148,6 +175,9 @@ impl Owner {
                 }
                 TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Killing => {
                     self.alloc.edit(self.at, |edit| edit.enter_state(TaskState::Pending));
+                    if self.alloc.is_changed(self.at) {
+                        self.alloc.save_aside(self.at);
+                    }
                     if self.wait_for(predecessors).await {
                         self.begin(Event::Start);
                     } else {
@@ -180,6 +210,7 @@ impl Owner {
 
     async fn next(&mut self) -> Happening {
         let timer = self.timer;
+        let settle = self.settle;
         tokio::select! {
             biased;
             launched = or_never(self.launching.as_mut().map(|l| &mut l.0)), if self.launching.is_some() => {
@@ -195,6 +226,10 @@ impl Owner {
                     None => Happening::Kill,
                 }
             }
+            () = or_late(settle), if settle.is_some() => {
+                self.settle = None;
+                Happening::Settle
+            }
         }
     }
 
@@ -209,7 +244,8 @@ impl Owner {
             return;
         }
         let again = event == Event::BackoffOver;
-        self.alloc.change(self.at, |edit| {
+        // Recorded, and shown, with the handle.
+        self.alloc.edit(self.at, |edit| {
             edit.enter_state(state);
             if again {
                 edit.status().attempt += 1;
@@ -221,16 +257,19 @@ impl Owner {
 
     fn started(&mut self, attempt: Arc<dyn Attempt>) {
         let (state, action) = step(self.state(), Event::Started);
-        self.alloc.change(self.at, |edit| {
+        self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
             let since = edit.status().state_since;
             edit.enter_state(state);
-            edit.event(EventKind::Started, "task started", &[]);
+            let started_at = edit.status().started_at.unwrap_or(edit.now);
+            edit.event_at(started_at, EventKind::Started, "task started", &[]);
             self.alloc.ctx.metrics.task_started(edit.now.since(since).as_duration());
         });
         self.attempt = Some(attempt);
         if action == Some(Action::SendKillSignal) {
             self.send_kill_signal();
+        } else {
+            self.settle = Some(Instant::now() + SETTLE);
         }
     }
 
@@ -285,7 +324,7 @@ impl Owner {
             let (kind, message, details) = terminated(&exit);
             edit.event_at(exit.finished_at, kind, message, &details);
             let ending = match exit.status {
-                ExitStatus::NotStarted(_) if !killed => Ending::StartFailure { recoverable: true },
+                ExitStatus::NotStarted(_) if !killed => Ending::StartFailure { recoverable: end.recoverable },
                 ExitStatus::NotStarted(_) | ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::Unknown(_) => {
                     Ending::Exit(exit.outcome)
                 }
@@ -354,19 +393,16 @@ impl Owner {
     /// tried again for as long as it takes, or until a task in backoff is to stop (then its end is written instead).
     async fn persist_and_show(&mut self) {
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
-        let on_failure = |error: &StoreError, first: bool| {
-            if first {
-                alloc.show(at);
-            }
+        self.settle = None;
+        let on_failure = |error: &StoreError, _: bool| {
             tracing::error!(alloc_id = %alloc.id, %error, "the end of a task is not saved; trying again");
         };
         let waits = self.state() != TaskState::Dead && self.kill_asked.is_none();
         tokio::select! {
             biased;
-            () = persist(&alloc, || alloc.batch(at), on_failure) => {}
+            () = persist(&alloc, at, on_failure) => {}
             () = stop_wished(&mut self.wish), if waits => return,
         }
-        alloc.show(at);
         if let Some(ended) = self.ended.take() {
             let destroyed = alloc.ctx.blocking(move || ended.destroy().map_err(|e| e.to_string())).await;
             if let Err(error) = destroyed.and_then(|d| d) {
@@ -376,11 +412,11 @@ impl Owner {
     }
 }
 
-/// Writes until it is written. `on_failure` is told each error, and whether it is the first one.
-pub(super) async fn persist(alloc: &Alloc, batch: impl Fn() -> Batch, mut on_failure: impl FnMut(&StoreError, bool)) {
+/// Writes a task until it is written, and shows it. `on_failure` is told each error, and whether it is the first one.
+pub(super) async fn persist(alloc: &Alloc, at: usize, mut on_failure: impl FnMut(&StoreError, bool)) {
     let mut pause = RETRY_FIRST;
     let mut first = true;
-    while let Err(error) = alloc.ctx.journal.commit(batch()).await {
+    while let Err(error) = alloc.shown(alloc.save(at)).await {
         on_failure(&error, first);
         first = false;
         tokio::time::sleep(pause).await;
@@ -405,6 +441,13 @@ async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
 async fn wait(attempt: Option<&Arc<dyn Attempt>>) -> AttemptEnd {
     match attempt {
         Some(attempt) => attempt.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn or_late(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

@@ -8,8 +8,14 @@ use crate::model::task::TaskStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
-/// A task as it stands: all attempts together. `previous`: what the last snapshot showed, and its `steady_at`.
-pub fn task(status: &Arc<TaskStatus>, reading: Option<&Reading>, previous: Option<(&TaskView, Timestamp)>) -> TaskView {
+/// A task as it stands: all attempts together. `until`: up to when its state is shown. `previous`: what the last snapshot
+/// showed, and its `steady_at`.
+pub fn task(
+    status: &Arc<TaskStatus>,
+    reading: Option<&Reading>,
+    until: Timestamp,
+    previous: Option<(&TaskView, Timestamp)>,
+) -> TaskView {
     let attempt = reading.map(|r| Arc::clone(&r.usage));
     let mut usage = match &attempt {
         // The first attempt has nothing below it: nothing to add, nothing to copy.
@@ -22,13 +28,13 @@ pub fn task(status: &Arc<TaskStatus>, reading: Option<&Reading>, previous: Optio
     if let Some((earlier, steady_at)) = previous {
         never_fall(&mut usage, &earlier.usage);
         if !Arc::ptr_eq(status, &earlier.status) {
-            keep_dwells(&mut finished_dwells, status, earlier, steady_at);
+            keep_dwells(&mut finished_dwells, status, until, earlier, steady_at);
         }
         if sampled_at.is_none() {
             sampled_at = earlier.sampled_at;
         }
     }
-    TaskView { status: Arc::clone(status), usage, attempt, sampled_at, finished_dwells }
+    TaskView { status: Arc::clone(status), usage, attempt, sampled_at, finished_dwells, until }
 }
 
 /// Counters and peaks never fall from one snapshot to the next, whatever a source says.
@@ -39,9 +45,15 @@ pub fn never_fall(usage: &mut Arc<Usage>, earlier: &Usage) {
 }
 
 /// A dwell that was shown as it ran may not get shorter when it ends: clocks jump.
-fn keep_dwells(dwells: &mut [Nanos; 6], status: &TaskStatus, earlier: &TaskView, steady_at: Timestamp) {
+fn keep_dwells(
+    dwells: &mut [Nanos; 6],
+    status: &TaskStatus,
+    until: Timestamp,
+    earlier: &TaskView,
+    steady_at: Timestamp,
+) {
     for state in crate::model::task::TaskState::ALL {
-        let present = if status.state == state { steady_at.since(status.state_since) } else { Nanos::ZERO };
+        let present = if status.state == state { steady_at.min(until).since(status.state_since) } else { Nanos::ZERO };
         let least = earlier.time_in(state, steady_at).saturating_sub(present);
         let dwell = &mut dwells[state.index()];
         *dwell = (*dwell).max(least);

@@ -138,7 +138,7 @@ impl Assembler {
         let mut entries = Vec::with_capacity(board.allocs.len());
         for published in &board.allocs {
             let entry = match before.take(published) {
-                Some(entry) if Arc::ptr_eq(&entry.published, published) && !everything => entry,
+                Some(entry) if Arc::ptr_eq(&entry.published, published) && !everything && entry.goes_on() => entry,
                 Some(entry) => self.refresh(entry, published, readings, moment),
                 None => self.admit(published, readings, moment),
             };
@@ -167,7 +167,7 @@ impl Assembler {
         moment: Moment,
     ) -> Entry {
         let said = Said::ask(published, readings);
-        if Arc::ptr_eq(&entry.published, published) && entry.is_made_of(&said) {
+        if Arc::ptr_eq(&entry.published, published) && entry.is_made_of(&said) && entry.goes_on() {
             entry.note_times(&said);
             return entry;
         }
@@ -191,10 +191,12 @@ impl Assembler {
             let place = tasks.len();
             let previous = earlier.as_ref().and_then(|e| e.tasks.get(place)).filter(|t| t.status.name == task.name);
             let raw = reading.as_ref().map(|r| &r.usage);
-            let unchanged = previous.filter(|p| Arc::ptr_eq(&p.status, task) && same(p.attempt.as_ref(), raw));
+            let until = until(published, place);
+            let same_state = previous.filter(|p| Arc::ptr_eq(&p.status, task) && p.until == until);
+            let unchanged = same_state.filter(|p| same(p.attempt.as_ref(), raw));
             tasks.push(match unchanged {
                 Some(view) => Arc::clone(view),
-                None => Arc::new(aggregate::task(task, reading.as_ref(), previous.map(|p| (&**p, steady_at)))),
+                None => Arc::new(aggregate::task(task, reading.as_ref(), until, previous.map(|p| (&**p, steady_at)))),
             });
         }
         let reading = said.alloc.as_ref();
@@ -298,7 +300,16 @@ impl Said {
     }
 }
 
+/// Up to when a task's state is shown: asked after the moment was taken that its dwell is counted up to.
+fn until(published: &Published, place: usize) -> Timestamp {
+    published.until.get(place).map_or(Timestamp(u64::MAX), |until| until.get())
+}
+
 impl Entry {
+    /// No task has begun to leave its state since this was made.
+    fn goes_on(&self) -> bool {
+        self.view.tasks.iter().enumerate().all(|(place, task)| task.until == until(&self.published, place))
+    }
     /// Whether every reading is the very one that the view was made of.
     fn is_made_of(&self, said: &Said) -> bool {
         let usage = |r: &'_ Option<Reading>| r.as_ref().map(|r| Arc::as_ptr(&r.usage));

@@ -99,6 +99,8 @@ pub struct TaskView {
     pub sampled_at: Option<Timestamp>,
     /// Finished dwells, in the order of `TaskState::ALL`; never below what an earlier snapshot showed.
     pub finished_dwells: [Nanos; 6],
+    /// Up to when the present dwell is shown: it ends here while its end is being recorded.
+    pub until: Timestamp,
 }
 
 impl TaskView {
@@ -106,7 +108,7 @@ impl TaskView {
     pub fn time_in(&self, state: TaskState, steady_at: Timestamp) -> Nanos {
         let finished = self.finished_dwells[state.index()];
         if self.status.state == state {
-            finished.saturating_add(steady_at.since(self.status.state_since))
+            finished.saturating_add(steady_at.min(self.until).since(self.status.state_since))
         } else {
             finished
         }

@@ -86,7 +86,7 @@ impl Heartbeat {
 impl Sampler {
     /// Starts the thread. Errors: no thread could be started.
     pub fn start(parts: Parts) -> std::io::Result<Sampler> {
-        let empty = Snapshot::empty(Arc::clone(&parts.info), parts.clock.now());
+        let empty = empty(&parts);
         let (publish, snapshots) = watch::channel(Arc::new(empty.clone()));
         let heartbeat = Arc::new(Heartbeat::new(parts.config.tick));
         let stop = Arc::new(AtomicBool::new(false));
@@ -97,9 +97,16 @@ impl Sampler {
     }
 }
 
+/// Nothing yet. Dwells count on from where an agent before this one had shown them: the wall clock may have gone back since.
+fn empty(parts: &Parts) -> Snapshot {
+    let mut empty = Snapshot::empty(Arc::clone(&parts.info), parts.clock.now());
+    empty.steady_at = empty.steady_at.max(parts.board.marked());
+    empty
+}
+
 /// One pass over the host and the cgroups, without a thread: for `allostat metrics` where no agent runs.
 pub fn once(parts: Parts) -> Arc<Snapshot> {
-    let empty = Snapshot::empty(Arc::clone(&parts.info), parts.clock.now());
+    let empty = empty(&parts);
     let (publish, snapshots) = watch::channel(Arc::new(empty.clone()));
     let mut work = Work::new(parts, empty, publish, Arc::new(Heartbeat::new(Duration::ZERO)));
     work.tick();
@@ -194,6 +201,7 @@ impl Work {
 
     fn show(&mut self, version: u64, snapshot: Arc<Snapshot>) {
         self.seen = version;
+        self.parts.board.mark(snapshot.steady_at);
         self.published = Instant::now();
         self.publish.send_replace(snapshot);
     }

@@ -5,6 +5,7 @@
 #[macro_use]
 mod common;
 
+mod ledger;
 mod limits;
 mod memory;
 mod short;

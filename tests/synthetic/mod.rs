@@ -83,7 +83,13 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> AllocStatus {
 
 pub fn published(status: AllocStatus) -> Arc<Published> {
     let readers = vec![None; status.tasks.len()];
-    Arc::new(Published { status: Arc::new(status), readers, alloc_reader: None, alloc_base: Arc::default() })
+    Arc::new(Published {
+        status: Arc::new(status),
+        readers,
+        until: Vec::new(),
+        alloc_reader: None,
+        alloc_base: Arc::default(),
+    })
 }
 
 /// Every field present: the n-th is `first + n`, in its own unit.

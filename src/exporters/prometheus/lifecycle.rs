@@ -63,7 +63,7 @@ pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
 pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(
     "allostat_task_time_in_state_seconds_total",
     Unit::Seconds,
-    "Time that the task spent in each state, the present one included.",
+    "Time that the task spent in each state, the present one included, whether or not the agent was there.",
     &["alloc_id", "task", "workload", "state"],
 )
 .from_source("runner")
@@ -92,7 +92,8 @@ pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
     "allostat_task_exits_total",
     Unit::None,
     "Ended attempts of the task in all allocs of the workload, by how they ended. killed: we ended it, because somebody \
-     asked; signal: somebody else did; oom: the kernel's OOM killer; unknown: nobody saw it.",
+     asked; signal: somebody else did; oom: the kernel's OOM killer; unknown: nobody saw it. \
+     One that could not be started is none.",
     &["task", "workload", "outcome"],
 )
 .from_source("runner")

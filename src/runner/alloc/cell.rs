@@ -1,5 +1,6 @@
 //! One task as its owner works on it and as it is shown, and the changes that can be made to it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Alloc, NOTHING};
@@ -8,8 +9,9 @@ use crate::model::event::{Event, EventKind};
 use crate::model::job::Task;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::Timestamp;
-use crate::runner::board::TaskTotals;
+use crate::runner::board::{TaskTotals, Until};
 use crate::runner::drivers::Attempt;
+use crate::runner::events::Log;
 use crate::runner::record::{MoreTotals, TaskRecord};
 use crate::runner::restart::Tracker;
 
@@ -25,9 +27,26 @@ pub(super) struct Cell {
     pub handle: Option<TaskHandle>,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Arc<dyn Attempt>>,
-    pub shown: Arc<TaskStatus>,
-    pub shown_reader: Option<Arc<TaskReader>>,
-    pub pending: Delta,
+    pub shown: Shown,
+    /// What is being recorded, oldest first.
+    pub frozen: VecDeque<Frozen>,
+    freezes: u64,
+    pending: Delta,
+}
+
+/// A task as it is on the board.
+#[derive(Clone)]
+pub(super) struct Shown {
+    pub status: Arc<TaskStatus>,
+    pub reader: Option<Arc<TaskReader>>,
+    pub until: Arc<Until>,
+}
+
+/// A task as it is written in one record: shown when that is durable, no earlier and no later state with it.
+pub(super) struct Frozen {
+    number: u64,
+    shown: Shown,
+    delta: Delta,
 }
 
 /// What the totals gain when the cell is shown.
@@ -36,6 +55,8 @@ pub(super) struct Delta {
     exits: Vec<Arc<Exit>>,
     restarts: Vec<RestartReason>,
     events: Vec<EventKind>,
+    /// Numbers of these events.
+    seqs: Vec<u64>,
 }
 
 impl Delta {
@@ -43,6 +64,15 @@ impl Delta {
         self.exits.iter().for_each(|exit| totals.add_exit(exit));
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));
         self.events.iter().for_each(|kind| totals.add_event(*kind));
+    }
+    pub fn seqs(&self) -> &[u64] {
+        &self.seqs
+    }
+    fn extend(&mut self, later: Delta) {
+        self.exits.extend(later.exits);
+        self.restarts.extend(later.restarts);
+        self.events.extend(later.events);
+        self.seqs.extend(later.seqs);
     }
 }
 
@@ -60,14 +90,15 @@ impl Cell {
         });
         let status = Arc::new(record.status);
         Cell {
-            shown: Arc::clone(&status),
+            shown: Shown { status: Arc::clone(&status), reader: None, until: Arc::default() },
             status,
             tracker: record.tracker,
             more: Box::new(record.more),
             handle: record.handle,
             reader: None,
             attempt: None,
-            shown_reader: None,
+            frozen: VecDeque::new(),
+            freezes: 0,
             pending: Delta::default(),
         }
     }
@@ -75,6 +106,46 @@ impl Cell {
     /// Its part of the workload's totals.
     pub fn totals(&self) -> TaskTotals {
         self.more.with(&self.status)
+    }
+
+    /// Gives the new events their numbers and keeps the task as it stands, to be shown once it is recorded.
+    pub fn freeze(&mut self, log: &Log) -> u64 {
+        let mut delta = std::mem::take(&mut self.pending);
+        if self.status.events.iter().any(|e| e.seq == 0) {
+            for event in Arc::make_mut(&mut self.status).events.iter_mut().filter(|e| e.seq == 0) {
+                *event = log.stage(Event::clone(event));
+                delta.seqs.push(event.seq);
+            }
+        }
+        self.freezes += 1;
+        let shown = Shown { status: Arc::clone(&self.status), reader: self.reader.clone(), until: Arc::default() };
+        self.frozen.push_back(Frozen { number: self.freezes, shown, delta });
+        self.freezes
+    }
+
+    /// What was frozen up to `number` is recorded: takes its place on the board, and tells what the totals gain. Records are
+    /// whole, so a later one covers an earlier one that failed. `None`: it is shown already.
+    pub fn thaw(&mut self, number: u64) -> Option<Delta> {
+        let mut gain: Option<Delta> = None;
+        while self.frozen.front().is_some_and(|f| f.number <= number)
+            && let Some(frozen) = self.frozen.pop_front()
+        {
+            gain.get_or_insert_default().extend(frozen.delta);
+            self.shown = frozen.shown;
+        }
+        gain
+    }
+
+    /// Something of it is neither recorded nor on its way to be.
+    pub fn is_changed(&self) -> bool {
+        let last = self.frozen.back().map_or(&self.shown.status, |f| &f.shown.status);
+        !Arc::ptr_eq(last, &self.status)
+    }
+
+    /// It leaves its state: nobody shows it in there for longer, however long the record takes.
+    fn leaves(&self, at: Timestamp) {
+        self.shown.until.at_most(at);
+        self.frozen.iter().for_each(|f| f.shown.until.at_most(at));
     }
 
     /// How it ended; a task that never ran was stopped before.
@@ -106,15 +177,22 @@ impl Edit<'_> {
     }
 
     pub fn enter_state(&mut self, state: TaskState) {
-        let now = self.now;
-        self.enter_state_at(state, now);
+        if self.cell.status.state == state {
+            return;
+        }
+        self.cell.leaves(self.now);
+        // Later than anything that was shown of the state before: the clock may have been set back.
+        let clock = self.alloc.ctx.clock.now();
+        let since = clock.max(self.now).max(self.alloc.ctx.board.marked());
+        self.enter_state_at(state, since);
     }
     /// `since`: when it really came about, where that was while nobody looked.
     pub fn enter_state_at(&mut self, state: TaskState, since: Timestamp) {
-        let status = self.status();
-        if status.state == state {
+        if self.cell.status.state == state {
             return;
         }
+        self.cell.leaves(since);
+        let status = self.status();
         let dwell = &mut status.time_in_state[status.state.index()];
         *dwell = dwell.saturating_add(since.since(status.state_since));
         status.state = state;
@@ -122,6 +200,22 @@ impl Edit<'_> {
         if state != TaskState::Backoff {
             status.next_start_at = None;
         }
+    }
+
+    /// The attempt that its record names was set up, and nothing tells yet that it started.
+    pub fn start_untold(&self) -> bool {
+        let of_start = |e: &&Arc<Event>| matches!(e.kind, EventKind::TaskSetup | EventKind::Started);
+        self.cell.status.events.iter().rev().find(of_start).is_some_and(|e| e.kind == EventKind::TaskSetup)
+    }
+
+    /// It ended while no agent was there: its state lasted until `at`, and what came then was in none.
+    pub fn left_unseen(&mut self, at: Timestamp) {
+        self.cell.leaves(at);
+        let now = self.now;
+        let status = self.status();
+        let dwell = &mut status.time_in_state[status.state.index()];
+        *dwell = dwell.saturating_add(at.since(status.state_since));
+        status.state_since = now.max(at);
     }
 
     /// An attempt runs: it can be measured and signalled from the moment this is shown.
@@ -146,7 +240,9 @@ impl Edit<'_> {
         let status = self.status();
         status.main = None;
         status.base = Arc::new(exit.usage.on_top_of(&status.base).without_live());
-        status.exit_counts[exit.outcome.index()] += 1;
+        if !exit.status.never_ran() {
+            status.exit_counts[exit.outcome.index()] += 1;
+        }
         if status.exits.len() == KEPT {
             status.exits.pop_front();
         }
@@ -171,8 +267,11 @@ impl Edit<'_> {
         message: impl Into<String>,
         details: &[(&str, String)],
     ) {
-        let alloc = self.alloc;
+        let (alloc, now) = (self.alloc, self.now);
         let status = self.status();
+        // Told late of what was before: still not before what was told already, nor ahead of the clock.
+        let last = status.events.back().map_or(Timestamp(0), |e| e.time);
+        let time = if time < now { time.max(last).min(now) } else { time };
         let event = Event {
             seq: 0,
             task_seq: status.event_counts.values().sum::<u64>() + 1,
@@ -186,12 +285,11 @@ impl Edit<'_> {
             fails_task: status.failed,
         };
         tracing::info!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), "{}", event.message);
-        let event = alloc.ctx.events.push(event);
         *status.event_counts.entry(kind.label().to_owned()).or_default() += 1;
         if status.events.len() == KEPT {
             status.events.pop_front();
         }
-        status.events.push_back(event);
+        status.events.push_back(Arc::new(event));
         self.cell.pending.events.push(kind);
     }
 }

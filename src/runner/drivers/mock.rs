@@ -197,6 +197,7 @@ impl Attempt for MockAttempt {
             let ran = Nanos::from_duration(at.saturating_duration_since(self.started));
             AttemptEnd {
                 status,
+                recoverable: true,
                 started_at: Some(self.started_at),
                 finished_at: self.started_at.plus(ran),
                 usage: Usage::default(),

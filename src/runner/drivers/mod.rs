@@ -157,6 +157,8 @@ impl StartRequest {
 #[derive(Debug, Clone)]
 pub struct AttemptEnd {
     pub status: ExitStatus,
+    /// Of one that was not started: trying again may help, so the restart policy decides.
+    pub recoverable: bool,
     pub started_at: Option<Timestamp>,
     pub finished_at: Timestamp,
     /// The last reading, of this attempt alone, read after the last process was gone.

@@ -37,10 +37,11 @@ impl Owner {
             }
             Some(Action::AwaitLaunch) => {
                 let grace = self.alloc.task(self.at).kill_timeout;
-                self.alloc.change(self.at, |edit| {
+                self.alloc.edit(self.at, |edit| {
                     edit.enter_state(state);
                     edit.event(EventKind::Killing, "stopping as soon as its start has ended", &[]);
                 });
+                self.alloc.save_aside(self.at);
                 self.timer = Some((Instant::now() + grace, Event::GraceOver));
             }
             Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill) | None => {}
@@ -53,7 +54,7 @@ impl Owner {
         let grace = task.kill_timeout;
         let sent = self.attempt.as_ref().map_or(Ok(()), |attempt| attempt.signal(signal));
         let most = grace + self.alloc.ctx.config.kill_budget;
-        self.alloc.change(self.at, |edit| {
+        self.alloc.edit(self.at, |edit| {
             let message = format!("sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
             let details = [
                 ("signal", signal.to_owned()),
@@ -62,9 +63,8 @@ impl Owner {
             ];
             edit.event(EventKind::Killing, message, &details);
         });
-        // Shown already: without a record its count would fall when the agent is killed. The launch is over, so nobody
-        // else writes this record.
-        self.alloc.ctx.journal.note(self.alloc.batch(self.at));
+        self.settle = None;
+        self.alloc.save_aside(self.at);
         let grace = match sent {
             Ok(()) => grace,
             Err(error) => {

@@ -92,6 +92,8 @@ impl Process {
         };
         let end = AttemptEnd {
             status,
+            // 1: trying again cannot help.
+            recoverable: self.option("not_started") != Some(1),
             started_at: self.handle.started_at,
             finished_at: TokioClock.now(),
             usage,
@@ -112,7 +114,8 @@ impl Driver for FakeDriver {
         "fake"
     }
     fn check(&self, task: &Task) -> Result<(), DriverError> {
-        const KNOWN: [&str; 10] = [
+        const KNOWN: [&str; 11] = [
+            "not_started",
             "run_ms",
             "exit_code",
             "signal",
@@ -169,6 +172,7 @@ impl Driver for FakeDriver {
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(ms)).await;
                     process.end(match process.option("signal") {
+                        None if process.option("not_started").is_some() => ExitStatus::NotStarted("no".to_owned()),
                         Some(signal) => ExitStatus::Signal(u8::try_from(signal).unwrap()),
                         None => ExitStatus::Code(u8::try_from(process.option("exit_code").unwrap_or(0)).unwrap()),
                     });

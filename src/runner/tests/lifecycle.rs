@@ -7,13 +7,13 @@ use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Outcome};
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_task_runs_once_and_completes_with_three_durable_writes() {
+async fn a_batch_task_runs_once_and_completes_with_four_durable_writes() {
     let host = Host::new();
     let agent = host.start().await;
     let before = host.faults.commits();
     let id = submit(&agent, batch("b", 20, 0)).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
-    assert_eq!(host.faults.commits() - before, 3, "job and alloc; prepared handle; exit and end");
+    assert_eq!(host.faults.commits() - before, 4, "job and alloc; prepared handle; start; exit and end");
     let task = main_task(&agent, &id);
     assert_eq!(events(&task), ["Received", "Task Setup", "Started", "Terminated"]);
     assert_eq!((task.failed, task.restarts_total()), (false, 0));
@@ -23,6 +23,17 @@ async fn a_batch_task_runs_once_and_completes_with_three_durable_writes() {
     until("cleared", || host.world.undestroyed() == 0).await;
     assert!(!host.data_dir.run(&id).exists());
     assert!(host.data_dir.logs(&id).exists(), "what it wrote stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_some_milliseconds_costs_three_durable_writes() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let before = host.faults.commits();
+    let id = submit(&agent, batch("b", 5, 0)).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    assert_eq!(host.faults.commits() - before, 3, "job and alloc; prepared handle; start, exit and end");
+    assert_eq!(events(&main_task(&agent, &id)), ["Received", "Task Setup", "Started", "Terminated"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,7 +104,7 @@ async fn a_service_that_ends_well_is_started_again_and_oom_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_failure_is_an_exit_and_is_tried_again_where_that_can_help() {
+async fn a_start_failure_is_no_exit_and_is_tried_again_where_that_can_help() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_error": 1, "run_ms": 5 }))];
@@ -104,6 +115,8 @@ async fn a_start_failure_is_an_exit_and_is_tried_again_where_that_can_help() {
     assert_eq!(task.event_counts[EventKind::DriverFailure.label()], 1);
     assert!(matches!(task.exits[0].status, ExitStatus::NotStarted(ref e) if e.contains("no such program")));
     assert_eq!(task.exits[0].started_at, None);
+    assert_eq!(task.exit_counts, [1, 0, 0, 0, 0, 0], "only what ran can exit");
+    assert_eq!(totals(&agent, "once").exits, [1, 0, 0, 0, 0, 0]);
 
     let tasks = [("main", json!({ "start_error": 9, "hopeless": 1 }))];
     let id = submit(&agent, job("never", JobKind::Batch, &tasks)).await;
@@ -148,15 +161,15 @@ async fn signals_reach_the_running_task_and_refusals_say_why() {
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    agent.signal(&id, None, "SIGHUP").unwrap();
+    agent.signal(&id, None, "SIGHUP").await.unwrap();
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGHUP"]);
     assert_eq!(events(&main_task(&agent, &id)).last(), Some(&"Signaling"));
-    assert!(matches!(agent.signal(&id, Some("main"), "HUP"), Err(RunnerError::Signal { .. })));
-    assert!(matches!(agent.signal(&id, Some("other"), "SIGHUP"), Err(RunnerError::UnknownTask { .. })));
-    assert!(matches!(agent.signal(&"x".into(), None, "SIGHUP"), Err(RunnerError::UnknownAlloc(_))));
+    assert!(matches!(agent.signal(&id, Some("main"), "HUP").await, Err(RunnerError::Signal { .. })));
+    assert!(matches!(agent.signal(&id, Some("other"), "SIGHUP").await, Err(RunnerError::UnknownTask { .. })));
+    assert!(matches!(agent.signal(&"x".into(), None, "SIGHUP").await, Err(RunnerError::UnknownAlloc(_))));
     agent.stop(&id, crate::runner::Wait::UntilEnded).await.unwrap();
-    assert!(matches!(agent.signal(&id, Some("main"), "SIGHUP"), Err(RunnerError::NotRunning { .. })));
-    assert!(matches!(agent.signal(&id, None, "SIGHUP"), Err(RunnerError::NothingRunning(_))));
+    assert!(matches!(agent.signal(&id, Some("main"), "SIGHUP").await, Err(RunnerError::NotRunning { .. })));
+    assert!(matches!(agent.signal(&id, None, "SIGHUP").await, Err(RunnerError::NothingRunning(_))));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ mod lifecycle;
 mod places;
 mod restore;
 mod retention;
+mod shown;
 mod submit;
 
 use std::collections::BTreeMap;

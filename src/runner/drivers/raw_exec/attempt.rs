@@ -91,6 +91,7 @@ impl Supervised {
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
                 lost.await.unwrap_or_else(|e| AttemptEnd {
                     status: ExitStatus::Unknown(format!("an internal error: {e}")),
+                    recoverable: true,
                     started_at: self.handle.started_at,
                     finished_at,
                     usage: Usage::default(),
@@ -164,19 +165,23 @@ pub fn read_end(run_dir: &Path) -> Result<End, String> {
 pub fn attempt_end(end: End) -> AttemptEnd {
     let (mut usage, mut problems) = parse_final(&end.files);
     problems.extend(end.problems);
+    let mut recoverable = true;
     let status = match end.how {
         How::Status(status) => match ended(status) {
             Some(Ended::Code(code)) => ExitStatus::Code(code),
             Some(Ended::Signal(number)) => ExitStatus::Signal(number),
             None => ExitStatus::Unknown(format!("the wait status {status} is not one of an end")),
         },
-        How::NotStarted { message, .. } => ExitStatus::NotStarted(message),
+        How::NotStarted { message, recoverable: again } => {
+            recoverable = again;
+            ExitStatus::NotStarted(message)
+        }
         How::Unseen(why) => ExitStatus::Unknown(why),
     };
     if matches!(status, ExitStatus::Code(_) | ExitStatus::Signal(_)) {
         add_rusage(&mut usage, end.main_rusage.plus(end.orphans_rusage));
     }
-    AttemptEnd { status, started_at: end.started_at, finished_at: end.finished_at, usage, problems }
+    AttemptEnd { status, recoverable, started_at: end.started_at, finished_at: end.finished_at, usage, problems }
 }
 
 /// What no cgroup told, `wait4` tells: of all that was reaped, though not of what was never waited for.
@@ -221,6 +226,7 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
     }
     AttemptEnd {
         status: ExitStatus::Unknown(why),
+        recoverable: true,
         started_at: handle.started_at,
         finished_at: shared.clock.now(),
         usage,
