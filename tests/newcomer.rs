@@ -96,54 +96,39 @@ fn where_limits_are_enforced_nobody_is_warned() {
 #[test]
 fn why_a_start_failed_is_told_in_full_on_the_socket_and_not_over_tcp() {
     let agent = Agent::start();
-    let job = r#"job "x" {
-  type = "batch"
-  group "g" {
-    restart {
-      attempts = 0
-      mode     = "fail"
-    }
-    task "no-program" {
-      driver = "raw_exec"
-      env {
-        A = "SECRET-ENV"
-      }
-      config {
-        command = "/none/${A}/SECRET-COMMAND"
-      }
-    }
-    task "no-name" {
-      driver = "raw_exec"
-      config {
-        command = "SECRET-NAME"
-      }
-    }
-    task "no-reference" {
-      driver = "raw_exec"
-      config {
-        command = "/bin/true"
-        args    = ["${SECRET_REFERENCE}"]
-      }
-    }
-  }
-}
-"#;
-    assert_eq!(with_job(&agent, &["run"], job).code, Some(1));
-    let id = agent.alloc_ids()[0].clone();
-    let places = ["/v1/allocs".to_owned(), format!("/v1/allocs/{id}"), "/v1/events".to_owned()];
-    for place in &places {
-        let open = agent.get(place);
+    // A group each: a task that fails ends the ones beside it.
+    let group = |task: &str, body: &str| {
+        format!(
+            "group \"{task}\" {{\nrestart {{\nattempts = 0\nmode = \"fail\"\n}}\n\
+             task \"{task}\" {{\ndriver = \"raw_exec\"\n{body}\n}}\n}}\n"
+        )
+    };
+    let job = format!(
+        "job \"x\" {{\ntype = \"batch\"\n{}{}{}}}\n",
+        group("no-program", "env {\nA = \"SECRET-ENV\"\n}\nconfig {\ncommand = \"/none/${A}/SECRET-COMMAND\"\n}"),
+        group("no-name", "config {\ncommand = \"SECRET-NAME\"\n}"),
+        group("no-reference", "config {\ncommand = \"/bin/true\"\nargs = [\"${SECRET_REFERENCE}\"]\n}"),
+    );
+    assert_eq!(with_job(&agent, &["run"], &job).code, Some(1));
+    let all: &[&str] = &["/none/SECRET-ENV/SECRET-COMMAND", "SECRET-NAME", "SECRET_REFERENCE", "PATH"];
+    let ids = agent.alloc_ids();
+    let alone = ids.iter().map(|id| (format!("/v1/allocs/{id}"), &["SECRET"][..]));
+    let places = [("/v1/allocs".to_owned(), all), ("/v1/events".to_owned(), all)].into_iter().chain(alone);
+    for (place, secrets) in places {
+        let open = agent.get(&place);
         assert_eq!(open.status, 200, "{place}");
         assert!(!open.text().contains("SECRET") && !open.text().contains("/bin"), "{place}: {}", open.text());
         says(open.text(), &["told on the Unix socket only"]);
-        let full = agent.request("GET", place, "").text().to_owned();
-        says(&full, &["/none/SECRET-ENV/SECRET-COMMAND", "SECRET-NAME", "SECRET_REFERENCE", "PATH"]);
+        let full = agent.request("GET", &place, "").text().to_owned();
+        says(&full, secrets);
     }
+    let of_program = |id: &&String| agent.json(&format!("/v1/allocs/{id}"))["group"] == "no-program";
+    let id = ids.iter().find(of_program).expect("it has an alloc");
     let tcp = format!("http://{}", agent.address);
-    let status = agent.cli(&["status", "--address", &tcp, &id]).ok();
+    let status = agent.cli(&["status", "--address", &tcp, id]).ok();
     says(&status, &["could not be started", "Unix socket"]);
     assert!(!status.contains("SECRET"), "{status}");
-    says(&agent.cli(&["status", &id]).ok(), &["SECRET-COMMAND"]);
+    says(&agent.cli(&["status", id]).ok(), &["SECRET-COMMAND"]);
     agent.stop();
 }
 

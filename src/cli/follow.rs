@@ -120,17 +120,18 @@ pub fn line(event: &Event, paint: Paint) -> String {
 
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
-        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, NotRestarting, Received, Restarting, Restored,
-        SetupFailure, Signaling, Started, TaskSetup, Terminated,
+        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, LeaderDead, MainTasksDead, NotRestarting,
+        Received, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup,
+        Terminated,
     };
     match event.kind {
         Started | Restored => Style::Green,
-        DriverFailure | FailedRestore | FailedValidation | SetupFailure => Style::Red,
+        DriverFailure | FailedRestore | FailedValidation | SetupFailure | SiblingFailed => Style::Red,
         NotRestarting if event.fails_task => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
         Killed | Killing | Restarting | Signaling | Terminated => Style::Yellow,
-        NotRestarting | Received | TaskSetup => Style::Plain,
+        LeaderDead | MainTasksDead | NotRestarting | Received | ShutdownDelay | TaskSetup => Style::Plain,
     }
 }
 

@@ -50,8 +50,7 @@ impl Run {
             } else {
                 // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
                 // has to.
-                let begun = |a: &AllocRow| a.tasks.values().all(|t| t.state == "running" || t.state == "dead");
-                allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(begun)
+                allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun)
             }
         })?;
         match ended {
@@ -79,7 +78,9 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     let tasks = || allocs.iter().flat_map(|a| a.tasks.iter().map(move |(name, task)| (a, name, task)));
     let Some((alloc, name, task)) = tasks().find(|(_, _, task)| task.failed) else {
         // Stopped by somebody: no failure, and no success either.
-        let killed = tasks().find(|(_, _, t)| t.last_exit.as_ref().is_some_and(|e| e.outcome == Outcome::Killed));
+        let killed = tasks().find(|(a, _, t)| {
+            a.desired == "stop" && t.last_exit.as_ref().is_some_and(|e| e.outcome == Outcome::Killed)
+        });
         if let Some((alloc, name, _)) = killed {
             return Err(CliError::failed(format!("task {name} of {} was stopped", alloc.short())));
         }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::model::capability::Capability;
 use crate::model::event::Event;
+use crate::model::job::{Lifecycle, LifecycleHook};
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -51,6 +52,11 @@ impl AllocRow {
     pub fn is_over(&self) -> bool {
         self.tasks.values().all(|t| t.state == "dead")
     }
+    /// Everything that runs beside its work runs; what comes after it cannot yet.
+    pub fn has_begun(&self) -> bool {
+        let after = |t: &TaskRow| t.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
+        self.tasks.values().all(|t| after(t) || t.state == "running" || t.state == "dead")
+    }
     pub fn restarts(&self) -> u64 {
         self.tasks.values().map(|t| t.restarts).sum()
     }
@@ -67,6 +73,9 @@ pub struct TaskRow {
     pub next_start_at: Option<Timestamp>,
     #[serde(default)]
     pub last_exit: Option<ExitRow>,
+    /// Absent: a main task.
+    #[serde(default)]
+    pub lifecycle: Option<Lifecycle>,
     /// Alone only.
     #[serde(default)]
     pub driver: Option<String>,

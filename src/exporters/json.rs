@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::model::alloc::AllocState;
+use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::answer::Detail;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
@@ -18,7 +18,7 @@ pub fn allocs(snapshot: &Snapshot, detail: Detail) -> Value {
 fn row(alloc: &AllocView, detail: Detail) -> Value {
     let status = &alloc.status;
     let tasks: Map<String, Value> =
-        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_row(&t.status, detail))).collect();
+        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_row(status, &t.status, detail))).collect();
     let mut row = json!({
         "id": status.id,
         "job": status.job.id,
@@ -38,7 +38,7 @@ fn number(attempt: u32) -> u64 {
     u64::from(attempt) + 1
 }
 
-fn task_row(task: &TaskStatus, detail: Detail) -> Value {
+fn task_row(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value {
     let mut row = json!({
         "state": task.state,
         "failed": task.failed,
@@ -48,6 +48,9 @@ fn task_row(task: &TaskStatus, detail: Detail) -> Value {
     });
     set(&mut row, "started_at", task.started_at);
     set(&mut row, "finished_at", task.finished_at);
+    let known = alloc.job.group(alloc.group.as_str()).and_then(|group| group.task(task.name.as_str()));
+    // Nothing is said of main tasks.
+    set(&mut row, "lifecycle", known.and_then(|task| task.lifecycle));
     set(&mut row, "next_start_at", task.next_start_at);
     set(&mut row, "last_exit", task.last_exit().map(|e| exit_row(e, detail)));
     row
@@ -78,7 +81,7 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     all["exposed"] = json!(!alloc.retired);
     set(&mut all, "cgroup", status.cgroup.as_ref());
     for task in &alloc.tasks {
-        all["tasks"][task.status.name.as_str()] = task_detail(&task.status, detail);
+        all["tasks"][task.status.name.as_str()] = task_detail(status, &task.status, detail);
     }
     if detail == Detail::Full {
         all["definition"] = json!(status.job);
@@ -86,8 +89,8 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     all
 }
 
-fn task_detail(task: &TaskStatus, detail: Detail) -> Value {
-    let mut all = task_row(task, detail);
+fn task_detail(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value {
+    let mut all = task_row(alloc, task, detail);
     all["driver"] = json!(task.driver);
     all["restarts_by_reason"] = by(RestartReason::ALL.map(RestartReason::as_str), task.restarts);
     all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);

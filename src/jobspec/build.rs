@@ -1,6 +1,7 @@
 //! The tree into a [`Job`]: every stanza by its table, every value checked, nothing read twice.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::model::env;
 use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartPolicy, Task, TaskGroup};
@@ -10,7 +11,7 @@ use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, join, warn_ignored};
 use super::interpolate::{self, Known};
 use super::nearest::nearest;
-use super::tree::{self, Body};
+use super::tree::{self, Body, Value};
 use super::{limits, names, values, words};
 
 type Meta = BTreeMap<String, String>;
@@ -73,7 +74,9 @@ impl<'p> Builder<'p> {
         }
         let kind = kind(&fields);
         let meta = self.meta(&fields);
-        let groups = self.groups(&fields, job, kind, &meta);
+        let most = values::max_run_duration(&fields, kind);
+        let mut groups = self.groups(&fields, job, kind, &meta);
+        groups.iter_mut().for_each(|group| group.max_run_duration = group.max_run_duration.or(most));
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
         let datacenters = match fields.texts("datacenters") {
             Some(list) if list.value.is_empty() => {
@@ -115,6 +118,7 @@ impl<'p> Builder<'p> {
         let meta = self.meta(&fields);
         let mut services = values::services(&fields, None);
         let tasks = fields.named("task");
+        self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
             fields.error(group.name_span, "task", format!("the group {} has no `task`", quote(group.name)), advice);
@@ -122,14 +126,32 @@ impl<'p> Builder<'p> {
         names::check_unique("task", &tasks, &fields.path_of("task"), self.problems);
         let mut merged = job_meta.clone();
         merged.extend(meta.clone());
-        let tasks = tasks.iter().map(|task| self.task(task, &path, &restart, &merged, &mut services)).collect();
+        let tasks: Vec<Task> =
+            tasks.iter().map(|task| self.task(task, &path, (kind, &restart), &merged, &mut services)).collect();
+        let max_run_duration = values::max_run_duration(&fields, kind);
         TaskGroup {
             name: group.name.into(),
             count: fields.integer("count", 1..=limits::COUNT).map_or(1, |at| u32::try_from(at.value).unwrap_or(1)),
             meta,
             restart,
+            shutdown_delay: fields.duration("shutdown_delay").map_or(Duration::ZERO, |at| at.value),
+            max_run_duration,
             tasks,
             services,
+        }
+    }
+
+    /// With two leaders nobody could say whose end is the alloc's.
+    fn check_leaders(&self, tasks: &[NamedBody<'_>], path: &str) {
+        let leads = |task: &&NamedBody<'_>| {
+            task.body.entries.iter().any(|e| e.key == "leader" && matches!(e.value.value, Value::Bool(true)))
+        };
+        let mut leaders = tasks.iter().filter(leads);
+        let Some(first) = leaders.next() else { return };
+        for other in leaders {
+            let message = format!("the task {} is the leader of this group already", quote(first.name));
+            let advice = Some("a group has at most one task with leader = true".to_owned());
+            self.problems.error(other.name_span, &join(path, other.name), message, advice);
         }
     }
 
@@ -137,7 +159,7 @@ impl<'p> Builder<'p> {
         &mut self,
         task: &NamedBody<'_>,
         group_path: &str,
-        group_restart: &RestartPolicy,
+        (kind, group_restart): (JobKind, &RestartPolicy),
         outer_meta: &Meta,
         services: &mut Vec<serde_json::Map<String, serde_json::Value>>,
     ) -> Task {
@@ -154,22 +176,38 @@ impl<'p> Builder<'p> {
             fields.error(task.name_span, "driver", message, Some("add driver = \"raw_exec\"".to_owned()));
         }
         let mut built = Task {
-            name: task.name.into(),
-            driver: driver.map_or_else(String::new, |at| at.value),
-            config: serde_json::Map::new(),
-            env: BTreeMap::new(),
             meta: self.meta(&fields),
             user: user(&fields),
             resources: self.resources(&fields),
             restart: self.restart(&fields, group_restart.clone()),
             logs: self.logs(&fields),
-            kill_timeout: fields.duration("kill_timeout").map_or(limits::KILL_TIMEOUT, |at| at.value),
             kill_signal: kill_signal(&fields),
+            ..Task::new(task.name, &driver.map_or_else(String::new, |at| at.value), serde_json::Map::new(), kind)
         };
+        if let Some(at) = fields.duration("kill_timeout") {
+            built.kill_timeout = at.value;
+        }
+        if let Some(at) = fields.duration("shutdown_delay") {
+            built.shutdown_delay = at.value;
+        }
+        self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());
         self.env_and_config(&fields, &mut built, &meta);
         built
+    }
+
+    fn lifecycle(&self, fields: &Fields<'_>, task: &mut Task) {
+        if let Some(body) = fields.stanza("lifecycle") {
+            let inner = self.open(body, &words::LIFECYCLE, fields.path_of("lifecycle"));
+            task.lifecycle = values::lifecycle(&inner, fields.entry("lifecycle").map(|entry| &entry.key_span));
+        }
+        let Some(leader) = fields.bool("leader").filter(|at| at.value) else { return };
+        if fields.entry("lifecycle").is_some() {
+            let message = "only a main task can be the leader: this one has a `lifecycle`";
+            fields.error(&leader.span, "leader", message, Some("remove one of them".to_owned()));
+        }
+        task.leader = true;
     }
 
     fn env_and_config(&self, fields: &Fields<'_>, task: &mut Task, meta: &Meta) {

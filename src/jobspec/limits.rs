@@ -14,5 +14,3 @@ pub const LOG_FILE_MIB: u64 = 1 << 20;
 pub const RESTART_ATTEMPTS: u64 = 1_000_000;
 /// Shorter intervals would make a policy of no policy.
 pub const RESTART_INTERVAL: Duration = Duration::from_secs(5);
-/// The default.
-pub const KILL_TIMEOUT: Duration = crate::model::job::Task::KILL_TIMEOUT;

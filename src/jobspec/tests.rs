@@ -45,8 +45,18 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
         ("drivr = 1", "5:1 `drivr` is not a field of `task` (did you mean `driver`?)"),
         ("count = 3", "5:1 `count` belongs in `group`, not in `task`"),
         ("memory = 3", "5:1 `memory` belongs in `resources`, not in `task`"),
-        ("lifecycle {\n}", "5:1 `lifecycle` is not supported yet (remove it)"),
-        ("leader = true", "5:1 `leader` is not supported yet (remove it)"),
+        (
+            "lifecycle {\n}",
+            "5:1 the `lifecycle` has no `hook` (add hook = \"prestart\", \"poststart\" or \"poststop\")",
+        ),
+        (
+            "lifecycle {\nhook = \"poststop\"\nsidecar = true\n}",
+            "7:11 a `poststop` task cannot be a sidecar: nothing is left to run beside (remove it)",
+        ),
+        (
+            "leader = true\nlifecycle {\nhook = \"prestart\"\n}",
+            "5:10 only a main task can be the leader: this one has a `lifecycle` (remove one of them)",
+        ),
         ("template {\n}", "5:1 `template` is not supported yet (remove it)"),
         ("vault {\n}", "5:1 `vault` is not supported: there is no Vault here (remove it)"),
         ("user = 5", "5:8 `user` takes a text, not a whole number (write it in quotes: \"5\")"),

@@ -1,11 +1,12 @@
 //! Values that take more than one field to judge, and what is carried on as JSON.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Map, Number, Value as Json};
 
 use crate::model::env;
-use crate::model::job::{RestartMode, RestartPolicy};
+use crate::model::job::{JobKind, Lifecycle, LifecycleHook, RestartMode, RestartPolicy};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, join};
@@ -48,6 +49,42 @@ pub(super) fn restart(fields: &Fields<'_>, key: &Span, default: RestartPolicy) -
         fields.error(&place([spans.0, spans.2, spans.1]), "attempts", message, advice);
     }
     policy
+}
+
+/// `None`: none is given, or it is reported. Services run until they are stopped.
+pub(super) fn max_run_duration(fields: &Fields<'_>, kind: JobKind) -> Option<Duration> {
+    let at = fields.duration("max_run_duration")?;
+    if kind == JobKind::Service {
+        let message = "`max_run_duration` is for jobs of type `batch`: a service runs until it is stopped";
+        fields.error(&at.span, "max_run_duration", message, Some("add type = \"batch\" to the job".to_owned()));
+    } else if at.value.is_zero() {
+        fields.error(&at.span, "max_run_duration", "`max_run_duration` is 0", Some("leave it out".to_owned()));
+    }
+    Some(at.value)
+}
+
+/// `key`: where the stanza begins, for what is missing in it.
+pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifecycle> {
+    let hooks = [
+        ("prestart", LifecycleHook::Prestart),
+        ("poststart", LifecycleHook::Poststart),
+        ("poststop", LifecycleHook::Poststop),
+    ];
+    let hook = fields.choice("hook", &hooks);
+    if let (None, Some(key)) = (fields.entry("hook"), key) {
+        let advice = Some("add hook = \"prestart\", \"poststart\" or \"poststop\"".to_owned());
+        fields.error(key, "hook", "the `lifecycle` has no `hook`", advice);
+    }
+    let sidecar = fields.bool("sidecar");
+    let hook = hook?.value;
+    match sidecar {
+        Some(at) if at.value && hook == LifecycleHook::Poststop => {
+            let message = "a `poststop` task cannot be a sidecar: nothing is left to run beside";
+            fields.error(&at.span, "sidecar", message, Some("remove it".to_owned()));
+            None
+        }
+        sidecar => Some(Lifecycle { hook, sidecar: sidecar.is_some_and(|at| at.value) }),
+    }
 }
 
 /// One host satisfies every constraint on its own attributes that it was written for; those on the set of hosts not.

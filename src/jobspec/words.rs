@@ -42,7 +42,7 @@ pub static JOB: Stanza = Stanza {
         AFFINITY,
         CONSTRAINT,
         Word::not_yet("parameterized"),
-        Word::not_yet("max_run_duration"),
+        Word::value("max_run_duration"),
         Word::refused("periodic", "nothing is started by the clock; let cron or a systemd timer run `allostat run`"),
         Word::refused("multiregion", "there is one host"),
         Word::refused("all_at_once", "nothing is placed"),
@@ -70,8 +70,8 @@ pub static GROUP: Stanza = Stanza {
         SERVICE,
         Word::not_yet("ephemeral_disk"),
         Word::not_yet("network"),
-        Word::not_yet("shutdown_delay"),
-        Word::not_yet("max_run_duration"),
+        Word::value("shutdown_delay"),
+        Word::value("max_run_duration"),
         Word::refused("volume", NO_VOLUMES),
         Word::refused("scaling", "nothing is scaled by itself; set `count`"),
         Word::refused("disconnect", "there are no servers to be disconnected from"),
@@ -99,9 +99,9 @@ pub static TASK: Stanza = Stanza {
         AFFINITY,
         CONSTRAINT,
         SERVICE,
-        Word::not_yet("lifecycle"),
-        Word::not_yet("leader"),
-        Word::not_yet("shutdown_delay"),
+        Word::stanza("lifecycle"),
+        Word::value("leader"),
+        Word::value("shutdown_delay"),
         Word::not_yet("template"),
         Word::not_yet("artifact"),
         Word::not_yet("dispatch_payload"),
@@ -155,8 +155,10 @@ pub static LOGS: Stanza = Stanza {
     ],
 };
 
+pub static LIFECYCLE: Stanza = Stanza { name: "lifecycle", words: &[Word::value("hook"), Word::value("sidecar")] };
+
 /// Every stanza with a table: a word of one that stands in another is told where it belongs.
-pub static ALL: &[&Stanza] = &[&FILE, &JOB, &GROUP, &TASK, &RESOURCES, &RESTART, &LOGS];
+pub static ALL: &[&Stanza] = &[&FILE, &JOB, &GROUP, &TASK, &RESOURCES, &RESTART, &LOGS, &LIFECYCLE];
 
 /// Whether a key may hold a stanza that is read.
 pub(super) fn is_stanza(key: &str) -> bool {

@@ -80,13 +80,16 @@ impl Detail {
 /// Whether all that it says is our own words and numbers. A detail that is called `error` never is.
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
-        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, NotRestarting, Received, Restarting, Restored,
-        SetupFailure, Signaling, Started, TaskSetup, Terminated,
+        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, LeaderDead, MainTasksDead, NotRestarting,
+        Received, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup,
+        Terminated,
     };
     match event.kind {
         SetupFailure | FailedValidation | DriverFailure | FailedRestore => false,
-        Received | TaskSetup | Started | Terminated | Restarting | NotRestarting | Signaling | Killing | Killed
-        | Restored => !event.details.contains_key("error"),
+        Received | TaskSetup | Started | Terminated | Restarting | NotRestarting | Signaling | SiblingFailed
+        | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
+            !event.details.contains_key("error")
+        }
     }
 }
 

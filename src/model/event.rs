@@ -34,6 +34,12 @@ event_kinds! {
     Restarting = "restarting", "Restarting";
     NotRestarting = "not_restarting", "Not Restarting";
     Signaling = "signaling", "Signaling";
+    /// The task named in `culprit` failed, and that is the end of this one too.
+    SiblingFailed = "sibling_failed", "Sibling Task Failed";
+    LeaderDead = "leader_dead", "Leader Task Dead";
+    /// Only sidecars were left.
+    MainTasksDead = "main_tasks_dead", "Main Tasks Dead";
+    ShutdownDelay = "shutdown_delay", "Waiting for Shutdown Delay";
     Killing = "killing", "Killing";
     Killed = "killed", "Killed";
     /// Found running after a restart of the agent.

@@ -40,6 +40,12 @@ pub struct TaskGroup {
     pub meta: BTreeMap<String, String>,
     /// Applies to each task that has no `restart` of its own.
     pub restart: RestartPolicy,
+    /// How long the stop of an alloc waits before its first task is asked to end. Default 0.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub shutdown_delay: Duration,
+    /// How long after its creation an alloc is ended, as complete; batch jobs only. `None`: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<Duration>,
     pub tasks: Vec<Task>,
     /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,6 +71,34 @@ pub struct Task {
     pub kill_timeout: Duration,
     /// A signal's name, `SIGINT` for example; `None` is the driver's own default.
     pub kill_signal: Option<String>,
+    /// `None`: a main task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<Lifecycle>,
+    /// With its end the other tasks of the alloc are ended too. Of main tasks, and at most one of a group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leader: bool,
+    /// How long between the wish to end it and its kill signal. Default 0.
+    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    pub shutdown_delay: Duration,
+}
+
+/// When a task that is not a main task runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lifecycle {
+    pub hook: LifecycleHook,
+    /// It runs on beside the main tasks, and is ended after them. Not with `poststop`.
+    pub sidecar: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LifecycleHook {
+    /// Before the main tasks, which wait for its success (a sidecar: for its start).
+    Prestart,
+    /// When every main task has started.
+    Poststart,
+    /// When everything else has ended.
+    Poststop,
 }
 
 /// Shares and limits. Absent is absent: no limit is set and no limit series exists.
@@ -131,7 +165,7 @@ impl Job {
 impl Task {
     pub const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// One of which the job file says nothing else.
+    /// A main task of which the job file says nothing else.
     pub fn new(name: &str, driver: &str, config: serde_json::Map<String, serde_json::Value>, kind: JobKind) -> Task {
         Task {
             name: name.into(),
@@ -145,6 +179,18 @@ impl Task {
             logs: LogConfig::default(),
             kill_timeout: Self::KILL_TIMEOUT,
             kill_signal: None,
+            lifecycle: None,
+            leader: false,
+            shutdown_delay: Duration::ZERO,
+        }
+    }
+
+    /// Whether an exit with success is followed by a restart. Nomad's rule: main tasks by the kind of their job, the others
+    /// as long as the alloc runs only if they are sidecars.
+    pub fn restarts_on_success(&self, kind: JobKind) -> bool {
+        match self.lifecycle {
+            None => kind == JobKind::Service,
+            Some(lifecycle) => lifecycle.sidecar,
         }
     }
 }

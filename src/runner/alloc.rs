@@ -8,6 +8,7 @@
 //! owner of the alloc besides: the task that ends last closes it.
 
 mod cell;
+mod wish;
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,8 +17,11 @@ use tokio::sync::watch;
 
 pub(super) use self::cell::Edit;
 use self::cell::{Cell, Delta};
+pub(super) use self::wish::Wanted;
+use self::wish::{Wishes, wanted};
 use super::board::{Published, TaskTotals, Totals};
 use super::context::Context;
+use super::coordinator::{self, Cause, Order, View, Wish};
 use super::drivers::Attempt;
 use super::journal::{self, Answer};
 use super::record::{self, AllocRecord, Finished, MoreTotals, TaskRecord};
@@ -27,7 +31,7 @@ use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::task::{Exit, Outcome, TaskHandle, TaskState, TaskStatus};
-use crate::model::units::Timestamp;
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::{Batch, StoreError};
 
@@ -49,6 +53,10 @@ pub(super) struct Alloc {
     waits_for: Vec<AllocId>,
     inner: Mutex<Inner>,
     desired: watch::Sender<Desired>,
+    /// Counts the changes of its tasks.
+    changed: watch::Sender<u64>,
+    /// What each task is told to do.
+    orders: Vec<watch::Sender<Order>>,
     ended: watch::Sender<bool>,
 }
 
@@ -62,8 +70,8 @@ struct Inner {
     finish_shown: bool,
     generation: u64,
     cells: Vec<Cell>,
-    /// Tasks whose owner has not left yet.
-    owners: usize,
+    stop_asked_at: Option<Timestamp>,
+    expired: bool,
 }
 
 /// A record on its way to the disk, and what is shown when it is there.
@@ -109,7 +117,8 @@ impl Alloc {
             finish_shown: finished.is_some(),
             finished: finished.map(Box::new),
             generation: 0,
-            owners: cells.len(),
+            stop_asked_at: record.stop_asked_at,
+            expired: record.expired,
             cells,
         };
         Some(Alloc {
@@ -121,6 +130,8 @@ impl Alloc {
             created_at: record.created_at,
             waits_for: record.waits_for,
             desired: watch::Sender::new(record.desired),
+            changed: watch::Sender::new(0),
+            orders: job.groups[group].tasks.iter().map(|_| watch::Sender::new(Order::Keep)).collect(),
             ended: watch::Sender::new(false),
             inner: Mutex::new(inner),
             ctx,
@@ -191,11 +202,63 @@ impl Alloc {
 
     /// Notes the wish; the caller makes it durable, then calls [`Alloc::tell_stop`].
     pub fn want_stop(&self) {
-        self.lock().desired = Desired::Stop;
+        let now = self.ctx.clock.now();
+        let mut inner = self.lock();
+        inner.desired = Desired::Stop;
+        inner.stop_asked_at.get_or_insert(now);
     }
     /// The wish was refused after all.
     pub fn want_run_again(&self) {
-        self.lock().desired = Desired::Run;
+        let mut inner = self.lock();
+        inner.desired = Desired::Run;
+        inner.stop_asked_at = None;
+    }
+    /// What is wanted of it now, and when that is to be asked again.
+    pub fn wanted(&self, now: Timestamp) -> (Wanted, Option<Timestamp>) {
+        let inner = self.lock();
+        let wishes = Wishes {
+            // What was told, not what is being recorded.
+            desired: *self.desired.borrow(),
+            stop_asked_at: inner.stop_asked_at,
+            expired: inner.expired,
+            created_at: self.created_at,
+            shutdown_delay: Nanos::from_duration(self.group().shutdown_delay),
+            max_run: self.group().max_run_duration.map(Nanos::from_duration),
+            anything_ran: inner.cells.iter().any(|c| c.status.started_at.is_some()),
+        };
+        wanted(&wishes, now)
+    }
+    /// Its `max_run_duration` is over: what has to be written of that before anything is ended.
+    pub fn expire(&self) -> Batch {
+        let mut batch = Batch::default();
+        let mut inner = self.lock();
+        inner.expired = true;
+        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        batch
+    }
+    /// Told with each change of a task.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+    /// What a task is told to do. Whom to end is never taken back.
+    pub fn order(&self, at: usize) -> watch::Receiver<Order> {
+        self.orders[at].subscribe()
+    }
+    /// Tells each task what follows from how all of them are.
+    pub fn direct(&self, wish: Wish) {
+        let views: Vec<View> = {
+            let inner = self.lock();
+            self.group().tasks.iter().zip(&inner.cells).map(|(task, cell)| View::of(task, &cell.status)).collect()
+        };
+        for (order, sender) in coordinator::decide(&views, wish).into_iter().zip(&self.orders) {
+            sender.send_if_modified(|told| {
+                let new = *told != order && order != Order::Keep && !matches!(told, Order::End(_));
+                if new {
+                    *told = order;
+                }
+                new
+            });
+        }
     }
     pub fn tell_stop(&self) {
         {
@@ -214,6 +277,8 @@ impl Alloc {
         let mut inner = self.lock();
         let result = edit(&mut Edit { alloc: self, cell: &mut inner.cells[at], now });
         self.close(&mut inner, now);
+        drop(inner);
+        self.changed.send_modify(|changes| *changes += 1);
         result
     }
 
@@ -304,6 +369,7 @@ impl Alloc {
             handle: cell.handle.clone(),
             tracker: cell.tracker.clone(),
             more: MoreTotals::clone(&cell.more),
+            kill: cell.kill,
         };
         record::put(batch, record::task_key(&self.id, &cell.status.name), &task);
         number
@@ -333,6 +399,8 @@ impl Alloc {
             waits_for: self.waits_for.clone(),
             cgroup: inner.cgroup.clone(),
             finished: inner.finished.as_deref().cloned(),
+            stop_asked_at: inner.stop_asked_at,
+            expired: inner.expired,
         }
     }
 
@@ -359,13 +427,6 @@ impl Alloc {
             inner.cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
             inner.base = Arc::new(base);
         }
-    }
-
-    /// An owner leaves. Whether it was the last one.
-    pub fn leave(&self) -> bool {
-        let mut inner = self.lock();
-        inner.owners = inner.owners.saturating_sub(1);
-        inner.owners == 0
     }
 
     /// With the last task's end: the alloc's cgroup is quiet, and says its last.
@@ -455,8 +516,13 @@ fn finished_of(record: &AllocRecord, cells: &[Cell]) -> Option<Finished> {
     })
 }
 
+/// The end of the task that tells most, of those that nobody else of the alloc ended.
 fn worst(cells: &[Cell]) -> Outcome {
-    cells.iter().map(Cell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)
+    let its_own = |cell: &&Cell| match cell.kill.map(|kill| kill.cause) {
+        None | Some(Cause::Stopped | Cause::Expired) => true,
+        Some(Cause::LeaderDead(_) | Cause::SiblingFailed(_) | Cause::MainsDead | Cause::NothingRan) => false,
+    };
+    cells.iter().filter(its_own).map(Cell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)
 }
 
 /// Which task's end tells most of an alloc's.

@@ -224,8 +224,6 @@ impl Shared {
                 // Nobody waits any more: the batch is written all the same.
                 let _ = answer.send(result.clone());
             }
-            // A panic is over with it: the next commit shows what is left.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.store.store().tidy()));
         }
         if !lock(&self.amends).is_empty() {
             // The last chance; a failure is counted.

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::alloc::Alloc;
+use super::coordinator::Cause;
 use super::datadir::Owner;
 use super::drivers::{Attempt, DriverError, StartRequest, TaskDirs};
-use super::task::{persist, stop_wished};
+use super::task::{end_wished, persist};
 use crate::host::process::Account;
 use crate::jobspec::interpolate::{self, Prepared};
 use crate::model::env::{Env, TaskContext, node_attributes};
@@ -21,13 +22,13 @@ pub(super) struct LaunchFailure {
     pub message: String,
     /// Trying again may help, so the restart policy decides.
     pub recoverable: bool,
-    /// It was called off: somebody wishes its end.
-    pub stopped: bool,
+    /// It was called off: why its end is wished.
+    pub stopped: Option<Cause>,
 }
 
 impl LaunchFailure {
     fn setup(message: String) -> LaunchFailure {
-        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped: false }
+        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped: None }
     }
     fn driver(error: DriverError) -> LaunchFailure {
         match error {
@@ -35,19 +36,19 @@ impl LaunchFailure {
                 kind: EventKind::FailedValidation,
                 message: error.to_string(),
                 recoverable: false,
-                stopped: false,
+                stopped: None,
             },
             DriverError::Start { message, recoverable } => {
-                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable, stopped: false }
+                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable, stopped: None }
             }
             DriverError::Failed { message } => {
-                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: true, stopped: false }
+                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: true, stopped: None }
             }
         }
     }
     pub fn panicked(error: &tokio::task::JoinError) -> LaunchFailure {
         let message = format!("an internal error: {error}");
-        LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: false, stopped: false }
+        LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: false, stopped: None }
     }
 }
 
@@ -57,7 +58,7 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
     let attempt = alloc.status(at).attempt;
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
         let message = format!("this agent has no driver {:?}", task.driver);
-        return Err(LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: false });
+        return Err(LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: None });
     };
     let on_host = {
         let alloc = Arc::clone(&alloc);
@@ -81,7 +82,7 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
 
     // Durable before anything runs, so that nothing is started twice.
     alloc.edit(at, |edit| edit.set_handle(Some(handle.clone())));
-    let mut wish = alloc.wish();
+    let mut order = alloc.order(at);
     let durable = persist(&alloc, at, |error, first| {
         if first {
             alloc.edit(at, |edit| {
@@ -95,10 +96,10 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
     });
     tokio::select! {
         biased;
-        () = stop_wished(&mut wish) => {
+        cause = end_wished(&mut order) => {
             alloc.edit(at, |edit| edit.set_handle(None));
             let message = "stopped before it was started".to_owned();
-            return Err(LaunchFailure { stopped: true, ..LaunchFailure::setup(message) });
+            return Err(LaunchFailure { stopped: Some(cause), ..LaunchFailure::setup(message) });
         }
         () = durable => {}
     }
@@ -153,6 +154,6 @@ fn prepare(
     };
     interpolate::prepare(&context).map_err(|unresolved| {
         let message = unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: false }
+        LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: None }
     })
 }

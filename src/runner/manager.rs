@@ -13,8 +13,9 @@ use super::context::{Context, Drivers};
 use super::drivers::DriverError;
 use super::events::Log;
 use super::ledger::Ledger;
+use super::owner::Created;
 use super::record::{self, AllocRecord, JobRecord};
-use super::task::{Entry, own};
+use super::task::Entry;
 use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, JobId, TaskName};
@@ -87,10 +88,10 @@ pub(super) struct Manager {
     pub quarantined: Vec<String>,
 }
 
-/// An alloc and those who own its tasks.
+/// An alloc and its owner; one that was found ended has none.
 pub(super) struct Entered {
     pub alloc: Arc<Alloc>,
-    pub owners: Vec<AbortHandle>,
+    pub owner: Option<AbortHandle>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -167,7 +168,7 @@ impl Handle {
         }
         self.let_the_ended_leave();
         for entered in lock(&self.0.allocs).values() {
-            entered.owners.iter().for_each(AbortHandle::abort);
+            entered.owner.iter().for_each(AbortHandle::abort);
         }
         self.0.ctx.journal.close();
     }
@@ -178,7 +179,7 @@ impl Handle {
         let until = std::time::Instant::now() + TIDYING;
         let busy = || {
             let allocs = lock(&self.0.allocs);
-            allocs.values().any(|e| e.alloc.is_terminal() && e.owners.iter().any(|o| !o.is_finished()))
+            allocs.values().any(|e| e.alloc.is_terminal() && e.owner.iter().any(|o| !o.is_finished()))
         };
         while busy() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(2));
@@ -304,6 +305,8 @@ impl Manager {
             waits_for,
             cgroup,
             finished: None,
+            stop_asked_at: None,
+            expired: false,
         }
     }
 
@@ -323,25 +326,21 @@ impl Manager {
         self.ctx.journal.amend(batch);
     }
 
-    /// Known and owned, on the board already: one task of the runtime for each of its tasks that is not dead.
+    /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks.
     pub(super) fn enter(self: &Arc<Self>, alloc: Arc<Alloc>, entries: Vec<Entry>) {
         let predecessors: Vec<_> = {
             let allocs = lock(&self.allocs);
             alloc.waits_for().iter().filter_map(|id| allocs.get(id)).map(|e| e.alloc.ended()).collect()
         };
-        let mut owners = Vec::with_capacity(entries.len());
-        // Known before its owners run: whoever ends first finds it.
-        lock(&self.allocs).insert(alloc.id.clone(), Entered { alloc: Arc::clone(&alloc), owners: Vec::new() });
-        for (at, entry) in entries.into_iter().enumerate() {
-            let (manager, alloc, predecessors) = (Arc::clone(self), Arc::clone(&alloc), predecessors.clone());
-            let owner = tokio::spawn(async move {
-                own(alloc, at, entry, predecessors).await;
-                manager.tidy_if_many();
-            });
-            owners.push(owner.abort_handle());
-        }
-        if let Some(entered) = lock(&self.allocs).get_mut(&alloc.id) {
-            entered.owners = owners;
+        // Known before its owner runs: whoever ends first finds it.
+        lock(&self.allocs).insert(alloc.id.clone(), Entered { alloc: Arc::clone(&alloc), owner: None });
+        let (manager, id) = (Arc::clone(self), alloc.id.clone());
+        let owner = tokio::spawn(async move {
+            Created { alloc, entries, predecessors }.run().await.clear().await;
+            manager.tidy_if_many();
+        });
+        if let Some(entered) = lock(&self.allocs).get_mut(&id) {
+            entered.owner = Some(owner.abort_handle());
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::board::{NodeTotals, TaskTotals};
+use super::coordinator::Cause;
 use super::restart::Tracker;
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
@@ -39,6 +40,12 @@ pub struct AllocRecord {
     /// Its own parent cgroup, made with its first task; `None`: it has none.
     pub cgroup: Option<CgroupPath>,
     pub finished: Option<Finished>,
+    /// When its end was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_asked_at: Option<Timestamp>,
+    /// Its `max_run_duration` is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expired: bool,
 }
 
 /// The end of an alloc: every task is dead.
@@ -61,6 +68,19 @@ pub struct TaskRecord {
     pub tracker: Tracker,
     #[serde(default)]
     pub more: MoreTotals,
+    /// Somebody asked for its end: a restart of the agent goes on with that, and tells it no second time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<Kill>,
+}
+
+/// The end of a task that somebody asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kill {
+    pub cause: Cause,
+    pub asked_at: Timestamp,
+    /// When its kill signal was first sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signalled_at: Option<Timestamp>,
 }
 
 /// What a task's part of the workload's totals says beyond its status. The totals are the sum over the records, so no

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::job::{JobKind, RestartMode, RestartPolicy};
+use crate::model::job::{RestartMode, RestartPolicy};
 use crate::model::task::{Outcome, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 
@@ -69,13 +69,13 @@ impl Tracker {
         Tracker { window_start: None, count: 0, random }
     }
 
-    /// `now` is the wall clock: a window goes on while the agent is down. After a step backwards it begins anew.
-    pub fn decide(&mut self, policy: &RestartPolicy, kind: JobKind, ending: Ending, now: Timestamp) -> Decision {
+    /// `on_success`: an exit with success is followed by a restart too. `now` is the wall clock: a window goes on while the agent is down. After a step backwards it begins anew.
+    pub fn decide(&mut self, policy: &RestartPolicy, on_success: bool, ending: Ending, now: Timestamp) -> Decision {
         let clean = ending == Ending::Exit(Outcome::Success);
         if ending == Ending::Exit(Outcome::Killed) {
             return Decision::Finish { failed: false, why: Why::Killed };
         }
-        let done = clean && kind == JobKind::Batch;
+        let done = clean && !on_success;
         if done {
             return Decision::Finish { failed: false, why: Why::Done };
         }
@@ -155,10 +155,10 @@ mod tests {
     fn mode_fail_allows_its_attempts_and_fails_at_the_next() {
         let mut tracker = Tracker::seeded("a");
         for secs in 0..2 {
-            let decision = tracker.decide(&policy(2, RestartMode::Fail), JobKind::Service, ERROR, at(secs));
+            let decision = tracker.decide(&policy(2, RestartMode::Fail), true, ERROR, at(secs));
             assert!(matches!(decision, Decision::Restart { reason: RestartReason::Policy, .. }), "{decision:?}");
         }
-        let decision = tracker.decide(&policy(2, RestartMode::Fail), JobKind::Service, ERROR, at(3));
+        let decision = tracker.decide(&policy(2, RestartMode::Fail), true, ERROR, at(3));
         assert_eq!(decision, Decision::Finish { failed: true, why: Why::Exhausted });
     }
 
@@ -166,11 +166,11 @@ mod tests {
     fn mode_delay_waits_for_the_end_of_the_window_and_goes_on() {
         let mut tracker = Tracker::seeded("a");
         let policy = policy(1, RestartMode::Delay);
-        tracker.decide(&policy, JobKind::Service, ERROR, at(0));
-        let decision = tracker.decide(&policy, JobKind::Service, ERROR, at(10));
+        tracker.decide(&policy, true, ERROR, at(0));
+        let decision = tracker.decide(&policy, true, ERROR, at(10));
         assert_eq!(delay_of(decision), Nanos::from_secs(50));
         // After the window a new one begins, with all its attempts.
-        let decision = tracker.decide(&policy, JobKind::Service, ERROR, at(61));
+        let decision = tracker.decide(&policy, true, ERROR, at(61));
         assert!(delay_of(decision) <= Nanos::from_secs(5));
     }
 
@@ -178,9 +178,9 @@ mod tests {
     fn a_batch_task_is_done_with_success_and_a_service_is_not() {
         let success = Ending::Exit(Outcome::Success);
         let policy = policy(2, RestartMode::Fail);
-        let decision = Tracker::seeded("a").decide(&policy, JobKind::Batch, success, at(0));
+        let decision = Tracker::seeded("a").decide(&policy, false, success, at(0));
         assert_eq!(decision, Decision::Finish { failed: false, why: Why::Done });
-        let decision = Tracker::seeded("a").decide(&policy, JobKind::Service, success, at(0));
+        let decision = Tracker::seeded("a").decide(&policy, true, success, at(0));
         assert!(matches!(decision, Decision::Restart { .. }), "{decision:?}");
     }
 
@@ -188,16 +188,16 @@ mod tests {
     fn oom_counts_like_any_error_and_says_so() {
         let mut tracker = Tracker::seeded("a");
         let oom = Ending::Exit(Outcome::Oom);
-        let decision = tracker.decide(&policy(1, RestartMode::Fail), JobKind::Service, oom, at(0));
+        let decision = tracker.decide(&policy(1, RestartMode::Fail), true, oom, at(0));
         assert!(matches!(decision, Decision::Restart { reason: RestartReason::Oom, .. }), "{decision:?}");
-        let decision = tracker.decide(&policy(1, RestartMode::Fail), JobKind::Service, ERROR, at(1));
+        let decision = tracker.decide(&policy(1, RestartMode::Fail), true, ERROR, at(1));
         assert_eq!(decision, Decision::Finish { failed: true, why: Why::Exhausted });
     }
 
     #[test]
     fn with_no_attempts_a_clean_end_is_no_failure_and_an_error_is() {
         for (ending, failed) in [(Ending::Exit(Outcome::Success), false), (ERROR, true)] {
-            let decision = Tracker::seeded("a").decide(&policy(0, RestartMode::Fail), JobKind::Service, ending, at(0));
+            let decision = Tracker::seeded("a").decide(&policy(0, RestartMode::Fail), true, ending, at(0));
             assert_eq!(decision, Decision::Finish { failed, why: Why::NeverRestarts });
         }
     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_killed_task_never_starts_again_and_has_not_failed() {
         let killed = Ending::Exit(Outcome::Killed);
-        let decision = Tracker::seeded("a").decide(&policy(9, RestartMode::Delay), JobKind::Service, killed, at(0));
+        let decision = Tracker::seeded("a").decide(&policy(9, RestartMode::Delay), true, killed, at(0));
         assert_eq!(decision, Decision::Finish { failed: false, why: Why::Killed });
     }
 
@@ -213,10 +213,10 @@ mod tests {
     fn a_start_failure_is_tried_again_only_where_that_can_help() {
         let policy = policy(2, RestartMode::Fail);
         let recoverable = Ending::StartFailure { recoverable: true };
-        let decision = Tracker::seeded("a").decide(&policy, JobKind::Batch, recoverable, at(0));
+        let decision = Tracker::seeded("a").decide(&policy, false, recoverable, at(0));
         assert!(matches!(decision, Decision::Restart { reason: RestartReason::StartFailure, .. }), "{decision:?}");
         let hopeless = Ending::StartFailure { recoverable: false };
-        let decision = Tracker::seeded("a").decide(&policy, JobKind::Batch, hopeless, at(0));
+        let decision = Tracker::seeded("a").decide(&policy, false, hopeless, at(0));
         assert_eq!(decision, Decision::Finish { failed: true, why: Why::Unrecoverable });
     }
 
@@ -224,18 +224,17 @@ mod tests {
     fn a_persisted_tracker_goes_on_where_it_was() {
         let policy = policy(2, RestartMode::Fail);
         let mut tracker = Tracker::seeded("a");
-        tracker.decide(&policy, JobKind::Service, ERROR, at(0));
+        tracker.decide(&policy, true, ERROR, at(0));
         let mut restored: Tracker = serde_json::from_str(&serde_json::to_string(&tracker).unwrap()).unwrap();
         for secs in 1..4 {
-            let expected = tracker.decide(&policy, JobKind::Service, ERROR, at(secs));
-            assert_eq!(restored.decide(&policy, JobKind::Service, ERROR, at(secs)), expected);
+            let expected = tracker.decide(&policy, true, ERROR, at(secs));
+            assert_eq!(restored.decide(&policy, true, ERROR, at(secs)), expected);
         }
     }
 
     #[test]
     fn two_allocs_do_not_start_again_in_step() {
-        let decide =
-            |seed: &str| Tracker::seeded(seed).decide(&policy(2, RestartMode::Fail), JobKind::Service, ERROR, at(0));
+        let decide = |seed: &str| Tracker::seeded(seed).decide(&policy(2, RestartMode::Fail), true, ERROR, at(0));
         assert_ne!(decide("one"), decide("two"));
         assert_eq!(decide("one"), decide("one"));
     }
@@ -252,7 +251,7 @@ mod tests {
             };
             let mut tracker = Tracker::seeded(&seed);
             for secs in 0..failures {
-                let got = u128::from(delay_of(tracker.decide(&policy, JobKind::Service, ERROR, at(secs))).0);
+                let got = u128::from(delay_of(tracker.decide(&policy, true, ERROR, at(secs))).0);
                 prop_assert!(got >= u128::from(delay_ns));
                 prop_assert!(got * 4 <= u128::from(delay_ns) * 5, "{got} of {delay_ns}");
             }
@@ -270,7 +269,7 @@ mod tests {
                 if now > window + 60 || granted == 0 {
                     (window, granted) = (now, 0);
                 }
-                match tracker.decide(&policy, JobKind::Service, ERROR, at(now)) {
+                match tracker.decide(&policy, true, ERROR, at(now)) {
                     Decision::Restart { .. } => granted += 1,
                     Decision::Finish { .. } => break,
                 }
@@ -287,7 +286,7 @@ mod tests {
                 attempts, interval: Duration::from_secs(interval), delay: Duration::from_secs(delay), mode,
             };
             let mut tracker = Tracker { window_start: Some(Timestamp(start)), count, random };
-            tracker.decide(&policy, JobKind::Service, ERROR, Timestamp(now));
+            tracker.decide(&policy, true, ERROR, Timestamp(now));
         }
     }
 }

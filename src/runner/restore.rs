@@ -18,8 +18,9 @@ use super::events::Log;
 use super::ledger::{self, Ledger};
 use super::manager::{Handle, Manager, lock};
 use super::marks::Marks;
+use super::owner::Ended;
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
-use super::task::{Entry, clear_alloc, note_found};
+use super::task::{Entry, note_found};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{Exit, TaskHandle, TaskState};
@@ -264,9 +265,9 @@ async fn restore(manager: &Arc<Manager>, known: Vec<Known>) {
     for (alloc, entries) in found {
         alloc.appear();
         if alloc.is_terminal() {
-            let entered = super::manager::Entered { alloc: Arc::clone(&alloc), owners: Vec::new() };
+            let entered = super::manager::Entered { alloc: Arc::clone(&alloc), owner: None };
             lock(&manager.allocs).insert(alloc.id.clone(), entered);
-            clear_alloc(&alloc).await;
+            Ended(alloc).clear().await;
             continue;
         }
         for (at, _) in entries.iter().enumerate().filter(|(_, e)| matches!(e, Some(Entry::Found(_, Some(_))))) {

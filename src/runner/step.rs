@@ -30,6 +30,8 @@ pub enum Event {
     BackoffOver,
     /// Somebody asks for its end.
     Kill,
+    /// The delay before its kill signal is over.
+    DelayOver,
     /// It has not followed the kill signal in its time.
     GraceOver,
     /// It has not ended by force either.
@@ -42,7 +44,7 @@ pub enum Action {
     Launch,
     /// Count the restart and wake up after the delay.
     WaitToRestart { delay: Nanos, reason: RestartReason },
-    /// The kill signal to the main process, and a timer for its grace.
+    /// The kill signal to the main process (after the task's delay), and a timer for its grace.
     SendKillSignal,
     /// A timer for the grace alone: there is no process yet.
     AwaitLaunch,
@@ -54,7 +56,9 @@ pub enum Action {
 
 pub fn step(state: TaskState, event: Event) -> (TaskState, Option<Action>) {
     use Action::{AwaitLaunch, Finish, ForceKill, Launch, SendKillSignal, WaitToRestart};
-    use Event::{BackoffOver, Exited, GivenUp, GraceOver, Kill, Lost, Restored, Start, StartFailed, Started};
+    use Event::{
+        BackoffOver, DelayOver, Exited, GivenUp, GraceOver, Kill, Lost, Restored, Start, StartFailed, Started,
+    };
     use TaskState::{Backoff, Dead, Killing, Pending, Running, Starting};
     match (state, event) {
         (Pending, Start) | (Backoff, BackoffOver) => (Starting, Some(Launch)),
@@ -66,19 +70,23 @@ pub fn step(state: TaskState, event: Event) -> (TaskState, Option<Action>) {
         },
         (Pending | Backoff, Kill) => (Dead, Some(Finish { failed: false })),
         (Starting, Kill) => (Killing, Some(AwaitLaunch)),
-        (Running, Kill) | (Killing, Started) => (Killing, Some(SendKillSignal)),
+        (Running, Kill) | (Killing, Started | DelayOver) => (Killing, Some(SendKillSignal)),
         (Killing, GraceOver) => (Killing, Some(ForceKill)),
         (Killing, Exited(_) | StartFailed(_)) => (Dead, Some(Finish { failed: false })),
         (Killing, GivenUp) => (Dead, Some(Finish { failed: true })),
         // Late or repeated events change nothing.
-        (Pending, Started | StartFailed(_) | Exited(_) | BackoffOver | GraceOver | GivenUp)
-        | (Starting, Start | Restored | Lost | Exited(_) | BackoffOver | GraceOver | GivenUp)
-        | (Running, Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | GraceOver | GivenUp)
-        | (Backoff, Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | GraceOver | GivenUp)
+        (Pending, Started | StartFailed(_) | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp)
+        | (Starting, Start | Restored | Lost | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp)
+        | (
+            Running,
+            Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | GraceOver | GivenUp,
+        )
+        | (Backoff, Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | DelayOver | GraceOver | GivenUp)
         | (Killing, Start | Restored | Lost | BackoffOver | Kill)
         | (
             Dead,
-            Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | BackoffOver | Kill | GraceOver | GivenUp,
+            Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | BackoffOver | Kill | DelayOver | GraceOver
+            | GivenUp,
         ) => (state, None),
     }
 }
@@ -149,6 +157,7 @@ mod tests {
             decision.prop_map(Event::Exited),
             Just(Event::BackoffOver),
             Just(Event::Kill),
+            Just(Event::DelayOver),
             Just(Event::GraceOver),
             Just(Event::GivenUp),
         ]

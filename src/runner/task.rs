@@ -1,4 +1,4 @@
-//! The owner of one task: waits for what happens, asks [`step`] what follows, does it.
+//! The owner of one task: waits for what happens and what its alloc tells it, asks [`step`] what follows, does it.
 //!
 //! ```text
 //! launch: directories, cgroup, environment ─► handle durable ─► shown ─► driver starts ─► durable ─► shown
@@ -19,11 +19,11 @@ use tokio::time::Instant;
 
 use self::exit::{exit_of, terminated};
 use super::alloc::Alloc;
+use super::coordinator::{Cause, Order};
 use super::drivers::{Attempt, AttemptEnd};
 use super::launch::{LaunchFailure, launch};
 use super::restart::{Decision, Ending, Why};
 use super::step::{Action, Event, step};
-use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, TaskState};
 use crate::model::units::{Nanos, Timestamp};
@@ -60,7 +60,7 @@ impl Drop for Launching {
 struct Owner {
     alloc: Arc<Alloc>,
     at: usize,
-    wish: watch::Receiver<Desired>,
+    order: watch::Receiver<Order>,
     attempt: Option<Arc<dyn Attempt>>,
     /// Ended, and not durable yet: what it left on the host stays until it is.
     ended: Option<Arc<dyn Attempt>>,
@@ -75,18 +75,18 @@ struct Owner {
 enum Happening {
     Launched(Launched),
     Ended(Box<AttemptEnd>),
-    Kill,
+    Kill(Cause),
     Timer(Event),
     Settle,
 }
 
-/// Owns a task until it is dead; `predecessors` have to end first.
-pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry, predecessors: Vec<watch::Receiver<bool>>) {
-    let wish = alloc.wish();
+/// Owns a task until it is dead.
+pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
+    let order = alloc.order(at);
     let mut owner = Owner {
         alloc,
         at,
-        wish,
+        order,
         attempt: None,
         ended: None,
         launching: None,
@@ -95,42 +95,17 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry, predecessors
         kill_asked: None,
     };
     // What happens seldom lives in futures of its own: this one waits for as long as its task runs.
-    Box::pin(owner.enter(entry, predecessors)).await;
+    Box::pin(owner.enter(entry)).await;
     while owner.state() != TaskState::Dead {
         match owner.next().await {
             Happening::Launched(Ok(attempt)) => owner.started(attempt),
             Happening::Launched(Err(failure)) => Box::pin(owner.start_failed(failure)).await,
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
-            Happening::Kill => Box::pin(owner.kill()).await,
+            Happening::Kill(cause) => Box::pin(owner.kill(cause)).await,
             Happening::Timer(event) => Box::pin(owner.timer(event)).await,
             Happening::Settle => owner.alloc.save_aside(owner.at),
         }
     }
-    if owner.alloc.leave() {
-        Box::pin(clear_alloc(&owner.alloc)).await;
-    }
-}
-
-/// The last owner has left: nothing of the alloc stays on the host but its directories.
-pub(super) async fn clear_alloc(alloc: &Arc<Alloc>) {
-    let clear = Arc::clone(alloc);
-    let cleared = alloc.ctx.blocking(move || {
-        // A handle that was kept names what may still be there, and its record is in its directory.
-        let tasks = &clear.group().tasks;
-        for (_, task) in tasks.iter().enumerate().filter(|(at, _)| clear.handle(*at).is_none()) {
-            let _ = std::fs::remove_dir_all(clear.ctx.data_dir.run_task(&clear.id, &task.name));
-        }
-        // Refused where a task's is still in it.
-        let _ = std::fs::remove_dir(clear.ctx.data_dir.run(&clear.id));
-        match (clear.cgroup(), &clear.ctx.cgroups) {
-            (Some(path), Some(cgroups)) => cgroups.remove(&path),
-            (Some(_), None) | (None, _) => Ok(()),
-        }
-    });
-    if let Err(error) = cleared.await.and_then(|removed| removed) {
-        tracing::warn!(alloc_id = %alloc.id, error, "the alloc's cgroup cannot be removed");
-    }
-    alloc.tell_ended();
 }
 
 /// Puts an attempt that was found again into its cell. Ended while no agent was there: then it was never "restored".
@@ -165,7 +140,7 @@ impl Owner {
         self.alloc.status(self.at).state
     }
 
-    async fn enter(&mut self, entry: Entry, predecessors: Vec<watch::Receiver<bool>>) {
+    async fn enter(&mut self, entry: Entry) {
         match entry {
             Entry::Recorded => match self.state() {
                 TaskState::Dead => {}
@@ -178,10 +153,12 @@ impl Owner {
                     if self.alloc.is_changed(self.at) {
                         self.alloc.save_aside(self.at);
                     }
-                    if self.wait_for(predecessors).await {
-                        self.begin(Event::Start);
-                    } else {
-                        self.kill().await;
+                    let told = self.order.wait_for(|order| *order != Order::Keep).await.map(|order| *order);
+                    match told {
+                        Ok(Order::End(cause)) => self.kill(cause).await,
+                        Ok(Order::Start | Order::Keep) => self.begin(Event::Start),
+                        // The alloc is gone, and with it its owner, who drops this one.
+                        Err(_) => std::future::pending().await,
                     }
                 }
             },
@@ -195,19 +172,6 @@ impl Owner {
         }
     }
 
-    /// Whether they ended before somebody asked for our own end.
-    async fn wait_for(&mut self, predecessors: Vec<watch::Receiver<bool>>) -> bool {
-        for mut predecessor in predecessors {
-            tokio::select! {
-                biased;
-                () = stop_wished(&mut self.wish) => return false,
-                // An error: its alloc is gone altogether.
-                _ = predecessor.wait_for(|ended| *ended) => {}
-            }
-        }
-        *self.wish.borrow() == Desired::Run
-    }
-
     async fn next(&mut self) -> Happening {
         let timer = self.timer;
         let settle = self.settle;
@@ -218,13 +182,11 @@ impl Owner {
                 Happening::Launched(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e))))
             }
             end = wait(self.attempt.as_ref()), if self.attempt.is_some() => Happening::Ended(Box::new(end)),
-            () = stop_wished(&mut self.wish), if self.kill_asked.is_none() => Happening::Kill,
+            cause = end_wished(&mut self.order), if self.kill_asked.is_none() => Happening::Kill(cause),
             () = sleep_until(timer), if timer.is_some() => {
                 self.timer = None;
-                match timer {
-                    Some((_, event)) => Happening::Timer(event),
-                    None => Happening::Kill,
-                }
+                let (_, event) = timer.expect("the branch is taken with a timer only");
+                Happening::Timer(event)
             }
             () = or_late(settle), if settle.is_some() => {
                 self.settle = None;
@@ -293,9 +255,11 @@ impl Owner {
     }
 
     async fn start_failed(&mut self, failure: LaunchFailure) {
-        if failure.stopped && self.kill_asked.is_none() {
+        if let Some(cause) = failure.stopped
+            && self.kill_asked.is_none()
+        {
             // The launch heard of it before us.
-            self.kill().await;
+            self.kill(cause).await;
         }
         let killed = self.kill_asked.is_some();
         self.alloc.edit(self.at, |edit| {
@@ -339,7 +303,7 @@ impl Owner {
     /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
     async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
         let policy = self.alloc.task(self.at).restart.clone();
-        let kind = self.alloc.job.kind;
+        let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let killed = self.kill_asked.is_some();
         self.timer = None;
         let action = self.alloc.edit(self.at, |edit| {
@@ -347,7 +311,7 @@ impl Owner {
             let decision = if killed {
                 Decision::Finish { failed: false, why: Why::Killed }
             } else {
-                edit.tracker().decide(&policy, kind, ending, now)
+                edit.tracker().decide(&policy, on_success, ending, now)
             };
             let (state, action) = step(edit.status().state, event(decision));
             match action {
@@ -401,7 +365,7 @@ impl Owner {
         tokio::select! {
             biased;
             () = persist(&alloc, at, on_failure) => {}
-            () = stop_wished(&mut self.wish), if waits => return,
+            _ = end_wished(&mut self.order), if waits => return,
         }
         if let Some(ended) = self.ended.take() {
             let destroyed = alloc.ctx.blocking(move || ended.destroy().map_err(|e| e.to_string())).await;
@@ -424,10 +388,16 @@ pub(super) async fn persist(alloc: &Alloc, at: usize, mut on_failure: impl FnMut
     }
 }
 
-pub(super) async fn stop_wished(wish: &mut watch::Receiver<Desired>) {
-    if wish.wait_for(|desired| *desired == Desired::Stop).await.is_err() {
-        // The alloc is gone, and nobody can wish any more.
-        std::future::pending::<()>().await;
+/// Why the task is to end, once it is.
+pub(super) async fn end_wished(order: &mut watch::Receiver<Order>) -> Cause {
+    loop {
+        if let Order::End(cause) = *order.borrow_and_update() {
+            return cause;
+        }
+        if order.changed().await.is_err() {
+            // The alloc is gone, and nobody can tell it anything any more.
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -40,8 +40,6 @@ struct State {
     seq: u64,
     /// `None`: it failed. The log alone does; the next start makes it anew.
     mirror: Option<Mirror>,
-    /// Durable, and not in the mirror yet.
-    behind: Vec<(u64, Batch)>,
 }
 
 impl std::fmt::Debug for SledStore {
@@ -80,7 +78,6 @@ impl SledStore {
         look: impl FnOnce(Records) -> T,
     ) -> Result<T, StoreError> {
         let mut state = self.lock();
-        state.catch_up();
         match state.mirror.as_ref().map(ask) {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(trouble)) => state.give_up_mirror(&trouble),
@@ -106,25 +103,15 @@ impl Store for SledStore {
         }
         let failed = |e: io::Error| StoreError::Write { message: e.to_string() };
         let mut state = self.lock();
-        // At most one commit is ever behind, whoever forgets to tidy.
-        state.catch_up();
         let seq = state.seq + 1;
         let frame = log::change(self.schema.current, seq, &batch.writes).map_err(failed)?;
         let before = state.seq;
         state.log.append(self.schema.current, before, &frame).map_err(failed)?;
         // From here on it is durable.
         state.seq = seq;
-        if state.mirror.is_some() {
-            state.behind.push((seq, batch.clone()));
-        }
-        Ok(())
-    }
-
-    fn tidy(&self) {
-        let mut state = self.lock();
-        state.catch_up();
+        state.follow(batch.writes.iter().map(|(key, value)| (key.as_str(), value.as_deref())));
         if state.log.is_long() {
-            match state.log.anew(self.schema.current, state.seq) {
+            match state.log.anew(self.schema.current, seq) {
                 Ok(log) => state.log = log,
                 Err(error) => {
                     state.log.stays_long();
@@ -132,6 +119,7 @@ impl Store for SledStore {
                 }
             }
         }
+        Ok(())
     }
 
     fn size_bytes(&self) -> Option<u64> {
@@ -140,20 +128,9 @@ impl Store for SledStore {
     }
 }
 
-impl Drop for SledStore {
-    fn drop(&mut self) {
-        self.lock().catch_up();
-    }
-}
-
 impl State {
-    fn catch_up(&mut self) {
-        for (seq, batch) in std::mem::take(&mut self.behind) {
-            self.follow(seq, batch.writes.iter().map(|(key, value)| (key.as_str(), value.as_deref())));
-        }
-    }
-    fn follow<'a>(&mut self, seq: u64, writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>) {
-        if let Some(Err(trouble)) = self.mirror.as_ref().map(|mirror| mirror.apply(writes, seq)) {
+    fn follow<'a>(&mut self, writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>) {
+        if let Some(Err(trouble)) = self.mirror.as_ref().map(|mirror| mirror.apply(writes, self.seq)) {
             self.give_up_mirror(&trouble);
         }
     }
@@ -238,7 +215,7 @@ fn open(dir: &Path, schema: Schema) -> Result<State, StoreError> {
 
     let as_it_was = log_is_good && older.is_none();
     let log = if as_it_was { Log::go_on(dir, &found) } else { Log::write(dir, schema.current, seq, &records) };
-    let mut state = State { log: log.map_err(failed)?, seq, mirror: None, behind: Vec::new() };
+    let mut state = State { log: log.map_err(failed)?, seq, mirror: None };
     if let Some((mirror, contents)) = mirror {
         state.mirror = Some(mirror);
         let (old, old_seq) = contents.unwrap_or_default();
@@ -247,7 +224,7 @@ fn open(dir: &Path, schema: Schema) -> Result<State, StoreError> {
         let gone = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
         let writes: Vec<_> = changed.chain(gone).collect();
         if !writes.is_empty() || old_seq != seq {
-            state.follow(seq, writes.into_iter());
+            state.follow(writes.into_iter());
         }
     }
     Ok(state)

@@ -51,7 +51,7 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
     let list = agent.json("/v1/allocs");
     assert_eq!(list["allocs"].as_array().expect("a list").len(), 2, "nothing was started twice");
     let after = agent.metrics().f64("allostat_workload_cpu_usage_seconds_total", &[("workload", "short")]);
-    assert!(after >= before && after >= 0.5, "a counter never falls: {before}, then {after}");
+    assert!(after > before, "a counter never falls: {before}, then {after}");
     let started = agent
         .metrics()
         .u64("allostat_task_events_total", &[("workload", "long"), ("task", "long"), ("event", "started")]);

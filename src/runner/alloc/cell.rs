@@ -10,9 +10,10 @@ use crate::model::job::Task;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::Timestamp;
 use crate::runner::board::{TaskTotals, Until};
+use crate::runner::coordinator::Cause;
 use crate::runner::drivers::Attempt;
 use crate::runner::events::Log;
-use crate::runner::record::{MoreTotals, TaskRecord};
+use crate::runner::record::{Kill, MoreTotals, TaskRecord};
 use crate::runner::restart::Tracker;
 
 /// Newest events and exits that a task keeps.
@@ -25,6 +26,7 @@ pub(super) struct Cell {
     /// What the totals know beyond the status.
     pub more: Box<MoreTotals>,
     pub handle: Option<TaskHandle>,
+    pub kill: Option<Kill>,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Arc<dyn Attempt>>,
     pub shown: Shown,
@@ -87,6 +89,7 @@ impl Cell {
             handle: None,
             tracker: Tracker::seeded(&format!("{seed}/{}", task.name)),
             more: MoreTotals::default(),
+            kill: None,
         });
         let status = Arc::new(record.status);
         Cell {
@@ -95,6 +98,7 @@ impl Cell {
             tracker: record.tracker,
             more: Box::new(record.more),
             handle: record.handle,
+            kill: record.kill,
             reader: None,
             attempt: None,
             frozen: VecDeque::new(),
@@ -171,6 +175,9 @@ impl Edit<'_> {
     }
     pub fn tracker(&mut self) -> &mut Tracker {
         &mut self.cell.tracker
+    }
+    pub fn kill(&mut self) -> &mut Option<Kill> {
+        &mut self.cell.kill
     }
     pub fn set_handle(&mut self, handle: Option<TaskHandle>) {
         self.cell.handle = handle;
@@ -249,6 +256,23 @@ impl Edit<'_> {
         status.exits.push_back(Arc::clone(&exit));
         self.cell.more.add_exit(&exit);
         self.cell.pending.exits.push(exit);
+    }
+
+    /// The one event that says why it is asked to end, where the reason is another task's end.
+    pub fn tell_cause(&mut self, cause: Cause) {
+        let name = |at: usize| self.alloc.task(at).name.to_string();
+        let (kind, message, culprit) = match cause {
+            Cause::Stopped | Cause::Expired | Cause::NothingRan => return,
+            Cause::LeaderDead(at) => {
+                (EventKind::LeaderDead, format!("its leader {} has ended", name(at)), Some(name(at)))
+            }
+            Cause::SiblingFailed(at) => {
+                (EventKind::SiblingFailed, format!("the task {} beside it has failed", name(at)), Some(name(at)))
+            }
+            Cause::MainsDead => (EventKind::MainTasksDead, "the tasks that it runs beside have ended".to_owned(), None),
+        };
+        let details: Vec<_> = culprit.into_iter().map(|name| ("culprit", name)).collect();
+        self.event(kind, message, &details);
     }
 
     pub fn restarting(&mut self, reason: RestartReason) {

@@ -9,17 +9,31 @@ use super::exit::exit_of;
 use super::{Launching, Owner};
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, TaskState};
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
+use crate::runner::coordinator::Cause;
 use crate::runner::drivers::Attempt;
+use crate::runner::record::Kill;
 use crate::runner::step::{Action, Event, step};
 
 /// Where the job file names no signal.
 const KILL_SIGNAL: &str = "SIGINT";
 
 impl Owner {
-    pub(super) async fn kill(&mut self) {
-        self.kill_asked = Some(Instant::now());
+    /// Begins to end it, or goes on with that after a restart of the agent: then nothing is told again, and what is left of
+    /// its delay and its grace counts.
+    pub(super) async fn kill(&mut self, cause: Cause) {
         let (state, action) = step(self.state(), Event::Kill);
+        let now = self.now();
+        let (asked_at, first) = self.alloc.edit(self.at, |edit| match *edit.kill() {
+            Some(known) => (known.asked_at, false),
+            None => {
+                *edit.kill() = Some(Kill { cause, asked_at: now, signalled_at: None });
+                edit.tell_cause(cause);
+                (now, true)
+            }
+        });
+        self.kill_asked = Some(before(now.since(asked_at).as_duration()));
         match action {
             Some(Action::Finish { failed }) => {
                 self.timer = None;
@@ -33,7 +47,7 @@ impl Owner {
             }
             Some(Action::SendKillSignal) => {
                 self.alloc.edit(self.at, |edit| edit.enter_state(state));
-                self.send_kill_signal();
+                self.await_delay(asked_at, first);
             }
             Some(Action::AwaitLaunch) => {
                 let grace = self.alloc.task(self.at).kill_timeout;
@@ -48,25 +62,54 @@ impl Owner {
         }
     }
 
+    /// The task's `shutdown_delay`, then its signal.
+    fn await_delay(&mut self, asked_at: Timestamp, first: bool) {
+        let delay = self.alloc.task(self.at).shutdown_delay;
+        let left = Nanos::from_duration(delay).saturating_sub(self.now().since(asked_at)).as_duration();
+        if left.is_zero() {
+            self.send_kill_signal();
+            return;
+        }
+        if first {
+            self.alloc.edit(self.at, |edit| {
+                let details = [("delay_ns", delay.as_nanos().to_string())];
+                edit.event(EventKind::ShutdownDelay, format!("waiting {delay:?} before its kill signal"), &details);
+            });
+        }
+        self.settle = None;
+        self.alloc.save_aside(self.at);
+        self.timer = Some((Instant::now() + left, Event::DelayOver));
+    }
+
     pub(super) fn send_kill_signal(&mut self) {
         let task = self.alloc.task(self.at);
         let signal = task.kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
         let grace = task.kill_timeout;
+        // Also after a restart of the agent, which may have died before it was sent.
         let sent = self.attempt.as_ref().map_or(Ok(()), |attempt| attempt.signal(signal));
         let most = grace + self.alloc.ctx.config.kill_budget;
-        self.alloc.edit(self.at, |edit| {
+        let now = self.now();
+        let first = self.alloc.edit(self.at, |edit| {
+            let Some(kill) = edit.kill().as_mut() else { return now };
+            if let Some(first) = kill.signalled_at {
+                return first;
+            }
+            kill.signalled_at = Some(now);
+            let cause = kill.cause;
             let message = format!("sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
             let details = [
                 ("signal", signal.to_owned()),
+                ("reason", cause.label().to_owned()),
                 ("kill_timeout_ns", grace.as_nanos().to_string()),
                 ("at_most_ns", most.as_nanos().to_string()),
             ];
             edit.event(EventKind::Killing, message, &details);
+            now
         });
         self.settle = None;
         self.alloc.save_aside(self.at);
         let grace = match sent {
-            Ok(()) => grace,
+            Ok(()) => Nanos::from_duration(grace).saturating_sub(now.since(first)).as_duration(),
             Err(error) => {
                 tracing::warn!(alloc_id = %self.alloc.id, %error, signal, "the kill signal cannot be sent; by force now");
                 Duration::ZERO
@@ -97,8 +140,8 @@ impl Owner {
                 }
             }
             Some(Action::Finish { .. }) => self.give_up().await,
-            Some(Action::Launch | Action::WaitToRestart { .. } | Action::SendKillSignal | Action::AwaitLaunch)
-            | None => {}
+            Some(Action::SendKillSignal) => self.send_kill_signal(),
+            Some(Action::Launch | Action::WaitToRestart { .. } | Action::AwaitLaunch) | None => {}
         }
     }
 
@@ -135,6 +178,12 @@ impl Owner {
             self.alloc.ctx.metrics.task_killed(asked.elapsed());
         }
     }
+}
+
+/// A moment that far ago; at the earliest this boot's first.
+fn before(ago: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_sub(ago).unwrap_or(now)
 }
 
 /// A task that was given up may end yet.

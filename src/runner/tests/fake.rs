@@ -114,7 +114,7 @@ impl Driver for FakeDriver {
         "fake"
     }
     fn check(&self, task: &Task) -> Result<(), DriverError> {
-        const KNOWN: [&str; 11] = [
+        const KNOWN: [&str; 12] = [
             "not_started",
             "run_ms",
             "exit_code",
@@ -126,6 +126,7 @@ impl Driver for FakeDriver {
             "deaf",
             "unkillable",
             "kill_ms",
+            "stop_ms",
         ];
         match task.config.keys().find(|k| !KNOWN.contains(&k.as_str())) {
             Some(unknown) => Err(DriverError::Config { field: unknown.clone(), message: "is not known".to_owned() }),
@@ -215,8 +216,16 @@ impl Attempt for FakeAttempt {
             return Err(DriverError::Failed { message: format!("there is no signal {name}") });
         }
         self.0.signals.lock().unwrap().push(name.to_owned());
-        if self.0.option("deaf").is_none() && name != "SIGHUP" {
-            self.0.end(ExitStatus::Code(0));
+        match self.0.option("stop_ms") {
+            _ if self.0.option("deaf").is_some() || name == "SIGHUP" => {}
+            Some(ms) => {
+                let process = Arc::clone(&self.0);
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    process.end(ExitStatus::Code(0));
+                });
+            }
+            None => self.0.end(ExitStatus::Code(0)),
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The runner against a world of pretended processes, on paused time: each test waits for a state, never for a duration.
 
+mod coordinate;
 mod crash;
 mod fake;
 mod kill;
@@ -111,6 +112,8 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         count: 1,
         meta: BTreeMap::new(),
         restart: restart.clone(),
+        shutdown_delay: Duration::ZERO,
+        max_run_duration: None,
         tasks: tasks.iter().map(task).collect(),
         services: Vec::new(),
     };

@@ -1,0 +1,85 @@
+//! Pure: what is wanted of an alloc at a moment, from what was asked of it and from its clock.
+
+use crate::model::alloc::Desired;
+use crate::model::units::{Nanos, Timestamp};
+use crate::runner::coordinator::Wish;
+
+/// What the alloc's owner is to see to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    Now(Wish),
+    /// Its `max_run_duration` is over, and that is not recorded yet.
+    Expiry,
+}
+
+pub struct Wishes {
+    pub desired: Desired,
+    pub stop_asked_at: Option<Timestamp>,
+    pub expired: bool,
+    pub created_at: Timestamp,
+    pub shutdown_delay: Nanos,
+    pub max_run: Option<Nanos>,
+    pub anything_ran: bool,
+}
+
+/// Pure. A stop waits for the group's delay, if there is something to wait for; an expiry does not.
+pub fn wanted(wishes: &Wishes, now: Timestamp) -> (Wanted, Option<Timestamp>) {
+    if wishes.expired {
+        return (Wanted::Now(Wish::Expire), None);
+    }
+    let expires_at = wishes.max_run.map(|most| wishes.created_at.plus(most));
+    if expires_at.is_some_and(|at| at <= now) {
+        return (Wanted::Expiry, None);
+    }
+    if wishes.desired == Desired::Run {
+        return (Wanted::Now(Wish::Run), expires_at);
+    }
+    let stops_at = wishes.stop_asked_at.map(|at| at.plus(wishes.shutdown_delay)).filter(|at| *at > now);
+    match stops_at {
+        Some(at) if wishes.anything_ran => {
+            (Wanted::Now(Wish::Run), Some(expires_at.map_or(at, |expires_at| expires_at.min(at))))
+        }
+        Some(_) | None => (Wanted::Now(Wish::Stop), expires_at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Timestamp {
+        Timestamp(0).plus(Nanos::from_secs(1_000 + secs))
+    }
+    fn running() -> Wishes {
+        Wishes {
+            desired: Desired::Run,
+            stop_asked_at: None,
+            expired: false,
+            created_at: at(0),
+            shutdown_delay: Nanos::ZERO,
+            max_run: None,
+            anything_ran: true,
+        }
+    }
+
+    #[test]
+    fn a_stop_waits_for_the_delay_where_something_ran() {
+        let asked = Wishes {
+            desired: Desired::Stop,
+            stop_asked_at: Some(at(10)),
+            shutdown_delay: Nanos::from_secs(5),
+            ..running()
+        };
+        assert_eq!(wanted(&asked, at(12)), (Wanted::Now(Wish::Run), Some(at(15))));
+        assert_eq!(wanted(&asked, at(15)), (Wanted::Now(Wish::Stop), None));
+        assert_eq!(wanted(&Wishes { anything_ran: false, ..asked }, at(12)), (Wanted::Now(Wish::Stop), None));
+    }
+
+    #[test]
+    fn the_end_of_its_time_comes_once_and_before_any_delay() {
+        let limited = Wishes { max_run: Some(Nanos::from_secs(60)), ..running() };
+        assert_eq!(wanted(&limited, at(59)), (Wanted::Now(Wish::Run), Some(at(60))));
+        assert_eq!(wanted(&limited, at(60)), (Wanted::Expiry, None));
+        assert_eq!(wanted(&Wishes { expired: true, ..limited }, at(60)), (Wanted::Now(Wish::Expire), None));
+    }
+}

@@ -1,0 +1,446 @@
+//! Pure: which task of an alloc may start and which is asked to end, from nothing but what its tasks are now. So a restored
+//! alloc goes on where its tasks are, and nothing has to be remembered.
+//!
+//! ```text
+//! prestart ──all succeeded, sidecars run──► main ──all have started──► poststart
+//!    └──────────────── everything but poststop is dead, however it came ────────────────► poststop
+//! ```
+//! Ending goes leader → the other tasks → sidecars: a rank waits until the one before it is dead; poststop tasks run then.
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::job::{Lifecycle, LifecycleHook, Task};
+use crate::model::task::{TaskState, TaskStatus};
+use crate::model::units::Timestamp;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    Prestart,
+    PrestartSidecar,
+    Main,
+    /// A main task with whose end the others are ended.
+    Leader,
+    Poststart,
+    PoststartSidecar,
+    Poststop,
+}
+
+impl Role {
+    pub fn of(task: &Task) -> Role {
+        match task.lifecycle {
+            None if task.leader => Role::Leader,
+            None => Role::Main,
+            Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: false }) => Role::Prestart,
+            Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: true }) => Role::PrestartSidecar,
+            Some(Lifecycle { hook: LifecycleHook::Poststart, sidecar: false }) => Role::Poststart,
+            Some(Lifecycle { hook: LifecycleHook::Poststart, sidecar: true }) => Role::PoststartSidecar,
+            Some(Lifecycle { hook: LifecycleHook::Poststop, sidecar: _ }) => Role::Poststop,
+        }
+    }
+
+    /// The order in which live tasks are ended; poststop tasks are left to run.
+    fn rank(self) -> u8 {
+        match self {
+            Role::Leader => 0,
+            Role::Prestart | Role::Main | Role::Poststart => 1,
+            Role::PrestartSidecar | Role::PoststartSidecar => 2,
+            Role::Poststop => 3,
+        }
+    }
+    fn is_sidecar(self) -> bool {
+        matches!(self, Role::PrestartSidecar | Role::PoststartSidecar)
+    }
+    fn is_main(self) -> bool {
+        matches!(self, Role::Main | Role::Leader)
+    }
+}
+
+/// How far a task has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Its turn has not come.
+    Waiting,
+    /// On its way to its first run.
+    Starting,
+    /// It runs, or has run and may run again.
+    Ran,
+    Dead,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    pub role: Role,
+    pub stage: Stage,
+    pub failed: bool,
+    /// When it died: the first of several failures is the culprit.
+    pub ended_at: Option<Timestamp>,
+    /// Whether it was ever started.
+    pub started: bool,
+}
+
+impl View {
+    pub fn of(task: &Task, status: &TaskStatus) -> View {
+        let stage = match status.state {
+            TaskState::Pending => Stage::Waiting,
+            TaskState::Starting if status.started_at.is_none() => Stage::Starting,
+            TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing => Stage::Ran,
+            TaskState::Dead => Stage::Dead,
+        };
+        let started = status.started_at.is_some() || stage == Stage::Starting;
+        View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started }
+    }
+}
+
+/// What is wanted of the alloc as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wish {
+    Run,
+    Stop,
+    /// `max_run_duration` is over: poststop tasks do not run either.
+    Expire,
+}
+
+/// Why a task is asked to end. The numbers say which task of the group is the culprit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    Stopped,
+    Expired,
+    LeaderDead(usize),
+    SiblingFailed(usize),
+    /// Only sidecars are left.
+    MainsDead,
+    /// A poststop task of an alloc in which nothing was ever started.
+    NothingRan,
+}
+
+impl Cause {
+    /// The `reason` of the event.
+    pub fn label(self) -> &'static str {
+        match self {
+            Cause::Stopped => "stopped",
+            Cause::Expired => "max_run_duration",
+            Cause::LeaderDead(_) => "leader_dead",
+            Cause::SiblingFailed(_) => "sibling_failed",
+            Cause::MainsDead => "main_tasks_dead",
+            Cause::NothingRan => "nothing_ran",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As it is: it waits, runs on, or is dead.
+    Keep,
+    Start,
+    End(Cause),
+}
+
+/// One order for each task, in their order.
+pub fn decide(tasks: &[View], wish: Wish) -> Vec<Order> {
+    let cause = cause(tasks, wish);
+    let others_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead);
+    let anything_ran = tasks.iter().any(|t| t.role != Role::Poststop && t.started);
+    let live = tasks.iter().filter(|t| t.role != Role::Poststop && matches!(t.stage, Stage::Starting | Stage::Ran));
+    let turn = live.map(|t| t.role.rank()).min();
+    let order = |task: &View| match (task.stage, task.role) {
+        (Stage::Dead, _) => Order::Keep,
+        (Stage::Waiting | Stage::Starting | Stage::Ran, Role::Poststop) if wish == Wish::Expire => {
+            Order::End(Cause::Expired)
+        }
+        (Stage::Waiting, Role::Poststop) if !others_dead => Order::Keep,
+        (Stage::Waiting, Role::Poststop) if anything_ran => Order::Start,
+        (Stage::Waiting, Role::Poststop) => Order::End(Cause::NothingRan),
+        (Stage::Starting | Stage::Ran, Role::Poststop) => Order::Keep,
+        (Stage::Waiting, role) => match cause {
+            Some(cause) => Order::End(cause),
+            None if gate_is_open(tasks, role) => Order::Start,
+            None => Order::Keep,
+        },
+        (Stage::Starting | Stage::Ran, role) => match cause {
+            Some(cause) if Some(role.rank()) == turn => Order::End(cause),
+            Some(_) | None => Order::Keep,
+        },
+    };
+    tasks.iter().map(order).collect()
+}
+
+/// Why everything but the poststop tasks has to end, if it has to.
+fn cause(tasks: &[View], wish: Wish) -> Option<Cause> {
+    match wish {
+        Wish::Expire => return Some(Cause::Expired),
+        Wish::Stop => return Some(Cause::Stopped),
+        Wish::Run => {}
+    }
+    let dead = |t: &View| t.stage == Stage::Dead;
+    // A leader that failed is a sibling that failed; one that ended well outranks a failure beside it.
+    if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
+        return Some(Cause::LeaderDead(leader));
+    }
+    let failed = tasks.iter().enumerate().filter(|(_, t)| t.role != Role::Poststop && dead(t) && t.failed);
+    if let Some((culprit, _)) = failed.min_by_key(|(at, t)| (t.ended_at, *at)) {
+        return Some(Cause::SiblingFailed(culprit));
+    }
+    let mut work = tasks.iter().filter(|t| t.role != Role::Poststop && !t.role.is_sidecar()).peekable();
+    // A group of sidecars alone has nobody to run beside: they are its work.
+    (work.peek().is_some() && work.all(dead)).then_some(Cause::MainsDead)
+}
+
+fn gate_is_open(tasks: &[View], role: Role) -> bool {
+    let has_run = |t: &View| matches!(t.stage, Stage::Ran | Stage::Dead);
+    let prestart_over = || {
+        tasks.iter().all(|t| match t.role {
+            Role::Prestart => t.stage == Stage::Dead,
+            Role::PrestartSidecar => has_run(t),
+            Role::Main | Role::Leader | Role::Poststart | Role::PoststartSidecar | Role::Poststop => true,
+        })
+    };
+    match role {
+        Role::Prestart | Role::PrestartSidecar => true,
+        Role::Main | Role::Leader => prestart_over(),
+        Role::Poststart | Role::PoststartSidecar => {
+            prestart_over() && tasks.iter().filter(|t| t.role.is_main()).all(has_run)
+        }
+        Role::Poststop => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROLES: [Role; 7] = [
+        Role::Prestart,
+        Role::PrestartSidecar,
+        Role::Main,
+        Role::Leader,
+        Role::Poststart,
+        Role::PoststartSidecar,
+        Role::Poststop,
+    ];
+
+    fn fresh(role: Role) -> View {
+        View { role, stage: Stage::Waiting, failed: false, ended_at: None, started: false }
+    }
+    fn ran(role: Role) -> View {
+        View { stage: Stage::Ran, started: true, ..fresh(role) }
+    }
+    fn dead(role: Role, failed: bool) -> View {
+        View { stage: Stage::Dead, started: true, failed, ended_at: Some(Timestamp(1)), ..fresh(role) }
+    }
+
+    #[test]
+    fn mains_wait_for_the_success_of_prestart_and_for_its_sidecars_to_run() {
+        use Order::{Keep, Start};
+        use Role::{Main, Prestart, PrestartSidecar};
+        let all = [fresh(Prestart), fresh(PrestartSidecar), fresh(Main)];
+        assert_eq!(decide(&all, Wish::Run), [Start, Start, Keep]);
+        let sidecar_missing = [dead(Prestart, false), fresh(PrestartSidecar), fresh(Main)];
+        assert_eq!(decide(&sidecar_missing, Wish::Run), [Keep, Start, Keep]);
+        let ready = [dead(Prestart, false), ran(PrestartSidecar), fresh(Main)];
+        assert_eq!(decide(&ready, Wish::Run), [Keep, Keep, Start]);
+        let failed = [dead(Prestart, true), ran(PrestartSidecar), fresh(Main)];
+        let cause = Order::End(Cause::SiblingFailed(0));
+        assert_eq!(decide(&failed, Wish::Run), [Keep, cause, cause]);
+    }
+
+    #[test]
+    fn a_leader_that_ended_well_outranks_a_failed_sibling_and_one_that_failed_is_one() {
+        use Role::{Leader, Main};
+        let both = [dead(Main, true), dead(Leader, false), ran(Main)];
+        assert_eq!(decide(&both, Wish::Run)[2], Order::End(Cause::LeaderDead(1)));
+        let failed = [ran(Main), dead(Leader, true)];
+        assert_eq!(decide(&failed, Wish::Run)[0], Order::End(Cause::SiblingFailed(1)));
+    }
+
+    #[test]
+    fn of_several_failures_the_first_is_the_culprit() {
+        let late = View { ended_at: Some(Timestamp(9)), ..dead(Role::Main, true) };
+        let tasks = [late, dead(Role::Main, true), ran(Role::Main)];
+        assert_eq!(decide(&tasks, Wish::Run)[2], Order::End(Cause::SiblingFailed(1)));
+    }
+
+    #[test]
+    fn the_end_goes_from_the_leader_to_the_mains_to_the_sidecars_and_poststop_runs_then() {
+        use Order::{End, Keep, Start};
+        use Role::{Leader, Main, PoststartSidecar, Poststop};
+        let stopped = End(Cause::Stopped);
+        let mut tasks = [ran(PoststartSidecar), ran(Main), ran(Leader), fresh(Poststop)];
+        assert_eq!(decide(&tasks, Wish::Stop), [Keep, Keep, stopped, Keep]);
+        tasks[2] = dead(Leader, false);
+        assert_eq!(decide(&tasks, Wish::Stop), [Keep, stopped, Keep, Keep]);
+        tasks[1] = dead(Main, false);
+        assert_eq!(decide(&tasks, Wish::Stop), [stopped, Keep, Keep, Keep]);
+        tasks[0] = dead(PoststartSidecar, false);
+        assert_eq!(decide(&tasks, Wish::Stop), [Keep, Keep, Keep, Start]);
+        tasks[3] = ran(Poststop);
+        assert_eq!(decide(&tasks, Wish::Stop), [Keep; 4], "it is left to run");
+        assert_eq!(decide(&tasks, Wish::Expire)[3], End(Cause::Expired));
+    }
+
+    #[test]
+    fn sidecars_alone_are_ended_when_the_work_is_done_and_only_then() {
+        use Role::{Main, PoststartSidecar, PrestartSidecar};
+        let done = [ran(PrestartSidecar), dead(Main, false), fresh(PoststartSidecar)];
+        let end = Order::End(Cause::MainsDead);
+        assert_eq!(decide(&done, Wish::Run), [end, Order::Keep, end]);
+        assert_eq!(decide(&[ran(PrestartSidecar), ran(Main)], Wish::Run), [Order::Keep; 2]);
+        assert_eq!(decide(&[ran(PrestartSidecar)], Wish::Run), [Order::Keep], "nobody to run beside");
+    }
+
+    #[test]
+    fn poststop_does_not_run_after_nothing() {
+        let tasks = [View { stage: Stage::Dead, ..fresh(Role::Main) }, fresh(Role::Poststop)];
+        assert_eq!(decide(&tasks, Wish::Stop)[1], Order::End(Cause::NothingRan));
+    }
+
+    /// All groups of up to four tasks, in every order of roles that matters, with at most one leader.
+    fn groups() -> Vec<Vec<Role>> {
+        let mut all = vec![Vec::new()];
+        let mut groups = Vec::new();
+        for _ in 0..4 {
+            let next: Vec<Vec<Role>> = all
+                .iter()
+                .flat_map(|group: &Vec<Role>| {
+                    let from = group.last().copied();
+                    ROLES.into_iter().filter(move |role| from.is_none_or(|f| f <= *role)).map(|role| {
+                        let mut group = group.clone();
+                        group.push(role);
+                        group
+                    })
+                })
+                .filter(|group| group.iter().filter(|r| **r == Role::Leader).count() < 2)
+                .collect();
+            groups.extend(next.iter().cloned());
+            all = next;
+        }
+        groups
+    }
+
+    /// Stage, failed, started.
+    type One = (Stage, bool, bool);
+    type State = (Wish, Vec<One>);
+
+    fn views(group: &[Role], state: &State) -> Vec<View> {
+        let view = |(role, (stage, failed, started)): (&Role, &One)| {
+            let ended_at = (*stage == Stage::Dead).then_some(Timestamp(1));
+            View { role: *role, stage: *stage, failed: *failed, ended_at, started: *started }
+        };
+        group.iter().zip(&state.1).map(view).collect()
+    }
+
+    /// What can happen to a task: obeying its order, or ending by itself.
+    fn follow(order: Order, (stage, _, started): One) -> Vec<One> {
+        let dead = |failed| (Stage::Dead, failed, started);
+        match (stage, order) {
+            (Stage::Waiting, Order::Start) => vec![(Stage::Starting, false, true)],
+            (Stage::Waiting, Order::End(_)) => vec![dead(false)],
+            (Stage::Waiting, Order::Keep) | (Stage::Dead, _) => vec![],
+            (Stage::Starting, _) => vec![(Stage::Ran, false, true), dead(true), dead(false)],
+            (Stage::Ran, _) => vec![dead(true), dead(false)],
+        }
+    }
+
+    /// Every state that can be reached, in every order of exits, with a stop or an expiry at any moment.
+    #[test]
+    fn no_order_of_exits_hangs_starts_too_early_or_forgets_poststop() {
+        let mut seen_states = 0;
+        for group in groups() {
+            let mut seen: BTreeSet<State> = BTreeSet::new();
+            let mut open: Vec<State> = vec![(Wish::Run, vec![(Stage::Waiting, false, false); group.len()])];
+            while let Some(state) = open.pop() {
+                if !seen.insert(state.clone()) {
+                    continue;
+                }
+                let tasks = views(&group, &state);
+                let orders = decide(&tasks, state.0);
+                check(&tasks, state.0, &orders);
+                for wish in [Wish::Stop, Wish::Expire] {
+                    if state.0 < wish {
+                        open.push((wish, state.1.clone()));
+                    }
+                }
+                for (at, (order, now)) in orders.iter().zip(&state.1).enumerate() {
+                    for next in follow(*order, *now) {
+                        let mut after = state.clone();
+                        after.1[at] = next;
+                        open.push(after);
+                    }
+                }
+            }
+            seen_states += seen.len();
+        }
+        assert!(seen_states > 100_000, "{seen_states} states are not all of them");
+    }
+
+    fn check(tasks: &[View], wish: Wish, orders: &[Order]) {
+        let told = || format!("{wish:?} {tasks:?} -> {orders:?}");
+        let live = |t: &View| matches!(t.stage, Stage::Starting | Stage::Ran);
+        let all_dead = tasks.iter().all(|t| t.stage == Stage::Dead);
+        let moves = orders.iter().any(|o| *o != Order::Keep) || tasks.iter().any(live);
+        assert!(all_dead || moves, "nothing can happen any more: {}", told());
+        for (task, order) in tasks.iter().zip(orders) {
+            let others = || tasks.iter().filter(|t| t.role != Role::Poststop);
+            match (order, task.role) {
+                (Order::Start, Role::Poststop) => {
+                    assert!(others().all(|t| t.stage == Stage::Dead) && wish != Wish::Expire, "{}", told());
+                }
+                (Order::Start, role) => {
+                    assert!(task.stage == Stage::Waiting && wish == Wish::Run, "{}", told());
+                    assert!(!others().any(|t| t.stage == Stage::Dead && t.failed), "{}", told());
+                    let prestarts = tasks.iter().filter(|t| t.role == Role::Prestart);
+                    let before = matches!(role, Role::Prestart | Role::PrestartSidecar);
+                    assert!(before || prestarts.clone().all(|t| t.stage == Stage::Dead && !t.failed), "{}", told());
+                }
+                (Order::End(cause), Role::Poststop) => {
+                    assert!(matches!(cause, Cause::Expired | Cause::NothingRan), "{}", told());
+                }
+                (Order::End(_), role) if live(task) => {
+                    assert!(!others().any(|t| live(t) && t.role.rank() < role.rank()), "{}", told());
+                }
+                (Order::End(_) | Order::Keep, _) => {}
+            }
+            assert!(task.stage != Stage::Dead || *order == Order::Keep, "the dead get no orders: {}", told());
+        }
+        if all_dead && wish != Wish::Expire && tasks.iter().any(|t| t.role != Role::Poststop && t.started) {
+            let skipped = tasks.iter().any(|t| t.role == Role::Poststop && !t.started);
+            assert!(!skipped, "a poststop task never ran: {}", told());
+        }
+    }
+
+    proptest! {
+        /// Larger groups than can be walked through whole.
+        #[test]
+        fn a_stopped_alloc_ends_however_many_tasks_it_has(
+            roles in proptest::collection::vec(0..ROLES.len(), 1..12),
+            choices in proptest::collection::vec((0..64_usize, 0..3_usize), 200),
+            stop_after in 0..40_usize,
+        ) {
+            let mut leaders = 0;
+            let group: Vec<Role> = roles.into_iter().map(|at| ROLES[at]).filter(|role| {
+                leaders += usize::from(*role == Role::Leader);
+                *role != Role::Leader || leaders == 1
+            }).collect();
+            let mut state: State = (Wish::Run, vec![(Stage::Waiting, false, false); group.len()]);
+            for (step, (which, how)) in choices.into_iter().enumerate() {
+                if step == stop_after {
+                    state.0 = Wish::Stop;
+                }
+                let tasks = views(&group, &state);
+                let orders = decide(&tasks, state.0);
+                check(&tasks, state.0, &orders);
+                let possible: Vec<(usize, Vec<One>)> = (0..group.len())
+                    .map(|at| (at, follow(orders[at], state.1[at])))
+                    .filter(|(_, next)| !next.is_empty())
+                    .collect();
+                let Some((at, next)) = possible.get(which % possible.len().max(1)) else { break };
+                state.1[*at] = next[how % next.len()];
+            }
+            prop_assert!(state.1.iter().all(|(stage, ..)| *stage == Stage::Dead), "{group:?} {state:?}");
+        }
+    }
+}

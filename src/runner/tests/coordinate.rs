@@ -1,0 +1,259 @@
+//! Tasks that depend on each other: who starts after whom, who ends because of whom, and in which order.
+
+use serde_json::json;
+
+use super::*;
+use crate::model::job::{Lifecycle, LifecycleHook};
+use crate::model::task::Outcome;
+use crate::model::units::Timestamp;
+use crate::runner::Wait;
+
+const PRESTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: false });
+const SIDECAR: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: true });
+const POSTSTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststart, sidecar: false });
+const POSTSTOP: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststop, sidecar: false });
+
+/// A task of the fake driver: its name, when it runs, what it does.
+fn group(kind: JobKind, tasks: &[(&str, Option<Lifecycle>, Value)]) -> Job {
+    let plain: Vec<(&str, Value)> = tasks.iter().map(|(name, _, config)| (*name, config.clone())).collect();
+    let mut job = job("g", kind, &plain);
+    for (task, (_, lifecycle, _)) in job.groups[0].tasks.iter_mut().zip(tasks) {
+        task.lifecycle = *lifecycle;
+        task.restart.attempts = 0;
+    }
+    job
+}
+
+fn leading(mut job: Job, name: &str) -> Job {
+    job.groups[0].tasks.iter_mut().filter(|t| t.name.as_str() == name).for_each(|t| t.leader = true);
+    job
+}
+
+fn forever() -> Value {
+    json!({})
+}
+fn ends(ms: u64, code: u8) -> Value {
+    json!({ "run_ms": ms, "exit_code": code })
+}
+
+fn task(agent: &Handle, id: &AllocId, name: &str) -> Arc<TaskStatus> {
+    let status = Arc::clone(&published(agent, id).status);
+    Arc::clone(status.tasks.iter().find(|t| t.name.as_str() == name).unwrap())
+}
+
+async fn over(agent: &Handle, id: &AllocId) -> AllocState {
+    until("the alloc to be over", || published(agent, id).status.is_terminal()).await;
+    published(agent, id).status.state
+}
+
+async fn running(agent: &Handle, id: &AllocId, names: &[&str]) {
+    until("them to run", || names.iter().all(|n| task(agent, id, n).state == TaskState::Running)).await;
+}
+
+/// When it was told so; a task has each of these events once.
+fn told(agent: &Handle, id: &AllocId, name: &str, event: &str) -> Timestamp {
+    let task = task(agent, id, name);
+    let mut times = task.events.iter().filter(|e| e.kind.text() == event).map(|e| e.time);
+    let first = times.next().unwrap_or_else(|| panic!("{name} was not told {event}: {:?}", events(&task)));
+    assert_eq!(times.next(), None, "{name} was told {event} twice");
+    first
+}
+
+fn culprit(agent: &Handle, id: &AllocId, name: &str, event: &str) -> String {
+    let task = task(agent, id, name);
+    let event = task.events.iter().find(|e| e.kind.text() == event).unwrap();
+    event.details.get("culprit").cloned().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn prestart_runs_before_main_and_poststart_after_it_began() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [
+        ("announce", POSTSTART, ends(10, 0)),
+        ("main", None, ends(5_000, 0)),
+        ("init", PRESTART, ends(1_000, 0)),
+        ("proxy", SIDECAR, forever()),
+    ];
+    let id = submit(&agent, group(JobKind::Batch, &tasks)).await;
+    running(&agent, &id, &["init", "proxy"]).await;
+    assert_eq!(task(&agent, &id, "main").state, TaskState::Pending, "it waits for the success of init");
+    assert_eq!(over(&agent, &id).await, AllocState::Complete);
+    let at = |name: &str, event: &str| told(&agent, &id, name, event);
+    assert!(at("init", "Terminated") <= at("main", "Started"));
+    assert!(at("proxy", "Started") <= at("main", "Started"));
+    assert!(at("main", "Started") <= at("announce", "Started"));
+    assert!(at("main", "Terminated") <= at("proxy", "Main Tasks Dead"));
+    assert_eq!(totals(&agent, "g").exits[Outcome::Killed.index()], 0, "of main");
+    let finished = published(&agent, &id).status.finished_at;
+    assert!(finished.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", None, forever()), ("init", PRESTART, ends(10, 3)), ("after", POSTSTOP, ends(10, 0))];
+    let id = submit(&agent, group(JobKind::Service, &tasks)).await;
+    assert_eq!(over(&agent, &id).await, AllocState::Failed);
+    assert_eq!(events(&task(&agent, &id, "main")), ["Received", "Sibling Task Failed", "Killed"]);
+    assert_eq!(culprit(&agent, &id, "main", "Sibling Task Failed"), "init");
+    assert!(!task(&agent, &id, "main").failed, "it did not fail itself");
+    assert!(
+        told(&agent, &id, "init", "Terminated") <= told(&agent, &id, "after", "Started"),
+        "poststop runs all the same"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks =
+        [("a", None, forever()), ("bad", None, ends(50, 7)), ("c", None, forever()), ("done", None, ends(1, 0))];
+    let id = submit(&agent, group(JobKind::Batch, &tasks)).await;
+    assert_eq!(over(&agent, &id).await, AllocState::Failed);
+    for name in ["a", "c"] {
+        told(&agent, &id, name, "Sibling Task Failed");
+        told(&agent, &id, name, "Killing");
+        assert_eq!(culprit(&agent, &id, name, "Sibling Task Failed"), "bad");
+    }
+    assert!(!events(&task(&agent, &id, "done")).contains(&"Killing"), "the dead are not killed");
+    assert!(!events(&task(&agent, &id, "bad")).contains(&"Sibling Task Failed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_leaders_end_is_the_end_of_the_others() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("follower", None, forever()), ("leader", None, ends(500, 0))];
+    let id = submit(&agent, leading(group(JobKind::Batch, &tasks), "leader")).await;
+    assert_eq!(over(&agent, &id).await, AllocState::Complete);
+    assert!(told(&agent, &id, "leader", "Terminated") <= told(&agent, &id, "follower", "Leader Task Dead"));
+    assert_eq!(culprit(&agent, &id, "follower", "Leader Task Dead"), "leader");
+    let run = agent.board().view().totals.alloc_run.clone();
+    let by_outcome = run.get("g").copied().unwrap_or_default();
+    assert!(by_outcome[Outcome::Success.index()].0 > 0, "its followers' end is not its own: {by_outcome:?}");
+}
+
+fn four(agent_stops: &Value) -> Job {
+    let tasks = [
+        ("sidecar", SIDECAR, agent_stops.clone()),
+        ("follower", None, agent_stops.clone()),
+        ("leader", None, agent_stops.clone()),
+        ("clean", POSTSTOP, ends(100, 0)),
+    ];
+    leading(group(JobKind::Service, &tasks), "leader")
+}
+
+fn assert_order(agent: &Handle, id: &AllocId) {
+    let at = |name: &str, event: &str| told(agent, id, name, event);
+    assert!(at("leader", "Terminated") <= at("follower", "Killing"));
+    assert!(at("follower", "Terminated") <= at("sidecar", "Killing"));
+    assert!(at("sidecar", "Terminated") <= at("clean", "Started"));
+    assert!(!events(&task(agent, id, "clean")).contains(&"Killing"), "poststop is left to run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_them() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, four(&json!({ "stop_ms": 300 }))).await;
+    running(&agent, &id, &["sidecar", "follower", "leader"]).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert_order(&agent, &id);
+    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+}
+
+/// Nomad's own test of this has no task states, and proves nothing.
+#[tokio::test(start_paused = true)]
+async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_its_end() {
+    for killed_after in [0, 100, 400, 700] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let id = submit(&agent, four(&json!({ "stop_ms": 300 }))).await;
+        running(&agent, &id, &["sidecar", "follower", "leader"]).await;
+        agent.stop(&id, Wait::No).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(killed_after)).await;
+        let agent = host.restart(agent).await;
+        over(&agent, &id).await;
+        assert_order(&agent, &id);
+        assert_eq!(host.world.started(), 4, "killed after {killed_after} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let asked = tokio::time::Instant::now();
+    agent.stop(&id, Wait::No).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let agent = host.restart(agent).await;
+    over(&agent, &id).await;
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
+    told(&agent, &id, "main", "Killing");
+    told(&agent, &id, "main", "Killed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_come_before_the_signal_and_count_over_a_restart() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut job = job("s", JobKind::Service, &[("main", forever())]);
+    job.groups[0].shutdown_delay = Duration::from_secs(2);
+    job.groups[0].tasks[0].shutdown_delay = Duration::from_secs(3);
+    let id = submit(&agent, job).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let asked = tokio::time::Instant::now();
+    agent.stop(&id, Wait::No).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(task(&agent, &id, "main").state, TaskState::Running, "the group's delay");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(task(&agent, &id, "main").state, TaskState::Killing, "the task's delay");
+    let agent = host.restart(agent).await;
+    over(&agent, &id).await;
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_secs(5) && took < Duration::from_millis(5_500), "{took:?}");
+    told(&agent, &id, "main", "Waiting for Shutdown Delay");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_its_time_completes_an_alloc_without_poststop_also_while_no_agent_is_there() {
+    for away in [false, true] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let mut job = group(JobKind::Batch, &[("main", None, forever()), ("clean", POSTSTOP, ends(10, 0))]);
+        job.groups[0].max_run_duration = Some(Duration::from_secs(60));
+        let id = submit(&agent, job).await;
+        running(&agent, &id, &["main"]).await;
+        let agent = if away {
+            agent.shutdown();
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            host.restart(agent).await
+        } else {
+            agent
+        };
+        assert_eq!(over(&agent, &id).await, AllocState::Complete);
+        assert_eq!(events(&task(&agent, &id, "clean")), ["Received", "Killed"]);
+        let killing = task(&agent, &id, "main");
+        let killing = killing.events.iter().find(|e| e.kind.text() == "Killing").unwrap();
+        assert_eq!(killing.details["reason"], "max_run_duration");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sidecar_that_crashes_is_restarted_and_one_that_ends_well_too() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut job = group(JobKind::Batch, &[("proxy", SIDECAR, ends(100, 0)), ("main", None, ends(60_000, 0))]);
+    job.groups[0].tasks[0].restart.attempts = 10;
+    job.groups[0].tasks[0].restart.delay = Duration::from_secs(1);
+    let id = submit(&agent, job).await;
+    until("a restart", || task(&agent, &id, "proxy").restarts_total() > 2).await;
+    assert_eq!(task(&agent, &id, "main").state, TaskState::Running);
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+}

@@ -1,0 +1,103 @@
+//! Job files in the shapes of Nomad's documentation: each runs, with the warnings that its head names, or is refused at the
+//! place of the word that its head names.
+
+// Its helpers are test code too: a step that fails must end the test.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/mod.rs"]
+#[macro_use]
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{Agent, patience, wait_for};
+
+struct Expected {
+    path: PathBuf,
+    /// `complete`, `running`, `failed`; `refused` and the word.
+    end: String,
+    warns: Vec<String>,
+}
+
+fn expectations() -> Vec<Expected> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/jobfiles");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let of = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let head =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(&format!("# {name}: "))).map(str::to_owned);
+        assert!(head("page").is_some_and(|page| page.starts_with("nomad/docs/")), "{}: no page", path.display());
+        let end = head("expect").unwrap_or_else(|| panic!("{}: nothing is expected", path.display()));
+        let warns = head("warns").unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        Expected { path, end, warns }
+    };
+    paths.into_iter().map(of).collect()
+}
+
+/// Line and column, from 1, of the first place where the word stands as one.
+fn place_of(path: &Path, word: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#')) {
+        let quoted = format!("\"{word}\"");
+        if line.trim_start().starts_with(word) {
+            return format!("{}:{}:", at + 1, line.len() - line.trim_start().len() + 1);
+        }
+        if let Some(column) = line.find(&quoted) {
+            return format!("{}:{}:", at + 1, column + 1);
+        }
+    }
+    panic!("{} has no {word}", path.display());
+}
+
+#[test]
+fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
+    let all = expectations();
+    let refused = all.iter().filter(|e| e.end.starts_with("refused")).count();
+    assert!(all.len() >= 15 && refused * 2 <= all.len(), "{refused} of {} are refused", all.len());
+    let agent = Agent::start();
+    let mut wanted = Vec::new();
+    for Expected { path, end, warns } in &all {
+        let file = path.to_str().unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let submitted = agent.cli(&["run", "--detach", file]);
+        if let Some(word) = end.strip_prefix("refused ") {
+            assert_ne!(submitted.code, Some(0), "{name} must be refused");
+            let place = format!("{name}:{}", place_of(path, word));
+            assert!(submitted.stderr.contains(&place), "{place}\n{}", submitted.stderr);
+            assert!(submitted.stdout.is_empty(), "{name}: {}", submitted.stdout);
+            continue;
+        }
+        assert_eq!(submitted.code, Some(0), "{name}: {}", submitted.stderr);
+        let told: Vec<&str> = submitted.stderr.lines().filter(|line| line.contains("warning: ")).collect();
+        assert_eq!(told.len(), warns.len(), "{name}: {told:?}");
+        for word in warns {
+            assert!(told.iter().any(|line| line.contains(&format!("`{word}`"))), "{name}: nothing of {word}: {told:?}");
+        }
+        for id in submitted.stdout.lines() {
+            wanted.push((name, id.to_owned(), end.clone()));
+        }
+    }
+    for (name, id, end) in &wanted {
+        let limit = Duration::from_secs(20) * patience();
+        wait_for(&format!("{name} to be {end}"), limit, || {
+            let alloc = agent.json(&format!("/v1/allocs/{id}"));
+            let tasks = alloc["tasks"].as_object().unwrap();
+            let dead = |t: &serde_json::Value| t["state"] == "dead";
+            let over = end == "running" || tasks.values().all(dead);
+            (alloc["status"] == end.as_str() && over).then_some(())
+        });
+    }
+    // Nothing changes any more, and all of it can be ended.
+    for (name, id, end) in &wanted {
+        assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], end.as_str(), "{name}");
+    }
+    let stopped = agent.cli(&["stop", "--all"]);
+    assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+    for (name, id, end) in &wanted {
+        let ended = if end == "running" { "complete" } else { end.as_str() };
+        assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], ended, "{name}");
+    }
+    agent.stop();
+}

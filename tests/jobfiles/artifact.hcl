@@ -1,0 +1,15 @@
+# page: nomad/docs/job-specification/artifact
+# expect: refused artifact
+job "fetched" {
+  group "web" {
+    task "serve" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/true"
+      }
+      artifact {
+        source = "https://example.com/app.tar.gz"
+      }
+    }
+  }
+}

@@ -1,0 +1,16 @@
+# page: nomad/docs/job-specification/parameterized
+# expect: refused parameterized
+job "convert" {
+  type = "batch"
+  parameterized {
+    payload = "required"
+  }
+  group "work" {
+    task "work" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/true"
+      }
+    }
+  }
+}

@@ -1,0 +1,28 @@
+# page: nomad/docs/job-specification/constraint
+# expect: complete
+# warns: constraint affinity spread node_pool priority
+job "placed" {
+  type      = "batch"
+  node_pool = "default"
+  priority  = 70
+  constraint {
+    attribute = "${attr.kernel.name}"
+    value     = "linux"
+  }
+  affinity {
+    attribute = "${node.datacenter}"
+    value     = "dc1"
+    weight    = 50
+  }
+  spread {
+    attribute = "${node.datacenter}"
+  }
+  group "work" {
+    task "work" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/true"
+      }
+    }
+  }
+}
