@@ -12,7 +12,7 @@
 //!      drivers/     how a task is started, recovered, stopped
 //! 2  collectors/    one subject per file; TaskReader
 //! 1  host/          the doors: roots, cgroup, process, clock, http (client)
-//!    store/         the Store trait; sled, memory, failing
+//!    store/         the Store trait; a log with sled beside it, memory, failing; dedup above all of them
 //!    supervisor/    the small process that holds one task when the agent is gone; knows only host/
 //! 0  kernel/        kernel text to values
 //!    jobspec/       HCL and JSON to model, with line and column in every error

@@ -27,6 +27,8 @@ const QUEUE: usize = 1024;
 const SIZE_EVERY: u64 = 64;
 /// Between tries to write what takes a refused batch back.
 const AMEND_AGAIN: Duration = Duration::from_secs(1);
+/// How long nobody must have written before the store may tidy up.
+const TIDY_AFTER: Duration = Duration::from_millis(20);
 /// How long what nobody waits for may stay behind.
 const NOTE_WAITS: Duration = Duration::from_millis(100);
 
@@ -235,14 +237,28 @@ impl Shared {
     /// all is written.
     fn gather(&self) -> Option<VecDeque<Waiting>> {
         let mut queue = lock(&self.queue);
-        let mut since = None;
+        let (mut since, mut tidied) = (None, false);
         loop {
             if queue.waiting.is_empty() {
                 if queue.closed {
                     return None;
                 }
-                if lock(&self.amends).is_empty() {
+                let amends = !lock(&self.amends).is_empty();
+                if !amends && tidied {
                     queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                if !amends {
+                    let (back, slept) =
+                        self.filled.wait_timeout(queue, TIDY_AFTER).unwrap_or_else(PoisonError::into_inner);
+                    queue = back;
+                    if slept.timed_out() && queue.waiting.is_empty() {
+                        drop(queue);
+                        // A panic is over with it: the next commit shows what is left.
+                        let _ = catch_unwind(AssertUnwindSafe(|| self.store.store().tidy()));
+                        tidied = true;
+                        queue = lock(&self.queue);
+                    }
                     continue;
                 }
                 let (back, slept) =

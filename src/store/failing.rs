@@ -68,6 +68,9 @@ impl<S: Store> Store for FailingStore<S> {
         self.faults.commits.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
+    fn tidy(&self) {
+        self.inner.tidy();
+    }
     fn size_bytes(&self) -> Option<u64> {
         self.inner.size_bytes()
     }

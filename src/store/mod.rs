@@ -77,6 +77,8 @@ pub trait Store: Send + Sync {
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
     /// Durable when it returns: it survives the power going.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
+    /// Work left behind by commits that nobody need wait for. Whoever commits calls it when he has told who waited.
+    fn tidy(&self) {}
     /// Bytes on disk; `None` where there is no disk.
     fn size_bytes(&self) -> Option<u64>;
 }
@@ -90,6 +92,9 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     }
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         (**self).commit(batch)
+    }
+    fn tidy(&self) {
+        (**self).tidy();
     }
     fn size_bytes(&self) -> Option<u64> {
         (**self).size_bytes()

@@ -12,6 +12,7 @@
 //!         ── then both are made equal; what is set aside is said, and never stops the start
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,9 @@ struct State {
     seq: u64,
     /// `None`: it failed. The log alone does; the next start makes it anew.
     mirror: Option<Mirror>,
+    /// Durable, and not in the mirror yet.
+    behind: BTreeMap<String, Option<Vec<u8>>>,
+    behind_bytes: usize,
 }
 
 impl std::fmt::Debug for SledStore {
@@ -78,6 +82,7 @@ impl SledStore {
         look: impl FnOnce(Records) -> T,
     ) -> Result<T, StoreError> {
         let mut state = self.lock();
+        state.catch_up();
         match state.mirror.as_ref().map(ask) {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(trouble)) => state.give_up_mirror(&trouble),
@@ -103,23 +108,24 @@ impl Store for SledStore {
         }
         let failed = |e: io::Error| StoreError::Write { message: e.to_string() };
         let mut state = self.lock();
+        if state.behind_bytes > BEHIND_BYTES {
+            state.tidy(self.schema.current);
+        }
         let seq = state.seq + 1;
         let frame = log::change(self.schema.current, seq, &batch.writes).map_err(failed)?;
         let before = state.seq;
         state.log.append(self.schema.current, before, &frame).map_err(failed)?;
         // From here on it is durable.
         state.seq = seq;
-        state.follow(batch.writes.iter().map(|(key, value)| (key.as_str(), value.as_deref())));
-        if state.log.is_long() {
-            match state.log.anew(self.schema.current, seq) {
-                Ok(log) => state.log = log,
-                Err(error) => {
-                    state.log.stays_long();
-                    tracing::warn!(%error, "the state database's log cannot be shortened; it goes on growing");
-                }
-            }
+        state.behind_bytes += frame.len();
+        if state.mirror.is_some() {
+            state.behind.extend(batch.writes.iter().cloned());
         }
         Ok(())
+    }
+
+    fn tidy(&self) {
+        self.lock().tidy(self.schema.current);
     }
 
     fn size_bytes(&self) -> Option<u64> {
@@ -128,7 +134,32 @@ impl Store for SledStore {
     }
 }
 
+impl Drop for SledStore {
+    fn drop(&mut self) {
+        self.lock().catch_up();
+    }
+}
+
 impl State {
+    fn tidy(&mut self, schema: u32) {
+        self.catch_up();
+        if self.log.is_long() {
+            match self.log.anew(schema, self.seq) {
+                Ok(log) => self.log = log,
+                Err(error) => {
+                    self.log.stays_long();
+                    tracing::warn!(%error, "the state database's log cannot be shortened; it goes on growing");
+                }
+            }
+        }
+    }
+    fn catch_up(&mut self) {
+        self.behind_bytes = 0;
+        let behind = std::mem::take(&mut self.behind);
+        if !behind.is_empty() {
+            self.follow(behind.iter().map(|(key, value)| (key.as_str(), value.as_deref())));
+        }
+    }
     fn follow<'a>(&mut self, writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>) {
         if let Some(Err(trouble)) = self.mirror.as_ref().map(|mirror| mirror.apply(writes, self.seq)) {
             self.give_up_mirror(&trouble);
@@ -140,6 +171,8 @@ impl State {
     }
 }
 
+/// How far the mirror may stay behind while commits follow one another closely.
+const BEHIND_BYTES: usize = 2 << 20;
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 const BUSY: &str = "another process has it open: is a second agent running on this data directory?";
 
@@ -215,7 +248,7 @@ fn open(dir: &Path, schema: Schema) -> Result<State, StoreError> {
 
     let as_it_was = log_is_good && older.is_none();
     let log = if as_it_was { Log::go_on(dir, &found) } else { Log::write(dir, schema.current, seq, &records) };
-    let mut state = State { log: log.map_err(failed)?, seq, mirror: None };
+    let mut state = State { log: log.map_err(failed)?, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
     if let Some((mirror, contents)) = mirror {
         state.mirror = Some(mirror);
         let (old, old_seq) = contents.unwrap_or_default();

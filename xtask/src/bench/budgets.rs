@@ -96,6 +96,18 @@ pub const BUDGETS: &[Budget] = &[
         limit: Limit::Value(0.2),
         beside: "Nomad 1.1 to 1.3 s",
     },
+    Budget {
+        row: "store/write-1-p50",
+        says: "a record durable in the state database, beside one write and fdatasync of its bytes",
+        limit: Limit::Ratio(2.0),
+        beside: "Nomad's boltdb 2 fdatasync",
+    },
+    Budget {
+        row: "store/duplicate",
+        says: "a record that is there already, microseconds, without a system call",
+        limit: Limit::Value(5.0),
+        beside: "Nomad 214, with 2 fdatasync",
+    },
 ];
 
 #[cfg(test)]
