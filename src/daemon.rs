@@ -116,6 +116,7 @@ impl Daemon {
             heartbeat: Arc::clone(&sampler.heartbeat),
             scrapers,
             metrics,
+            followers: api::Followers::of(config.api.max_connections),
             alloc_dir: data_dir.root().join("alloc"),
         }));
         Ok(Daemon {
@@ -135,6 +136,8 @@ impl Daemon {
     /// Lets go: tasks run on, to be found again by the next agent.
     pub async fn stop(self) {
         self.stop.send_replace(true);
+        // Answers that go on end with it; what happens from now on is told by the next agent.
+        self.handle.events().close();
         for server in self.servers {
             // A server only ends; how it ended changes nothing any more.
             let _ = tokio::time::timeout(DRAIN, server).await;

@@ -9,6 +9,7 @@ use super::error::ApiError;
 use crate::jobspec::diagnostic::Diagnostic;
 use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
+use crate::runner::events::Reader;
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -77,4 +78,6 @@ pub trait Control: Send + Sync {
     fn signal(&self, alloc: AllocId, task: Option<TaskName>, signal: String) -> BoxFuture<'_, Result<(), ApiError>>;
     /// Events whose `seq` is above `since`, oldest first, at most `limit`.
     fn events(&self, since: u64, limit: usize) -> EventPage;
+    /// The same and then each as it happens.
+    fn follow(&self, since: u64) -> Reader;
 }

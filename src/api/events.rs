@@ -1,34 +1,289 @@
-//! `GET /v1/events?since=N&alloc=ID`: what happened, oldest first. Ask again with `since` = `next` for what came after.
+//! `GET /v1/events`: what happened, oldest first.
+//!
+//! | asked | answered |
+//! |---|---|
+//! | `?since=N` | one page as JSON; ask again with `since` = `next` for what came after |
+//! | `?follow=1`, or `Accept: text/event-stream` | server-sent events: all after `since` (0 unless given), then each as it happens |
+//!
+//! A server-sent event has the event's number as `id`, its kind as `event` and the event itself as `data`. Events that are not
+//! kept any more are one event `missed` in their place, `{"missed": n}`. A reader that comes back with `Last-Event-ID` (a browser
+//! does so by itself) goes on behind it. `?alloc=ID` and `?task=NAME` narrow both forms; `missed` counts events of all.
 
+use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::access::Access;
-use super::error::ApiError;
-use super::http::{Reply, Request};
-use super::{Context, Method, Route, allocs};
+use super::error::{ApiError, Code};
+use super::http::{Origin, Reply, Request};
+use super::pieces::Source;
+use super::{BoxFuture, Context, Method, Route, allocs};
+use crate::model::answer::Detail;
+use crate::model::event::Event;
+use crate::model::id::AllocId;
+use crate::runner::events::{Item, Reader};
+use crate::telemetry::Metrics;
 
 pub(super) static EVENTS: Route = Route {
     method: Method::Get,
     path: "/v1/events",
     access: Access::Everyone,
-    about: "what happened after ?since=N, of all allocs or of ?alloc=ID",
+    about: "what happened after ?since=N, of all allocs or of ?alloc=ID, ?task=NAME; as it happens with ?follow=1",
     handler: |context, request| Box::pin(async { events(context, request) }),
 };
 
 /// One answer holds at most so many.
 const PAGE: usize = 1000;
+/// One piece of a followed answer holds at most so many: what a reader that stops reading may have waiting.
+const PIECE: usize = 64;
+/// Between two signs of life where nothing happens: what stands between us and a reader must not think it dead.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// Followers stay, so they may take half of the seats at most, on TCP and on the Unix socket each: who follows cannot lock out
+/// who scrapes.
+pub struct Followers {
+    tcp: Arc<Semaphore>,
+    socket: Arc<Semaphore>,
+}
+
+impl Followers {
+    pub fn of(max_connections: usize) -> Followers {
+        let seats = || Arc::new(Semaphore::new((max_connections / 2).max(1)));
+        Followers { tcp: seats(), socket: seats() }
+    }
+    fn seat(&self, origin: Origin) -> Result<OwnedSemaphorePermit, ApiError> {
+        let seats = match origin {
+            Origin::Tcp { .. } => &self.tcp,
+            Origin::Socket => &self.socket,
+        };
+        let full = |_| ApiError::new(Code::TooManyConnections, "too many follow already; ask without follow, or later");
+        Arc::clone(seats).try_acquire_owned().map_err(full)
+    }
+}
+
+/// Which events a reader wants.
+#[derive(Debug, Clone, Default)]
+struct Filter {
+    alloc: Option<AllocId>,
+    task: Option<String>,
+}
+
+impl Filter {
+    fn wants(&self, event: &Event) -> bool {
+        self.alloc.as_ref().is_none_or(|id| event.alloc_id == *id)
+            && self.task.as_ref().is_none_or(|task| event.task.as_str() == task)
+    }
+}
 
 fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
-    query.only(&["since", "alloc"])?;
-    let since = query.number("since")?.unwrap_or(0);
+    query.only(&["since", "from", "alloc", "task", "follow"])?;
     let alloc = query.get("alloc").map(|id| allocs::find(&context.snapshot(), id)).transpose()?;
-    let page = context.control.events(since, PAGE);
-    let wanted = |id| alloc.as_ref().is_none_or(|a| a.status.id == id);
+    let filter =
+        Filter { alloc: alloc.map(|alloc| alloc.status.id.clone()), task: query.get("task").map(str::to_owned) };
+    let since = place(request)?;
     let detail = request.origin.detail();
-    let events: Vec<_> =
-        page.events.iter().filter(|e| wanted(e.alloc_id.clone())).map(|event| detail.event(event)).collect();
+    if wants_stream(request)? {
+        let feed = Feed {
+            _seat: context.followers.seat(request.origin)?,
+            reader: context.control.follow(since),
+            detail,
+            filter,
+            metrics: Arc::clone(&context.metrics),
+            told: since,
+            has_read: since > 0,
+            next_sign: None,
+        };
+        return Ok(Reply::following(EVENT_STREAM, Box::new(feed)));
+    }
+    let page = context.control.events(since, PAGE);
+    if since > 0 {
+        context.metrics.events_missed(page.missed);
+    }
+    let events: Vec<_> = page.events.iter().filter(|e| filter.wants(e)).map(|event| detail.event(event)).collect();
     Ok(Reply::json(&json!({ "events": events, "next": page.next, "missed": page.missed })))
+}
+
+/// Behind which number to begin. The header is of a reader that comes back, to where it once began: it knows better.
+fn place(request: &Request) -> Result<u64, ApiError> {
+    if let Some(id) = request.header("last-event-id").filter(|id| !id.is_empty()) {
+        let no_number = |_| ApiError::bad_parameter("last-event-id", format!("Last-Event-ID is no number: {id:?}"));
+        return id.parse().map_err(no_number);
+    }
+    let query = request.query();
+    match (query.number("since")?, query.number("from")?) {
+        (Some(_), Some(_)) => Err(ApiError::bad_parameter("from", "from is another word for since: give one of them")),
+        (since, from) => Ok(since.or(from).unwrap_or(0)),
+    }
+}
+
+fn wants_stream(request: &Request) -> Result<bool, ApiError> {
+    if request.query().get("follow").is_some() {
+        return request.query().flag("follow");
+    }
+    let accept = request.list_header("accept").unwrap_or_default();
+    Ok(accept.split(',').any(|range| range.split(';').next().is_some_and(|kind| kind.trim() == EVENT_STREAM)))
+}
+
+/// The events of one follower, as they go to the wire.
+struct Feed {
+    reader: Reader,
+    detail: Detail,
+    filter: Filter,
+    metrics: Arc<Metrics>,
+    /// The last id that was sent.
+    told: u64,
+    /// What is missing now was missed; before that it was only too old.
+    has_read: bool,
+    /// `None`: nothing was sent yet.
+    next_sign: Option<Instant>,
+    _seat: OwnedSemaphorePermit,
+}
+
+impl Source for Feed {
+    fn next(&mut self) -> BoxFuture<'_, Option<Bytes>> {
+        Box::pin(async move {
+            loop {
+                // The first at once: the reader knows then that it is heard, and where it stands.
+                let Some(sign) = self.next_sign else { return Some(self.sign_of_life()) };
+                match tokio::time::timeout_at(sign, self.reader.next(PIECE)).await {
+                    Ok(None) => return None,
+                    Ok(Some(items)) => {
+                        let text = self.encode(&items);
+                        if !text.is_empty() {
+                            return Some(self.sent(text));
+                        }
+                        if Instant::now() >= sign {
+                            return Some(self.sign_of_life());
+                        }
+                    }
+                    Err(_) => return Some(self.sign_of_life()),
+                }
+            }
+        })
+    }
+}
+
+impl Feed {
+    fn encode(&mut self, items: &[Item]) -> String {
+        let mut text = String::new();
+        for item in items {
+            let (id, kind, data) = match item {
+                Item::Event(event) if !self.filter.wants(event) => continue,
+                Item::Event(event) => {
+                    let data = serde_json::to_string(&self.detail.event(event));
+                    (event.seq, event.kind.label(), data.expect("an event holds plain values"))
+                }
+                Item::Missed { count, upto } => {
+                    if self.has_read {
+                        self.metrics.events_missed(*count);
+                    }
+                    (*upto, "missed", json!({ "missed": count }).to_string())
+                }
+            };
+            self.told = id;
+            // JSON has no line breaks of its own, so it is one line.
+            let _ = write!(text, "id: {id}\nevent: {kind}\ndata: {data}\n\n");
+        }
+        self.has_read = true;
+        text
+    }
+
+    /// Nothing happened. Where events went by that it does not want, it is told their number all the same: it need not read them
+    /// again, nor be told that it missed them.
+    fn sign_of_life(&mut self) -> Bytes {
+        let place = self.reader.place();
+        if place == self.told {
+            return self.sent(":\n\n".to_owned());
+        }
+        self.told = place;
+        self.sent(format!(":\nid: {place}\n\n"))
+    }
+
+    fn sent(&mut self, text: String) -> Bytes {
+        self.next_sign = Some(Instant::now() + KEEP_ALIVE);
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::event::EventKind;
+    use crate::model::units::Timestamp;
+    use crate::runner::events::Log;
+
+    fn feed(log: &Arc<Log>, since: u64, filter: Filter) -> Feed {
+        Feed {
+            _seat: Followers::of(2).seat(Origin::Socket).unwrap(),
+            reader: log.follow(since),
+            detail: Detail::Full,
+            filter,
+            metrics: Arc::default(),
+            told: since,
+            has_read: since > 0,
+            next_sign: None,
+        }
+    }
+    fn push(log: &Log, task: &str) {
+        let event = Event {
+            seq: 0,
+            task_seq: 1,
+            time: Timestamp(1),
+            kind: EventKind::Started,
+            workload: "j".into(),
+            alloc_id: "a".into(),
+            task: task.into(),
+            message: "a\nb".to_owned(),
+            details: std::collections::BTreeMap::new(),
+            fails_task: false,
+        };
+        log.settle(&[log.stage(event).seq]);
+    }
+    async fn next(feed: &mut Feed) -> String {
+        String::from_utf8(feed.next().await.expect("it goes on").to_vec()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_gives_a_sign_of_life_each_15_s() {
+        let log = Arc::new(Log::default());
+        let mut feed = feed(&log, 0, Filter::default());
+        assert_eq!(next(&mut feed).await, ":\n\n", "the first at once");
+        for _ in 0..3 {
+            let began = Instant::now();
+            assert_eq!(next(&mut feed).await, ":\n\n");
+            assert_eq!(began.elapsed().as_secs(), 15);
+        }
+        push(&log, "t");
+        let event = next(&mut feed).await;
+        assert!(event.starts_with("id: 1\nevent: started\ndata: {\"seq\":1,"), "{event}");
+        assert!(event.ends_with("}\n\n") && event.lines().count() == 4, "one line of data: {event}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_wants_few_events_is_told_how_far_it_has_read_and_is_kept_alive_in_a_flood_of_others() {
+        let log = Arc::new(Log::default());
+        let wanted = Filter { task: Some("rare".to_owned()), ..Filter::default() };
+        let mut feed = feed(&log, 0, wanted);
+        assert_eq!(next(&mut feed).await, ":\n\n");
+        let flood = async {
+            for n in 0_u64.. {
+                push(&log, if n == 2500 { "rare" } else { "other" });
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let read = async {
+            let sign = next(&mut feed).await;
+            let place: u64 = sign.strip_prefix(":\nid: ").and_then(|s| s.trim().parse().ok()).expect(&sign);
+            assert!((1400..=1600).contains(&place), "after 15 s: {place}");
+            assert!(next(&mut feed).await.starts_with("id: 2501\nevent: started\n"));
+        };
+        tokio::select! { () = flood => {}, () = read => {} }
+    }
 }

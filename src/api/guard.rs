@@ -5,6 +5,8 @@
 //!   Idle --first byte--> Receiving --request read--> Answering --answer written--> Idle
 //!   75 s                 10 s                        30 s without progress in writing
 //! ```
+//! An answer that goes on ([`Pieces`](super::pieces::Pieces)) stays in `Answering`: it may be silent for as long as it likes,
+//! and a peer that does not take what there is to say has the same 30 s.
 
 use std::future::Future;
 use std::io;
@@ -72,7 +74,8 @@ impl Progress {
     pub(super) fn when_written(&self, action: impl FnOnce() + Send + 'static) {
         self.lock().on_written = Some(Box::new(action));
     }
-    fn body_done(&self) {
+    /// The body was handed over to its last byte.
+    pub(super) fn body_done(&self) {
         self.lock().body_done = true;
     }
     /// The connection has nothing left to write.

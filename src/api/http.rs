@@ -4,6 +4,7 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 
 use super::error::ApiError;
+use super::pieces::Source;
 use super::target::{Query, Target};
 use crate::model::answer::Detail;
 
@@ -70,13 +71,19 @@ pub struct Reply {
     pub content_type: &'static str,
     pub headers: Vec<(&'static str, String)>,
     pub body: Bytes,
+    /// Instead of the body: what comes, piece by piece.
+    pub source: Option<Box<dyn Source>>,
     /// Runs once the answer was written whole.
     pub when_written: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Reply {
     pub fn new(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-        Reply { status: 200, content_type, headers: Vec::new(), body: body.into(), when_written: None }
+        Reply { status: 200, content_type, headers: Vec::new(), body: body.into(), source: None, when_written: None }
+    }
+    /// An answer that goes on until its source ends or its reader goes.
+    pub fn following(content_type: &'static str, source: Box<dyn Source>) -> Reply {
+        Reply { source: Some(source), ..Reply::new(content_type, Bytes::new()) }
     }
     pub fn text(body: impl Into<String>) -> Reply {
         Reply::new("text/plain; charset=utf-8", body.into())

@@ -22,6 +22,7 @@ mod logs;
 mod metrics;
 mod negotiate;
 mod node;
+mod pieces;
 mod server;
 mod target;
 #[cfg(test)]
@@ -39,8 +40,10 @@ pub use access::Access;
 pub use control::{Control, EventPage, JobText, PlannedGroup, PlannedTask, Submitted};
 pub use door::Door;
 pub use error::{ApiError, Code};
+pub use events::Followers;
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
+pub use pieces::Source;
 pub use server::{serve_tcp, serve_unix};
 pub use target::encode;
 pub use views::{Views, Wanted};
@@ -96,6 +99,7 @@ pub struct Context {
     pub heartbeat: Arc<Heartbeat>,
     pub scrapers: Arc<Scrapers>,
     pub metrics: Arc<Metrics>,
+    pub followers: Followers,
     /// `<data>/alloc`: logs are read from here.
     pub alloc_dir: PathBuf,
 }

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use super::error::{ApiError, Code};
 use super::guard::{Guarded, Progress, Whole};
 use super::http::{Origin, Reply, Request};
+use super::pieces::{Pieces, Sent};
 use super::target::Target;
 use super::{Access, Config, Door, Method, ROUTES, Route, health, host_header};
 
@@ -139,7 +140,7 @@ async fn answer(
     origin: Origin,
     door: &Door,
     progress: &Arc<Progress>,
-) -> hyper::Response<Whole> {
+) -> hyper::Response<Sent> {
     let (parts, body) = request.into_parts();
     let head_only = parts.method == hyper::Method::HEAD;
     let mut reply = match reply(parts, body, origin, door, progress).await {
@@ -155,17 +156,25 @@ async fn answer(
     let mut response = hyper::Response::builder()
         .status(reply.status)
         .header("content-type", reply.content_type)
-        .header("content-length", reply.body.len())
         // What we serve is data: nothing may guess another type, embed it or keep it.
         .header("x-content-type-options", "nosniff")
         .header("cache-control", "no-store");
     for (name, value) in &reply.headers {
         response = response.header(*name, value);
     }
-    let body = if head_only { Bytes::new() } else { reply.body };
-    response.body(Whole::new(body, Arc::clone(progress))).unwrap_or_else(|error| {
+    let body = match reply.source {
+        Some(source) if !head_only => Sent::Pieces(Pieces::new(source, Arc::clone(progress))),
+        // Whoever asks for the head alone is told all but a length, which there is none of.
+        Some(_) => Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))),
+        None => {
+            response = response.header("content-length", reply.body.len());
+            let body = if head_only { Bytes::new() } else { reply.body };
+            Sent::Whole(Whole::new(body, Arc::clone(progress)))
+        }
+    };
+    response.body(body).unwrap_or_else(|error| {
         tracing::error!(%error, "an answer's headers are malformed");
-        let mut broken = hyper::Response::new(Whole::new(Bytes::new(), Arc::clone(progress)));
+        let mut broken = hyper::Response::new(Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))));
         *broken.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
         broken
     })

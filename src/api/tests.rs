@@ -1,5 +1,7 @@
 //! The server on real sockets, with the exporters and the runner played by fakes.
 
+mod follow;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -16,6 +18,7 @@ use super::*;
 use crate::model::answer::Detail;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, TaskName};
+use crate::runner::events::{Log, Reader};
 use crate::snapshot::sampler::Heartbeat;
 use crate::snapshot::{AllocView, Scrapers, Snapshot};
 
@@ -27,6 +30,7 @@ const VERSION: u64 = 7;
 #[derive(Default)]
 struct Fake {
     submitted: Mutex<Vec<JobText>>,
+    log: Arc<Log>,
 }
 
 impl Views for Fake {
@@ -69,8 +73,13 @@ impl Control for Fake {
     fn signal(&self, _: AllocId, _: Option<TaskName>, _: String) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(async { Ok(()) })
     }
-    fn events(&self, since: u64, _: usize) -> EventPage {
-        EventPage { events: Vec::new(), next: since, missed: 0 }
+    fn events(&self, since: u64, limit: usize) -> EventPage {
+        let page = self.log.since(since, limit);
+        let next = page.events.last().map_or(page.newest, |e| e.seq);
+        EventPage { events: page.events, next, missed: page.missed }
+    }
+    fn follow(&self, since: u64) -> Reader {
+        self.log.follow(since)
     }
 }
 
@@ -80,6 +89,7 @@ struct Server {
     unix: PathBuf,
     fake: Arc<Fake>,
     scrapers: Arc<Scrapers>,
+    metrics: Arc<Metrics>,
     stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
     _snapshots: watch::Sender<Arc<Snapshot>>,
@@ -114,6 +124,7 @@ fn start(config: Config, opened: bool) -> Server {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let fake = Arc::new(Fake::default());
     let scrapers = Arc::new(Scrapers::default());
+    let metrics = Arc::new(Metrics::default());
     let (snapshots, receiver) = watch::channel(Arc::new(snapshot()));
     let context = Arc::new(Context {
         snapshots: receiver,
@@ -121,7 +132,8 @@ fn start(config: Config, opened: bool) -> Server {
         control: fake.clone(),
         heartbeat: Arc::new(Heartbeat::new(Duration::from_secs(60))),
         scrapers: scrapers.clone(),
-        metrics: Arc::default(),
+        metrics: metrics.clone(),
+        followers: Followers::of(config.max_connections),
         alloc_dir: dir.path().join("alloc"),
     });
     let door = Door::new(config);
@@ -137,7 +149,7 @@ fn start(config: Config, opened: bool) -> Server {
     runtime.spawn(serve_tcp(tcp_listener, door.clone(), stopped.clone()));
     runtime.spawn(serve_unix(unix_listener, door, stopped));
     drop(_inside);
-    Server { tcp, unix, fake, scrapers, stop, _runtime: runtime, _snapshots: snapshots, _dir: dir }
+    Server { tcp, unix, fake, scrapers, metrics, stop, _runtime: runtime, _snapshots: snapshots, _dir: dir }
 }
 
 struct Response {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::exit::{CliError, Exit, chain};
 use crate::api::DEFAULT_PORT;
 use crate::config;
-use crate::host::http::{Address, Answer, Client, HttpError, Method};
+use crate::host::http::{Address, Answer, Client, HttpError, Method, Opened, Piece, Stream};
 
 /// How long an agent may take to restore what ran before.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
@@ -90,13 +90,30 @@ impl Agent {
         self.read(&answer)
     }
 
+    /// Server-sent events. `None`: this agent does not know how to go on.
+    pub fn open(&mut self, target: &str) -> Result<Option<Stream>, CliError> {
+        let until = Instant::now() + RESTORE_PATIENCE;
+        loop {
+            match self.client.open(target).map_err(|e| lost(&e))? {
+                Opened::Stream(stream) => return Ok(Some(stream)),
+                Opened::Answer(answer) if is_restoring(&answer) && Instant::now() < until => {
+                    std::thread::sleep(ASK_AGAIN);
+                }
+                Opened::Answer(answer) => return self.checked(answer).map(|_| None),
+            }
+        }
+    }
+    /// What comes within `wait`. An agent that is lost ends it as well.
+    pub fn next(&mut self, stream: &mut Stream, wait: Duration) -> Piece {
+        self.client.next(stream, wait).unwrap_or(Piece::End)
+    }
+
     /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
     fn patiently(&mut self, mut ask: impl FnMut(&mut Client) -> Result<Answer, HttpError>) -> Result<Answer, CliError> {
         let until = Instant::now() + RESTORE_PATIENCE;
         loop {
             let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
-            let error = || serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
-            if answer.status != 503 || error()["code"] != "not_ready" || Instant::now() >= until {
+            if !is_restoring(&answer) || Instant::now() >= until {
                 return self.checked(answer);
             }
             std::thread::sleep(ASK_AGAIN);
@@ -120,6 +137,11 @@ impl Agent {
                 .hint("is the agent of another version?")
         })
     }
+}
+
+fn is_restoring(answer: &Answer) -> bool {
+    answer.status == 503
+        && serde_json::from_slice::<Value>(&answer.body).is_ok_and(|error| error["code"] == "not_ready")
 }
 
 fn lost(error: &HttpError) -> CliError {

@@ -11,18 +11,23 @@ use super::exit::CliError;
 use super::human;
 use super::output::{Paint, Style, printable};
 use super::shape::{AllocList, AllocRow, EventPage};
+use super::tail::{Next, Tail};
 use crate::model::event::{Event, EventKind};
 
 /// Short tasks end within milliseconds: the first looks are close together.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
+/// How soon a Ctrl-C is seen, and how often is asked for events where they do not come by themselves.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The allocs themselves are asked for when something happened, and so often in any case.
+/// The allocs themselves are asked for soon after something happened (what is shown of them follows the event by a moment),
+/// and so often in any case.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
 /// Follows some allocs from a place in the event log.
 pub struct Follow<'a> {
     agent: &'a mut Agent,
     since: u64,
+    /// `None`: not opened yet, or it cannot be had; then the agent is asked again and again.
+    tail: Option<Tail>,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -39,7 +44,7 @@ impl<'a> Follow<'a> {
     /// From now on: call this before acting, so that nothing is missed.
     pub fn from_now(agent: &'a mut Agent) -> Result<Follow<'a>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", u64::MAX))?;
-        Ok(Follow { agent, since: page.next, interrupted: interrupts()? })
+        Ok(Follow { agent, since: page.next, tail: None, interrupted: interrupts()? })
     }
 
     pub fn agent(&mut self) -> &mut Agent {
@@ -55,23 +60,34 @@ impl<'a> Follow<'a> {
         enough: impl Fn(&[AllocRow]) -> bool,
     ) -> Result<Ended, CliError> {
         let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
-        let (mut pause, mut next_look) = (FIRST_LOOK, Instant::now());
+        // Whatever keeps it from coming: asking again and again does as well, or says what is wrong.
+        self.tail = Tail::open(self.agent, self.since, "").unwrap_or(None);
+        let (mut pause, mut look_after, mut next_look) = (FIRST_LOOK, FIRST_LOOK, Instant::now());
         loop {
-            let happened = self.print_new(&wanted, out, paint)?;
+            let happened = if self.tail.is_some() {
+                let rest = next_look.saturating_duration_since(Instant::now());
+                self.print_coming(rest.clamp(FIRST_LOOK, LOOK_EVERY), &wanted, out, paint)?
+            } else {
+                std::thread::sleep(pause);
+                self.print_new(&wanted, out, paint)?
+            };
+            pause = if happened { FIRST_LOOK } else { (pause * 2).min(LOOK_EVERY) };
+            if happened {
+                look_after = FIRST_LOOK;
+            }
             if happened || Instant::now() >= next_look {
-                next_look = Instant::now() + LOOK_ANYWAY;
                 let allocs = self.allocs(ids)?;
                 if enough(&allocs) {
                     // What led there came before it was so, but perhaps after the last look.
                     self.print_new(&wanted, out, paint)?;
                     return Ok(Ended::Done(allocs));
                 }
+                next_look = Instant::now() + look_after;
+                look_after = (look_after * 2).min(LOOK_ANYWAY);
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Ok(Ended::Interrupted);
             }
-            pause = if happened { FIRST_LOOK } else { (pause * 2).min(LOOK_EVERY) };
-            std::thread::sleep(pause);
         }
     }
 
@@ -88,11 +104,40 @@ impl<'a> Follow<'a> {
         Ok(found)
     }
 
+    /// What comes within `wait`, and what has come with it.
+    fn print_coming(
+        &mut self,
+        wait: Duration,
+        wanted: &BTreeSet<&str>,
+        out: &mut dyn Write,
+        paint: Paint,
+    ) -> Result<bool, CliError> {
+        let (mut wait, mut any) = (wait, false);
+        while let Some(tail) = &mut self.tail {
+            let next = tail.next(self.agent, wait)?;
+            self.since = tail.place();
+            match next {
+                Next::Event(event) if wanted.contains(event.alloc_id.as_str()) => {
+                    any = true;
+                    writeln!(out, "{}", line(&event, paint))?;
+                }
+                Next::Event(_) => {}
+                Next::Missed(count) => writeln!(out, "{}", missed(count, paint))?,
+                Next::Nothing => break,
+                // The next question says whether the agent is still there.
+                Next::End => self.tail = None,
+            }
+            wait = Duration::ZERO;
+        }
+        out.flush()?;
+        Ok(any)
+    }
+
     fn print_new(&mut self, wanted: &BTreeSet<&str>, out: &mut dyn Write, paint: Paint) -> Result<bool, CliError> {
         let page: EventPage = self.agent.get(&format!("/v1/events?since={}", self.since))?;
         self.since = page.next;
         if page.missed > 0 {
-            writeln!(out, "{}", paint.paint(Style::Yellow, &format!("({} events were missed)", page.missed)))?;
+            writeln!(out, "{}", missed(page.missed, paint))?;
         }
         let mut any = false;
         for event in page.events.iter().filter(|e| wanted.contains(e.alloc_id.as_str())) {
@@ -102,6 +147,14 @@ impl<'a> Follow<'a> {
         out.flush()?;
         Ok(any)
     }
+}
+
+/// What stands where events were missed.
+pub fn missed(count: u64, paint: Paint) -> String {
+    paint.paint(
+        Style::Yellow,
+        &format!("({} missed)", human::count(usize::try_from(count).unwrap_or(usize::MAX), "event")),
+    )
 }
 
 /// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`.

@@ -18,10 +18,12 @@ mod plan;
 mod run;
 mod shape;
 mod signal;
+mod sse;
 mod stats;
 mod status;
 mod stop;
 mod sweep;
+mod tail;
 mod workload;
 
 use std::io::Write;

@@ -5,6 +5,7 @@ use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::job::{Job, JobKind};
 use crate::runner::drivers::{self, DriverError};
+use crate::runner::events::Reader;
 use crate::runner::{Drivers, Handle, RunnerError, Wait};
 
 pub(super) struct Runner(pub Handle);
@@ -54,6 +55,10 @@ impl Control for Runner {
         let page = self.0.events().since(since, limit);
         let next = page.events.last().map_or(page.newest, |e| e.seq);
         EventPage { events: page.events, next, missed: page.missed }
+    }
+
+    fn follow(&self, since: u64) -> Reader {
+        self.0.events().follow(since)
     }
 }
 

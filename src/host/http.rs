@@ -1,4 +1,5 @@
-//! The HTTP client of the commands: one kept connection to the agent, over its Unix socket or TCP.
+//! The HTTP client of the commands: one kept connection to the agent, over its Unix socket or TCP, and one more for each
+//! answer that goes on.
 //!
 //! Concurrency: blocking, like everything on this floor; the connection lives on a small runtime of its own.
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
@@ -102,6 +104,30 @@ impl Answer {
     }
 }
 
+/// An answer that goes on, on a connection of its own.
+pub struct Stream {
+    body: Incoming,
+    /// Its connection ends with it.
+    _sender: SendRequest<Full<Bytes>>,
+}
+
+/// What came of asking for one.
+pub enum Opened {
+    Stream(Stream),
+    /// It was answered whole: an error, or by an agent that does not know how to go on.
+    Answer(Answer),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    Data(Bytes),
+    /// In the time given.
+    Nothing,
+    End,
+}
+
+const EVENT_STREAM: &str = "text/event-stream";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     Get,
@@ -158,6 +184,39 @@ impl Client {
             }
         }
     }
+    /// Asks for server-sent events. The timeout holds until they begin.
+    pub fn open(&mut self, target: &str) -> Result<Opened, HttpError> {
+        let Client { address, timeout, runtime, .. } = self;
+        match runtime.block_on(within(*timeout, open(address, target))) {
+            Some(result) => result,
+            None => Err(HttpError::Timeout { address: address.clone(), after: *timeout }),
+        }
+    }
+    /// Waits for more, for `wait` at most.
+    pub fn next(&mut self, stream: &mut Stream, wait: Duration) -> Result<Piece, HttpError> {
+        match self.runtime.block_on(within(wait, stream.body.frame())) {
+            None => Ok(Piece::Nothing),
+            Some(None) => Ok(Piece::End),
+            // Trailers say nothing here.
+            Some(Some(Ok(frame))) => Ok(frame.into_data().map_or(Piece::Nothing, Piece::Data)),
+            Some(Some(Err(error))) => {
+                Err(HttpError::Protocol { address: self.address.clone(), message: error.to_string() })
+            }
+        }
+    }
+}
+
+fn open<'a>(address: &'a Address, target: &'a str) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
+    async move {
+        let headers = &[("accept", EVENT_STREAM)];
+        let (sender, answer) = send(address, None, Method::Get, target, headers, Bytes::new()).await?;
+        let goes_on =
+            answer.headers().get("content-type").is_some_and(|kind| kind.as_bytes() == EVENT_STREAM.as_bytes());
+        if answer.status().is_success() && goes_on {
+            return Ok(Opened::Stream(Stream { body: answer.into_body(), _sender: sender }));
+        }
+        Ok(Opened::Answer(whole(address, answer).await?))
+    }
 }
 
 /// `None` when the time is over.
@@ -175,8 +234,40 @@ fn exchange<'a>(
     body: Bytes,
 ) -> impl Future<Output = Result<Answer, HttpError>> + 'a {
     async move {
-        let broken = |e: &dyn fmt::Display| HttpError::Protocol { address: address.clone(), message: e.to_string() };
-        let mut sender = match kept.take() {
+        let (sender, answer) = send(address, kept.take(), method, target, headers, body).await?;
+        let answer = whole(address, answer).await?;
+        *kept = Some(sender);
+        Ok(answer)
+    }
+}
+
+fn broken(address: &Address, error: &dyn fmt::Display) -> HttpError {
+    HttpError::Protocol { address: address.clone(), message: error.to_string() }
+}
+
+fn whole(address: &Address, answer: hyper::Response<Incoming>) -> impl Future<Output = Result<Answer, HttpError>> + '_ {
+    async move {
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+        let body = body.map_err(|e| broken(address, &e))?.to_bytes();
+        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+}
+
+type Sent = (SendRequest<Full<Bytes>>, hyper::Response<Incoming>);
+
+/// Until the head of the answer is there.
+fn send<'a>(
+    address: &'a Address,
+    kept: Option<SendRequest<Full<Bytes>>>,
+    method: Method,
+    target: &'a str,
+    headers: &'a [(&'a str, &'a str)],
+    body: Bytes,
+) -> impl Future<Output = Result<Sent, HttpError>> + 'a {
+    async move {
+        let broken = |e: &dyn fmt::Display| broken(address, e);
+        let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(address).await?,
         };
@@ -201,10 +292,7 @@ fn exchange<'a>(
         }
         let request = request.body(Full::new(body)).map_err(|e| broken(&e))?;
         let answer = sender.send_request(request).await.map_err(|e| broken(&e))?;
-        let (parts, body) = answer.into_parts();
-        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|e| broken(&e))?.to_bytes();
-        *kept = Some(sender);
-        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok((sender, answer))
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod alloc;
 pub mod board;
+pub mod broadcaster;
 mod cgroups;
 mod context;
 mod coordinator;

@@ -134,6 +134,14 @@ pub static STATE_DB_SIZE: MetricDesc =
         .absent_when("the state is kept in memory only")
         .otlp("allostat.state_db.size", "By");
 
+pub static EVENTS_MISSED: MetricDesc = MetricDesc::counter(
+    "allostat_events_missed_total",
+    Unit::None,
+    "Events that readers of /v1/events were told they had missed: no longer kept when they came to read on.",
+    &[],
+)
+.otlp("allostat.events.missed", "{event}");
+
 pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
     "allostat_log_lines_suppressed_total",
     Unit::None,
@@ -158,6 +166,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &STATE_DB_FAILURES,
     &STATE_DB_DURATION,
     &STATE_DB_SIZE,
+    &EVENTS_MISSED,
     &LINES_SUPPRESSED,
 ];
 
@@ -200,6 +209,7 @@ pub struct Metrics {
     state_db_failures: IntCounter,
     state_db_duration: HistogramVec,
     state_db_size: OnceLock<IntGauge>,
+    events_missed: IntCounter,
     lines_suppressed: IntCounter,
 }
 
@@ -234,6 +244,7 @@ impl Metrics {
             state_db_failures: counter(r, &STATE_DB_FAILURES),
             state_db_duration: histogram(r, &STATE_DB_DURATION, MEDIUM),
             state_db_size: OnceLock::new(),
+            events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             registry,
         };
@@ -302,6 +313,13 @@ impl Metrics {
             gauge
         });
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+    /// A reader that had read already was told that so many are gone.
+    pub fn events_missed(&self, events: u64) {
+        self.events_missed.inc_by(events);
+    }
+    pub fn events_missed_total(&self) -> u64 {
+        self.events_missed.get()
     }
     pub fn lines_suppressed(&self, lines: u64) {
         self.lines_suppressed.inc_by(lines);

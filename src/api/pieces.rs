@@ -1,0 +1,79 @@
+//! An answer that goes on: pieces as they come, until their source ends or the peer goes.
+//!
+//! A piece is asked for when the one before it is on its way, so a peer that does not read holds one piece and what hyper and
+//! the kernel buffer, and is let go after the patience of any writing. All that the answer owns is dropped with it.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+
+use super::BoxFuture;
+use super::guard::{Progress, Whole};
+
+/// Where the pieces come from.
+pub trait Source: Send {
+    /// `None`: the end.
+    fn next(&mut self) -> BoxFuture<'_, Option<Bytes>>;
+}
+
+type Next = BoxFuture<'static, (Box<dyn Source>, Option<Bytes>)>;
+
+pub(super) struct Pieces {
+    /// `None`: it has ended.
+    next: Option<Next>,
+    progress: Arc<Progress>,
+}
+
+impl Pieces {
+    pub(super) fn new(source: Box<dyn Source>, progress: Arc<Progress>) -> Pieces {
+        Pieces { next: Some(next(source)), progress }
+    }
+}
+
+fn next(mut source: Box<dyn Source>) -> Next {
+    Box::pin(async move {
+        let piece = source.next().await;
+        (source, piece)
+    })
+}
+
+/// An answer's body, of either kind.
+pub(super) enum Sent {
+    Whole(Whole),
+    Pieces(Pieces),
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let pieces = match &mut *self {
+            Sent::Whole(whole) => return Pin::new(whole).poll_frame(cx),
+            Sent::Pieces(pieces) => pieces,
+        };
+        let Some(waiting) = &mut pieces.next else { return Poll::Ready(None) };
+        let (source, piece) = ready!(waiting.as_mut().poll(cx));
+        pieces.next = piece.is_some().then(|| next(source));
+        if piece.is_none() {
+            pieces.progress.body_done();
+        }
+        Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
+    }
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Sent::Whole(whole) => whole.is_end_stream(),
+            Sent::Pieces(pieces) => pieces.next.is_none(),
+        }
+    }
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Sent::Whole(whole) => whole.size_hint(),
+            Sent::Pieces(_) => SizeHint::default(),
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! `/v1/events` followed: over both doors, resumed, by readers that stall, go, or are too many.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::model::event::{Event, EventKind};
+use crate::model::units::Timestamp;
+use crate::runner::events::CAPACITY;
+
+fn happen(log: &Log, kind: EventKind, message: &str) {
+    let event = Event {
+        seq: 0,
+        task_seq: 1,
+        time: Timestamp(1),
+        kind,
+        workload: "j".into(),
+        alloc_id: "a".into(),
+        task: "t".into(),
+        message: message.to_owned(),
+        details: BTreeMap::new(),
+        fails_task: false,
+    };
+    log.settle(&[log.stage(event).seq]);
+}
+
+/// A follower: what came so far. Pieces end where events do, so the lines are whole for all the chunks between them.
+struct Reading<S> {
+    stream: S,
+    text: String,
+}
+
+impl<S: Read + Write> Reading<S> {
+    fn begin(mut stream: S, target: &str, headers: &str) -> Reading<S> {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        Reading { stream, text: String::new() }
+    }
+    /// False: the end.
+    fn more(&mut self) -> bool {
+        let mut buffer = vec![0; 64 << 10];
+        let n = self.stream.read(&mut buffer).expect("the server must say something within 10 s");
+        self.text.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
+        n > 0
+    }
+    fn until(&mut self, words: &str) {
+        while !self.text.contains(words) {
+            assert!(self.more(), "it ended before {words:?}: {}", self.text);
+        }
+    }
+    fn ids(&self) -> Vec<u64> {
+        self.text.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect()
+    }
+}
+
+impl Server {
+    fn follow_tcp(&self, target: &str, headers: &str) -> Reading<TcpStream> {
+        let stream = TcpStream::connect(self.tcp).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Reading::begin(stream, target, headers)
+    }
+    fn follow_unix(&self, target: &str, headers: &str) -> Reading<UnixStream> {
+        let stream = UnixStream::connect(&self.unix).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Reading::begin(stream, target, headers)
+    }
+    fn missed(&self) -> u64 {
+        self.metrics.events_missed_total()
+    }
+}
+
+#[test]
+fn events_are_followed_on_both_doors_with_reasons_on_the_socket_only() {
+    let server = server();
+    let log = &server.fake.log;
+    happen(log, EventKind::Started, "before");
+    let mut tcp = server.follow_tcp("/v1/events", "Accept: text/html, text/event-stream;q=0.9\r\n");
+    let mut unix = server.follow_unix("/v1/events?follow=true", "");
+    tcp.until("before");
+    unix.until("before");
+    happen(log, EventKind::DriverFailure, "no such file: SECRET");
+    happen(log, EventKind::Started, "after");
+    tcp.until("after");
+    unix.until("after");
+    for text in [&tcp.text, &unix.text] {
+        assert!(text.to_lowercase().contains("content-type: text/event-stream\r\n"), "{text}");
+        assert!(text.contains("id: 2\nevent: driver_failure\ndata: {"), "{text}");
+    }
+    assert_eq!((tcp.ids(), unix.ids()), (vec![1, 2, 3], vec![1, 2, 3]));
+    assert!(unix.text.contains("SECRET") && !tcp.text.contains("SECRET"), "{}", tcp.text);
+}
+
+#[test]
+fn without_following_it_is_json_and_what_is_no_place_is_refused() {
+    let server = server();
+    happen(&server.fake.log, EventKind::Started, "one");
+    for (target, headers) in
+        [("/v1/events", ""), ("/v1/events?follow=0", "Accept: text/event-stream\r\n"), ("/v1/events?from=0", "")]
+    {
+        let page: Value = serde_json::from_slice(&server.tcp("GET", target, headers).body).unwrap();
+        assert_eq!((&page["events"][0]["seq"], &page["next"]), (&json!(1), &json!(1)), "{target}");
+    }
+    assert_eq!(server.tcp("GET", "/v1/events?follow=1", "Last-Event-ID: x\r\n").status, 400);
+    assert_eq!(server.tcp("GET", "/v1/events?follow=1&since=1&from=1", "").status, 400);
+    assert_eq!(server.tcp("GET", "/v1/events?follow=maybe", "").status, 400);
+    assert_eq!(server.tcp("GET", "/v1/events?follow=1&alloc=zz", "").status, 404);
+    let head = server.tcp("HEAD", "/v1/events?follow=1", "");
+    assert!(head.body.is_empty() && head.head.contains("text/event-stream"), "{}", head.head);
+}
+
+#[test]
+fn a_reader_that_comes_back_goes_on_and_is_told_what_is_gone() {
+    let server = server();
+    let log = &server.fake.log;
+    for _ in 0..5 {
+        happen(log, EventKind::Started, "early");
+    }
+    // Where the URL began and where the reader stands: the reader knows better.
+    let mut again = server.follow_tcp("/v1/events?follow=1&since=0", "Last-Event-ID: 3\r\n");
+    again.until("id: 5\n");
+    assert_eq!(again.ids(), [4, 5]);
+    for _ in 0..CAPACITY {
+        happen(log, EventKind::Started, "late");
+    }
+    assert_eq!(server.missed(), 0);
+    let mut late = server.follow_tcp("/v1/events?follow=1&from=3", "");
+    late.until("id: 6\n");
+    assert!(late.text.contains("id: 5\nevent: missed\ndata: {\"missed\":2}\n\nid: 6\n"), "{}", &late.text[..300]);
+    assert_eq!(server.missed(), 2);
+    server.follow_tcp("/v1/events?follow=1", "").until("id: 6\n");
+    assert_eq!(server.missed(), 2, "who begins has missed nothing");
+}
+
+#[test]
+fn a_follower_may_be_silent_for_longer_than_anybody_else() {
+    let short = Duration::from_millis(150);
+    let patience = Patience { idle: short, receive: short, write: short };
+    let server = server_with(Config { patience, ..Config::default() });
+    let mut reading = server.follow_tcp("/v1/events?follow=1", "");
+    reading.until(":\n\n");
+    std::thread::sleep(short * 4);
+    happen(&server.fake.log, EventKind::Started, "at last");
+    reading.until("at last");
+}
+
+#[test]
+fn a_reader_that_stalls_costs_nobody_anything_and_is_let_go() {
+    const FLOW: u64 = 10_000;
+    let patience = Patience { write: Duration::from_millis(500), ..Patience::default() };
+    let server = server_with(Config { patience, ..Config::default() });
+    let log = Arc::clone(&server.fake.log);
+    let stalled = server.follow_unix("/v1/events?follow=1", "");
+    let mut keen = server.follow_unix("/v1/events?follow=1", "");
+    eventually("both follow", || log.readers() == 2);
+    let done = Arc::new(AtomicBool::new(false));
+    let flow = std::thread::spawn({
+        let (log, done) = (Arc::clone(&log), Arc::clone(&done));
+        move || {
+            let mut slowest = Duration::ZERO;
+            for n in 1..=FLOW {
+                let began = Instant::now();
+                happen(&log, EventKind::Started, &"x".repeat(200));
+                slowest = slowest.max(began.elapsed());
+                // No faster than who reads can read, on a busy machine too: it is not it that is to fall behind.
+                if n % 100 == 0 {
+                    std::thread::sleep(Duration::from_millis(4));
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+            slowest
+        }
+    });
+    let mut ids = Vec::new();
+    while ids.last() != Some(&FLOW) {
+        assert!(keen.more(), "the keen one is served to the end");
+        // Whole lines only.
+        let end = keen.text.rfind("\n\n").map_or(0, |at| at + 2);
+        ids.extend(keen.text[..end].lines().filter_map(|line| line.strip_prefix("id: ")?.parse::<u64>().ok()));
+        keen.text.drain(..end);
+        assert!(!keen.text.contains("event: missed"));
+    }
+    assert_eq!(ids, (1..=FLOW).collect::<Vec<_>>(), "each event, once, in order");
+    let slowest = flow.join().unwrap();
+    assert!(slowest < Duration::from_millis(500), "an emitter waited {slowest:?}");
+    eventually("the stalled one is let go", || log.readers() == 1);
+    drop(stalled);
+}
+
+#[test]
+fn who_goes_frees_its_place_and_followers_leave_seats_for_others() {
+    let server = server_with(Config { max_connections: 4, ..Config::default() });
+    let log = &server.fake.log;
+    let mut held: Vec<_> = (0..2).map(|_| server.follow_tcp("/v1/events?follow=1", "")).collect();
+    held.iter_mut().for_each(|reading| reading.until(":\n\n"));
+    let refused = server.tcp("GET", "/v1/events?follow=1", "");
+    assert_eq!((refused.status, refused.code().as_str()), (503, "too_many_connections"));
+    assert_eq!(server.tcp("GET", "/v1/events", "").status, 200, "others have seats");
+    server.follow_unix("/v1/events?follow=1", "").until(":\n\n");
+    eventually("the one on the socket has gone", || log.readers() == 2);
+    held.pop();
+    eventually("its place is free", || log.readers() == 1);
+    server.follow_tcp("/v1/events?follow=1", "").until(":\n\n");
+}
+
+#[test]
+fn when_the_log_ends_each_stream_ends_whatever_it_has_to_say() {
+    let server = server();
+    let log = &server.fake.log;
+    let mut readings: Vec<_> = (0..20).map(|_| server.follow_unix("/v1/events?follow=1", "")).collect();
+    readings.iter_mut().for_each(|reading| reading.until(":\n\n"));
+    happen(log, EventKind::Started, "last words");
+    readings.iter_mut().for_each(|reading| reading.until("last words"));
+    let began = Instant::now();
+    log.close();
+    server.stop.send_replace(true);
+    for reading in &mut readings {
+        while reading.more() {}
+        assert!(reading.text.ends_with("0\r\n\r\n"), "a whole answer: {}", reading.text);
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(500), "twenty streams took {took:?} to end");
+}

@@ -1,0 +1,121 @@
+//! Events as they happen, over one answer of the agent that goes on.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::connect::Agent;
+use super::exit::{CliError, Exit};
+use super::sse::{Block, Parser};
+use crate::host::http::{Piece, Stream};
+use crate::model::event::Event;
+
+/// Between tries to reach an agent that is gone.
+const AGAIN: Duration = Duration::from_millis(200);
+/// An agent that is back knows its allocs when it has sampled once.
+const KNOWS_ALLOCS: Duration = Duration::from_secs(10);
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Next {
+    Event(Box<Event>),
+    /// So many are not kept any more.
+    Missed(u64),
+    /// In the time given.
+    Nothing,
+    /// The agent has ended it, or is gone.
+    End,
+}
+
+/// A place in the agent's events, and the stream that leads on from there.
+pub struct Tail {
+    stream: Stream,
+    parser: Parser,
+    ready: VecDeque<Block>,
+    /// Up to here everything was given out: where to go on, over a restart of the agent too.
+    place: u64,
+    filter: String,
+}
+
+impl Tail {
+    /// All after number `since`. `filter`: more of the query, from its `&` on. `None`: this agent cannot be followed.
+    pub fn open(agent: &mut Agent, since: u64, filter: &str) -> Result<Option<Tail>, CliError> {
+        let stream = agent.open(&target(since, filter))?;
+        Ok(stream.map(|stream| Tail {
+            stream,
+            parser: Parser::default(),
+            ready: VecDeque::new(),
+            place: since,
+            filter: filter.to_owned(),
+        }))
+    }
+
+    pub fn place(&self) -> u64 {
+        self.place
+    }
+
+    /// Waits for `wait` at most.
+    pub fn next(&mut self, agent: &mut Agent, wait: Duration) -> Result<Next, CliError> {
+        let until = Instant::now() + wait;
+        loop {
+            while let Some(block) = self.ready.pop_front() {
+                if let Some(next) = self.understand(&block)? {
+                    return Ok(next);
+                }
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            match agent.next(&mut self.stream, left) {
+                Piece::Data(bytes) => self.ready.extend(self.parser.feed(&bytes)),
+                Piece::Nothing => return Ok(Next::Nothing),
+                Piece::End => return Ok(Next::End),
+            }
+        }
+    }
+
+    /// `None`: nothing to tell.
+    fn understand(&mut self, block: &Block) -> Result<Option<Next>, CliError> {
+        let odd = |what: &dyn std::fmt::Display| {
+            CliError::failed(format!("the agent told an event that this version does not understand: {what}"))
+                .hint("is the agent of another version?")
+        };
+        let next = match block.event.as_str() {
+            _ if block.data.is_empty() => None,
+            "missed" => {
+                let data: serde_json::Value = serde_json::from_str(&block.data).map_err(|e| odd(&e))?;
+                Some(Next::Missed(data["missed"].as_u64().ok_or_else(|| odd(&block.data))?))
+            }
+            _ => Some(Next::Event(serde_json::from_str(&block.data).map_err(|e| odd(&e))?)),
+        };
+        if let Some(id) = &block.id {
+            self.place = id.parse().map_err(|e| odd(&e))?;
+        }
+        Ok(next)
+    }
+
+    /// Goes on behind what was given out, once an agent is there again. `None`: `stop` became true first.
+    ///
+    /// Errors: the agent is back and refuses.
+    pub fn again(self, agent: &mut Agent, stop: impl Fn() -> bool) -> Result<Option<Tail>, CliError> {
+        let mut back_since = None;
+        while !stop() {
+            match agent.open(&target(self.place, &self.filter)) {
+                Ok(Some(stream)) => {
+                    return Ok(Some(Tail { stream, parser: Parser::default(), ready: VecDeque::new(), ..self }));
+                }
+                Ok(None) => return Err(CliError::failed("the agent that is back cannot be followed")),
+                Err(error) if error.exit == Exit::NoAgent => back_since = None,
+                Err(error) => {
+                    let since = *back_since.get_or_insert_with(Instant::now);
+                    if error.exit != Exit::NotFound || since.elapsed() > KNOWS_ALLOCS {
+                        return Err(error);
+                    }
+                }
+            }
+            std::thread::sleep(AGAIN);
+        }
+        Ok(None)
+    }
+}
+
+fn target(since: u64, filter: &str) -> String {
+    format!("/v1/events?follow=1&since={since}{filter}")
+}
