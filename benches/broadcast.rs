@@ -1,0 +1,152 @@
+//! How long a value takes to all who listen, beside waking as many by hand; and what readers of events cost who tells them.
+//!
+//! `cargo bench --bench broadcast`
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+mod shared;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use allostat::model::event::{Event, EventKind};
+use allostat::model::units::Timestamp;
+use allostat::runner::broadcaster::Broadcaster;
+use allostat::runner::events::Log;
+use shared::{median, p99, report};
+use tokio::sync::Notify;
+
+const LISTENERS: usize = 1000;
+const ROUNDS: usize = 300;
+const EVENTS: usize = 200_000;
+const TURNS: usize = 7;
+
+/// Counts who has seen a round, and tells when all have.
+#[derive(Default)]
+struct Tally {
+    seen: AtomicUsize,
+    all: Notify,
+}
+
+impl Tally {
+    fn saw(&self) {
+        if self.seen.fetch_add(1, Ordering::SeqCst) + 1 == LISTENERS {
+            self.all.notify_one();
+        }
+    }
+    /// From `wake` until all have seen what it woke them for.
+    async fn time(&self, wake: impl FnOnce()) -> f64 {
+        self.seen.store(0, Ordering::SeqCst);
+        let begun = Instant::now();
+        wake();
+        self.all.notified().await;
+        let took = begun.elapsed();
+        // All wait again.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        took.as_secs_f64() * 1e6
+    }
+}
+
+fn main() {
+    // As the agent's own.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime must be makeable");
+    runtime.block_on(broadcast());
+    events(&runtime);
+}
+
+async fn broadcast() {
+    let (floor_tally, tally) = (Arc::new(Tally::default()), Arc::new(Tally::default()));
+    let bells: Vec<Arc<Notify>> = (0..LISTENERS).map(|_| Arc::default()).collect();
+    for bell in &bells {
+        let (bell, tally) = (Arc::clone(bell), Arc::clone(&floor_tally));
+        tokio::spawn(async move {
+            loop {
+                bell.notified().await;
+                tally.saw();
+            }
+        });
+    }
+    let broadcaster = Broadcaster::default();
+    for _ in 0..LISTENERS {
+        let (mut listener, tally) = (broadcaster.listen(), Arc::clone(&tally));
+        tokio::spawn(async move {
+            while listener.recv().await.is_some() {
+                tally.saw();
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let (mut floor, mut ours, mut sending) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        floor.push(floor_tally.time(|| bells.iter().for_each(|bell| bell.notify_one())).await);
+        let took = tally.time(|| {
+            let begun = Instant::now();
+            broadcaster.send(round).expect("it is open");
+            sending.push(begun.elapsed().as_secs_f64() * 1e6);
+        });
+        ours.push(took.await);
+    }
+    let (floor_50, floor_99) = (median(&mut floor), p99(&mut floor));
+    report("broadcast/floor-1000-p50", floor_50, "us: 1,000 tokio tasks woken one by one", None);
+    report("broadcast/floor-1000-p99", floor_99, "us", None);
+    let (ours_50, ours_99) = (median(&mut ours), p99(&mut ours));
+    report("broadcast/1000-p50", ours_50, "us, sent to seen by all 1,000", Some(ours_50 / floor_50));
+    report("broadcast/1000-p99", ours_99, "us", Some(ours_99 / floor_99));
+    report("broadcast/send-1000", median(&mut sending), "us of the sender", None);
+    broadcaster.close();
+}
+
+/// Who reads while events are told.
+#[derive(Clone, Copy)]
+enum Reading {
+    Nobody,
+    Never,
+    Keen,
+}
+
+fn events(runtime: &tokio::runtime::Runtime) {
+    let mut told = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..TURNS {
+        for (at, reading) in [Reading::Nobody, Reading::Never, Reading::Keen].into_iter().enumerate() {
+            told[at].push(tell(runtime, reading));
+        }
+    }
+    let [nobody, never, keen] = told.map(|mut rates| median(&mut rates));
+    report("events/nobody-reads", nobody, "million events a second, numbered and shown one by one", None);
+    report("events/one-never-reads", never, "million events a second", Some(nobody / never));
+    report("events/one-reads-all", keen, "million events a second", Some(nobody / keen));
+}
+
+/// Million events a second.
+#[allow(clippy::cast_precision_loss)] // Some hundred thousand.
+fn tell(runtime: &tokio::runtime::Runtime, reading: Reading) -> f64 {
+    let log = Arc::new(Log::default());
+    let never = matches!(reading, Reading::Never).then(|| log.follow(0));
+    if let Reading::Keen = reading {
+        let mut reader = log.follow(0);
+        runtime.spawn(async move { while reader.next(64).await.is_some() {} });
+    }
+    let begun = Instant::now();
+    for n in 0..EVENTS {
+        let staged = log.stage(Event {
+            seq: 0,
+            task_seq: n as u64,
+            time: Timestamp(1),
+            kind: EventKind::Started,
+            workload: "job".into(),
+            alloc_id: "alloc".into(),
+            task: "task".into(),
+            message: String::new(),
+            details: BTreeMap::new(),
+            fails_task: false,
+        });
+        log.settle(&[staged.seq]);
+    }
+    let rate = EVENTS as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    drop(never);
+    log.close();
+    rate
+}

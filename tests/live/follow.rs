@@ -1,0 +1,166 @@
+//! Events as they are followed: over the death of the agent, and beside a reader that stalls.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{Agent, AgentOptions, allostat, patience, wait_for};
+use crate::work::Work;
+
+/// `allostat events -f --json`, into a file.
+struct Follower {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Follower {
+    #[track_caller]
+    fn start(agent: &Agent, name: &str) -> Follower {
+        let file = agent.scratch().join(name);
+        let out = std::fs::File::create(&file).expect("a file can be made");
+        let mut command = Command::new(allostat());
+        command.args(["events", "-f", "--json"]).stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
+        command.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+        Follower { child: command.spawn().expect("the binary under test must start"), file }
+    }
+    /// Whole lines, so far.
+    fn told(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.file).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect()
+    }
+    fn seqs(&self) -> Vec<u64> {
+        // A line that tells what was missed has no number.
+        self.told().iter().map(|event| event["seq"].as_u64().unwrap_or(0)).collect()
+    }
+    #[track_caller]
+    fn wait_for(&self, seq: u64) {
+        wait_for(&format!("event {seq} to be told"), Duration::from_secs(30) * patience(), || {
+            self.seqs().contains(&seq).then_some(())
+        });
+    }
+    /// Ctrl-C, and how it ended.
+    #[track_caller]
+    fn interrupt(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("our own child");
+        let ended = wait_for("the follower to end", Duration::from_secs(10) * patience(), || {
+            self.child.try_wait().expect("our own child")
+        });
+        assert_eq!(ended.code(), Some(0));
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn newest(agent: &Agent) -> u64 {
+    agent.json(&format!("/v1/events?since={}", u64::MAX))["next"].as_u64().expect("a number")
+}
+
+fn kept(agent: &Agent) -> Vec<u64> {
+    let page = agent.json("/v1/events?since=0");
+    let events = page["events"].as_array().expect("a list");
+    events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect()
+}
+
+#[test]
+fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
+    let mut agent = Agent::start();
+    let follower = Follower::start(&agent, "followed");
+    for round in 0..3 {
+        for n in 0..2 {
+            // The one ends before the agent dies, the other while it is away.
+            let millis = ["1", "700"][n];
+            Work::batch(&format!("work-{round}-{n}"), &["burn", millis]).run(&agent);
+        }
+        Work::batch(&format!("ends-{round}"), &["burn", "1"]).run(&agent).wait_dead();
+        if round == 1 {
+            follower.wait_for(newest(&agent));
+        }
+        agent.kill();
+        std::thread::sleep(Duration::from_millis(900));
+        agent.start_again();
+    }
+    Work::batch("last", &["burn", "1"]).run(&agent).wait_dead();
+    wait_for("all to have ended", Duration::from_secs(20) * patience(), || {
+        let allocs = agent.json("/v1/allocs");
+        let over = |alloc: &Value| alloc["status"] == "complete" || alloc["status"] == "failed";
+        allocs["allocs"].as_array().expect("a list").iter().all(over).then_some(())
+    });
+    let all = kept(&agent);
+    assert!(all.len() >= 30, "{all:?}");
+    follower.wait_for(*all.last().expect("something happened"));
+    // Ten tasks with a handful of events each: the agent has kept all of them over its deaths.
+    assert_eq!(follower.seqs(), all, "each event once, in order, and none missed");
+    follower.interrupt();
+    agent.stop();
+}
+
+/// Twenty tasks that end at once and are started again, until they are stopped.
+fn restless() -> String {
+    "job \"restless\" {\n type = \"service\"\n group \"g\" {\n count = 20\n restart {\n attempts = 1000000\n interval = \"10000h\"\n \
+     delay = \"1ms\"\n mode = \"fail\"\n }\n task \"t\" {\n driver = \"mock\"\n config {\n run_for = \"1ms\"\n exit_code = 1\n }\n }\n }\n}\n"
+        .to_owned()
+}
+
+/// Resident memory of a process.
+fn rss_mib(pid: u32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("our own child's");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process with memory");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).expect("a number") / 1024.0
+}
+
+#[test]
+fn a_reader_that_stalls_costs_the_agent_no_memory_and_others_no_event() {
+    const FLOW: u64 = 10_000;
+    let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
+    let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let mut stalled: Vec<UnixStream> =
+        (0..4).map(|_| UnixStream::connect(agent.socket()).expect("it listens")).collect();
+    for stream in &mut stalled {
+        stream.write_all(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request fits");
+    }
+    let follower = Follower::start(&agent, "flood");
+    agent.run(&restless());
+    // Past the first starts: what the tasks themselves take is there.
+    let limit = Duration::from_secs(120) * patience();
+    let (before, rss_before) = wait_for("the flow to begin", limit, || {
+        let newest = newest(&agent);
+        (newest > 1000).then(|| (newest, rss_mib(agent.pid())))
+    });
+    let after = wait_for("10,000 events", limit, || {
+        let newest = newest(&agent);
+        (newest > before + FLOW).then_some(newest)
+    });
+    let rss_after = rss_mib(agent.pid());
+    follower.wait_for(after);
+    // The ring holds 4,096 events, whoever reads: 3 MiB. The rest is what the heap and the database's cache gain by themselves.
+    assert!(rss_after - rss_before < 24.0, "{rss_before} MiB, then {rss_after} MiB");
+    let seqs: Vec<u64> = follower.seqs().into_iter().take_while(|seq| *seq <= after).collect();
+    assert!(seqs.windows(2).all(|pair| pair[0] < pair[1]), "in order, each once, none missed");
+    let page = agent.json(&format!("/v1/events?since={}", after - 500));
+    let last: Vec<u64> = page["events"].as_array().expect("a list").iter().filter_map(|e| e["seq"].as_u64()).collect();
+    let had: Vec<u64> = last.iter().copied().filter(|seq| *seq <= after).collect();
+    assert!(had.iter().all(|seq| seqs.binary_search(seq).is_ok()), "the follower has all that the agent tells");
+    assert!(u64::try_from(seqs.len()).expect("some thousand") * 100 > after * 99, "{} of {after}", seqs.len());
+
+    agent.cli(&["stop", "--all"]).ok();
+    // Streams that nobody reads do not hold up the end: answers that have begun would get 3 s.
+    let began = Instant::now();
+    drop(stalled);
+    let open = UnixStream::connect(agent.socket()).expect("it listens");
+    (&open).write_all(b"GET /v1/events?follow=1&since=1000000000 HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request fits");
+    agent.terminate();
+    assert!(began.elapsed() < Duration::from_millis(2500) * patience(), "it took {:?}", began.elapsed());
+    follower.interrupt();
+    agent.assert_nothing_left();
+}
