@@ -1,6 +1,6 @@
 //! Events as they are followed: over the death of the agent, and beside a reader that stalls.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -163,4 +163,46 @@ fn a_reader_that_stalls_costs_the_agent_no_memory_and_others_no_event() {
     assert!(began.elapsed() < Duration::from_millis(2500) * patience(), "it took {:?}", began.elapsed());
     follower.interrupt();
     agent.assert_nothing_left();
+}
+
+#[test]
+fn run_shows_what_happens_by_following_and_by_asking_where_no_place_is_left() {
+    const SEATS: usize = 4;
+    let config = format!("agent {{\n  max_connections = {}\n}}\n", 2 * SEATS);
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let job = |name: &str, args: &[&str]| {
+        let file = agent.scratch().join(format!("{name}.hcl"));
+        std::fs::write(&file, Work::batch(name, args).hcl()).expect("a job file can be written");
+        file.to_str().expect("a path of ours is UTF-8").to_owned()
+    };
+    let mut long = Command::new(allostat());
+    long.args(["run", &job("long", &["hold", "60000"])]).stdin(Stdio::null()).stdout(Stdio::null());
+    long.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+    let mut long = long.spawn().expect("the binary under test must start");
+    wait_for("the long one to run", Duration::from_secs(10) * patience(), || {
+        let allocs = agent.json("/v1/allocs");
+        (allocs["allocs"][0]["status"] == "running").then_some(())
+    });
+    let follow = || {
+        let mut stream = UnixStream::connect(agent.socket()).expect("it listens");
+        stream.write_all(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n").expect("a request fits");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).expect("an answer");
+        (stream, String::from_utf8_lossy(&status).into_owned())
+    };
+    // `run` has the one place that is missing.
+    let held = wait_for("`run` to follow", Duration::from_secs(10) * patience(), || {
+        let asked: Vec<_> = (0..SEATS).map(|_| follow()).collect();
+        let refused = asked.iter().filter(|(_, status)| status == "HTTP/1.1 503").count();
+        (refused == 1).then_some(asked)
+    });
+    let short = agent.cli(&["run", &job("short", &["burn", "1"])]).ok();
+    for word in ["Received", "Started", "Terminated", "complete"] {
+        assert!(short.contains(word), "{word}: {short}");
+    }
+    drop(held);
+    let pid = rustix::process::Pid::from_child(&long);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("our own child");
+    assert_eq!(long.wait().expect("our own child").code(), Some(0), "it lets go of the job");
+    agent.stop();
 }
