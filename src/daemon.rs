@@ -108,6 +108,7 @@ impl Daemon {
         let chores = vec![
             tokio::spawn(Arc::clone(&bodies).run_ahead(sampler.snapshots.clone(), config.telemetry.tick)),
             tokio::spawn(hand_over_retired(handle.clone(), sampler.snapshots.clone())),
+            tokio::spawn(give_back_heap(sampler.snapshots.clone())),
         ];
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
@@ -238,6 +239,26 @@ async fn hand_over_retired(handle: Handle, mut snapshots: watch::Receiver<Arc<Sn
             epoch = snapshot.epoch;
             let retired = snapshot.allocs.iter().filter(|a| a.ended && a.retired);
             handle.collectable(retired.map(|a| a.status.id.clone()));
+        }
+    }
+}
+
+/// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once more after
+/// the last change.
+async fn give_back_heap(mut snapshots: watch::Receiver<Arc<Snapshot>>) {
+    const TICKS: u64 = 10;
+    let (mut given_back, mut earliest) = (0, 0);
+    while snapshots.changed().await.is_ok() {
+        let (epoch, changes) = {
+            let snapshot = snapshots.borrow_and_update();
+            // Each tick is a version too.
+            (snapshot.epoch, snapshot.version - snapshot.epoch)
+        };
+        if changes != given_back && epoch >= earliest {
+            (given_back, earliest) = (changes, epoch + TICKS);
+            if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
+                tracing::error!("giving memory back failed");
+            }
         }
     }
 }

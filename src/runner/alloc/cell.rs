@@ -137,6 +137,10 @@ impl Cell {
             gain.get_or_insert_default().extend(frozen.delta);
             self.shown = frozen.shown;
         }
+        if self.frozen.is_empty() {
+            // Most tasks change no more for hours: the room for four of these is not kept.
+            self.frozen = VecDeque::new();
+        }
         gain
     }
 

@@ -39,7 +39,8 @@ pub struct Supervised {
     /// Readable when the supervisor has ended; `None`: it had when we looked first.
     pidfd: Option<AsyncFd<OwnedFd>>,
     child: Mutex<Option<Child>>,
-    end: OnceCell<AttemptEnd>,
+    /// Boxed: a kibibyte that nothing fills while the attempt runs.
+    end: OnceCell<Box<AttemptEnd>>,
 }
 
 impl Supervised {
@@ -58,7 +59,7 @@ impl Supervised {
     }
 
     pub fn ended(shared: Arc<Shared>, handle: TaskHandle, end: AttemptEnd) -> Supervised {
-        let end = OnceCell::new_with(Some(end));
+        let end = OnceCell::new_with(Some(Box::new(end)));
         Supervised { shared, handle, reader: None, pidfd: None, child: Mutex::new(None), end }
     }
 
@@ -115,7 +116,8 @@ impl Attempt for Supervised {
         self.reader.clone()
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
-        Box::pin(async move { self.end.get_or_init(|| self.wait_for_end()).await.clone() })
+        let end = || async { Box::new(self.wait_for_end().await) };
+        Box::pin(async move { AttemptEnd::clone(self.end.get_or_init(end).await) })
     }
     fn signal(&self, name: &str) -> Result<(), DriverError> {
         let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
