@@ -149,7 +149,7 @@ fn full() -> Arc<Snapshot> {
     let job = synthetic::job("shop", &["web", "log\\shipper"]);
     let mut web = synthetic::task("web", TaskState::Running, Timestamp(NOW.0 - 90 * SECOND - 1));
     web.user = Some("www \"data\"".into());
-    web.restarts = [2, 1, 0];
+    web.restarts = [2, 1, 0, 0];
     web.time_in_state[TaskState::Backoff.index()] = Nanos(30 * SECOND + 500_000_000);
     web.base = Arc::new(Usage { cpu_usage_ns: Some(5), memory_peak_bytes: Some(u64::MAX), ..Usage::default() });
     let waiting = synthetic::task("log\\shipper", TaskState::Backoff, Timestamp(NOW.0 - SECOND));

@@ -62,6 +62,7 @@ fn the_help_lists_every_command_and_every_exit_code() {
         "events",
         "logs",
         "stop",
+        "restart",
         "signal",
         "node",
         "metrics",

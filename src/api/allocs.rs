@@ -1,4 +1,4 @@
-//! `/v1/allocs`: the list, one alloc, what it uses; stop and signal.
+//! `/v1/allocs`: the list, one alloc, what it uses; stop, restart and signal.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
-use super::{Context, Method, Route};
+use super::{Context, Method, Restart, Route};
 use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, Snapshot};
 
@@ -59,6 +59,14 @@ pub(super) static STOP: Route = Route {
     access: Access::SocketOnly("allocs are stopped"),
     about: "stop it",
     handler: |context, request| Box::pin(stop(context, request)),
+};
+
+pub(super) static RESTART: Route = Route {
+    method: Method::Post,
+    path: "/v1/allocs/{id}/restart",
+    access: Access::SocketOnly("allocs are restarted"),
+    about: "restart what runs of it, or ?task=NAME; ?all=true: everything, from the beginning",
+    handler: |context, request| Box::pin(restart(context, request)),
 };
 
 pub(super) static SIGNAL: Route = Route {
@@ -133,6 +141,25 @@ async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "had_ended": alloc.status.is_terminal() })) })
 }
 
+async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    request.query().only(&["task", "all"])?;
+    let alloc = find(&context.snapshot(), request.param(0))?;
+    let all = match request.query().get("all") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(ApiError::bad_parameter("all", "all is true or false")),
+    };
+    let what = match (request.query().get("task"), all) {
+        (Some(_), true) => return Err(ApiError::bad_parameter("all", "name a task, or say all=true, not both")),
+        (Some(task), false) => Restart::Task(task_of(&alloc, task)?),
+        (None, true) => Restart::All,
+        (None, false) => Restart::Running,
+    };
+    let id = alloc.status.id.clone();
+    let tasks = context.control.restart(id.clone(), what).await?;
+    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "tasks": tasks })) })
+}
+
 async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&["signal", "task"])?;
     let alloc = find(&context.snapshot(), request.param(0))?;
@@ -144,8 +171,8 @@ async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
         None => None,
         Some(task) => Some(task_of(&alloc, task)?),
     };
-    context.control.signal(id.clone(), task, name.to_owned()).await?;
-    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "signal": name })) })
+    let tasks = context.control.signal(id.clone(), task, name.to_owned()).await?;
+    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "signal": name, "tasks": tasks })) })
 }
 
 /// Errors: the alloc has no such task; then it says which it has.

@@ -66,6 +66,17 @@ pub struct EventPage {
     pub missed: u64,
 }
 
+/// What is to be restarted of an alloc.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Restart {
+    /// One task, in its place.
+    Task(TaskName),
+    /// What runs, in its place.
+    Running,
+    /// Everything, from the beginning.
+    All,
+}
+
 /// The runner, seen from here.
 pub trait Control: Send + Sync {
     /// Errors: a broken file (`invalid_job`, each problem with its place), an unchanged job that runs (`conflict`).
@@ -74,8 +85,15 @@ pub trait Control: Send + Sync {
     fn plan(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>>;
     /// Asks; it is over when the alloc says so.
     fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<(), ApiError>>;
-    /// To one task, or to all of the alloc.
-    fn signal(&self, alloc: AllocId, task: Option<TaskName>, signal: String) -> BoxFuture<'_, Result<(), ApiError>>;
+    /// Asks, and says of which tasks.
+    fn restart(&self, alloc: AllocId, what: Restart) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>>;
+    /// To one task, or to all of the alloc that run: which these were.
+    fn signal(
+        &self,
+        alloc: AllocId,
+        task: Option<TaskName>,
+        signal: String,
+    ) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>>;
     /// Events whose `seq` is above `since`, oldest first, at most `limit`.
     fn events(&self, since: u64, limit: usize) -> EventPage;
     /// The same and then each as it happens.

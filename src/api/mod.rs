@@ -37,7 +37,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use access::Access;
-pub use control::{Control, EventPage, JobText, PlannedGroup, PlannedTask, Submitted};
+pub use control::{Control, EventPage, JobText, PlannedGroup, PlannedTask, Restart, Submitted};
 pub use door::Door;
 pub use error::{ApiError, Code};
 pub use events::Followers;
@@ -155,6 +155,7 @@ pub static ROUTES: &[&Route] = &[
     &allocs::SHOW,
     &allocs::STATS,
     &allocs::STOP,
+    &allocs::RESTART,
     &allocs::SIGNAL,
     &logs::LOGS,
     &events::EVENTS,

@@ -70,8 +70,11 @@ impl Control for Fake {
     fn stop(&self, _: AllocId) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(async { Ok(()) })
     }
-    fn signal(&self, _: AllocId, _: Option<TaskName>, _: String) -> BoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(async { Ok(()) })
+    fn restart(&self, _: AllocId, _: Restart) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn signal(&self, _: AllocId, _: Option<TaskName>, _: String) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
     fn events(&self, since: u64, limit: usize) -> EventPage {
         let page = self.log.since(since, limit);

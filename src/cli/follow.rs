@@ -174,8 +174,8 @@ pub fn line(event: &Event, paint: Paint) -> String {
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
         DriverFailure, FailedRestore, FailedValidation, Killed, Killing, LeaderDead, MainTasksDead, NotRestarting,
-        Received, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup,
-        Terminated,
+        Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling,
+        Started, TaskSetup, Terminated,
     };
     match event.kind {
         Started | Restored => Style::Green,
@@ -183,7 +183,7 @@ pub fn kind_style(event: &Event) -> Style {
         NotRestarting if event.fails_task => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
-        Killed | Killing | Restarting | Signaling | Terminated => Style::Yellow,
+        Killed | Killing | RestartSignaled | Restarting | Signaling | Terminated => Style::Yellow,
         LeaderDead | MainTasksDead | NotRestarting | Received | ShutdownDelay | TaskSetup => Style::Plain,
     }
 }

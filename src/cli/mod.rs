@@ -15,6 +15,7 @@ mod metrics;
 mod node;
 mod output;
 mod plan;
+mod restart;
 mod run;
 mod shape;
 mod signal;
@@ -58,6 +59,7 @@ enum Command {
     Events(events::Events),
     Logs(logs::Logs),
     Stop(stop::Stop),
+    Restart(restart::Restart),
     Signal(signal::Signal),
     Node(node::Node),
     Metrics(metrics::Metrics),
@@ -121,6 +123,7 @@ pub fn main() -> ExitCode {
         Command::Events(c) => c.run(&mut session),
         Command::Logs(c) => c.run(&mut session),
         Command::Stop(c) => c.run(&mut session),
+        Command::Restart(c) => c.run(&mut session),
         Command::Signal(c) => c.run(&mut session),
         Command::Node(c) => c.run(&mut session),
         Command::Metrics(c) => c.run(&mut session),

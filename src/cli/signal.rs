@@ -26,8 +26,9 @@ impl Signal {
         if let Some(task) = &self.task {
             target.push_str(&format!("&task={}", encode(task)));
         }
-        let _: Value = agent.post(&target, "")?;
-        writeln!(session.out, "sent {}", self.signal)?;
+        let answer: Value = agent.post(&target, "")?;
+        let tasks = answer["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        writeln!(session.out, "sent {} to {}", self.signal, tasks.collect::<Vec<_>>().join(", "))?;
         Ok(Exit::Done)
     }
 }

@@ -1,12 +1,14 @@
 //! The runner as the API sees it: job text in, wishes down, errors with their place.
 
-use crate::api::{ApiError, BoxFuture, Code, Control, EventPage, JobText, PlannedGroup, PlannedTask, Submitted};
+use crate::api::{
+    ApiError, BoxFuture, Code, Control, EventPage, JobText, PlannedGroup, PlannedTask, Restart, Submitted,
+};
 use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::job::{Job, JobKind};
 use crate::runner::drivers::{self, DriverError};
 use crate::runner::events::Reader;
-use crate::runner::{Drivers, Handle, RunnerError, Wait};
+use crate::runner::{Drivers, Handle, Restarted, RunnerError, Wait};
 
 pub(super) struct Runner(pub Handle);
 
@@ -44,7 +46,23 @@ impl Control for Runner {
         Box::pin(async move { self.0.stop(&alloc, Wait::No).await.map_err(|e| refused(&e)) })
     }
 
-    fn signal(&self, alloc: AllocId, task: Option<TaskName>, signal: String) -> BoxFuture<'_, Result<(), ApiError>> {
+    fn restart(&self, alloc: AllocId, what: Restart) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>> {
+        Box::pin(async move {
+            let what = match &what {
+                Restart::Task(name) => Restarted::Task(name.as_str()),
+                Restart::Running => Restarted::Running,
+                Restart::All => Restarted::All,
+            };
+            self.0.restart(&alloc, what).await.map_err(|e| refused(&e))
+        })
+    }
+
+    fn signal(
+        &self,
+        alloc: AllocId,
+        task: Option<TaskName>,
+        signal: String,
+    ) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>> {
         Box::pin(async move {
             let sent = self.0.signal(&alloc, task.as_ref().map(TaskName::as_str), &signal).await;
             sent.map_err(|e| refused(&e))
@@ -105,24 +123,27 @@ fn invalid(errors: &Diagnostics) -> ApiError {
     error
 }
 
-fn refused(error: &RunnerError) -> ApiError {
-    let code = match error {
+fn refused(refusal: &RunnerError) -> ApiError {
+    let code = match refusal {
         RunnerError::UnknownDriver { .. } | RunnerError::DriverConfig { .. } | RunnerError::Name { .. } => {
             Code::InvalidJob
         }
-        RunnerError::Unchanged { .. } | RunnerError::NotRunning { .. } | RunnerError::NothingRunning(_) => {
-            Code::Conflict
-        }
+        RunnerError::Unchanged { .. }
+        | RunnerError::NotRunning { .. }
+        | RunnerError::NothingRunning(_)
+        | RunnerError::Final { .. }
+        | RunnerError::MayStillRun { .. } => Code::Conflict,
         RunnerError::UnknownAlloc(_) | RunnerError::UnknownTask { .. } => Code::NotFound,
-        RunnerError::Signal { .. } => Code::BadRequest,
+        RunnerError::UnknownSignal { .. } | RunnerError::Signal { .. } => Code::BadRequest,
         RunnerError::StateDb(_) => Code::Failed,
         RunnerError::ShuttingDown => Code::NotReady,
     };
-    let mut message = error.to_string();
-    if let RunnerError::StateDb(source) = error {
+    let mut message = refusal.to_string();
+    if let RunnerError::StateDb(source) = refusal {
         message.push_str(&format!(": {source}"));
     }
-    ApiError::new(code, message)
+    let error = ApiError::new(code, message);
+    if let RunnerError::UnknownSignal { .. } = refusal { error.on("signal") } else { error }
 }
 
 fn strings(ids: &[AllocId]) -> Vec<String> {

@@ -81,13 +81,13 @@ impl Detail {
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
         DriverFailure, FailedRestore, FailedValidation, Killed, Killing, LeaderDead, MainTasksDead, NotRestarting,
-        Received, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup,
-        Terminated,
+        Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling,
+        Started, TaskSetup, Terminated,
     };
     match event.kind {
         SetupFailure | FailedValidation | DriverFailure | FailedRestore => false,
-        Received | TaskSetup | Started | Terminated | Restarting | NotRestarting | Signaling | SiblingFailed
-        | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
+        Received | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting | Signaling
+        | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
             !event.details.contains_key("error")
         }
     }

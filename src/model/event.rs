@@ -32,6 +32,8 @@ event_kinds! {
     /// An attempt ended; details: exit code, signal, OOM.
     Terminated = "terminated", "Terminated";
     Restarting = "restarting", "Restarting";
+    /// Somebody asks for its restart.
+    RestartSignaled = "restart_signaled", "Restart Signaled";
     NotRestarting = "not_restarting", "Not Restarting";
     Signaling = "signaling", "Signaling";
     /// The task named in `culprit` failed, and that is the end of this one too.

@@ -107,15 +107,19 @@ pub enum RestartReason {
     Oom,
     /// The driver could not start it and may be able to later.
     StartFailure,
+    /// Somebody asked for it: the policy does not count it.
+    Requested,
 }
 
 impl RestartReason {
-    pub const ALL: [RestartReason; 3] = [RestartReason::Policy, RestartReason::Oom, RestartReason::StartFailure];
+    pub const ALL: [RestartReason; 4] =
+        [RestartReason::Policy, RestartReason::Oom, RestartReason::StartFailure, RestartReason::Requested];
     pub fn as_str(self) -> &'static str {
         match self {
             RestartReason::Policy => "policy",
             RestartReason::Oom => "oom",
             RestartReason::StartFailure => "start_failure",
+            RestartReason::Requested => "requested",
         }
     }
     pub fn index(self) -> usize {
@@ -123,6 +127,7 @@ impl RestartReason {
             RestartReason::Policy => 0,
             RestartReason::Oom => 1,
             RestartReason::StartFailure => 2,
+            RestartReason::Requested => 3,
         }
     }
 }
@@ -189,7 +194,8 @@ pub struct TaskStatus {
     /// Finished dwells per state, in the order of [`TaskState::ALL`]; the present dwell is `now - state_since`.
     pub time_in_state: [Nanos; 6],
     /// In the order of [`RestartReason::ALL`].
-    pub restarts: [u64; 3],
+    #[serde(deserialize_with = "padded")]
+    pub restarts: [u64; 4],
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     /// When the next attempt starts; in backoff only.
@@ -222,7 +228,7 @@ impl TaskStatus {
             failed: false,
             state_since: since,
             time_in_state: [Nanos::ZERO; 6],
-            restarts: [0; 3],
+            restarts: [0; 4],
             started_at: None,
             finished_at: None,
             next_start_at: None,
@@ -242,4 +248,16 @@ impl TaskStatus {
     pub fn restarts_total(&self) -> u64 {
         self.restarts.iter().sum()
     }
+}
+
+/// Counts by a closed list that has grown: a record of an older agent has fewer of them, and those were never counted.
+///
+/// Errors: more than are known, written by a newer agent.
+pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Result<[u64; N], D::Error> {
+    let counts = Vec::<u64>::deserialize(from)?;
+    let mut all = [0; N];
+    let known =
+        all.get_mut(..counts.len()).ok_or_else(|| serde::de::Error::invalid_length(counts.len(), &"fewer counts"))?;
+    known.copy_from_slice(&counts);
+    Ok(all)
 }

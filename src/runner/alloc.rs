@@ -7,14 +7,16 @@
 //! death of the agent takes back what was shown. Only where the disk fails or hangs it is shown all the same. There is no
 //! owner of the alloc besides: the task that ends last closes it.
 
+mod again;
 mod cell;
 mod wish;
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+pub(super) use self::again::{Recall, Refusal};
 pub(super) use self::cell::Edit;
 use self::cell::{Cell, Delta};
 pub(super) use self::wish::Wanted;
@@ -24,7 +26,8 @@ use super::context::Context;
 use super::coordinator::{self, Cause, Order, View, Wish};
 use super::drivers::Attempt;
 use super::journal::{self, Answer};
-use super::record::{self, AllocRecord, Finished, MoreTotals, TaskRecord};
+use super::record::{self, AllocRecord, Earlier, Finished, MoreTotals, TaskRecord};
+use super::step::State;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
 use crate::model::event::EventKind;
@@ -57,6 +60,8 @@ pub(super) struct Alloc {
     changed: watch::Sender<u64>,
     /// What each task is told to do.
     orders: Vec<watch::Sender<Order>>,
+    /// Something was asked of each task that is no order.
+    nudges: Vec<Notify>,
     ended: watch::Sender<bool>,
 }
 
@@ -72,6 +77,8 @@ struct Inner {
     cells: Vec<Cell>,
     stop_asked_at: Option<Timestamp>,
     expired: bool,
+    again: bool,
+    earlier: Option<Box<Earlier>>,
 }
 
 /// A record on its way to the disk, and what is shown when it is there.
@@ -101,7 +108,8 @@ impl Alloc {
             .map(|(task, known)| Cell::new(task, known, seed, record.created_at))
             .collect::<Vec<_>>();
         let finished = finished_of(&record, &cells);
-        let base = finished.as_ref().map_or_else(|| Arc::clone(&NOTHING), |f| Arc::new(f.base.clone()));
+        let base = finished.as_ref().map(|f| &f.base).or(record.earlier.as_ref().map(|e| &e.base));
+        let base = base.map_or_else(|| Arc::clone(&NOTHING), |base| Arc::new(base.clone()));
         let processes = job.groups[group].tasks.iter().any(|t| has_processes(&ctx, &t.driver));
         let measured = match (&record.cgroup, processes) {
             (Some(_), _) => Measured::Cgroup,
@@ -119,6 +127,8 @@ impl Alloc {
             generation: 0,
             stop_asked_at: record.stop_asked_at,
             expired: record.expired,
+            again: record.again,
+            earlier: record.earlier,
             cells,
         };
         Some(Alloc {
@@ -132,6 +142,7 @@ impl Alloc {
             desired: watch::Sender::new(record.desired),
             changed: watch::Sender::new(0),
             orders: job.groups[group].tasks.iter().map(|_| watch::Sender::new(Order::Keep)).collect(),
+            nudges: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
             ended: watch::Sender::new(false),
             inner: Mutex::new(inner),
             ctx,
@@ -151,6 +162,10 @@ impl Alloc {
     }
     pub fn task_at(&self, name: &str) -> Option<usize> {
         self.group().tasks.iter().position(|t| t.name.as_str() == name)
+    }
+    /// How long ago it was submitted.
+    pub fn age(&self, now: Timestamp) -> Nanos {
+        now.since(self.created_at)
     }
     pub fn index(&self) -> u32 {
         self.index
@@ -181,14 +196,26 @@ impl Alloc {
     pub fn finished_at(&self) -> Option<Timestamp> {
         self.lock().finished.as_ref().map(|f| f.at)
     }
-    pub fn finished(&self) -> Option<Finished> {
-        self.lock().finished.as_deref().cloned()
+    /// How long it ran, by the outcome of each of its ends, in the order of `Outcome::ALL`.
+    pub fn ran(&self) -> [Nanos; 6] {
+        let inner = self.lock();
+        let mut ran = inner.earlier.as_ref().map_or([Nanos::ZERO; 6], |e| e.ran);
+        if let Some(finished) = &inner.finished {
+            let one = &mut ran[finished.outcome.index()];
+            *one = one.saturating_add(finished.ran);
+        }
+        ran
     }
     pub fn attempt(&self, at: usize) -> Option<Arc<dyn Attempt>> {
         self.lock().cells[at].attempt.clone()
     }
     pub fn status(&self, at: usize) -> Arc<TaskStatus> {
         Arc::clone(&self.lock().cells[at].status)
+    }
+    pub fn task_state(&self, at: usize) -> State {
+        let inner = self.lock();
+        let cell = &inner.cells[at];
+        State::of(cell.status.state, cell.restart.map(|r| r.whole))
     }
     pub fn handle(&self, at: usize) -> Option<TaskHandle> {
         self.lock().cells[at].handle.clone()
@@ -221,10 +248,11 @@ impl Alloc {
             desired: *self.desired.borrow(),
             stop_asked_at: inner.stop_asked_at,
             expired: inner.expired,
+            again: inner.again,
             created_at: self.created_at,
             shutdown_delay: Nanos::from_duration(self.group().shutdown_delay),
             max_run: self.group().max_run_duration.map(Nanos::from_duration),
-            anything_ran: inner.cells.iter().any(|c| c.status.started_at.is_some()),
+            anything_ran: inner.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0),
         };
         wanted(&wishes, now)
     }
@@ -240,7 +268,7 @@ impl Alloc {
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
-    /// What a task is told to do. Whom to end is never taken back.
+    /// What a task is told to do. Whom to end is never taken back, but when its alloc begins anew.
     pub fn order(&self, at: usize) -> watch::Receiver<Order> {
         self.orders[at].subscribe()
     }
@@ -275,7 +303,7 @@ impl Alloc {
     pub fn edit<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
-        let result = edit(&mut Edit { alloc: self, cell: &mut inner.cells[at], now });
+        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now });
         self.close(&mut inner, now);
         drop(inner);
         self.changed.send_modify(|changes| *changes += 1);
@@ -370,6 +398,7 @@ impl Alloc {
             tracker: cell.tracker.clone(),
             more: MoreTotals::clone(&cell.more),
             kill: cell.kill,
+            restart: cell.restart,
         };
         record::put(batch, record::task_key(&self.id, &cell.status.name), &task);
         number
@@ -401,6 +430,8 @@ impl Alloc {
             finished: inner.finished.as_deref().cloned(),
             stop_asked_at: inner.stop_asked_at,
             expired: inner.expired,
+            again: inner.again,
+            earlier: inner.earlier.clone(),
         }
     }
 
@@ -425,6 +456,9 @@ impl Alloc {
             // A new cgroup will count from 0: what the tasks' ended attempts used is all that is known of the old one.
             let mut base = Usage::default();
             inner.cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
+            if let Some(earlier) = &inner.earlier {
+                base.not_below(&earlier.base);
+            }
             inner.base = Arc::new(base);
         }
     }
@@ -439,14 +473,15 @@ impl Alloc {
             Some(reading) => reading.usage.on_top_of(&inner.base).without_live(),
             None => Usage::clone(&inner.base),
         };
-        let ran = now.since(self.created_at);
+        let ran = now.since(inner.earlier.as_ref().map_or(self.created_at, |e| e.restarted_at));
+        inner.again = false;
         inner.finished = Some(Box::new(Finished { at: now, outcome: worst(&inner.cells), ran, base }));
     }
 
     fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
         inner.generation += 1;
         let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
-        let over = tasks.iter().all(|t| t.state == TaskState::Dead);
+        let over = inner.finished.is_some() && tasks.iter().all(|t| t.state == TaskState::Dead);
         let finished = inner.finished.as_deref().filter(|_| over);
         let ran = finished.filter(|_| !inner.finish_shown).map(|f| (f.outcome, f.ran));
         let base = match finished {
@@ -510,9 +545,11 @@ fn finished_of(record: &AllocRecord, cells: &[Cell]) -> Option<Finished> {
         // Without a cgroup of its own its tasks are all that is counted.
         if record.cgroup.is_some() {
             cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
+            record.earlier.iter().for_each(|earlier| base.not_below(&earlier.base));
         }
         let outcome = worst(cells);
-        Some(Finished { at, outcome, ran: at.since(record.created_at), base })
+        let since = record.earlier.as_ref().map_or(record.created_at, |e| e.restarted_at);
+        Some(Finished { at, outcome, ran: at.since(since), base })
     })
 }
 

@@ -12,7 +12,7 @@ use crate::collectors::TaskReader;
 use crate::model::alloc::AllocStatus;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, JobId, TaskName};
-use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason};
+use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason, padded};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
@@ -67,7 +67,8 @@ pub struct TaskTotals {
     pub exit_codes: BTreeMap<u8, u64>,
     pub exit_signals: BTreeMap<u8, u64>,
     /// In the order of `RestartReason::ALL`.
-    pub restarts: [u64; 3],
+    #[serde(deserialize_with = "padded")]
+    pub restarts: [u64; 4],
     /// By event label.
     pub events: BTreeMap<String, u64>,
     /// Seconds that tasks ran, by outcome.
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(before.allocs[0].status.generation, 1);
         assert!(before.totals.workloads.is_empty());
         assert_eq!(after.allocs.iter().map(|a| a.status.generation).collect::<Vec<_>>(), [2, 1]);
-        assert_eq!(after.totals.workloads[&("j".into(), "t".into())].restarts, [0, 1, 0]);
+        assert_eq!(after.totals.workloads[&("j".into(), "t".into())].restarts, [0, 1, 0, 0]);
         assert!(after.version > before.version);
     }
 
@@ -379,7 +380,7 @@ mod tests {
         assert_eq!(both.exits, [0, 2, 2, 0, 0, 0]);
         assert_eq!(both.exit_codes, BTreeMap::from([(3, 2)]));
         assert_eq!(both.exit_signals, BTreeMap::from([(6, 2)]));
-        assert_eq!(both.restarts, [2, 0, 0]);
+        assert_eq!(both.restarts, [2, 0, 0, 0]);
         assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
         assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));
     }

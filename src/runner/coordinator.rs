@@ -86,7 +86,8 @@ impl View {
             TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing => Stage::Ran,
             TaskState::Dead => Stage::Dead,
         };
-        let started = status.started_at.is_some() || stage == Stage::Starting;
+        // Of a task that begins anew the attempts before tell.
+        let started = status.started_at.is_some() || stage == Stage::Starting || status.attempt > 0;
         View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started }
     }
 }
@@ -95,6 +96,8 @@ impl View {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wish {
     Run,
+    /// All of them begin anew: first everything ends, in the order of ending.
+    Again,
     Stop,
     /// `max_run_duration` is over: poststop tasks do not run either.
     Expire,
@@ -133,6 +136,8 @@ pub enum Order {
     /// As it is: it waits, runs on, or is dead.
     Keep,
     Start,
+    /// To end, and then to wait for its turn again.
+    Recall,
     End(Cause),
 }
 
@@ -145,6 +150,15 @@ pub fn decide(tasks: &[View], wish: Wish) -> Vec<Order> {
     let turn = live.map(|t| t.role.rank()).min();
     let order = |task: &View| match (task.stage, task.role) {
         (Stage::Dead, _) => Order::Keep,
+        // A poststop task that runs already may finish.
+        (Stage::Waiting, _) | (Stage::Starting | Stage::Ran, Role::Poststop) if wish == Wish::Again => Order::Keep,
+        (Stage::Starting | Stage::Ran, role) if wish == Wish::Again => {
+            if Some(role.rank()) == turn {
+                Order::Recall
+            } else {
+                Order::Keep
+            }
+        }
         (Stage::Waiting | Stage::Starting | Stage::Ran, Role::Poststop) if wish == Wish::Expire => {
             Order::End(Cause::Expired)
         }
@@ -170,6 +184,7 @@ fn cause(tasks: &[View], wish: Wish) -> Option<Cause> {
     match wish {
         Wish::Expire => return Some(Cause::Expired),
         Wish::Stop => return Some(Cause::Stopped),
+        Wish::Again => return None,
         Wish::Run => {}
     }
     let dead = |t: &View| t.stage == Stage::Dead;
@@ -339,7 +354,7 @@ mod tests {
         match (stage, order) {
             (Stage::Waiting, Order::Start) => vec![(Stage::Starting, false, true)],
             (Stage::Waiting, Order::End(_)) => vec![dead(false)],
-            (Stage::Waiting, Order::Keep) | (Stage::Dead, _) => vec![],
+            (Stage::Waiting, Order::Keep | Order::Recall) | (Stage::Dead, _) => vec![],
             (Stage::Starting, _) => vec![(Stage::Ran, false, true), dead(true), dead(false)],
             (Stage::Ran, _) => vec![dead(true), dead(false)],
         }
@@ -402,6 +417,7 @@ mod tests {
                 (Order::End(_), role) if live(task) => {
                     assert!(!others().any(|t| live(t) && t.role.rank() < role.rank()), "{}", told());
                 }
+                (Order::Recall, _) => panic!("nobody asked for a restart: {}", told()),
                 (Order::End(_) | Order::Keep, _) => {}
             }
             assert!(task.stage != Stage::Dead || *order == Order::Keep, "the dead get no orders: {}", told());

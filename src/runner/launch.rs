@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::alloc::Alloc;
-use super::coordinator::Cause;
 use super::datadir::Owner;
 use super::drivers::{Attempt, DriverError, StartRequest, TaskDirs};
-use super::task::{end_wished, persist};
+use super::task::{Told, persist, told};
 use crate::host::process::Account;
 use crate::jobspec::interpolate::{self, Prepared};
 use crate::model::env::{Env, TaskContext, node_attributes};
@@ -22,8 +21,8 @@ pub(super) struct LaunchFailure {
     pub message: String,
     /// Trying again may help, so the restart policy decides.
     pub recoverable: bool,
-    /// It was called off: why its end is wished.
-    pub stopped: Option<Cause>,
+    /// It was called off.
+    pub stopped: Option<Told>,
 }
 
 impl LaunchFailure {
@@ -96,10 +95,10 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
     });
     tokio::select! {
         biased;
-        cause = end_wished(&mut order) => {
+        told = told(&mut order, false) => {
             alloc.edit(at, |edit| edit.set_handle(None));
             let message = "stopped before it was started".to_owned();
-            return Err(LaunchFailure { stopped: Some(cause), ..LaunchFailure::setup(message) });
+            return Err(LaunchFailure { stopped: Some(told), ..LaunchFailure::setup(message) });
         }
         () = durable => {}
     }

@@ -17,6 +17,7 @@ use super::manager::{Manager, lock};
 use super::record::{self, NodeRecord, WorkloadRecord};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
+use crate::model::task::Outcome;
 use crate::model::units::Nanos;
 use crate::store::{Batch, StoreError};
 use crate::supervisor::describe;
@@ -74,8 +75,8 @@ pub(super) fn add_known(totals: &mut Totals, alloc: &Alloc) {
         totals.task_mut(&alloc.job.id, &task).merge(&ended);
     }
     totals.alloc_run.entry(alloc.job.id.clone()).or_default();
-    if let Some(finished) = alloc.finished() {
-        totals.add_alloc_run(&alloc.job.id, finished.outcome, finished.ran);
+    for (outcome, ran) in Outcome::ALL.into_iter().zip(alloc.ran()) {
+        totals.add_alloc_run(&alloc.job.id, outcome, ran);
     }
 }
 
@@ -136,10 +137,11 @@ impl Manager {
                 workload.tasks.entry(task.clone()).or_default().merge(&ended);
                 batch.remove(record::task_key(&alloc.id, &task));
             }
-            if let Some(finished) = alloc.finished() {
-                let run = &mut workload.alloc_run[finished.outcome.index()];
-                *run = run.saturating_add(finished.ran);
-                workload.last_end = workload.last_end.max(finished.at);
+            for (run, more) in workload.alloc_run.iter_mut().zip(alloc.ran()) {
+                *run = run.saturating_add(more);
+            }
+            if let Some(at) = alloc.finished_at() {
+                workload.last_end = workload.last_end.max(at);
             }
             batch.remove(record::alloc_key(&alloc.id));
             batch.put(record::tombstone_key(&alloc.id), Vec::new());

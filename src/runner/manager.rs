@@ -17,7 +17,6 @@ use super::owner::Created;
 use super::record::{self, AllocRecord, JobRecord};
 use super::task::Entry;
 use crate::model::alloc::Desired;
-use crate::model::event::EventKind;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::{Job, TaskGroup};
 use crate::model::task::TaskState;
@@ -45,6 +44,13 @@ pub enum RunnerError {
     NotRunning { task: TaskName, state: TaskState },
     #[error("no task of alloc {0} is running")]
     NothingRunning(AllocId),
+    #[error("there is no signal {name:?}{}", near.map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
+    UnknownSignal { name: String, near: Option<&'static str> },
+    /// It begins nothing any more.
+    #[error("alloc {} {why}: it is not restarted; submit its job instead", alloc.short())]
+    Final { alloc: AllocId, why: &'static str },
+    #[error("what is left of task {task:?} may still run: a second one beside it is not started")]
+    MayStillRun { task: TaskName },
     #[error("task {task:?} cannot be signalled: {message}")]
     Signal { task: TaskName, message: String },
     /// The disk is full, or gone: a job that is not recorded would be orphaned by the next restart.
@@ -141,13 +147,6 @@ impl Handle {
         live.iter().map(|a| a.id.clone()).collect()
     }
 
-    /// Sends a signal to the main process of a task, or of every running task of the alloc.
-    ///
-    /// Errors: nothing runs; the driver knows no such signal.
-    pub async fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
-        self.0.signal(id, task, signal).await
-    }
-
     /// The exposition has delivered these ended allocs' series for the last time: they may be forgotten.
     /// Told again and again, it does no harm.
     pub fn collectable(&self, ids: impl IntoIterator<Item = AllocId>) {
@@ -188,7 +187,7 @@ impl Handle {
 }
 
 impl Manager {
-    fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
+    pub(super) fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
         let found = lock(&self.allocs).get(id).map(|e| Arc::clone(&e.alloc));
         found.ok_or_else(|| RunnerError::UnknownAlloc(id.clone()))
     }
@@ -307,6 +306,8 @@ impl Manager {
             finished: None,
             stop_asked_at: None,
             expired: false,
+            again: false,
+            earlier: None,
         }
     }
 
@@ -336,7 +337,10 @@ impl Manager {
         lock(&self.allocs).insert(alloc.id.clone(), Entered { alloc: Arc::clone(&alloc), owner: None });
         let (manager, id) = (Arc::clone(self), alloc.id.clone());
         let owner = tokio::spawn(async move {
-            Created { alloc, entries, predecessors }.run().await.clear().await;
+            let ended = Created { alloc, entries, predecessors }.run().await;
+            // What was told of an end before this one is not of this one.
+            lock(&manager.collectable).remove(&ended.0.id);
+            ended.clear().await;
             manager.tidy_if_many();
         });
         if let Some(entered) = lock(&self.allocs).get_mut(&id) {
@@ -385,41 +389,6 @@ impl Manager {
                 let _ = alloc.ended().wait_for(|ended| *ended).await;
             }
         }
-    }
-
-    async fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<(), RunnerError> {
-        let alloc = self.alloc(id)?;
-        let names = || alloc.group().tasks.iter().map(|t| t.name.clone());
-        let wanted: Vec<usize> = match task {
-            None => (0..alloc.group().tasks.len()).collect(),
-            Some(name) => vec![alloc.task_at(name).ok_or_else(|| RunnerError::UnknownTask {
-                alloc: id.clone(),
-                task: name.to_owned(),
-                known: names().collect(),
-            })?],
-        };
-        let mut sent = 0;
-        for at in wanted {
-            let name = alloc.task(at).name.clone();
-            let Some(attempt) = alloc.attempt(at) else {
-                if task.is_some() {
-                    return Err(RunnerError::NotRunning { task: name, state: alloc.status(at).state });
-                }
-                continue;
-            };
-            attempt.signal(signal).map_err(|e| RunnerError::Signal { task: name, message: e.to_string() })?;
-            alloc.edit(at, |edit| {
-                edit.event(EventKind::Signaling, format!("sent {signal}"), &[("signal", signal.to_owned())]);
-            });
-            if let Err(error) = alloc.shown(alloc.save(at)).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a signal was sent and is not saved");
-            }
-            sent += 1;
-        }
-        if sent == 0 {
-            return Err(RunnerError::NothingRunning(id.clone()));
-        }
-        Ok(())
     }
 }
 

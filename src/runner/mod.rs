@@ -32,8 +32,10 @@ mod step;
 mod task;
 #[cfg(test)]
 mod tests;
+mod wishes;
 
 pub use cgroups::HostCgroups;
 pub use context::{AllocCgroups, Config, Drivers, Parts};
 pub use manager::{Handle, RunnerError, SubmitReply, Wait};
 pub use restore::RestoreError;
+pub use wishes::Restarted;

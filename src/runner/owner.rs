@@ -19,6 +19,7 @@ use super::alloc::{Alloc, Wanted};
 use super::coordinator::Wish;
 use super::task::{self, Entry};
 use crate::model::alloc::Desired;
+use crate::model::task::TaskState;
 use crate::model::units::Timestamp;
 
 /// However far away a moment is: the wall clock may be set meanwhile.
@@ -42,14 +43,22 @@ impl Created {
         let Created { alloc, entries, predecessors } = self;
         let (mut changes, mut desired) = (alloc.changes(), alloc.wish());
         let mut owners = JoinSet::new();
+        // Of each task the owner that it has.
         let mut ids = Vec::with_capacity(entries.len());
         for (at, entry) in entries.into_iter().enumerate() {
-            ids.push((owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id(), at));
+            ids.push(Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id()));
         }
         let mut waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)));
         while !(alloc.is_terminal() && owners.is_empty()) {
             changes.borrow_and_update();
             desired.borrow_and_update();
+            alloc.settle_again();
+            // One that had ended begins anew.
+            for (at, id) in ids.iter_mut().enumerate() {
+                if id.is_none() && alloc.status(at).state != TaskState::Dead {
+                    *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Entry::Recorded)).id());
+                }
+            }
             let now = alloc.ctx.clock.now();
             let (wanted, again_at) = alloc.wanted(now);
             match wanted {
@@ -66,14 +75,18 @@ impl Created {
                 // Errors: the alloc would be gone, and we hold it.
                 _ = desired.changed(), if *desired.borrow() == Desired::Run => {}
                 _ = changes.changed() => {}
-                Some(left) = owners.join_next_with_id() => if let Err(error) = left
-                    && let Some((_, at)) = ids.iter().find(|(id, _)| *id == error.id())
-                {
-                    tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked: the task is given up");
-                    let entry = Entry::Lost(format!("an internal error: {error}"));
-                    let at = *at;
-                    ids.push((owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id(), at));
-                },
+                Some(left) = owners.join_next_with_id() => {
+                    let id = match &left {
+                        Ok((id, ())) => *id,
+                        Err(error) => error.id(),
+                    };
+                    let Some(at) = ids.iter().position(|known| *known == Some(id)) else { continue };
+                    ids[at] = left.err().map(|error| {
+                        tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked: the task is given up");
+                        let entry = Entry::Lost(format!("an internal error: {error}"));
+                        owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id()
+                    });
+                }
                 () = ended(waits.as_mut()), if waits.is_some() => waits = None,
                 () = sleep_until(again_at, now) => {}
             }

@@ -46,6 +46,22 @@ pub struct AllocRecord {
     /// Its `max_run_duration` is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
+    /// All its tasks are to begin anew, and some are not ready for it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Box<Earlier>>,
+}
+
+/// An alloc that had ended and was restarted: what its ends before said, so that nothing falls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// What its cgroups said last.
+    pub base: Usage,
+    /// How long it ran, by the outcome of each end, in the order of `Outcome::ALL`.
+    pub ran: [Nanos; 6],
+    /// It runs since then.
+    pub restarted_at: Timestamp,
 }
 
 /// The end of an alloc: every task is dead.
@@ -71,6 +87,20 @@ pub struct TaskRecord {
     /// Somebody asked for its end: a restart of the agent goes on with that, and tells it no second time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
+    /// Somebody asked for a restart, and the attempt has not ended yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+}
+
+/// The end of an attempt that somebody asked for, to have another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
+    /// Its whole alloc begins anew: the next attempt waits for its turn.
+    pub whole: bool,
+    pub asked_at: Timestamp,
+    /// When its kill signal was first sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signalled_at: Option<Timestamp>,
 }
 
 /// The end of a task that somebody asked for.

@@ -69,6 +69,11 @@ impl Tracker {
         Tracker { window_start: None, count: 0, random }
     }
 
+    /// Its alloc was restarted as a whole: what crashed before is history.
+    pub fn begin_anew(&mut self) {
+        (self.window_start, self.count) = (None, 0);
+    }
+
     /// `on_success`: an exit with success is followed by a restart too. `now` is the wall clock: a window goes on while the agent is down. After a step backwards it begins anew.
     pub fn decide(&mut self, policy: &RestartPolicy, on_success: bool, ending: Ending, now: Timestamp) -> Decision {
         let clean = ending == Ending::Exit(Outcome::Success);

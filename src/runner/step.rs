@@ -9,11 +9,61 @@
 //!    │ Kill            └──────► Killing ◄────┤────────────► Dead ◄──────────┘
 //!    └────────────────────────────────────────────────────► Dead
 //!                               Killing ── Exited, StartFailed, GivenUp ──► Dead
+//!
+//! Somebody asks for a restart: both are shown as killing, and a Kill makes them Killing.
+//! Running ── Restart ──► Restarting ── Exited ──► Backoff, without a delay       (this task alone, in its place)
+//! Starting, Running, Restarting ── Recall ──► Recalled ── Exited, StartFailed ──► Pending   (its whole alloc)
+//! Backoff, Dead ── Recall ──► Pending
 //! ```
 
 use super::restart::Decision;
 use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
+
+/// A task's state as its owner knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Pending,
+    Starting,
+    Running,
+    Backoff,
+    Killing,
+    /// Its attempt is being ended; the next one follows at once.
+    Restarting,
+    /// Its attempt is being ended; then it waits for its turn, like all tasks of its alloc.
+    Recalled,
+    Dead,
+}
+
+impl State {
+    /// `restart`: that was asked for, and whether of the whole alloc.
+    pub fn of(shown: TaskState, restart: Option<bool>) -> State {
+        match (shown, restart) {
+            (TaskState::Pending, _) => State::Pending,
+            (TaskState::Starting, _) => State::Starting,
+            (TaskState::Running, _) => State::Running,
+            (TaskState::Backoff, _) => State::Backoff,
+            (TaskState::Killing, None) => State::Killing,
+            (TaskState::Killing, Some(false)) => State::Restarting,
+            (TaskState::Killing, Some(true)) => State::Recalled,
+            (TaskState::Dead, _) => State::Dead,
+        }
+    }
+    pub fn shown(self) -> TaskState {
+        match self {
+            State::Pending => TaskState::Pending,
+            State::Starting => TaskState::Starting,
+            State::Running => TaskState::Running,
+            State::Backoff => TaskState::Backoff,
+            State::Killing | State::Restarting | State::Recalled => TaskState::Killing,
+            State::Dead => TaskState::Dead,
+        }
+    }
+    /// A restart was asked for, and its attempt has not ended yet.
+    pub fn restarts(self) -> bool {
+        matches!(self, State::Restarting | State::Recalled)
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -30,6 +80,10 @@ pub enum Event {
     BackoffOver,
     /// Somebody asks for its end.
     Kill,
+    /// Somebody asks for its end and a new attempt.
+    Restart,
+    /// Its whole alloc begins anew.
+    Recall,
     /// The delay before its kill signal is over.
     DelayOver,
     /// It has not followed the kill signal in its time.
@@ -48,18 +102,23 @@ pub enum Action {
     SendKillSignal,
     /// A timer for the grace alone: there is no process yet.
     AwaitLaunch,
+    /// It was told to end already: what is left of its grace goes on.
+    AwaitEnd,
+    /// Nothing of it is left; its turn comes again.
+    AwaitTurn,
     /// Every process, and a timer after which we give up.
     ForceKill,
     /// Nothing follows.
     Finish { failed: bool },
 }
 
-pub fn step(state: TaskState, event: Event) -> (TaskState, Option<Action>) {
-    use Action::{AwaitLaunch, Finish, ForceKill, Launch, SendKillSignal, WaitToRestart};
+pub fn step(state: State, event: Event) -> (State, Option<Action>) {
+    use Action::{AwaitEnd, AwaitLaunch, AwaitTurn, Finish, ForceKill, Launch, SendKillSignal, WaitToRestart};
     use Event::{
-        BackoffOver, DelayOver, Exited, GivenUp, GraceOver, Kill, Lost, Restored, Start, StartFailed, Started,
+        BackoffOver, DelayOver, Exited, GivenUp, GraceOver, Kill, Lost, Recall, Restart, Restored, Start, StartFailed,
+        Started,
     };
-    use TaskState::{Backoff, Dead, Killing, Pending, Running, Starting};
+    use State::{Backoff, Dead, Killing, Pending, Recalled, Restarting, Running, Starting};
     match (state, event) {
         (Pending, Start) | (Backoff, BackoffOver) => (Starting, Some(Launch)),
         (Pending, Restored) | (Starting, Started) => (Running, None),
@@ -71,22 +130,42 @@ pub fn step(state: TaskState, event: Event) -> (TaskState, Option<Action>) {
         (Pending | Backoff, Kill) => (Dead, Some(Finish { failed: false })),
         (Starting, Kill) => (Killing, Some(AwaitLaunch)),
         (Running, Kill) | (Killing, Started | DelayOver) => (Killing, Some(SendKillSignal)),
-        (Killing, GraceOver) => (Killing, Some(ForceKill)),
+        (Restarting | Recalled, Kill) => (Killing, Some(AwaitEnd)),
         (Killing, Exited(_) | StartFailed(_)) => (Dead, Some(Finish { failed: false })),
-        (Killing, GivenUp) => (Dead, Some(Finish { failed: true })),
+        // What lives on in spite of everything must not get a second process beside it.
+        (Killing | Restarting | Recalled, GivenUp) => (Dead, Some(Finish { failed: true })),
+        (Killing | Restarting | Recalled, GraceOver) => (state, Some(ForceKill)),
+
+        (Running, Restart) => (Restarting, Some(SendKillSignal)),
+        (Restarting, Exited(_)) => {
+            (Backoff, Some(WaitToRestart { delay: Nanos::ZERO, reason: RestartReason::Requested }))
+        }
+        (Running, Recall) | (Recalled, Started) => (Recalled, Some(SendKillSignal)),
+        (Starting, Recall) => (Recalled, Some(AwaitLaunch)),
+        (Restarting, Recall) => (Recalled, Some(AwaitEnd)),
+        (Backoff | Dead, Recall) | (Recalled, Exited(_) | StartFailed(_)) => (Pending, Some(AwaitTurn)),
+
         // Late or repeated events change nothing.
-        (Pending, Started | StartFailed(_) | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp)
-        | (Starting, Start | Restored | Lost | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp)
+        (
+            Pending,
+            Started | StartFailed(_) | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp | Restart | Recall,
+        )
+        | (Starting, Start | Restored | Lost | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp | Restart)
         | (
             Running,
             Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | GraceOver | GivenUp,
         )
-        | (Backoff, Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | DelayOver | GraceOver | GivenUp)
-        | (Killing, Start | Restored | Lost | BackoffOver | Kill)
+        | (
+            Backoff,
+            Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | DelayOver | GraceOver | GivenUp | Restart,
+        )
+        | (Killing, Start | Restored | Lost | BackoffOver | Kill | Restart | Recall)
+        | (Restarting, Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | Restart)
+        | (Recalled, Start | Restored | Lost | BackoffOver | DelayOver | Restart | Recall)
         | (
             Dead,
             Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | BackoffOver | Kill | DelayOver | GraceOver
-            | GivenUp,
+            | GivenUp | Restart,
         ) => (state, None),
     }
 }
@@ -101,8 +180,8 @@ mod tests {
     const RESTART: Decision = Decision::Restart { delay: Nanos(7), reason: RestartReason::Policy };
     const FAIL: Decision = Decision::Finish { failed: true, why: Why::Exhausted };
 
-    fn run(events: &[Event]) -> (TaskState, Vec<Action>) {
-        let mut state = TaskState::Pending;
+    fn run(events: &[Event]) -> (State, Vec<Action>) {
+        let mut state = State::Pending;
         let mut actions = Vec::new();
         for event in events {
             let (next, action) = step(state, *event);
@@ -115,7 +194,7 @@ mod tests {
     #[test]
     fn a_crash_is_followed_by_backoff_and_a_new_launch() {
         let (state, actions) = run(&[Event::Start, Event::Started, Event::Exited(RESTART), Event::BackoffOver]);
-        assert_eq!(state, TaskState::Starting);
+        assert_eq!(state, State::Starting);
         let waits = Action::WaitToRestart { delay: Nanos(7), reason: RestartReason::Policy };
         assert_eq!(actions, [Action::Launch, waits, Action::Launch]);
     }
@@ -124,7 +203,7 @@ mod tests {
     fn kill_during_backoff_does_not_start_again() {
         let (state, actions) =
             run(&[Event::Start, Event::Started, Event::Exited(RESTART), Event::Kill, Event::BackoffOver, Event::Start]);
-        assert_eq!(state, TaskState::Dead);
+        assert_eq!(state, State::Dead);
         assert_eq!(actions.last(), Some(&Action::Finish { failed: false }));
         assert_eq!(actions.iter().filter(|a| **a == Action::Launch).count(), 1);
     }
@@ -132,7 +211,7 @@ mod tests {
     #[test]
     fn kill_during_start_waits_for_the_process_and_then_kills_it() {
         let (state, actions) = run(&[Event::Start, Event::Kill, Event::Started, Event::Exited(RESTART)]);
-        assert_eq!(state, TaskState::Dead);
+        assert_eq!(state, State::Dead);
         let expected = [Action::Launch, Action::AwaitLaunch, Action::SendKillSignal, Action::Finish { failed: false }];
         assert_eq!(actions, expected);
     }
@@ -141,7 +220,7 @@ mod tests {
     fn a_task_that_ignores_its_signal_is_killed_by_force_and_given_up_at_last() {
         let (state, actions) =
             run(&[Event::Start, Event::Started, Event::Kill, Event::Kill, Event::GraceOver, Event::GivenUp]);
-        assert_eq!(state, TaskState::Dead);
+        assert_eq!(state, State::Dead);
         let expected = [Action::Launch, Action::SendKillSignal, Action::ForceKill, Action::Finish { failed: true }];
         assert_eq!(actions, expected, "a second kill repeats nothing");
     }
@@ -157,22 +236,69 @@ mod tests {
             decision.prop_map(Event::Exited),
             Just(Event::BackoffOver),
             Just(Event::Kill),
+            Just(Event::Restart),
+            Just(Event::Recall),
             Just(Event::DelayOver),
             Just(Event::GraceOver),
             Just(Event::GivenUp),
         ]
     }
 
+    #[test]
+    fn a_restart_ends_the_attempt_and_starts_one_anew_at_once() {
+        let (state, actions) = run(&[
+            Event::Start,
+            Event::Started,
+            Event::Restart,
+            Event::Restart,
+            Event::Exited(FAIL),
+            Event::BackoffOver,
+            Event::Started,
+        ]);
+        assert_eq!(state, State::Running, "whatever the policy thinks of the exit");
+        let at_once = Action::WaitToRestart { delay: Nanos::ZERO, reason: RestartReason::Requested };
+        assert_eq!(actions, [Action::Launch, Action::SendKillSignal, at_once, Action::Launch]);
+    }
+
+    #[test]
+    fn a_recalled_task_waits_for_its_turn_wherever_it_was() {
+        let there: [&[Event]; 5] = [
+            &[Event::Start, Event::Recall, Event::Started, Event::Exited(FAIL)],
+            &[Event::Start, Event::Recall, Event::StartFailed(RESTART)],
+            &[Event::Start, Event::Started, Event::Restart, Event::Recall, Event::Exited(RESTART)],
+            &[Event::Start, Event::Started, Event::Exited(RESTART), Event::Recall],
+            &[Event::Start, Event::Started, Event::Exited(FAIL), Event::Recall],
+        ];
+        for events in there {
+            let (state, actions) = run(events);
+            assert_eq!((state, actions.last()), (State::Pending, Some(&Action::AwaitTurn)), "{events:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_outlives_its_restart_is_not_started_beside_itself() {
+        for ask in [Event::Restart, Event::Recall] {
+            let (state, actions) =
+                run(&[Event::Start, Event::Started, ask, Event::GraceOver, Event::GivenUp, Event::Exited(RESTART)]);
+            assert_eq!(state, State::Dead);
+            assert_eq!(actions[2..], [Action::ForceKill, Action::Finish { failed: true }]);
+        }
+    }
+
     proptest! {
         #[test]
-        fn no_event_after_dead_causes_an_action(events in proptest::collection::vec(any_event(), 0..40)) {
-            let (mut state, mut finished) = (TaskState::Pending, 0);
+        fn no_event_after_dead_causes_an_action_but_a_recall(events in proptest::collection::vec(any_event(), 0..40)) {
+            let (mut state, mut finished) = (State::Pending, 0);
             for event in events {
-                let was_dead = state == TaskState::Dead;
+                if state == State::Dead && event == Event::Recall {
+                    prop_assert_eq!(step(state, event), (State::Pending, Some(Action::AwaitTurn)));
+                    continue;
+                }
+                let was_dead = state == State::Dead;
                 let (next, action) = step(state, event);
-                prop_assert!(!was_dead || (next == TaskState::Dead && action.is_none()), "{event:?}");
+                prop_assert!(!was_dead || (next == State::Dead && action.is_none()), "{event:?}");
                 finished += u32::from(matches!(action, Some(Action::Finish { .. })));
-                prop_assert_eq!(next == TaskState::Dead, finished == 1);
+                prop_assert_eq!(next == State::Dead, finished == 1);
                 state = next;
             }
         }
@@ -182,16 +308,38 @@ mod tests {
             before in proptest::collection::vec(any_event(), 0..20),
             after in proptest::collection::vec(any_event(), 0..20),
         ) {
-            let mut state = TaskState::Pending;
+            let mut state = State::Pending;
             for event in before {
                 state = step(state, event).0;
             }
             state = step(state, Event::Kill).0;
-            for event in after {
+            // A whole alloc that begins anew is another life.
+            for event in after.into_iter().filter(|e| *e != Event::Recall) {
                 let (next, action) = step(state, event);
                 prop_assert!(!matches!(action, Some(Action::Launch | Action::WaitToRestart { .. })), "{event:?}");
                 state = next;
             }
+        }
+
+        /// Whatever happens between the request and the new attempt, short of a kill and of giving up.
+        #[test]
+        fn after_a_restart_exactly_one_attempt_is_launched(
+            between in proptest::collection::vec(any_event(), 0..20),
+            after in proptest::collection::vec(any_event(), 0..20),
+        ) {
+            let ends = |e: &Event| matches!(e, Event::Kill | Event::GivenUp | Event::Recall | Event::Exited(_));
+            let mut state = run(&[Event::Start, Event::Started, Event::Restart]).0;
+            let mut launched = 0;
+            let noise = between.into_iter().filter(|e| !ends(e));
+            // Once it is there its end is another matter.
+            let late = after.into_iter().filter(|e| !ends(e) && !matches!(e, Event::Restart | Event::StartFailed(_)));
+            for event in noise.chain([Event::Exited(FAIL), Event::BackoffOver]).chain(late) {
+                let (next, action) = step(state, event);
+                launched += u32::from(action == Some(Action::Launch));
+                prop_assert!(!matches!(action, Some(Action::Finish { .. })), "{event:?}");
+                state = next;
+            }
+            prop_assert_eq!(launched, 1);
         }
     }
 }

@@ -23,9 +23,9 @@ use super::coordinator::{Cause, Order};
 use super::drivers::{Attempt, AttemptEnd};
 use super::launch::{LaunchFailure, launch};
 use super::restart::{Decision, Ending, Why};
-use super::step::{Action, Event, step};
+use super::step::{Action, Event, State, step};
 use crate::model::event::EventKind;
-use crate::model::task::{ExitStatus, TaskState};
+use crate::model::task::{ExitStatus, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::StoreError;
@@ -75,9 +75,18 @@ struct Owner {
 enum Happening {
     Launched(Launched),
     Ended(Box<AttemptEnd>),
-    Kill(Cause),
+    Told(Told),
+    /// Look at what was asked of it.
+    Nudged,
     Timer(Event),
     Settle,
+}
+
+/// What an alloc tells a task beyond starting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    End(Cause),
+    Recall,
 }
 
 /// Owns a task until it is dead.
@@ -96,12 +105,26 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
     };
     // What happens seldom lives in futures of its own: this one waits for as long as its task runs.
     Box::pin(owner.enter(entry)).await;
-    while owner.state() != TaskState::Dead {
+    loop {
+        match owner.state() {
+            State::Dead => return,
+            State::Pending => {
+                Box::pin(owner.wait_turn()).await;
+                continue;
+            }
+            State::Starting
+            | State::Running
+            | State::Backoff
+            | State::Killing
+            | State::Restarting
+            | State::Recalled => {}
+        }
         match owner.next().await {
             Happening::Launched(Ok(attempt)) => owner.started(attempt),
             Happening::Launched(Err(failure)) => Box::pin(owner.start_failed(failure)).await,
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
-            Happening::Kill(cause) => Box::pin(owner.kill(cause)).await,
+            Happening::Told(told) => Box::pin(owner.told(told)).await,
+            Happening::Nudged => owner.restart(),
             Happening::Timer(event) => Box::pin(owner.timer(event)).await,
             Happening::Settle => owner.alloc.save_aside(owner.at),
         }
@@ -114,8 +137,9 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
 /// the states' times.
 pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Arc<dyn Attempt>, end: Option<&AttemptEnd>) {
     let mark = alloc.ctx.board.marked();
-    let (state, _) = step(TaskState::Pending, Event::Restored);
+    let (state, _) = step(State::Pending, Event::Restored);
     alloc.edit(at, |edit| {
+        let restart = *edit.restart();
         let started_at = end.and_then(|e| e.started_at).or(attempt.handle().started_at);
         if edit.start_untold()
             && let Some(started_at) = started_at
@@ -127,6 +151,11 @@ pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Arc<dyn Attempt>, e
             let now = edit.now.max(mark);
             edit.enter_state_at(state, now);
         }
+        if let Some(restart) = restart {
+            let (state, _) = step(state, if restart.whole { Event::Recall } else { Event::Restart });
+            *edit.restart() = Some(restart);
+            edit.enter_state(state);
+        }
         edit.attach(attempt);
         match end {
             Some(end) => edit.left_unseen(end.finished_at.max(mark)),
@@ -136,29 +165,28 @@ pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Arc<dyn Attempt>, e
 }
 
 impl Owner {
-    fn state(&self) -> TaskState {
-        self.alloc.status(self.at).state
+    fn state(&self) -> State {
+        self.alloc.task_state(self.at)
     }
 
     async fn enter(&mut self, entry: Entry) {
         match entry {
             Entry::Recorded => match self.state() {
-                TaskState::Dead => {}
-                TaskState::Backoff => {
+                State::Dead => {}
+                State::Backoff => {
                     let left = self.alloc.status(self.at).next_start_at.map_or(Nanos::ZERO, |at| at.since(self.now()));
                     self.timer = Some((Instant::now() + left.as_duration(), Event::BackoffOver));
                 }
-                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Killing => {
-                    self.alloc.edit(self.at, |edit| edit.enter_state(TaskState::Pending));
+                // It was never started, whatever was about to be done with it.
+                State::Pending
+                | State::Starting
+                | State::Running
+                | State::Killing
+                | State::Restarting
+                | State::Recalled => {
+                    self.alloc.edit(self.at, |edit| edit.enter_state(State::Pending));
                     if self.alloc.is_changed(self.at) {
                         self.alloc.save_aside(self.at);
-                    }
-                    let told = self.order.wait_for(|order| *order != Order::Keep).await.map(|order| *order);
-                    match told {
-                        Ok(Order::End(cause)) => self.kill(cause).await,
-                        Ok(Order::Start | Order::Keep) => self.begin(Event::Start),
-                        // The alloc is gone, and with it its owner, who drops this one.
-                        Err(_) => std::future::pending().await,
                     }
                 }
             },
@@ -166,13 +194,35 @@ impl Owner {
                 self.attempt = Some(attempt);
                 if let Some(end) = end {
                     self.exited(*end).await;
+                } else if self.state().restarts() {
+                    self.send_kill_signal();
                 }
             }
             Entry::Lost(reason) => self.lost(&reason).await,
         }
     }
 
+    /// Until its alloc says so. What happened to it before is over.
+    async fn wait_turn(&mut self) {
+        (self.kill_asked, self.timer) = (None, None);
+        let told = self.order.wait_for(|order| matches!(order, Order::Start | Order::End(_))).await.map(|order| *order);
+        match told {
+            Ok(Order::End(cause)) => self.kill(cause).await,
+            Ok(Order::Start | Order::Keep | Order::Recall) => self.begin(Event::Start),
+            // The alloc is gone, and with it its owner, who drops this one.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn told(&mut self, told: Told) {
+        match told {
+            Told::End(cause) => self.kill(cause).await,
+            Told::Recall => self.recall().await,
+        }
+    }
+
     async fn next(&mut self) -> Happening {
+        let recalled = self.state() == State::Recalled;
         let timer = self.timer;
         let settle = self.settle;
         tokio::select! {
@@ -182,7 +232,8 @@ impl Owner {
                 Happening::Launched(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e))))
             }
             end = wait(self.attempt.as_ref()), if self.attempt.is_some() => Happening::Ended(Box::new(end)),
-            cause = end_wished(&mut self.order), if self.kill_asked.is_none() => Happening::Kill(cause),
+            told = told(&mut self.order, recalled), if self.kill_asked.is_none() => Happening::Told(told),
+            () = self.alloc.nudged(self.at) => Happening::Nudged,
             () = sleep_until(timer), if timer.is_some() => {
                 self.timer = None;
                 let (_, event) = timer.expect("the branch is taken with a timer only");
@@ -238,7 +289,7 @@ impl Owner {
     async fn lost(&mut self, reason: &str) {
         let handle = self.alloc.handle(self.at);
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(TaskState::Pending, Event::Lost);
+            let (state, _) = step(State::Pending, Event::Lost);
             edit.status().failed = true;
             let message = "it was started and cannot be found again; it is not started twice";
             edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
@@ -255,13 +306,13 @@ impl Owner {
     }
 
     async fn start_failed(&mut self, failure: LaunchFailure) {
-        if let Some(cause) = failure.stopped
+        if let Some(told) = failure.stopped
             && self.kill_asked.is_none()
         {
             // The launch heard of it before us.
-            self.kill(cause).await;
+            self.told(told).await;
         }
-        let killed = self.kill_asked.is_some();
+        let killed = self.kill_asked.is_some() || self.state().restarts();
         self.alloc.edit(self.at, |edit| {
             let message = failure.message.clone();
             edit.event(
@@ -283,6 +334,8 @@ impl Owner {
         }
         let killed = self.kill_asked.is_some();
         let ending = self.alloc.edit(self.at, |edit| {
+            // Before its signal was sent it ended by itself, whatever was asked for.
+            let killed = killed || edit.restart().is_some_and(|r| r.signalled_at.is_some());
             let attempt = edit.status().attempt;
             let exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
             let (kind, message, details) = terminated(&exit);
@@ -310,10 +363,13 @@ impl Owner {
             let now = edit.now;
             let decision = if killed {
                 Decision::Finish { failed: false, why: Why::Killed }
+            } else if edit.state().restarts() {
+                // Not for the policy to count.
+                Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
             } else {
                 edit.tracker().decide(&policy, on_success, ending, now)
             };
-            let (state, action) = step(edit.status().state, event(decision));
+            let (state, action) = step(edit.state(), event(decision));
             match action {
                 Some(Action::WaitToRestart { delay, reason }) => {
                     edit.restarting(reason);
@@ -340,9 +396,15 @@ impl Owner {
                     }
                     edit.enter_state(state);
                 }
-                Some(Action::Launch | Action::SendKillSignal | Action::AwaitLaunch | Action::ForceKill) | None => {
-                    edit.enter_state(state);
-                }
+                Some(Action::AwaitTurn) => edit.turn_back(state),
+                Some(
+                    Action::Launch
+                    | Action::SendKillSignal
+                    | Action::AwaitLaunch
+                    | Action::AwaitEnd
+                    | Action::ForceKill,
+                )
+                | None => edit.enter_state(state),
             }
             action
         });
@@ -361,7 +423,7 @@ impl Owner {
         let on_failure = |error: &StoreError, _: bool| {
             tracing::error!(alloc_id = %alloc.id, %error, "the end of a task is not saved; trying again");
         };
-        let waits = self.state() != TaskState::Dead && self.kill_asked.is_none();
+        let waits = self.state() != State::Dead && self.kill_asked.is_none();
         tokio::select! {
             biased;
             () = persist(&alloc, at, on_failure) => {}
@@ -389,10 +451,21 @@ pub(super) async fn persist(alloc: &Alloc, at: usize, mut on_failure: impl FnMut
 }
 
 /// Why the task is to end, once it is.
-pub(super) async fn end_wished(order: &mut watch::Receiver<Order>) -> Cause {
+async fn end_wished(order: &mut watch::Receiver<Order>) -> Cause {
     loop {
-        if let Order::End(cause) = *order.borrow_and_update() {
+        if let Told::End(cause) = told(order, true).await {
             return cause;
+        }
+    }
+}
+
+/// What it is told but to start. `recalled`: that it is to begin anew it knows already.
+pub(super) async fn told(order: &mut watch::Receiver<Order>, recalled: bool) -> Told {
+    loop {
+        match *order.borrow_and_update() {
+            Order::End(cause) => return Told::End(cause),
+            Order::Recall if !recalled => return Told::Recall,
+            Order::Keep | Order::Start | Order::Recall => {}
         }
         if order.changed().await.is_err() {
             // The alloc is gone, and nobody can tell it anything any more.

@@ -148,7 +148,7 @@ pub struct NodeSums {
     /// In the order of `Outcome::ALL`.
     pub exits: [u64; 6],
     /// In the order of `RestartReason::ALL`.
-    pub restarts: [u64; 3],
+    pub restarts: [u64; 4],
     pub oom_kills: u64,
     pub cpu_usage_ns: u64,
     pub allocs: u64,

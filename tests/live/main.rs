@@ -5,6 +5,7 @@
 #[macro_use]
 mod common;
 
+mod again;
 mod follow;
 mod ledger;
 mod limits;

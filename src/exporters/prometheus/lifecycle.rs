@@ -73,7 +73,7 @@ pub static TASK_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_task_restarts_total",
     Unit::None,
     "Times the task was started again. policy: after an exit; oom: after an exit by OOM; start_failure: it could not be \
-     started.",
+     started; requested: somebody asked.",
     &["alloc_id", "task", "workload", "reason"],
 )
 .from_source("runner")

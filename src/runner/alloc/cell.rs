@@ -13,8 +13,9 @@ use crate::runner::board::{TaskTotals, Until};
 use crate::runner::coordinator::Cause;
 use crate::runner::drivers::Attempt;
 use crate::runner::events::Log;
-use crate::runner::record::{Kill, MoreTotals, TaskRecord};
+use crate::runner::record::{Kill, MoreTotals, Restart, TaskRecord};
 use crate::runner::restart::Tracker;
+use crate::runner::step::State;
 
 /// Newest events and exits that a task keeps.
 const KEPT: usize = 10;
@@ -27,6 +28,7 @@ pub(super) struct Cell {
     pub more: Box<MoreTotals>,
     pub handle: Option<TaskHandle>,
     pub kill: Option<Kill>,
+    pub restart: Option<Restart>,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Arc<dyn Attempt>>,
     pub shown: Shown,
@@ -90,6 +92,7 @@ impl Cell {
             tracker: Tracker::seeded(&format!("{seed}/{}", task.name)),
             more: MoreTotals::default(),
             kill: None,
+            restart: None,
         });
         let status = Arc::new(record.status);
         Cell {
@@ -99,6 +102,7 @@ impl Cell {
             more: Box::new(record.more),
             handle: record.handle,
             kill: record.kill,
+            restart: record.restart,
             reader: None,
             attempt: None,
             frozen: VecDeque::new(),
@@ -169,6 +173,7 @@ impl Cell {
 /// A change of one task, not shown yet.
 pub(in crate::runner) struct Edit<'a> {
     pub(super) alloc: &'a Alloc,
+    pub(super) at: usize,
     pub(super) cell: &'a mut Cell,
     pub now: Timestamp,
 }
@@ -187,9 +192,9 @@ impl Edit<'_> {
         self.cell.handle = handle;
     }
 
-    pub fn enter_state(&mut self, state: TaskState) {
-        if self.cell.status.state == state {
-            return;
+    pub fn enter_state(&mut self, state: State) {
+        if self.cell.status.state == state.shown() {
+            return self.leave_restart(state);
         }
         self.cell.leaves(self.now);
         // Later than anything that was shown of the state before: the clock may have been set back.
@@ -198,7 +203,9 @@ impl Edit<'_> {
         self.enter_state_at(state, since);
     }
     /// `since`: when it really came about, where that was while nobody looked.
-    pub fn enter_state_at(&mut self, state: TaskState, since: Timestamp) {
+    pub fn enter_state_at(&mut self, state: State, since: Timestamp) {
+        self.leave_restart(state);
+        let state = state.shown();
         if self.cell.status.state == state {
             return;
         }
@@ -210,6 +217,22 @@ impl Edit<'_> {
         status.state_since = since;
         if state != TaskState::Backoff {
             status.next_start_at = None;
+        }
+    }
+
+    /// What was asked for is done, or will not be.
+    fn leave_restart(&mut self, state: State) {
+        if !state.restarts() {
+            self.cell.restart = None;
+        }
+    }
+
+    /// Where to note when its kill signal was first sent, and why it is. `None`: nobody asked for its end.
+    pub fn ending(&mut self) -> Option<(&mut Option<Timestamp>, &'static str)> {
+        match (self.cell.kill.as_mut(), self.cell.restart.as_mut()) {
+            (Some(kill), _) => Some((&mut kill.signalled_at, kill.cause.label())),
+            (None, Some(restart)) => Some((&mut restart.signalled_at, "restart")),
+            (None, None) => None,
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Wishes {
     pub desired: Desired,
     pub stop_asked_at: Option<Timestamp>,
     pub expired: bool,
+    /// All its tasks are to begin anew.
+    pub again: bool,
     pub created_at: Timestamp,
     pub shutdown_delay: Nanos,
     pub max_run: Option<Nanos>,
@@ -32,7 +34,7 @@ pub fn wanted(wishes: &Wishes, now: Timestamp) -> (Wanted, Option<Timestamp>) {
         return (Wanted::Expiry, None);
     }
     if wishes.desired == Desired::Run {
-        return (Wanted::Now(Wish::Run), expires_at);
+        return (Wanted::Now(if wishes.again { Wish::Again } else { Wish::Run }), expires_at);
     }
     let stops_at = wishes.stop_asked_at.map(|at| at.plus(wishes.shutdown_delay)).filter(|at| *at > now);
     match stops_at {
@@ -55,6 +57,7 @@ mod tests {
             desired: Desired::Run,
             stop_asked_at: None,
             expired: false,
+            again: false,
             created_at: at(0),
             shutdown_delay: Nanos::ZERO,
             max_run: None,
@@ -73,6 +76,16 @@ mod tests {
         assert_eq!(wanted(&asked, at(12)), (Wanted::Now(Wish::Run), Some(at(15))));
         assert_eq!(wanted(&asked, at(15)), (Wanted::Now(Wish::Stop), None));
         assert_eq!(wanted(&Wishes { anything_ran: false, ..asked }, at(12)), (Wanted::Now(Wish::Stop), None));
+    }
+
+    #[test]
+    fn a_stop_and_the_end_of_its_time_win_over_a_restart() {
+        let again = Wishes { again: true, ..running() };
+        assert_eq!(wanted(&again, at(12)), (Wanted::Now(Wish::Again), None));
+        let stopped = Wishes { again: true, desired: Desired::Stop, stop_asked_at: Some(at(10)), ..running() };
+        assert_eq!(wanted(&stopped, at(12)), (Wanted::Now(Wish::Stop), None));
+        let limited = Wishes { again: true, max_run: Some(Nanos::from_secs(60)), ..running() };
+        assert_eq!(wanted(&limited, at(60)), (Wanted::Expiry, None));
     }
 
     #[test]

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 use super::exit::exit_of;
 use super::{Launching, Owner};
 use crate::model::event::EventKind;
-use crate::model::task::{ExitStatus, TaskState};
+use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::coordinator::Cause;
 use crate::runner::drivers::Attempt;
-use crate::runner::record::Kill;
-use crate::runner::step::{Action, Event, step};
+use crate::runner::record::{Kill, Restart};
+use crate::runner::step::{Action, Event, State, step};
 
 /// Where the job file names no signal.
 const KILL_SIGNAL: &str = "SIGINT";
@@ -23,15 +23,20 @@ impl Owner {
     /// Begins to end it, or goes on with that after a restart of the agent: then nothing is told again, and what is left of
     /// its delay and its grace counts.
     pub(super) async fn kill(&mut self, cause: Cause) {
-        let (state, action) = step(self.state(), Event::Kill);
         let now = self.now();
-        let (asked_at, first) = self.alloc.edit(self.at, |edit| match *edit.kill() {
-            Some(known) => (known.asked_at, false),
-            None => {
-                *edit.kill() = Some(Kill { cause, asked_at: now, signalled_at: None });
-                edit.tell_cause(cause);
-                (now, true)
-            }
+        let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
+            // Here, and not before: a restart may have been asked for this very moment, and this wins.
+            let (state, action) = step(edit.state(), Event::Kill);
+            let (asked_at, first) = match *edit.kill() {
+                Some(known) => (known.asked_at, false),
+                None => {
+                    let signalled_at = edit.restart().and_then(|r| r.signalled_at);
+                    *edit.kill() = Some(Kill { cause, asked_at: now, signalled_at });
+                    edit.tell_cause(cause);
+                    (now, true)
+                }
+            };
+            (state, action, asked_at, first)
         });
         self.kill_asked = Some(before(now.since(asked_at).as_duration()));
         match action {
@@ -58,7 +63,62 @@ impl Owner {
                 self.alloc.save_aside(self.at);
                 self.timer = Some((Instant::now() + grace, Event::GraceOver));
             }
-            Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill) | None => {}
+            Some(Action::AwaitEnd) => {
+                let told = self.alloc.edit(self.at, |edit| {
+                    edit.enter_state(state);
+                    let told = edit.ending().is_some_and(|(at, _)| at.is_some());
+                    if told {
+                        let message = "told to end already, for a restart that it does not get now";
+                        edit.event(EventKind::Killing, message, &[("reason", cause.label().to_owned())]);
+                    }
+                    told
+                });
+                if told || self.attempt.is_none() {
+                    self.alloc.save_aside(self.at);
+                } else {
+                    self.send_kill_signal();
+                }
+            }
+            Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill | Action::AwaitTurn) | None => {}
+        }
+    }
+
+    /// A restart was asked for, and is on record: its attempt is told. No `shutdown_delay`: nobody takes it for gone.
+    pub(super) fn restart(&mut self) {
+        let told = self.alloc.edit(self.at, |edit| edit.ending().is_none_or(|(at, _)| at.is_some()));
+        if self.state().restarts() && !told && self.attempt.is_some() {
+            self.send_kill_signal();
+        }
+    }
+
+    /// Its whole alloc begins anew: it ends, and waits for its turn.
+    pub(super) async fn recall(&mut self) {
+        let action = self.alloc.edit(self.at, |edit| {
+            let signalled_at = edit.restart().and_then(|r| r.signalled_at);
+            let (state, action) = step(edit.state(), Event::Recall);
+            match action {
+                Some(Action::AwaitTurn) => edit.turn_back(state),
+                Some(_) => {
+                    *edit.restart() = Some(Restart { whole: true, asked_at: edit.now, signalled_at });
+                    edit.enter_state(state);
+                }
+                None => {}
+            }
+            action
+        });
+        match action {
+            Some(Action::AwaitTurn) => {
+                self.timer = None;
+                self.persist_and_show().await;
+            }
+            Some(Action::SendKillSignal) => self.send_kill_signal(),
+            Some(Action::AwaitLaunch) => {
+                self.alloc.save_aside(self.at);
+                let grace = self.alloc.task(self.at).kill_timeout;
+                self.timer = Some((Instant::now() + grace, Event::GraceOver));
+            }
+            Some(Action::AwaitEnd) => self.alloc.save_aside(self.at),
+            Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill | Action::Finish { .. }) | None => {}
         }
     }
 
@@ -90,16 +150,15 @@ impl Owner {
         let most = grace + self.alloc.ctx.config.kill_budget;
         let now = self.now();
         let first = self.alloc.edit(self.at, |edit| {
-            let Some(kill) = edit.kill().as_mut() else { return now };
-            if let Some(first) = kill.signalled_at {
+            let Some((signalled_at, reason)) = edit.ending() else { return now };
+            if let Some(first) = *signalled_at {
                 return first;
             }
-            kill.signalled_at = Some(now);
-            let cause = kill.cause;
+            *signalled_at = Some(now);
             let message = format!("sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
             let details = [
                 ("signal", signal.to_owned()),
-                ("reason", cause.label().to_owned()),
+                ("reason", reason.to_owned()),
                 ("kill_timeout_ns", grace.as_nanos().to_string()),
                 ("at_most_ns", most.as_nanos().to_string()),
             ];
@@ -141,7 +200,14 @@ impl Owner {
             }
             Some(Action::Finish { .. }) => self.give_up().await,
             Some(Action::SendKillSignal) => self.send_kill_signal(),
-            Some(Action::Launch | Action::WaitToRestart { .. } | Action::AwaitLaunch) | None => {}
+            Some(
+                Action::Launch
+                | Action::WaitToRestart { .. }
+                | Action::AwaitLaunch
+                | Action::AwaitEnd
+                | Action::AwaitTurn,
+            )
+            | None => {}
         }
     }
 
@@ -154,7 +220,7 @@ impl Owner {
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
         let handle = self.alloc.handle(self.at);
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(edit.status().state, Event::GivenUp);
+            let (state, _) = step(edit.state(), Event::GivenUp);
             edit.status().failed = true;
             edit.status().finished_at = Some(edit.now);
             edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.clone())]);
@@ -173,7 +239,7 @@ impl Owner {
 
     pub(super) fn note_kill_duration(&self) {
         if let Some(asked) = self.kill_asked
-            && self.state() == TaskState::Dead
+            && self.state() == State::Dead
         {
             self.alloc.ctx.metrics.task_killed(asked.elapsed());
         }

@@ -8,13 +8,13 @@ use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 use crate::runner::Wait;
 
-const PRESTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: false });
-const SIDECAR: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: true });
-const POSTSTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststart, sidecar: false });
-const POSTSTOP: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststop, sidecar: false });
+pub(super) const PRESTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: false });
+pub(super) const SIDECAR: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar: true });
+pub(super) const POSTSTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststart, sidecar: false });
+pub(super) const POSTSTOP: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststop, sidecar: false });
 
 /// A task of the fake driver: its name, when it runs, what it does.
-fn group(kind: JobKind, tasks: &[(&str, Option<Lifecycle>, Value)]) -> Job {
+pub(super) fn group(kind: JobKind, tasks: &[(&str, Option<Lifecycle>, Value)]) -> Job {
     let plain: Vec<(&str, Value)> = tasks.iter().map(|(name, _, config)| (*name, config.clone())).collect();
     let mut job = job("g", kind, &plain);
     for (task, (_, lifecycle, _)) in job.groups[0].tasks.iter_mut().zip(tasks) {
@@ -24,29 +24,29 @@ fn group(kind: JobKind, tasks: &[(&str, Option<Lifecycle>, Value)]) -> Job {
     job
 }
 
-fn leading(mut job: Job, name: &str) -> Job {
+pub(super) fn leading(mut job: Job, name: &str) -> Job {
     job.groups[0].tasks.iter_mut().filter(|t| t.name.as_str() == name).for_each(|t| t.leader = true);
     job
 }
 
-fn forever() -> Value {
+pub(super) fn forever() -> Value {
     json!({})
 }
-fn ends(ms: u64, code: u8) -> Value {
+pub(super) fn ends(ms: u64, code: u8) -> Value {
     json!({ "run_ms": ms, "exit_code": code })
 }
 
-fn task(agent: &Handle, id: &AllocId, name: &str) -> Arc<TaskStatus> {
+pub(super) fn task(agent: &Handle, id: &AllocId, name: &str) -> Arc<TaskStatus> {
     let status = Arc::clone(&published(agent, id).status);
     Arc::clone(status.tasks.iter().find(|t| t.name.as_str() == name).unwrap())
 }
 
-async fn over(agent: &Handle, id: &AllocId) -> AllocState {
+pub(super) async fn over(agent: &Handle, id: &AllocId) -> AllocState {
     until("the alloc to be over", || published(agent, id).status.is_terminal()).await;
     published(agent, id).status.state
 }
 
-async fn running(agent: &Handle, id: &AllocId, names: &[&str]) {
+pub(super) async fn running(agent: &Handle, id: &AllocId, names: &[&str]) {
     until("them to run", || names.iter().all(|n| task(agent, id, n).state == TaskState::Running)).await;
 }
 

@@ -6,9 +6,11 @@ mod fake;
 mod kill;
 mod lifecycle;
 mod places;
+mod restart;
 mod restore;
 mod retention;
 mod shown;
+mod signal;
 mod submit;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,203 @@
+//! Restarts that somebody asks for: one task in its place, or the whole alloc from its beginning.
+//!
+//! ```text
+//! whole: asked, durable: ended tasks wait again ─► live ones end in their order, and wait ─► all wait: as if it were new
+//! ```
+//! Between the request and the last arrow the alloc's record says `again`: the next agent goes on with it.
+
+use std::sync::Arc;
+
+use super::super::coordinator::Order;
+use super::super::journal::{self, Answer};
+use super::super::record::{self, Restart};
+use super::super::step::{Action, Event, State, step};
+use super::{Alloc, Edit, LATE};
+use crate::model::alloc::Desired;
+use crate::model::event::EventKind;
+use crate::model::task::TaskState;
+use crate::store::{Batch, StoreError};
+
+/// What became of the wish that a whole alloc begins anew.
+pub enum Recall {
+    Asked(Saves),
+    /// It had ended: somebody has to own it again.
+    Revived(Saves),
+    /// Its end is not through yet: ask again when it is.
+    Ending,
+    Refused(Refusal),
+}
+
+/// Why an alloc cannot begin anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    NothingRan,
+    /// What is left of this task may run still: a second one beside it would be one too many.
+    MayRun(usize),
+}
+
+/// Records on their way to the disk, and what is shown when they are there.
+#[must_use = "nobody sees a change before its record is awaited"]
+pub struct Saves {
+    numbers: Vec<u64>,
+    answer: Answer,
+}
+
+impl Alloc {
+    /// Asks for a new attempt in place of the one that runs; its owner is told by [`Alloc::nudge`]. Asking for what is
+    /// under way already changes nothing.
+    ///
+    /// Errors: what the task is doing instead of running.
+    pub fn restart(&self, at: usize, reason: &str) -> Result<(), TaskState> {
+        self.edit(at, |edit| match step(edit.state(), Event::Restart) {
+            (state, Some(Action::SendKillSignal)) => {
+                *edit.restart() = Some(Restart { whole: false, asked_at: edit.now, signalled_at: None });
+                edit.enter_state(state);
+                edit.event(EventKind::RestartSignaled, "restarting in its place", &[("reason", reason.to_owned())]);
+                Ok(())
+            }
+            (state, _) if state.restarts() => Ok(()),
+            (state, _) => Err(state.shown()),
+        })
+    }
+    /// Tells its owner to look at what was asked of it.
+    pub fn nudge(&self, at: usize) {
+        self.nudges[at].notify_one();
+    }
+    pub async fn nudged(&self, at: usize) {
+        self.nudges[at].notified().await;
+    }
+
+    /// All tasks are to begin anew, and its owner sees to it.
+    pub fn is_again(&self) -> bool {
+        let inner = self.lock();
+        inner.again && inner.desired == Desired::Run && !inner.expired
+    }
+
+    /// Asks all tasks to begin anew. Those that have ended wait for their turn from now on.
+    pub fn recall(&self, reason: &str) -> Recall {
+        let now = self.ctx.clock.now();
+        let mut inner = self.lock();
+        let over = inner.cells.iter().all(|c| c.status.state == TaskState::Dead);
+        if over && !*self.ended.borrow() {
+            return Recall::Ending;
+        }
+        let may_run = |c: &super::Cell| c.status.state == TaskState::Dead && c.handle.is_some();
+        if let Some(at) = inner.cells.iter().position(may_run) {
+            return Recall::Refused(Refusal::MayRun(at));
+        }
+        let never = |c: &super::Cell| c.status.state == TaskState::Pending && c.status.attempt == 0;
+        if !inner.again && inner.cells.iter().all(never) {
+            return Recall::Refused(Refusal::NothingRan);
+        }
+        if let Some(finished) = inner.finished.take() {
+            let mut earlier = inner.earlier.take().unwrap_or_default();
+            let ran = &mut earlier.ran[finished.outcome.index()];
+            *ran = ran.saturating_add(finished.ran);
+            (earlier.base, earlier.restarted_at) = (finished.base, now);
+            inner.earlier = Some(earlier);
+            inner.finish_shown = false;
+        }
+        let mut batch = Batch::default();
+        let asked = inner.again;
+        inner.again = true;
+        let mut numbers = Vec::with_capacity(inner.cells.len());
+        for at in 0..inner.cells.len() {
+            let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now };
+            if !asked {
+                let message = "restarting with its whole alloc";
+                edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
+            }
+            edit.turn_back_if_dead();
+            numbers.push(self.put_task(&mut inner, at, &mut batch));
+        }
+        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        let saves = Saves { numbers, answer: self.ctx.journal.queue(batch) };
+        if over {
+            self.ended.send_replace(false);
+        }
+        drop(inner);
+        self.changed.send_modify(|changes| *changes += 1);
+        if over { Recall::Revived(saves) } else { Recall::Asked(saves) }
+    }
+
+    /// Waits until they are written, and shows them. A disk that fails or hangs keeps nobody from seeing them.
+    pub async fn shown_all(&self, saves: Saves) -> Result<(), StoreError> {
+        let Saves { numbers, answer } = saves;
+        let mut written = std::pin::pin!(journal::answer(answer));
+        let result = match tokio::time::timeout(LATE, &mut written).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.show_new(&numbers);
+                written.await
+            }
+        };
+        self.show_new(&numbers);
+        result
+    }
+
+    /// While all begin anew: who has ended meanwhile waits too, and when all wait it goes on as if it were new. One that may
+    /// still run ends the whole matter.
+    pub fn settle_again(self: &Arc<Self>) {
+        if !self.is_again() {
+            return;
+        }
+        for at in 0..self.group().tasks.len() {
+            // Looked at first: an edit wakes the alloc's owner, who is here.
+            if self.status(at).state == TaskState::Dead && self.edit(at, |edit| edit.turn_back_if_dead()) {
+                self.save_aside(at);
+            }
+        }
+        let mut inner = self.lock();
+        let hopeless = inner.cells.iter().any(|c| c.status.state == TaskState::Dead);
+        let waits = |(cell, order): (&super::Cell, &tokio::sync::watch::Sender<Order>)| {
+            cell.status.state == TaskState::Pending && matches!(*order.borrow(), Order::Keep | Order::Recall)
+        };
+        if !hopeless && !inner.cells.iter().zip(&self.orders).all(waits) {
+            return;
+        }
+        inner.again = false;
+        let mut batch = Batch::default();
+        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        // An agent that dies before it is written finds them all waiting, and comes here again.
+        drop(self.ctx.journal.queue(batch));
+    }
+}
+
+impl Edit<'_> {
+    pub fn state(&self) -> State {
+        State::of(self.cell.status.state, self.cell.restart.map(|r| r.whole))
+    }
+    pub fn restart(&mut self) -> &mut Option<Restart> {
+        &mut self.cell.restart
+    }
+
+    /// Pending again, with all that was counted: its turn comes as if it had never run.
+    pub fn turn_back(&mut self, state: State) {
+        let used = self.cell.status.last_exit().is_some_and(|e| e.attempt == self.cell.status.attempt);
+        self.cell.kill = None;
+        self.cell.handle = None;
+        self.cell.tracker.begin_anew();
+        let status = self.status();
+        status.failed = false;
+        (status.started_at, status.finished_at) = (None, None);
+        if used {
+            status.attempt += 1;
+            self.restarting(crate::model::task::RestartReason::Requested);
+        }
+        self.enter_state(state);
+        // What it was told was for the life before. Under the alloc's lock: whoever sees it wait can tell it anew.
+        self.alloc.orders[self.at].send_replace(Order::Keep);
+    }
+
+    /// Whether it was dead, with nothing left that may run.
+    fn turn_back_if_dead(&mut self) -> bool {
+        if self.cell.status.state != TaskState::Dead || self.cell.handle.is_some() {
+            return false;
+        }
+        let (state, action) = step(self.state(), Event::Recall);
+        if action == Some(Action::AwaitTurn) {
+            self.turn_back(state);
+        }
+        action == Some(Action::AwaitTurn)
+    }
+}

@@ -1,0 +1,371 @@
+//! Restarts that somebody asks for: of one task, of what runs, of a whole alloc.
+
+use serde_json::json;
+
+use super::coordinate::{POSTSTOP, PRESTART, SIDECAR, ends, forever, group, leading, over, running, task};
+use super::*;
+use crate::model::task::{Outcome, RestartReason};
+use crate::runner::{Restarted, RunnerError, Wait};
+
+const REQUESTED: usize = 3;
+
+fn processes(host: &Host, name: &str) -> usize {
+    host.world.processes.lock().unwrap().keys().filter(|dir| dir.iter().any(|part| part == name)).count()
+}
+
+async fn attempt(agent: &Handle, id: &AllocId, name: &str, attempt: u32) {
+    until("the attempt", || {
+        let task = task(agent, id, name);
+        task.attempt == attempt && task.state == TaskState::Running
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_task_gets_a_new_attempt_at_once_and_its_policy_does_not_count_it() {
+    assert_eq!(RestartReason::ALL[REQUESTED], RestartReason::Requested);
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("a", None, json!({ "stop_ms": 300 })), ("b", None, forever())];
+    let id = submit(&agent, group(JobKind::Service, &tasks)).await;
+    running(&agent, &id, &["a", "b"]).await;
+    let before = task(&agent, &id, "a");
+    let asked = tokio::time::Instant::now();
+    assert_eq!(agent.restart(&id, Restarted::Task("a")).await.unwrap(), ["a".into()]);
+    assert_eq!(task(&agent, &id, "a").state, TaskState::Killing, "until it has ended");
+    attempt(&agent, &id, "a", 1).await;
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(400), "no delay: {took:?}");
+    let after = task(&agent, &id, "a");
+    assert_ne!(after.main, before.main);
+    let wanted = [
+        "Received",
+        "Task Setup",
+        "Started",
+        "Restart Signaled",
+        "Killing",
+        "Terminated",
+        "Restarting",
+        "Task Setup",
+        "Started",
+    ];
+    assert_eq!(events(&after), wanted);
+    assert_eq!(after.events[3].details["reason"], "requested");
+    assert_eq!(after.events[4].details["reason"], "restart");
+    assert_eq!(after.restarts, [0, 0, 0, 1]);
+    assert_eq!(after.last_exit().unwrap().outcome, Outcome::Killed);
+    assert_eq!(task(&agent, &id, "b").attempt, 0, "its neighbour is left alone");
+    // A policy that allows nothing allows this again and again.
+    for n in 2..6 {
+        agent.restart(&id, Restarted::Task("a")).await.unwrap();
+        attempt(&agent, &id, "a", n).await;
+    }
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert_eq!(host.world.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_name_all_that_runs_is_restarted_in_its_place() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("init", PRESTART, ends(5, 0)), ("a", None, forever()), ("side", SIDECAR, forever())];
+    let id = submit(&agent, group(JobKind::Service, &tasks)).await;
+    running(&agent, &id, &["a", "side"]).await;
+    assert_eq!(agent.restart(&id, Restarted::Running).await.unwrap(), ["a".into(), "side".into()]);
+    attempt(&agent, &id, "a", 1).await;
+    attempt(&agent, &id, "side", 1).await;
+    assert_eq!((task(&agent, &id, "init").state, task(&agent, &id, "init").attempt), (TaskState::Dead, 0));
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_run_is_not_restarted_alone_and_the_refusal_says_what_it_does() {
+    let host = Host::new();
+    let agent = host.start().await;
+    for (state, config) in [
+        (TaskState::Starting, json!({ "start_ms": 60_000 })),
+        (TaskState::Backoff, json!({ "run_ms": 1, "exit_code": 1 })),
+        (TaskState::Dead, json!({ "run_ms": 1 })),
+    ] {
+        let kind = if state == TaskState::Dead { JobKind::Batch } else { JobKind::Service };
+        let id = submit(&agent, job(state.as_str(), kind, &[("main", config)])).await;
+        until_state(&agent, &id, state).await;
+        let refused = RunnerError::NotRunning { task: "main".into(), state };
+        assert_eq!(agent.restart(&id, Restarted::Task("main")).await, Err(refused));
+        assert_eq!(agent.restart(&id, Restarted::Running).await, Err(RunnerError::NothingRunning(id.clone())));
+        assert_eq!(main_task(&agent, &id).event_counts.get("restart_signaled"), None);
+    }
+    assert!(matches!(agent.restart(&"x".into(), Restarted::All).await, Err(RunnerError::UnknownAlloc(_))));
+    let id = submit(&agent, job("deaf", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    assert!(matches!(agent.restart(&id, Restarted::Task("x")).await, Err(RunnerError::UnknownTask { .. })));
+    agent.stop(&id, Wait::No).await.unwrap();
+    for what in [Restarted::Task("main"), Restarted::Running, Restarted::All] {
+        assert!(matches!(agent.restart(&id, what).await, Err(RunnerError::Final { .. })), "a stop is final: {what:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deaf_task_is_restarted_by_force_and_asking_again_meanwhile_changes_nothing() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let first = host.world.last();
+    let asked = tokio::time::Instant::now();
+    for _ in 0..50 {
+        agent.restart(&id, Restarted::Task("main")).await.unwrap();
+    }
+    attempt(&agent, &id, "main", 1).await;
+    assert!(asked.elapsed() >= Duration::from_secs(5) && asked.elapsed() < Duration::from_secs(6));
+    assert_eq!(*first.signals.lock().unwrap(), ["SIGINT", "force"]);
+    let task = main_task(&agent, &id);
+    assert_eq!((task.event_counts["restart_signaled"], task.restarts[REQUESTED]), (1, 1));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(host.world.started(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_that_is_asked_for_meanwhile_wins_and_does_not_wait_anew() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let asked = tokio::time::Instant::now();
+    agent.restart(&id, Restarted::Task("main")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(6), "the grace that had begun goes on: {:?}", asked.elapsed());
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let task = main_task(&agent, &id);
+    assert_eq!((host.world.started(), task.restarts_total(), task.failed), (1, 0, false));
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"], "told once");
+    assert_eq!(task.events.iter().filter(|e| e.kind.text() == "Killing").count(), 2, "each wish is told of");
+
+    // In the same moment: whatever comes first, nothing is left running.
+    let id = submit(&agent, service("both")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let (restarted, stopped) = tokio::join!(agent.restart(&id, Restarted::Task("main")), agent.stop(&id, Wait::No));
+    assert!(restarted.is_ok() && stopped.is_ok());
+    until_over(&agent, &id).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(host.world.living(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_outlives_its_restart_is_given_up_and_gets_no_second_process() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", json!({ "deaf": 1, "unkillable": 1 }))];
+    for (name, what) in [("one", Restarted::Task("main")), ("whole", Restarted::All)] {
+        let before = host.world.started();
+        let id = submit(&agent, job(name, JobKind::Service, &tasks)).await;
+        until_state(&agent, &id, TaskState::Running).await;
+        agent.restart(&id, what).await.unwrap();
+        assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(host.world.started(), before + 1);
+        let refused = RunnerError::MayStillRun { task: "main".into() };
+        assert_eq!(agent.restart(&id, Restarted::All).await, Err(refused));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_in_progress_is_gone_on_with_by_the_next_agent_and_starts_one_attempt() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let asked = tokio::time::Instant::now();
+    agent.restart(&id, Restarted::Task("main")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let agent = host.restart(agent).await;
+    assert_eq!(main_task(&agent, &id).state, TaskState::Killing);
+    attempt(&agent, &id, "main", 1).await;
+    assert!(asked.elapsed() < Duration::from_secs(6), "what was left of its grace: {:?}", asked.elapsed());
+    let task = main_task(&agent, &id);
+    assert_eq!((task.restarts[REQUESTED], task.event_counts["killing"], task.event_counts["started"]), (1, 1, 2));
+    assert_eq!((host.world.started(), host.world.living()), (2, 1));
+
+    // It ended while no agent was there.
+    agent.restart(&id, Restarted::Task("main")).await.unwrap();
+    until("told", || main_task(&agent, &id).event_counts["killing"] == 2).await;
+    agent.shutdown();
+    drop(agent);
+    host.world.last().end(crate::model::task::ExitStatus::Code(0));
+    let agent = host.start().await;
+    attempt(&agent, &id, "main", 2).await;
+    assert_eq!((host.world.started(), host.world.living()), (3, 1));
+    assert_eq!(main_task(&agent, &id).exit_counts[Outcome::Killed.index()], 2);
+}
+
+/// The agent dies after each of the writes of a restart, whatever it is of.
+#[tokio::test(start_paused = true)]
+async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_no_exit() {
+    for whole in [false, true] {
+        // Not after none: what was never on record was never asked for.
+        for writes in 1..12 {
+            let host = Host::new();
+            let agent = host.start().await;
+            let tasks =
+                [("init", PRESTART, ends(5, 0)), ("a", None, json!({ "stop_ms": 40 })), ("side", SIDECAR, forever())];
+            let id = submit(&agent, group(JobKind::Service, &tasks)).await;
+            running(&agent, &id, &["a", "side"]).await;
+            host.faults.fail_after(writes);
+            agent.restart(&id, if whole { Restarted::All } else { Restarted::Task("a") }).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            host.faults.fail_writes(false);
+            let agent = host.restart(agent).await;
+            running(&agent, &id, &["a", "side"]).await;
+            until("quiet", || host.world.living() == 2).await;
+            for name in ["a", "side", "init"] {
+                let status = task(&agent, &id, name);
+                let exits: u64 = status.exit_counts.iter().sum();
+                let lives = u64::from(status.state == TaskState::Running);
+                let told = format!("{name}, whole {whole}, after {writes}: {:?}", events(&status));
+                assert_eq!(u64::try_from(processes(&host, name)).unwrap(), exits + lives, "{told}");
+                assert_eq!(status.event_counts["started"], exits + lives, "{told}");
+                assert!(status.restarts[REQUESTED] <= 1 && status.restarts_total() <= 1, "{told}");
+            }
+            assert_eq!(task(&agent, &id, "a").attempt, 1, "what is on record is done: whole {whole}, {writes}");
+            agent.stop(&id, Wait::UntilEnded).await.unwrap();
+            assert_eq!(host.world.living(), 0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_alloc_begins_anew_in_the_order_of_its_lifecycle() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [
+        ("after", POSTSTOP, ends(10, 0)),
+        ("main", None, json!({ "stop_ms": 200 })),
+        ("init", PRESTART, ends(1_000, 0)),
+        ("side", SIDECAR, json!({ "stop_ms": 100 })),
+    ];
+    let id = submit(&agent, group(JobKind::Service, &tasks)).await;
+    running(&agent, &id, &["main"]).await;
+    let all = agent.restart(&id, Restarted::All).await.unwrap();
+    assert_eq!(all.len(), 4);
+    assert_eq!(task(&agent, &id, "init").state, TaskState::Pending, "one that had ended waits again");
+    until("the second beginning", || task(&agent, &id, "init").state == TaskState::Running).await;
+    assert_eq!(task(&agent, &id, "main").state, TaskState::Pending, "and main waits for it");
+    attempt(&agent, &id, "main", 1).await;
+    let at = |name: &str, event: &str| {
+        let task = task(&agent, &id, name);
+        task.events.iter().rev().find(|e| e.kind.text() == event).unwrap().time
+    };
+    assert!(at("main", "Terminated") <= at("side", "Killing"), "it outlives what it serves");
+    assert!(at("side", "Terminated") <= at("init", "Started"), "nothing starts before everything has ended");
+    assert!(at("init", "Terminated") <= at("main", "Started"));
+    assert_eq!(processes(&host, "after"), 0, "the alloc has not stopped");
+    assert_eq!(task(&agent, &id, "after").restarts_total(), 0);
+    for name in ["main", "init", "side"] {
+        assert_eq!((processes(&host, name), task(&agent, &id, name).restarts), (2, [0, 0, 0, 1]), "{name}");
+    }
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert_eq!(processes(&host, "after"), 1, "once, with the stop");
+    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_a_whole_alloc_begins_anew_wins_and_poststop_runs() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks =
+        [("after", POSTSTOP, ends(10, 0)), ("main", None, json!({ "stop_ms": 500 })), ("side", SIDECAR, forever())];
+    let id = submit(&agent, leading(group(JobKind::Service, &tasks), "main")).await;
+    running(&agent, &id, &["main", "side"]).await;
+    agent.restart(&id, Restarted::All).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let started = ["main", "side", "after"].map(|name| processes(&host, name));
+    assert_eq!(started, [1, 1, 1]);
+    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alloc_that_has_ended_lives_again_and_no_total_falls_or_counts_twice() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 1_000, 3)).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    let first = published(&agent, &id).status.finished_at.unwrap();
+    let ran = |agent: &Handle| agent.board().view().totals.alloc_run["b"][Outcome::Error.index()].as_duration();
+    let (before, ran_before) = (totals(&agent, "b"), ran(&agent));
+    agent.collectable([id.clone()]);
+
+    let asked = tokio::time::Instant::now();
+    agent.restart(&id, Restarted::All).await.unwrap();
+    assert_eq!(published(&agent, &id).status.finished_at, None);
+    assert!(!main_task(&agent, &id).failed);
+    attempt(&agent, &id, "main", 3).await;
+    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert_eq!(ran(&agent), ran_before, "what it ran before stays");
+    let agent = host.restart(agent).await;
+    assert_eq!(ran(&agent), ran_before, "over a restart of the agent too");
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed, "with all the attempts of its policy");
+    let task = main_task(&agent, &id);
+    assert_eq!((task.restarts, task.attempt), ([4, 0, 0, 1], 5));
+    let last = published(&agent, &id).status.finished_at.unwrap();
+    assert!(last > first);
+    let now = totals(&agent, "b");
+    assert_eq!(now.exits[Outcome::Error.index()], before.exits[Outcome::Error.index()] + 3);
+    let more = ran(&agent) - ran_before;
+    assert!(more < Duration::from_secs(35), "since its restart, not since its submission: {more:?}");
+    assert_eq!(agent.board().view().totals.node.allocs, 1, "it is the same one");
+    let all = ran(&agent);
+    let agent = host.restart(agent).await;
+    assert_eq!((ran(&agent), totals(&agent, "b")), (all, now));
+    assert_eq!(host.world.started(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let why = async |id: &AllocId| match agent.restart(id, Restarted::All).await {
+        Err(RunnerError::Final { why, .. }) => why,
+        other => panic!("{other:?}"),
+    };
+    let stopped = submit(&agent, service("s")).await;
+    until_state(&agent, &stopped, TaskState::Running).await;
+    agent.stop(&stopped, Wait::UntilEnded).await.unwrap();
+    assert_eq!(why(&stopped).await, "was asked to stop");
+
+    let mut limited = batch("limited", 600_000, 0);
+    limited.groups[0].max_run_duration = Some(Duration::from_secs(2));
+    let expired = submit(&agent, limited).await;
+    until_over(&agent, &expired).await;
+    assert_eq!(why(&expired).await, "has had its max_run_duration");
+
+    let old = submit(&agent, batch("b", 5, 0)).await;
+    until_over(&agent, &old).await;
+    submit(&agent, batch("b", 6, 0)).await;
+    assert!(why(&old).await.contains("older version"));
+    assert!(!over(&agent, &old).await.as_str().is_empty());
+
+    let waits = submit(&agent, job("never", JobKind::Service, &[("main", json!({ "start_ms": 600_000 }))])).await;
+    until_state(&agent, &waits, TaskState::Starting).await;
+    agent.restart(&waits, Restarted::All).await.unwrap();
+}
+
+#[test]
+fn records_from_before_restarts_could_be_asked_for_are_read() {
+    // As the agent before this one wrote them.
+    let task = include_str!("records/task-of-schema-2.json");
+    let task: crate::runner::record::TaskRecord = serde_json::from_str(task).unwrap();
+    assert_eq!(task.status.restarts, [2, 0, 0, 0]);
+    assert_eq!(task.restart, None);
+    let alloc = include_str!("records/alloc-of-schema-2.json");
+    let alloc: crate::runner::record::AllocRecord = serde_json::from_str(alloc).unwrap();
+    assert!(!alloc.again && alloc.earlier.is_none());
+    let workload = include_str!("records/workload-of-schema-2.json");
+    let workload: crate::runner::record::WorkloadRecord = serde_json::from_str(workload).unwrap();
+    assert_eq!(workload.tasks.values().next().unwrap().restarts, [2, 0, 0, 0]);
+    let newer = r#"{"restarts":[1,2,3,4,5]}"#;
+    assert!(serde_json::from_str::<TaskTotals>(newer).is_err(), "more than are known is a newer agent's");
+}

@@ -1,0 +1,191 @@
+//! Wishes about allocs that are there: a signal, a restart.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::alloc::{Alloc, Recall, Refusal};
+use super::manager::{Handle, Manager, RunnerError, lock};
+use super::task::Entry;
+use crate::jobspec::nearest::nearest;
+use crate::model::alloc::Desired;
+use crate::model::event::EventKind;
+use crate::model::id::{AllocId, TaskName};
+use crate::model::signal;
+use crate::model::units::Nanos;
+
+/// Who wished it: there is nobody else yet.
+const REASON: &str = "requested";
+
+/// What is to be restarted of an alloc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restarted<'a> {
+    /// One task that runs, in its place.
+    Task(&'a str),
+    /// Each task that runs, in its place.
+    Running,
+    /// All of them, from the beginning, in the order of their lifecycle.
+    All,
+}
+
+impl Handle {
+    /// Sends a signal to the main process of a task, or of every task of the alloc that has one; which these were.
+    ///
+    /// Errors: there is no such signal; nothing runs; the driver cannot send it.
+    pub async fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<Vec<TaskName>, RunnerError> {
+        self.0.signal(id, task, signal).await
+    }
+
+    /// Ends attempts that run and starts new ones, whatever the restart policy says; of which tasks. It is recorded when
+    /// this returns, and goes on by itself.
+    ///
+    /// Errors: what is asked for does not run, or is about to end.
+    pub async fn restart(&self, id: &AllocId, what: Restarted<'_>) -> Result<Vec<TaskName>, RunnerError> {
+        self.0.restart(id, what).await
+    }
+}
+
+impl Manager {
+    fn task_of(alloc: &Alloc, name: &str) -> Result<usize, RunnerError> {
+        alloc.task_at(name).ok_or_else(|| RunnerError::UnknownTask {
+            alloc: alloc.id.clone(),
+            task: name.to_owned(),
+            known: alloc.group().tasks.iter().map(|t| t.name.clone()).collect(),
+        })
+    }
+
+    async fn signal(&self, id: &AllocId, task: Option<&str>, name: &str) -> Result<Vec<TaskName>, RunnerError> {
+        let alloc = self.alloc(id)?;
+        // Before anything is sent: of several tasks none gets it, or all.
+        let Some(name) = signal::number(name).and_then(signal::name) else {
+            let near = nearest(&name.to_ascii_uppercase(), signal::names());
+            return Err(RunnerError::UnknownSignal { name: name.to_owned(), near });
+        };
+        let wanted = match task {
+            None => 0..alloc.group().tasks.len(),
+            Some(task) => {
+                let at = Self::task_of(&alloc, task)?;
+                at..at + 1
+            }
+        };
+        let (mut sent, mut refused) = (Vec::new(), None);
+        for at in wanted {
+            let task_name = alloc.task(at).name.clone();
+            let Some(attempt) = alloc.attempt(at) else {
+                if task.is_some() {
+                    return Err(RunnerError::NotRunning { task: task_name, state: alloc.status(at).state });
+                }
+                continue;
+            };
+            if let Err(error) = attempt.signal(name) {
+                refused.get_or_insert(RunnerError::Signal { task: task_name, message: error.to_string() });
+                continue;
+            }
+            alloc.edit(at, |edit| {
+                let details = [("signal", name.to_owned()), ("reason", REASON.to_owned())];
+                edit.event(EventKind::Signaling, format!("sent {name}"), &details);
+            });
+            if let Err(error) = alloc.shown(alloc.save(at)).await {
+                tracing::error!(alloc_id = %alloc.id, %error, "a signal was sent and is not saved");
+            }
+            sent.push(task_name);
+        }
+        match refused {
+            Some(error) => Err(error),
+            None if sent.is_empty() => Err(RunnerError::NothingRunning(id.clone())),
+            None => Ok(sent),
+        }
+    }
+
+    async fn restart(self: &Arc<Self>, id: &AllocId, what: Restarted<'_>) -> Result<Vec<TaskName>, RunnerError> {
+        let alloc = self.alloc(id)?;
+        match what {
+            Restarted::Task(name) => {
+                let at = Self::task_of(&alloc, name)?;
+                self.may_begin(&alloc)?;
+                let refused = |state| RunnerError::NotRunning { task: alloc.task(at).name.clone(), state };
+                alloc.restart(at, REASON).map_err(refused)?;
+                self.record_restarts(&alloc, &[at]).await;
+                Ok(vec![alloc.task(at).name.clone()])
+            }
+            Restarted::Running => {
+                self.may_begin(&alloc)?;
+                let restarted: Vec<usize> =
+                    (0..alloc.group().tasks.len()).filter(|at| alloc.restart(*at, REASON).is_ok()).collect();
+                if restarted.is_empty() {
+                    return Err(RunnerError::NothingRunning(id.clone()));
+                }
+                self.record_restarts(&alloc, &restarted).await;
+                Ok(restarted.into_iter().map(|at| alloc.task(at).name.clone()).collect())
+            }
+            Restarted::All => self.restart_all(&alloc).await,
+        }
+    }
+
+    /// Durable first, then its owner acts.
+    async fn record_restarts(&self, alloc: &Alloc, tasks: &[usize]) {
+        let saves: Vec<_> = tasks.iter().map(|at| alloc.save(*at)).collect();
+        for save in saves {
+            if let Err(error) = alloc.shown(save).await {
+                tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
+            }
+        }
+        tasks.iter().for_each(|at| alloc.nudge(*at));
+    }
+
+    async fn restart_all(self: &Arc<Self>, alloc: &Arc<Alloc>) -> Result<Vec<TaskName>, RunnerError> {
+        let mut ended = alloc.ended();
+        // Collections and submissions wait meanwhile: it is neither forgotten nor replaced while it comes back.
+        let (ledger, recall) = loop {
+            let ledger = self.ledger.lock().await;
+            self.may_begin(alloc)?;
+            if !lock(&self.allocs).contains_key(&alloc.id) {
+                return Err(RunnerError::UnknownAlloc(alloc.id.clone()));
+            }
+            match alloc.recall(REASON) {
+                Recall::Ending => drop(ledger),
+                recall => break (ledger, recall),
+            }
+            // An error: it has been collected, which the next look finds.
+            let _ = ended.wait_for(|ended| *ended).await;
+        };
+        let (saves, revived) = match recall {
+            Recall::Asked(saves) => (saves, false),
+            Recall::Revived(saves) => (saves, true),
+            Recall::Refused(Refusal::MayRun(at)) => {
+                return Err(RunnerError::MayStillRun { task: alloc.task(at).name.clone() });
+            }
+            Recall::Refused(Refusal::NothingRan) | Recall::Ending => {
+                return Err(RunnerError::NothingRunning(alloc.id.clone()));
+            }
+        };
+        lock(&self.collectable).remove(&alloc.id);
+        if let Err(error) = alloc.shown_all(saves).await {
+            tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
+        }
+        if revived {
+            self.enter(Arc::clone(alloc), alloc.group().tasks.iter().map(|_| Entry::Recorded).collect());
+        }
+        drop(ledger);
+        Ok(alloc.group().tasks.iter().map(|t| t.name.clone()).collect())
+    }
+
+    /// An alloc whose end was asked for, whose time is over or whose place a newer one has taken begins nothing any more.
+    fn may_begin(&self, alloc: &Alloc) -> Result<(), RunnerError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(RunnerError::ShuttingDown);
+        }
+        let refused = |why| Err(RunnerError::Final { alloc: alloc.id.clone(), why });
+        let max_run = alloc.group().max_run_duration.map(Nanos::from_duration);
+        if alloc.desired() == Desired::Stop {
+            return refused("was asked to stop");
+        }
+        if max_run.is_some_and(|most| alloc.age(self.ctx.clock.now()) >= most) {
+            return refused("has had its max_run_duration");
+        }
+        let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;
+        if lock(&self.allocs).values().any(|e| newer(&e.alloc)) {
+            return refused("is of an older version of its job than one that was submitted since");
+        }
+        Ok(())
+    }
+}

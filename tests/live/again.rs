@@ -1,0 +1,64 @@
+//! A restart that somebody asks for, on real processes: a new one, the same log, and counters that go on.
+
+use std::time::Duration;
+
+use crate::common::{Agent, patience, wait_for};
+use crate::work::Work;
+
+fn pid(agent: &Agent, id: &str) -> Option<u64> {
+    agent.json(&format!("/v1/allocs/{id}"))["tasks"].as_object()?.values().next()?["main"]["pid"].as_u64()
+}
+
+#[test]
+fn a_restart_brings_a_new_process_keeps_the_log_and_lets_no_counter_fall() {
+    let mut agent = Agent::start();
+    let id = {
+        let alloc = Work::batch("again", &["burn", "120000"]).run(&agent);
+        alloc.ready();
+        alloc.id
+    };
+    let labels = [("workload", "again"), ("task", "again")];
+    let cpu = |agent: &Agent| agent.metrics().f64("allostat_workload_cpu_usage_seconds_total", &labels);
+    let requested = |agent: &Agent| {
+        let labels = [("alloc_id", id.as_str()), ("task", "again"), ("reason", "requested")];
+        agent.metrics().u64("allostat_task_restarts_total", &labels)
+    };
+    let limit = Duration::from_secs(15) * patience();
+    let new_process =
+        |agent: &Agent, old: u64| wait_for("a new process", limit, || pid(agent, &id).filter(|new| *new != old));
+    let first = wait_for("its pid", limit, || pid(&agent, &id));
+    wait_for("a reading", limit, || {
+        Some(agent.metrics().one("allostat_workload_cpu_usage_seconds_total", &labels)?.f64()).filter(|s| *s > 0.0)
+    });
+    assert_eq!(requested(&agent), 0, "born at 0");
+    let before = cpu(&agent);
+    assert_eq!(agent.cli(&["restart", &id, "again"]).ok(), "restarting again\n");
+    let second = new_process(&agent, first);
+    assert!(!std::path::Path::new(&format!("/proc/{first}")).exists(), "never two at once");
+    wait_for("both lines in one log", limit, || {
+        let log = agent.request("GET", &format!("/v1/allocs/{id}/logs/again?stream=stdout"), "");
+        (log.text().matches("ready ").count() == 2).then_some(())
+    });
+    wait_for("the restart in the metrics", limit, || (requested(&agent) == 1).then_some(()));
+    let after = cpu(&agent);
+    assert!(after >= before, "{before}, then {after}");
+
+    // The agent dies right after the request: the next one finishes it, once.
+    agent.cli(&["restart", &id]).ok();
+    agent.kill();
+    agent.start_again();
+    let third = new_process(&agent, second);
+    assert!(!std::path::Path::new(&format!("/proc/{second}")).exists());
+    assert!(cpu(&agent) >= after);
+    assert_eq!(requested(&agent), 2);
+
+    // Ended by itself, from somebody else's signal: with --all it lives again.
+    agent.cli(&["signal", "--signal", "SIGKILL", &id]).ok();
+    wait_for("its end", limit, || pid(&agent, &id).is_none().then_some(()));
+    let refused = agent.cli(&["restart", &id, "again"]);
+    assert!(refused.code != Some(0) && refused.stderr.contains("is not running (dead)"), "{}", refused.stderr);
+    agent.cli(&["restart", "--all", &id]).ok();
+    new_process(&agent, third);
+    assert!(cpu(&agent) >= after);
+    agent.stop();
+}
