@@ -9,6 +9,7 @@
 
 mod again;
 mod cell;
+mod end;
 mod wish;
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -19,11 +20,12 @@ use tokio::sync::{Notify, watch};
 pub(super) use self::again::{Recall, Refusal};
 pub(super) use self::cell::Edit;
 use self::cell::{Cell, Delta};
+use self::end::{finished_of, worst};
 pub(super) use self::wish::Wanted;
 use self::wish::{Wishes, wanted};
 use super::board::{Published, TaskTotals, Totals};
 use super::context::Context;
-use super::coordinator::{self, Cause, Order, View, Wish};
+use super::coordinator::{self, Order, View, Wish};
 use super::drivers::Attempt;
 use super::journal::{self, Answer};
 use super::record::{self, AllocRecord, Earlier, Finished, MoreTotals, TaskRecord};
@@ -33,7 +35,7 @@ use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
-use crate::model::task::{Exit, Outcome, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{Exit, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::{Batch, StoreError};
@@ -530,46 +532,4 @@ impl Alloc {
 
 fn has_processes(ctx: &Context, driver: &str) -> bool {
     ctx.drivers.get(driver).is_some_and(|d| d.has_processes())
-}
-
-/// The end of a restored alloc, judged by its tasks' records: the agent may have died between a task's write and its
-/// sibling's. Taken at its word, an early end would be the base of a cgroup that still counts; a missing one would never
-/// come.
-fn finished_of(record: &AllocRecord, cells: &[Cell]) -> Option<Finished> {
-    if cells.iter().any(|c| c.status.state != TaskState::Dead) {
-        return None;
-    }
-    record.finished.clone().or_else(|| {
-        let at = cells.iter().map(|c| c.status.finished_at.unwrap_or(c.status.state_since)).max()?;
-        let mut base = Usage::default();
-        // Without a cgroup of its own its tasks are all that is counted.
-        if record.cgroup.is_some() {
-            cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
-            record.earlier.iter().for_each(|earlier| base.not_below(&earlier.base));
-        }
-        let outcome = worst(cells);
-        let since = record.earlier.as_ref().map_or(record.created_at, |e| e.restarted_at);
-        Some(Finished { at, outcome, ran: at.since(since), base })
-    })
-}
-
-/// The end of the task that tells most, of those that nobody else of the alloc ended.
-fn worst(cells: &[Cell]) -> Outcome {
-    let its_own = |cell: &&Cell| match cell.kill.map(|kill| kill.cause) {
-        None | Some(Cause::Stopped | Cause::Expired) => true,
-        Some(Cause::LeaderDead(_) | Cause::SiblingFailed(_) | Cause::MainsDead | Cause::NothingRan) => false,
-    };
-    cells.iter().filter(its_own).map(Cell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)
-}
-
-/// Which task's end tells most of an alloc's.
-fn severity(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Success => 0,
-        Outcome::Killed => 1,
-        Outcome::Unknown => 2,
-        Outcome::Signal => 3,
-        Outcome::Error => 4,
-        Outcome::Oom => 5,
-    }
 }

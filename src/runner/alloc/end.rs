@@ -1,0 +1,49 @@
+//! Pure: how an alloc ended, from how its tasks did.
+
+use super::super::coordinator::Cause;
+use super::super::record::{AllocRecord, Finished};
+use super::Cell;
+use crate::model::task::{Outcome, TaskState};
+use crate::model::usage::Usage;
+
+/// The end of a restored alloc, judged by its tasks' records: the agent may have died between a task's write and its
+/// sibling's. Taken at its word, an early end would be the base of a cgroup that still counts; a missing one would never
+/// come.
+pub fn finished_of(record: &AllocRecord, cells: &[Cell]) -> Option<Finished> {
+    if cells.iter().any(|c| c.status.state != TaskState::Dead) {
+        return None;
+    }
+    record.finished.clone().or_else(|| {
+        let at = cells.iter().map(|c| c.status.finished_at.unwrap_or(c.status.state_since)).max()?;
+        let mut base = Usage::default();
+        // Without a cgroup of its own its tasks are all that is counted.
+        if record.cgroup.is_some() {
+            cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
+            record.earlier.iter().for_each(|earlier| base.not_below(&earlier.base));
+        }
+        let outcome = worst(cells);
+        let since = record.earlier.as_ref().map_or(record.created_at, |e| e.restarted_at);
+        Some(Finished { at, outcome, ran: at.since(since), base })
+    })
+}
+
+/// The end of the task that tells most, of those that nobody else of the alloc ended.
+pub fn worst(cells: &[Cell]) -> Outcome {
+    let its_own = |cell: &&Cell| match cell.kill.map(|kill| kill.cause) {
+        None | Some(Cause::Stopped | Cause::Expired) => true,
+        Some(Cause::LeaderDead(_) | Cause::SiblingFailed(_) | Cause::MainsDead | Cause::NothingRan) => false,
+    };
+    cells.iter().filter(its_own).map(Cell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)
+}
+
+/// Which task's end tells most of an alloc's.
+fn severity(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Success => 0,
+        Outcome::Killed => 1,
+        Outcome::Unknown => 2,
+        Outcome::Signal => 3,
+        Outcome::Error => 4,
+        Outcome::Oom => 5,
+    }
+}
