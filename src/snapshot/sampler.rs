@@ -182,12 +182,20 @@ impl Work {
         itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let tick = Tick { host, agent, acknowledged };
-        let (snapshot, retired) = self.assembler.tick(&board, &mut Asking { moment, moved: false }, tick, moment);
+        let (mut snapshot, retired) = self.assembler.tick(&board, &mut Asking { moment, moved: false }, tick, moment);
+        let mut version = board.version;
+        if self.seen == 0 && self.parts.board.version() != version {
+            // A task that was found running and ended between the look at the board and its first reading has taken its cgroup
+            // with it: nothing would be known of it here. The board knows already.
+            let board = self.parts.board.view();
+            version = board.version;
+            snapshot = self.assembler.change(&board, &mut Latest { moment }, moment);
+        }
         self.parts.metrics.collector_took(TASKS, started.elapsed());
         for (reason, series) in retired.iter().filter_map(|r| r.lost) {
             self.parts.metrics.final_series_dropped(reason, series);
         }
-        self.show(board.version, snapshot);
+        self.show(version, snapshot);
         self.heartbeat.beat();
         logging::tell_suppressed(&self.parts.metrics);
     }

@@ -87,6 +87,21 @@ impl Agent {
     /// Starts the process on the same data directory: after [`Agent::kill`] or [`Agent::terminate`].
     #[track_caller]
     pub fn start_again(&mut self) {
+        self.begin();
+        let limit = Duration::from_secs(10) * patience();
+        wait_for("the agent to be ready", limit, || {
+            let child = self.child.as_mut().expect("just started");
+            if let Some(status) = child.try_wait().expect("our own child") {
+                panic!("the agent ended with {status} before it was ready:\n{}", self.log());
+            }
+            let ready = http::tcp(self.address, "GET", "/readyz", &[], b"").ok()?;
+            (ready.status == 200).then_some(())
+        });
+    }
+
+    /// The same, without waiting for anything.
+    #[track_caller]
+    pub fn begin(&mut self) {
         assert!(self.child.is_none(), "the agent runs already");
         let log = File::options().create(true).append(true).open(self.log_file()).expect("the log must be writable");
         let mut command = if self.options.as_nobody {
@@ -101,15 +116,6 @@ impl Agent {
         command.args(&self.options.args).envs(self.options.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor must be left")).stderr(log);
         self.child = Some(command.spawn().expect("the binary under test must start"));
-        let limit = Duration::from_secs(10) * patience();
-        wait_for("the agent to be ready", limit, || {
-            let child = self.child.as_mut().expect("just started");
-            if let Some(status) = child.try_wait().expect("our own child") {
-                panic!("the agent ended with {status} before it was ready:\n{}", self.log());
-            }
-            let ready = http::tcp(self.address, "GET", "/readyz", &[], b"").ok()?;
-            (ready.status == 200).then_some(())
-        });
     }
 
     /// Nobody can write our directory, and execute a copy of the binary: the way to it may be closed to him.

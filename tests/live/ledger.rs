@@ -1,46 +1,14 @@
 //! SIGKILL of the agent at any moment: no counter falls, no event is lost, changed or told twice.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, Exposition, patience};
+use crate::common::{Agent, Random, counters, none_fell, patience};
 use crate::work::{Alloc, Work};
 
 const ROUNDS: u32 = 14;
-
-/// xorshift64: enough to pick moments, and a printed seed repeats them.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-/// Every counter about tasks, allocs, workloads and the node: what the agent says of itself begins with its process.
-fn counters(metrics: &Exposition) -> BTreeMap<String, f64> {
-    let ours = |name: &str| {
-        ["task", "alloc", "workload", "node"].iter().any(|of| name.starts_with(&format!("allostat_{of}_")))
-    };
-    let counter = |name: &str| metrics.types.get(name).is_some_and(|kind| kind == "counter");
-    let samples = metrics.samples.iter().filter(|s| counter(&s.name) && ours(&s.name));
-    samples.map(|s| (format!("{}{:?}", s.name, s.labels), s.f64())).collect()
-}
-
-#[track_caller]
-fn none_fell(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, when: &str) {
-    let fallen: Vec<_> = before
-        .iter()
-        .filter(|(name, was)| after.get(*name).is_none_or(|is| is < was))
-        .map(|(name, was)| format!("{name}: {was}, then {:?}", after.get(name)))
-        .collect();
-    assert!(fallen.is_empty(), "{when}: {fallen:#?}");
-}
 
 /// All pages from `since` on; where to go on, and how many were missed.
 fn read_events(agent: &Agent, mut since: u64) -> (Vec<Value>, u64, u64) {
@@ -64,11 +32,7 @@ fn seq(event: &Value) -> u64 {
 
 #[test]
 fn no_counter_falls_and_no_event_is_lost_or_repeated_whenever_the_agent_is_killed() {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a clock after 1970").as_nanos();
-    let seed = std::env::var("ALLOSTAT_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::try_from(now % u128::from(u64::MAX)).expect("reduced")) | 1;
-    println!("ALLOSTAT_SEED={seed} repeats this");
-    let mut random = Random(seed);
+    let (mut random, seed) = Random::seeded();
     let mut agent = Agent::start();
     let restart = "attempts = 100000\n interval = \"24h\"\n delay = \"30ms\"\n mode = \"delay\"";
     let (steady, looping, stubborn);

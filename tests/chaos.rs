@@ -1,0 +1,243 @@
+//! Two hundred allocs of every kind, and an agent that is killed again and again: no orphan, no second start, no lost exit, no
+//! counter that falls, and every alloc ends as it must.
+//!
+//! `ALLOSTAT_CHAOS_KILLS` says how often (default 50; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
+
+// Its helpers are test code too: a step that fails must end the test.
+#![allow(clippy::unwrap_used)]
+
+#[path = "common/mod.rs"]
+#[macro_use]
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};
+
+/// A task: `exec` replaces a shell that has noted the start.
+fn task(name: &str, head: &str, starts: &Path, exec: &str, resources: &str) -> String {
+    let note = format!("echo \\\"$NOMAD_ALLOC_ID $NOMAD_TASK_NAME\\\" >> {}", starts.display());
+    format!(
+        "task \"{name}\" {{\n{head}\ndriver = \"raw_exec\"\nkill_timeout = \"2s\"\nconfig {{\ncommand = \"/bin/sh\"\n\
+         args = [\"-c\", \"{note}; {exec}\"]\n}}\nresources {{\n{resources}\n}}\n}}\n"
+    )
+}
+
+fn job(id: &str, kind: &str, count: u32, attempts: u32, tasks: &[String]) -> String {
+    let mode = "interval = \"1h\"\ndelay = \"100ms\"\nmode = \"fail\"";
+    format!(
+        "job \"{id}\" {{\ntype = \"{kind}\"\ngroup \"g\" {{\ncount = {count}\nrestart {{\nattempts = {attempts}\n{mode}\n}}\n{}}}\n}}\n",
+        tasks.concat()
+    )
+}
+
+fn hook(hook: &str, sidecar: bool) -> String {
+    format!("lifecycle {{\nhook = \"{hook}\"\nsidecar = {sidecar}\n}}")
+}
+
+/// Every kind of alloc, 200 together: name and job file.
+fn jobs(starts: &Path) -> Vec<(&'static str, String)> {
+    let task = |name: &str, head: &str, exec: &str| task(name, head, starts, exec, "");
+    let hold = "exec sleep 600";
+    let spread = "exec sleep $(($NOMAD_ALLOC_INDEX % 8)).$(($NOMAD_ALLOC_INDEX % 10))";
+    let tries = "$NOMAD_ALLOC_DIR/data/tries";
+    let work = workload();
+    let oom = format!("exec {} touch 64 60000", work.display());
+    vec![
+        (
+            "pipeline",
+            job(
+                "pipeline",
+                "batch",
+                30,
+                0,
+                &[
+                    task("init", &hook("prestart", false), "sleep 0.1; true"),
+                    task("proxy", &hook("prestart", true), hold),
+                    task("follower", "", hold),
+                    task("main", "leader = true", spread),
+                    task("clean", &hook("poststop", false), "sleep 0.05; true"),
+                ],
+            ),
+        ),
+        (
+            "flaky",
+            job(
+                "flaky",
+                "batch",
+                30,
+                5,
+                &[task("try", "", &format!("echo x >> {tries}; sleep 0.3; test $(wc -l < {tries}) -ge 3"))],
+            ),
+        ),
+        ("broken", job("broken", "batch", 20, 1, &[task("bad", "", "sleep 0.2; exit 7"), task("beside", "", hold)])),
+        ("oom", job("oom", "batch", 10, 1, &[self::task("big", "", starts, &oom, "memory = 16")])),
+        ("short", job("short", "batch", 60, 0, &[task("short", "", "exit 0")])),
+        ("service", job("service", "service", 50, 2, &[task("serve", "", hold)])),
+    ]
+}
+
+fn allocs(agent: &Agent) -> Vec<Value> {
+    agent.json("/v1/allocs")["allocs"].as_array().unwrap().clone()
+}
+
+fn tasks(alloc: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    alloc["tasks"].as_object().unwrap().iter()
+}
+
+/// In which states the tasks were when the agent was killed: what this run met.
+#[derive(Default)]
+struct Moments(BTreeMap<String, u32>);
+
+impl Moments {
+    fn note(&mut self, allocs: &[Value]) {
+        let mut states: Vec<String> =
+            allocs.iter().flat_map(tasks).map(|(_, task)| task["state"].as_str().unwrap().to_owned()).collect();
+        states.sort();
+        states.dedup();
+        for state in states {
+            self.add(&format!("with a task {state}"));
+        }
+    }
+    fn add(&mut self, what: &str) {
+        *self.0.entry(what.to_owned()).or_default() += 1;
+    }
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let kills: u32 = std::env::var("ALLOSTAT_CHAOS_KILLS").map_or(50, |kills| kills.parse().expect("a number"));
+    let (mut random, seed) = Random::seeded();
+    let mut agent = Agent::start();
+    let starts = agent.scratch().join("starts");
+    let mut waiting = jobs(&starts);
+    let mut moments = Moments::default();
+    let mut before = BTreeMap::new();
+    let mut stops = 0_u64;
+    for kill in 0..kills {
+        let when = format!("ALLOSTAT_SEED={seed}, kill {kill}");
+        // A job every other round, so that there is something of each at every stage.
+        let submitting = (kill % 2 == 0).then(|| waiting.pop()).flatten();
+        if let Some((name, hcl)) = &submitting {
+            let file = agent.scratch().join(format!("{name}.hcl"));
+            std::fs::write(&file, hcl).unwrap();
+            let mut run = Command::new(allostat());
+            run.args(["run", "--detach"]).arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut run = run.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display())).spawn().unwrap();
+            if random.below(2) == 0 {
+                std::thread::sleep(Duration::from_millis(random.below(40)));
+                moments.add("while a job was being submitted");
+            } else {
+                let _ = run.wait();
+            }
+            agent.kill();
+            let _ = run.wait();
+        } else {
+            std::thread::sleep(Duration::from_millis(random.below(400)));
+            let all = allocs(&agent);
+            let serving: Vec<_> = all.iter().filter(|a| a["job"] == "service" && a["status"] == "running").collect();
+            if let Some(alloc) = serving.first().filter(|_| random.below(2) == 0) {
+                let path = format!("/v1/allocs/{}/stop", alloc["id"].as_str().unwrap());
+                assert!(agent.request("POST", &path, "").status < 300, "{when}");
+                stops += 1;
+            }
+            before = counters(&agent.metrics());
+            moments.note(&all);
+            agent.kill();
+        }
+        // Sometimes it dies again before it is ready.
+        while random.below(4) == 0 {
+            agent.begin();
+            std::thread::sleep(Duration::from_millis(random.below(120)));
+            agent.kill();
+            moments.add("while it was starting");
+        }
+        agent.start_again();
+        none_fell(&before, &counters(&agent.metrics()), &when);
+        if let Some((name, hcl)) = submitting {
+            let known = allocs(&agent).iter().filter(|a| a["job"] == name).count();
+            let whole: usize = hcl.lines().find_map(|l| l.strip_prefix("count = ")?.parse().ok()).unwrap();
+            assert!(known == 0 || known == whole, "{when}: {known} of {whole} allocs of {name}: half a job");
+            if known == 0 {
+                waiting.push((name, hcl));
+            }
+        }
+    }
+    for (name, hcl) in waiting {
+        let file = agent.scratch().join(format!("{name}.hcl"));
+        std::fs::write(&file, hcl).unwrap();
+        agent.cli(&["run", "--detach", file.to_str().unwrap()]).ok();
+    }
+    wait_for("every batch alloc to end", Duration::from_secs(120) * patience(), || {
+        let over = |a: &Value| a["job"] == "service" || tasks(a).all(|(_, t)| t["state"] == "dead");
+        allocs(&agent).iter().all(over).then_some(())
+    });
+    agent.cli(&["stop", "--all"]).ok();
+    let ids = agent.alloc_ids();
+    assert_eq!(ids.len(), 200, "ALLOSTAT_SEED={seed}: no alloc is lost, none was made twice");
+    let mut noted: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for line in std::fs::read_to_string(&starts).unwrap().lines() {
+        let (alloc, task) = line.split_once(' ').unwrap();
+        *noted.entry((alloc.to_owned(), task.to_owned())).or_default() += 1;
+    }
+    for id in &ids {
+        let alloc = agent.json(&format!("/v1/allocs/{id}"));
+        let told = |what: &str| format!("ALLOSTAT_SEED={seed}: {what}: {alloc:#}");
+        let status = alloc["status"].as_str().unwrap();
+        let expected = match alloc["job"].as_str().unwrap() {
+            "broken" | "oom" => "failed",
+            _ => "complete",
+        };
+        assert_eq!(status, expected, "{}", told("it ended otherwise"));
+        for (name, task) in tasks(&alloc) {
+            let exits = |outcome: &str| task["exits_by_outcome"][outcome].as_u64().unwrap();
+            let all: u64 = task["exits_by_outcome"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
+            let started = noted.get(&(id.clone(), name.clone())).copied().unwrap_or(0);
+            assert!(started <= all, "{}", told(&format!("{name} was started {started} times and has {all} exits")));
+            if exits("killed") == 0 {
+                assert_eq!(started, all, "{}", told(&format!("starts and exits of {name}")));
+            }
+            let events = |kind: &str| task["event_counts"][kind].as_u64().unwrap_or(0);
+            assert!(events("killing") <= 1 && events("received") == 1, "{}", told("told twice"));
+            let cause = events("sibling_failed") + events("leader_dead") + events("main_tasks_dead");
+            assert!(cause <= 1, "{}", told("more than one cause"));
+            let as_planned = match (alloc["job"].as_str().unwrap(), name.as_str()) {
+                ("pipeline", "init" | "main" | "clean") | ("short", _) => all == 1 && exits("success") == 1,
+                ("pipeline", _) => all == 1 && exits("killed") == 1 && cause == 1,
+                ("flaky", _) => all == 3 && exits("error") == 2 && exits("success") == 1,
+                ("broken", "bad") => all == 2 && exits("error") == 2,
+                ("broken", _) => all <= 1 && exits("killed") == all && cause == 1,
+                ("oom", _) => all == 2 && exits("oom") == 2,
+                ("service", _) => all == 1 && exits("killed") == 1,
+                (job, name) => panic!("there is no {name} in {job}"),
+            };
+            assert!(as_planned, "{}", told(&format!("the exits of {name}")));
+        }
+        // The newest ten events are kept: agents that came and went may have pushed out the first.
+        let all_told = tasks(&alloc).all(|(_, task)| task["events"][0]["task_seq"] == 1);
+        if alloc["job"] == "pipeline" && all_told {
+            let at = |task: &str, event: &str| {
+                let events = alloc["tasks"][task]["events"].as_array().unwrap();
+                let found = events.iter().find(|e| e["kind"] == event).map(|e| e["time"].as_u64().unwrap());
+                found.unwrap_or_else(|| panic!("{}", told(&format!("{task} was never told {event}"))))
+            };
+            assert!(at("init", "Terminated") <= at("main", "Started"), "{}", told("main before the end of init"));
+            assert!(at("follower", "Terminated") <= at("proxy", "Killing"), "{}", told("a sidecar before a main task"));
+            assert!(at("proxy", "Terminated") <= at("clean", "Started"), "{}", told("poststop before the others' end"));
+        }
+    }
+    println!("{kills} kills, {stops} stops between them; of the kills:");
+    for (moment, times) in &moments.0 {
+        println!("  {times:4} {moment}");
+    }
+    agent.terminate();
+    agent.assert_nothing_left();
+}
