@@ -45,8 +45,9 @@ impl Where {
             }
         }
         let message = failures.iter().map(|e| chain(e)).collect::<Vec<_>>().join("\n  ");
-        let error = CliError::new(Exit::NoAgent, format!("no agent answers: {message}"));
         let denied = failures.iter().any(HttpError::not_permitted);
+        let exit = if denied { Exit::NotPermitted } else { Exit::NoAgent };
+        let error = CliError::new(exit, format!("no agent answers: {message}"));
         Err(match (denied, self.address.is_some()) {
             (true, _) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
             (false, true) => error.hint("is the address right (--address, ALLOSTAT_ADDR), and the agent running?"),

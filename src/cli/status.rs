@@ -83,10 +83,11 @@ fn tasks(alloc: &AllocRow) -> String {
     words.join(", ")
 }
 
-/// Of all its tasks, the newest; but one that went wrong is what people look for.
+/// Of all its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
 fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
-    let exits = tasks.filter_map(|t| t.last_exit.as_ref());
-    let newest = exits.max_by_key(|e| (e.outcome != Outcome::Success, e.finished_at));
+    let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
+    let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));
+    let newest = newest.map(|(_, exit)| exit);
     newest.map_or_else(|| ABSENT.to_owned(), |exit| run::describe(&exit.status, exit.outcome))
 }
 

@@ -12,6 +12,7 @@ use crate::model::capability::Capability;
 use crate::model::host::NodeInfo;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
+use crate::supervisor::describe;
 
 /// The cgroup under which all allocs live.
 pub(super) struct Parent {
@@ -30,15 +31,13 @@ impl Parent {
         }
         let parent = Parent { cgroup: Cgroup::at(layout, path), mark };
         let was_there = parent.cgroup.exists();
-        parent.cgroup.create().map_err(|error| {
-            let mut text = error.to_string();
-            let mut cause = std::error::Error::source(&error);
-            while let Some(error) = cause {
-                text.push_str(&format!(": {error}"));
-                cause = error.source();
-            }
-            text
-        })?;
+        parent.cgroup.create().map_err(|error| describe(&error))?;
+        if was_there {
+            // Another user's, perhaps: whether a task can have one in it is known by trying.
+            let probe = Cgroup::at(layout, &path.child(&format!("probe-{}", std::process::id())));
+            probe.create().map_err(|error| describe(&error))?;
+            probe.remove_if_empty();
+        }
         if !was_there && let Err(error) = std::fs::write(&parent.mark, path.as_str()) {
             tracing::warn!(%error, "the cgroup parent will be left when the agent ends");
         }

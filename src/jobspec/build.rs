@@ -128,6 +128,14 @@ impl<'p> Builder<'p> {
         merged.extend(meta.clone());
         let tasks: Vec<Task> =
             tasks.iter().map(|task| self.task(task, &path, (kind, &restart), &merged, &mut services)).collect();
+        if !tasks.is_empty() && tasks.iter().all(|task| task.lifecycle.is_some() && !task.leader) {
+            let message = format!(
+                "the group {} has no main task: there is nothing for the others to run around",
+                quote(group.name)
+            );
+            let advice = Some("leave the `lifecycle` of one task out".to_owned());
+            fields.error(group.name_span, "task", message, advice);
+        }
         let max_run_duration = values::max_run_duration(&fields, kind);
         TaskGroup {
             name: group.name.into(),

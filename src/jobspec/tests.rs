@@ -40,6 +40,15 @@ fn refused(text: &str, expected: &str) {
 }
 
 #[test]
+fn a_group_without_a_main_task_is_refused() {
+    refused(
+        &in_task("lifecycle {\nhook = \"poststop\"\n}"),
+        "2:9 the group `g` has no main task: there is nothing for the others to run around (leave the `lifecycle` of one \
+         task out)",
+    );
+}
+
+#[test]
 fn what_is_wrong_in_a_task_is_told_with_its_place() {
     for (lines, expected) in [
         ("drivr = 1", "5:1 `drivr` is not a field of `task` (did you mean `driver`?)"),

@@ -82,9 +82,11 @@ impl View {
     pub fn of(task: &Task, status: &TaskStatus) -> View {
         let stage = match status.state {
             TaskState::Pending => Stage::Waiting,
-            TaskState::Starting if status.started_at.is_none() => Stage::Starting,
-            TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing => Stage::Ran,
             TaskState::Dead => Stage::Dead,
+            TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing => {
+                // One whose start failed and is tried again has not run yet.
+                if status.started_at.is_some() { Stage::Ran } else { Stage::Starting }
+            }
         };
         // Of a task that begins anew the attempts before tell.
         let started = status.started_at.is_some() || stage == Stage::Starting || status.attempt > 0;
@@ -118,6 +120,17 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// For people. `name`: of the task at a place.
+    pub fn text(self, name: impl Fn(usize) -> String) -> String {
+        match self {
+            Cause::Stopped => "its alloc is stopped".to_owned(),
+            Cause::Expired => "the max_run_duration of its alloc is over".to_owned(),
+            Cause::LeaderDead(at) => format!("its leader {} has ended", name(at)),
+            Cause::SiblingFailed(at) => format!("the task {} beside it has failed", name(at)),
+            Cause::MainsDead => "the tasks that it runs beside have ended".to_owned(),
+            Cause::NothingRan => "nothing of its alloc was ever started".to_owned(),
+        }
+    }
     /// The `reason` of the event.
     pub fn label(self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ use super::alloc::Alloc;
 use super::datadir::Owner;
 use super::drivers::{Attempt, DriverError, StartRequest, TaskDirs};
 use super::task::{Told, persist, told};
-use crate::host::process::Account;
+use crate::host::process::{Account, UserError};
 use crate::jobspec::interpolate::{self, Prepared};
 use crate::model::env::{Env, TaskContext, node_attributes};
 use crate::model::event::EventKind;
@@ -68,13 +68,14 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
             let may_give = rustix::process::geteuid().is_root();
             let owner = account.as_ref().filter(|_| may_give).map(|a| Owner { uid: a.uid, gid: a.gid });
             let dirs = alloc.ctx.data_dir.build(&alloc.id, &task.name, attempt, owner);
-            let dirs = dirs.map_err(|e| format!("cannot make its directories: {e}"))?;
-            let cgroup = alloc.make_cgroup().map_err(|e| format!("cannot make its cgroup: {e}"))?;
-            Ok::<_, String>((dirs, cgroup, account))
+            let setup = LaunchFailure::setup;
+            let dirs = dirs.map_err(|e| setup(format!("cannot make its directories: {e}")))?;
+            let cgroup = alloc.make_cgroup().map_err(|e| setup(format!("cannot make its cgroup: {e}")))?;
+            Ok((dirs, cgroup, account))
         }
     };
-    let made = alloc.ctx.blocking(on_host).await.and_then(|made| made);
-    let (dirs, alloc_cgroup, account) = made.map_err(LaunchFailure::setup)?;
+    let made = alloc.ctx.blocking(on_host).await.map_err(LaunchFailure::setup)?;
+    let (dirs, alloc_cgroup, account) = made?;
     let Prepared { task, env } = prepare(&alloc, task, &dirs, alloc_cgroup.as_ref(), account.as_ref())?;
     let request = StartRequest { alloc_id: alloc.id.clone(), attempt, task, env, dirs, alloc_cgroup };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
@@ -106,9 +107,13 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
 }
 
 /// The user that the job file names. One that an ordinary user's agent does not find is the driver's to refuse.
-fn account(task: &Task) -> Result<Option<Account>, String> {
+fn account(task: &Task) -> Result<Option<Account>, LaunchFailure> {
     match task.user.as_deref().map(crate::host::process::account) {
-        Some(Err(error)) if rustix::process::geteuid().is_root() => Err(error.to_string()),
+        Some(Err(error)) if rustix::process::geteuid().is_root() => {
+            // Trying again makes no user.
+            let recoverable = matches!(error, UserError::Lookup { .. });
+            Err(LaunchFailure { recoverable, ..LaunchFailure::setup(error.to_string()) })
+        }
         Some(found) => Ok(found.ok()),
         None => Ok(None),
     }

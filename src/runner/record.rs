@@ -108,7 +108,10 @@ pub struct Restart {
 pub struct Kill {
     pub cause: Cause,
     pub asked_at: Timestamp,
-    /// When its kill signal was first sent.
+    /// It was told as `Killing`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub told: bool,
+    /// When its kill signal was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Timestamp>,
 }

@@ -246,6 +246,11 @@ impl Owner {
         }
     }
 
+    /// Somebody asked for its end: of us, or of the agent before us.
+    fn is_killed(&self) -> bool {
+        self.kill_asked.is_some() || self.alloc.edit(self.at, |edit| edit.kill().is_some())
+    }
+
     fn now(&self) -> Timestamp {
         self.alloc.ctx.clock.now()
     }
@@ -312,7 +317,7 @@ impl Owner {
             // The launch heard of it before us.
             self.told(told).await;
         }
-        let killed = self.kill_asked.is_some() || self.state().restarts();
+        let killed = self.is_killed() || self.state().restarts();
         self.alloc.edit(self.at, |edit| {
             let message = failure.message.clone();
             edit.event(
@@ -332,7 +337,7 @@ impl Owner {
         for problem in &end.problems {
             tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
         }
-        let killed = self.kill_asked.is_some();
+        let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
             // Before its signal was sent it ended by itself, whatever was asked for.
             let killed = killed || edit.restart().is_some_and(|r| r.signalled_at.is_some());
@@ -357,7 +362,7 @@ impl Owner {
     async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
         let policy = self.alloc.task(self.at).restart.clone();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
-        let killed = self.kill_asked.is_some();
+        let killed = self.is_killed();
         self.timer = None;
         let action = self.alloc.edit(self.at, |edit| {
             let now = edit.now;
@@ -384,7 +389,8 @@ impl Owner {
                     edit.status().finished_at = Some(now);
                     match decision {
                         Decision::Finish { why: Why::Killed, .. } => {
-                            edit.event(EventKind::Killed, "task stopped as asked", &[]);
+                            let why = edit.kill().map_or_else(String::new, |kill| edit.why(kill.cause));
+                            edit.event(EventKind::Killed, format!("ended: {why}"), &[]);
                         }
                         Decision::Finish {
                             why: why @ (Why::NeverRestarts | Why::Unrecoverable | Why::Exhausted),

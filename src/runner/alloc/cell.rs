@@ -285,21 +285,21 @@ impl Edit<'_> {
         self.cell.pending.exits.push(exit);
     }
 
+    /// Why it is asked to end, in words.
+    pub fn why(&self, cause: Cause) -> String {
+        cause.text(|at| self.alloc.task(at).name.to_string())
+    }
     /// The one event that says why it is asked to end, where the reason is another task's end.
     pub fn tell_cause(&mut self, cause: Cause) {
-        let name = |at: usize| self.alloc.task(at).name.to_string();
-        let (kind, message, culprit) = match cause {
+        let (kind, culprit) = match cause {
             Cause::Stopped | Cause::Expired | Cause::NothingRan => return,
-            Cause::LeaderDead(at) => {
-                (EventKind::LeaderDead, format!("its leader {} has ended", name(at)), Some(name(at)))
-            }
-            Cause::SiblingFailed(at) => {
-                (EventKind::SiblingFailed, format!("the task {} beside it has failed", name(at)), Some(name(at)))
-            }
-            Cause::MainsDead => (EventKind::MainTasksDead, "the tasks that it runs beside have ended".to_owned(), None),
+            Cause::LeaderDead(at) => (EventKind::LeaderDead, Some(at)),
+            Cause::SiblingFailed(at) => (EventKind::SiblingFailed, Some(at)),
+            Cause::MainsDead => (EventKind::MainTasksDead, None),
         };
-        let details: Vec<_> = culprit.into_iter().map(|name| ("culprit", name)).collect();
-        self.event(kind, message, &details);
+        let details: Vec<_> = culprit.into_iter().map(|at| ("culprit", self.alloc.task(at).name.to_string())).collect();
+        let why = self.why(cause);
+        self.event(kind, why, &details);
     }
 
     pub fn restarting(&mut self, reason: RestartReason) {

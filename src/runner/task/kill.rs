@@ -18,10 +18,13 @@ use crate::runner::step::{Action, Event, State, step};
 
 /// Where the job file names no signal.
 const KILL_SIGNAL: &str = "SIGINT";
+/// How long the disk may keep a kill signal back.
+const SAVED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Owner {
     /// Begins to end it, or goes on with that after a restart of the agent: then nothing is told again, and what is left of
-    /// its delay and its grace counts.
+    /// its delay and its grace counts. That it is to end is durable before the signal is sent, so that whoever finds it ended
+    /// knows why.
     pub(super) async fn kill(&mut self, cause: Cause) {
         let now = self.now();
         let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
@@ -31,7 +34,7 @@ impl Owner {
                 Some(known) => (known.asked_at, false),
                 None => {
                     let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-                    *edit.kill() = Some(Kill { cause, asked_at: now, signalled_at });
+                    *edit.kill() = Some(Kill { cause, asked_at: now, told: false, signalled_at });
                     edit.tell_cause(cause);
                     (now, true)
                 }
@@ -45,20 +48,26 @@ impl Owner {
                 self.alloc.edit(self.at, |edit| {
                     edit.status().failed = failed;
                     edit.status().finished_at = Some(edit.now);
-                    edit.event(EventKind::Killed, "stopped while it was not running", &[]);
+                    let why = edit.why(cause);
+                    edit.event(EventKind::Killed, format!("ended while it was not running: {why}"), &[]);
                     edit.enter_state(state);
                 });
                 self.persist_and_show().await;
             }
             Some(Action::SendKillSignal) => {
                 self.alloc.edit(self.at, |edit| edit.enter_state(state));
-                self.await_delay(asked_at, first);
+                self.await_delay(asked_at, first).await;
             }
             Some(Action::AwaitLaunch) => {
                 let grace = self.alloc.task(self.at).kill_timeout;
                 self.alloc.edit(self.at, |edit| {
                     edit.enter_state(state);
-                    edit.event(EventKind::Killing, "stopping as soon as its start has ended", &[]);
+                    let why = edit.why(cause);
+                    if let Some(kill) = edit.kill() {
+                        kill.told = true;
+                    }
+                    let details = [("reason", cause.label().to_owned())];
+                    edit.event(EventKind::Killing, format!("{why}: to end as soon as its start has"), &details);
                 });
                 self.alloc.save_aside(self.at);
                 self.timer = Some((Instant::now() + grace, Event::GraceOver));
@@ -123,52 +132,61 @@ impl Owner {
     }
 
     /// The task's `shutdown_delay`, then its signal.
-    fn await_delay(&mut self, asked_at: Timestamp, first: bool) {
+    async fn await_delay(&mut self, asked_at: Timestamp, first: bool) {
         let delay = self.alloc.task(self.at).shutdown_delay;
         let left = Nanos::from_duration(delay).saturating_sub(self.now().since(asked_at)).as_duration();
-        if left.is_zero() {
-            self.send_kill_signal();
-            return;
-        }
-        if first {
+        if first && !left.is_zero() {
             self.alloc.edit(self.at, |edit| {
                 let details = [("delay_ns", delay.as_nanos().to_string())];
                 edit.event(EventKind::ShutdownDelay, format!("waiting {delay:?} before its kill signal"), &details);
             });
         }
         self.settle = None;
-        self.alloc.save_aside(self.at);
-        self.timer = Some((Instant::now() + left, Event::DelayOver));
+        let saved = self.alloc.shown(self.alloc.save(self.at));
+        // A disk that fails or hangs keeps nobody from being ended.
+        if let Err(error) = tokio::time::timeout(SAVED_WITHIN, saved).await.unwrap_or(Ok(())) {
+            tracing::error!(alloc_id = %self.alloc.id, %error, "that a task is being ended is not saved");
+        }
+        if left.is_zero() {
+            self.send_kill_signal();
+        } else {
+            self.timer = Some((Instant::now() + left, Event::DelayOver));
+        }
     }
 
     pub(super) fn send_kill_signal(&mut self) {
         let task = self.alloc.task(self.at);
         let signal = task.kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
         let grace = task.kill_timeout;
-        // Also after a restart of the agent, which may have died before it was sent.
-        let sent = self.attempt.as_ref().map_or(Ok(()), |attempt| attempt.signal(signal));
         let most = grace + self.alloc.ctx.config.kill_budget;
         let now = self.now();
-        let first = self.alloc.edit(self.at, |edit| {
-            let Some((signalled_at, reason)) = edit.ending() else { return now };
-            if let Some(first) = *signalled_at {
-                return first;
-            }
-            *signalled_at = Some(now);
-            let message = format!("sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
-            let details = [
-                ("signal", signal.to_owned()),
-                ("reason", reason.to_owned()),
-                ("kill_timeout_ns", grace.as_nanos().to_string()),
-                ("at_most_ns", most.as_nanos().to_string()),
-            ];
-            edit.event(EventKind::Killing, message, &details);
-            now
-        });
+        let signalled_at = self.alloc.edit(self.at, |edit| edit.ending().and_then(|(at, _)| *at));
+        // A second one means something else to many programs.
+        let sent = match (&self.attempt, signalled_at) {
+            (Some(attempt), None) => attempt.signal(signal),
+            (Some(_), Some(_)) | (None, _) => Ok(()),
+        };
+        if signalled_at.is_none() {
+            self.alloc.edit(self.at, |edit| {
+                let Some((at, reason)) = edit.ending() else { return };
+                *at = Some(now);
+                let told = edit.kill().as_mut().is_some_and(|kill| std::mem::replace(&mut kill.told, true));
+                let kind = if told { EventKind::Signaling } else { EventKind::Killing };
+                let why = edit.kill().map_or_else(|| "a restart was asked for".to_owned(), |kill| edit.why(kill.cause));
+                let message = format!("{why}: sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
+                let details = [
+                    ("signal", signal.to_owned()),
+                    ("reason", reason.to_owned()),
+                    ("kill_timeout_ns", grace.as_nanos().to_string()),
+                    ("at_most_ns", most.as_nanos().to_string()),
+                ];
+                edit.event(kind, message, &details);
+            });
+        }
         self.settle = None;
         self.alloc.save_aside(self.at);
         let grace = match sent {
-            Ok(()) => Nanos::from_duration(grace).saturating_sub(now.since(first)).as_duration(),
+            Ok(()) => Nanos::from_duration(grace).saturating_sub(now.since(signalled_at.unwrap_or(now))).as_duration(),
             Err(error) => {
                 tracing::warn!(alloc_id = %self.alloc.id, %error, signal, "the kill signal cannot be sent; by force now");
                 Duration::ZERO

@@ -199,6 +199,52 @@ async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
     told(&agent, &id, "main", "Killed");
 }
 
+/// The agent died between its signal and the task's end: what the task did then was asked of it.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signalled_again() {
+    for stop_ms in [500, 5_000] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let tasks = [("leader", None, forever()), ("other", None, json!({ "stop_ms": stop_ms, "exit_code": 3 }))];
+        let mut job = leading(group(JobKind::Service, &tasks), "leader");
+        job.groups[0].tasks[1].restart.attempts = 3;
+        let id = submit(&agent, job).await;
+        running(&agent, &id, &["leader", "other"]).await;
+        agent.stop(&id, Wait::No).await.unwrap();
+        until("the signal", || task(&agent, &id, "other").state == TaskState::Killing).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        agent.shutdown();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let agent = host.restart(agent).await;
+        assert_eq!(over(&agent, &id).await, AllocState::Complete, "after {stop_ms} ms");
+        let other = task(&agent, &id, "other");
+        assert_eq!((other.last_exit().unwrap().outcome, other.restarts_total()), (Outcome::Killed, 0));
+        let signals = host.world.of(&other.name).signals.lock().unwrap().clone();
+        assert_eq!(signals, ["SIGINT"], "after {stop_ms} ms");
+        told(&agent, &id, "other", "Killed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_tried_again_opens_no_gate() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [
+        ("proxy", SIDECAR, json!({ "start_error": 2 })),
+        ("main", None, ends(100, 0)),
+        ("announce", POSTSTART, ends(1, 0)),
+    ];
+    let mut job = group(JobKind::Batch, &tasks);
+    job.groups[0].tasks[0].restart.attempts = 5;
+    job.groups[0].tasks[0].restart.delay = Duration::from_secs(10);
+    let id = submit(&agent, job).await;
+    until("a failed start", || task(&agent, &id, "proxy").state == TaskState::Backoff).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(task(&agent, &id, "main").state, TaskState::Pending);
+    assert_eq!(over(&agent, &id).await, AllocState::Complete);
+    assert!(told(&agent, &id, "proxy", "Started") <= told(&agent, &id, "main", "Started"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn delays_come_before_the_signal_and_count_over_a_restart() {
     let host = Host::new();

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
-use crate::model::id::{BootId, ProcessId};
+use crate::model::id::{BootId, ProcessId, TaskName};
 use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::Timestamp;
@@ -72,6 +72,11 @@ impl World {
     pub fn last(&self) -> Arc<Process> {
         let processes = self.processes.lock().unwrap();
         Arc::clone(processes.values().max_by_key(|p| p.handle.started_at).unwrap())
+    }
+    /// The newest attempt of a task.
+    pub fn of(&self, task: &TaskName) -> Arc<Process> {
+        let processes = self.processes.lock().unwrap();
+        Arc::clone(processes.values().filter(|p| p.task.name == *task).max_by_key(|p| p.handle.started_at).unwrap())
     }
     pub fn undestroyed(&self) -> usize {
         self.processes.lock().unwrap().values().filter(|p| *p.destroyed.lock().unwrap() == 0).count()
@@ -222,7 +227,8 @@ impl Attempt for FakeAttempt {
                 let process = Arc::clone(&self.0);
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(ms)).await;
-                    process.end(ExitStatus::Code(0));
+                    let code = process.option("exit_code").unwrap_or(0);
+                    process.end(ExitStatus::Code(u8::try_from(code).unwrap()));
                 });
             }
             None => self.0.end(ExitStatus::Code(0)),
