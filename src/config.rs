@@ -3,6 +3,8 @@
 //!
 //! [`SETTINGS`] is the one table: the file, the environment, `check` and the golden default configuration follow it.
 
+mod gc;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +16,7 @@ use crate::jobspec::diagnostic::{Diagnostics, Problems, Source, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::quantity::{format_duration, parse_duration};
 use crate::jobspec::tree;
-use crate::runner::drivers;
+use crate::runner::{GcConfig, drivers};
 use crate::snapshot::{self, RetentionConfig};
 use crate::telemetry::Level;
 
@@ -27,6 +29,7 @@ pub struct Config {
     pub telemetry: snapshot::Config,
     pub cgroup: Cgroup,
     pub drivers: Drivers,
+    pub gc: GcConfig,
     pub log_level: Level,
 }
 
@@ -61,6 +64,7 @@ impl Config {
             telemetry: snapshot::Config::default(),
             cgroup: Cgroup::default(),
             drivers: Drivers::default(),
+            gc: GcConfig::default(),
             log_level: Level::default(),
         }
     }
@@ -232,6 +236,10 @@ pub static SETTINGS: &[Setting] = &[
         },
         get: |c| Some(c.drivers.enabled.join(",")),
     },
+    gc::MAX_TERMINAL,
+    gc::MAX_AGE,
+    gc::DISK_USED,
+    gc::INODES_USED,
     Setting {
         stanza: "log",
         key: "level",
@@ -253,6 +261,7 @@ static FILE: Stanza = Stanza {
         Word::stanza("telemetry"),
         Word::stanza("cgroup"),
         Word::stanza("drivers"),
+        Word::stanza("gc"),
         Word::stanza("log"),
     ],
 };
@@ -271,7 +280,7 @@ static TELEMETRY: Stanza =
 static CGROUP: Stanza = Stanza { name: "cgroup", words: &[Word::value("parent")] };
 static DRIVERS_STANZA: Stanza = Stanza { name: "drivers", words: &[Word::value("enabled")] };
 static LOG: Stanza = Stanza { name: "log", words: &[Word::value("level")] };
-static STANZAS: [&Stanza; 5] = [&AGENT, &TELEMETRY, &CGROUP, &DRIVERS_STANZA, &LOG];
+static STANZAS: [&Stanza; 6] = [&AGENT, &TELEMETRY, &CGROUP, &DRIVERS_STANZA, &gc::STANZA, &LOG];
 
 /// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]

@@ -204,7 +204,12 @@ async fn start_runner(
     let parts = runner::Parts {
         config: runner::Config {
             cgroup_parent: CgroupPath::new(config.cgroup.parent.as_str()),
+            gc: config.gc,
             ..runner::Config::default()
+        },
+        fill: {
+            let data_dir = Arc::clone(&data_dir);
+            Arc::new(move || data_dir.fill().ok())
         },
         data_dir,
         journal,

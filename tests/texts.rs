@@ -64,6 +64,7 @@ fn the_help_lists_every_command_and_every_exit_code() {
         "stop",
         "restart",
         "signal",
+        "gc",
         "node",
         "metrics",
         "catalogue",

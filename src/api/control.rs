@@ -66,6 +66,28 @@ pub struct EventPage {
     pub missed: u64,
 }
 
+/// What is to be removed of what has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Gc {
+    /// What the limits say.
+    Limits,
+    All,
+    One(AllocId),
+}
+
+/// One alloc, and why it was removed or not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub id: AllocId,
+    pub why: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collected {
+    pub removed: Vec<Verdict>,
+    pub kept: Vec<Verdict>,
+}
+
 /// What is to be restarted of an alloc.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restart {
@@ -85,6 +107,8 @@ pub trait Control: Send + Sync {
     fn plan(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>>;
     /// Asks; it is over when the alloc says so.
     fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<(), ApiError>>;
+    /// Removes ended allocs; it is done when this returns.
+    fn collect(&self, what: Gc) -> BoxFuture<'_, Result<Collected, ApiError>>;
     /// Asks, and says of which tasks.
     fn restart(&self, alloc: AllocId, what: Restart) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>>;
     /// To one task, or to all of the alloc that run: which these were.

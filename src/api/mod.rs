@@ -12,6 +12,7 @@ mod control;
 mod door;
 mod error;
 mod events;
+mod gc;
 mod guard;
 mod health;
 mod host_header;
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use access::Access;
-pub use control::{Control, EventPage, JobText, PlannedGroup, PlannedTask, Restart, Submitted};
+pub use control::{Collected, Control, EventPage, Gc, JobText, PlannedGroup, PlannedTask, Restart, Submitted, Verdict};
 pub use door::Door;
 pub use error::{ApiError, Code};
 pub use events::Followers;
@@ -157,6 +158,7 @@ pub static ROUTES: &[&Route] = &[
     &allocs::STOP,
     &allocs::RESTART,
     &allocs::SIGNAL,
+    &gc::GC,
     &logs::LOGS,
     &events::EVENTS,
     &jobs::SUBMIT,

@@ -70,6 +70,9 @@ impl Control for Fake {
     fn stop(&self, _: AllocId) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(async { Ok(()) })
     }
+    fn collect(&self, _: Gc) -> BoxFuture<'_, Result<Collected, ApiError>> {
+        Box::pin(async { Ok(Collected::default()) })
+    }
     fn restart(&self, _: AllocId, _: Restart) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -9,6 +9,7 @@ mod demo;
 mod events;
 mod exit;
 mod follow;
+mod gc;
 mod human;
 mod logs;
 mod metrics;
@@ -61,6 +62,7 @@ enum Command {
     Stop(stop::Stop),
     Restart(restart::Restart),
     Signal(signal::Signal),
+    Gc(gc::Gc),
     Node(node::Node),
     Metrics(metrics::Metrics),
     Catalogue(catalogue::Catalogue),
@@ -125,6 +127,7 @@ pub fn main() -> ExitCode {
         Command::Stop(c) => c.run(&mut session),
         Command::Restart(c) => c.run(&mut session),
         Command::Signal(c) => c.run(&mut session),
+        Command::Gc(c) => c.run(&mut session),
         Command::Node(c) => c.run(&mut session),
         Command::Metrics(c) => c.run(&mut session),
         Command::Catalogue(c) => c.run(&mut session),

@@ -1,14 +1,15 @@
 //! The runner as the API sees it: job text in, wishes down, errors with their place.
 
 use crate::api::{
-    ApiError, BoxFuture, Code, Control, EventPage, JobText, PlannedGroup, PlannedTask, Restart, Submitted,
+    ApiError, BoxFuture, Code, Collected, Control, EventPage, Gc, JobText, PlannedGroup, PlannedTask, Restart,
+    Submitted, Verdict,
 };
 use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::job::{Job, JobKind};
 use crate::runner::drivers::{self, DriverError};
 use crate::runner::events::Reader;
-use crate::runner::{Drivers, Handle, Restarted, RunnerError, Wait};
+use crate::runner::{Collect, Drivers, Handle, Restarted, RunnerError, Wait};
 
 pub(super) struct Runner(pub Handle);
 
@@ -44,6 +45,19 @@ impl Control for Runner {
 
     fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<(), ApiError>> {
         Box::pin(async move { self.0.stop(&alloc, Wait::No).await.map_err(|e| refused(&e)) })
+    }
+
+    fn collect(&self, what: Gc) -> BoxFuture<'_, Result<Collected, ApiError>> {
+        Box::pin(async move {
+            let what = match what {
+                Gc::Limits => Collect::Limits,
+                Gc::All => Collect::All,
+                Gc::One(id) => Collect::One(id),
+            };
+            let done = self.0.collect(what).await.map_err(|e| refused(&e))?;
+            let removed = done.removed.into_iter().map(|(id, reason)| (id, reason.as_str().to_owned()));
+            Ok(Collected { removed: verdicts(removed), kept: verdicts(done.kept) })
+        })
     }
 
     fn restart(&self, alloc: AllocId, what: Restart) -> BoxFuture<'_, Result<Vec<TaskName>, ApiError>> {
@@ -144,6 +158,10 @@ fn refused(refusal: &RunnerError) -> ApiError {
     }
     let error = ApiError::new(code, message);
     if let RunnerError::UnknownSignal { .. } = refusal { error.on("signal") } else { error }
+}
+
+fn verdicts(all: impl IntoIterator<Item = (AllocId, String)>) -> Vec<Verdict> {
+    all.into_iter().map(|(id, why)| Verdict { id, why }).collect()
 }
 
 fn strings(ids: &[AllocId]) -> Vec<String> {

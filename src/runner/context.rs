@@ -10,6 +10,7 @@ use super::board::Board;
 use super::datadir::DataDir;
 use super::drivers::Driver;
 use super::events::Log;
+use super::gc::{Fill, GcConfig};
 use super::journal::Journal;
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
@@ -22,8 +23,7 @@ use crate::telemetry::Metrics;
 pub struct Config {
     /// The cgroup in which all allocs of this agent have theirs.
     pub cgroup_parent: CgroupPath,
-    /// Ended allocs that are kept; the oldest above it go, once their series are not exposed any more.
-    pub max_terminal: usize,
+    pub gc: GcConfig,
     /// How long after the end of its last alloc a workload's totals go into the node's.
     pub retire_after: Duration,
     /// How long a task may live on after it was killed by force before it is given up.
@@ -34,7 +34,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             cgroup_parent: CgroupPath::from("/allostat"),
-            max_terminal: 2_000,
+            gc: GcConfig::default(),
             retire_after: Duration::from_secs(24 * 3600),
             kill_budget: Duration::from_secs(30),
         }
@@ -51,12 +51,16 @@ pub trait AllocCgroups: Send + Sync {
     fn remove(&self, path: &CgroupPath) -> Result<(), String>;
 }
 
+/// Asks how full the data directory's file system is; may block. `None`: it does not say.
+pub type AskFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;
+
 pub type Drivers = BTreeMap<&'static str, Arc<dyn Driver>>;
 
 /// Everything the runner is built from.
 pub struct Parts {
     pub config: Config,
     pub data_dir: Arc<DataDir>,
+    pub fill: AskFill,
     pub journal: Journal,
     pub drivers: Drivers,
     pub clock: Arc<dyn Clock>,

@@ -142,6 +142,18 @@ impl DataDir {
         Ok(dirs)
     }
 
+    /// How full its file system is, as `df` says it.
+    pub fn fill(&self) -> io::Result<super::Fill> {
+        let found = rustix::fs::statvfs(&self.root)?;
+        let used = found.f_blocks.saturating_sub(found.f_bfree);
+        let percent = |part: u64, whole: u64| (part.saturating_mul(100)).checked_div(whole).unwrap_or(0);
+        Ok(super::Fill {
+            used_percent: percent(used, used.saturating_add(found.f_bavail)),
+            // Some file systems count none.
+            inodes_percent: percent(found.f_files.saturating_sub(found.f_ffree), found.f_files),
+        })
+    }
+
     /// Removes everything of an alloc. Repeating it does no harm.
     ///
     /// Errors: something is mounted in it, which is left alone; or the disk refuses.

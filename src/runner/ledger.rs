@@ -8,8 +8,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::alloc::Alloc;
 use super::board::{Board, Totals};
@@ -20,10 +18,6 @@ use crate::model::job::Job;
 use crate::model::task::Outcome;
 use crate::model::units::Nanos;
 use crate::store::{Batch, StoreError};
-use crate::supervisor::describe;
-
-/// How often the runner looks for workloads to retire.
-const LOOK_EVERY: Duration = Duration::from_secs(3600);
 
 /// What collected allocs and retired workloads have handed over, as it is on disk.
 #[derive(Debug, Default)]
@@ -81,50 +75,11 @@ pub(super) fn add_known(totals: &mut Totals, alloc: &Alloc) {
 }
 
 impl Manager {
-    pub fn tidy_if_many(&self) {
-        if lock(&self.allocs).len() > self.ctx.config.max_terminal {
-            self.tidy.notify_one();
-        }
-    }
-
-    /// Collects and retires when there is something to do, for as long as the agent runs.
-    pub async fn keep_tidy(self: Arc<Self>) {
-        loop {
-            tokio::select! {
-                () = self.tidy.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
-            if self.closed.load(Ordering::SeqCst) {
-                return;
-            }
-            if let Err(error) = self.collect().await {
-                tracing::warn!(%error, "ended allocs are not collected: the state database refuses writes");
-            }
-        }
-    }
-
-    /// Forgets the oldest ended allocs above the limit, and retires workloads.
-    pub async fn collect(&self) -> Result<(), StoreError> {
-        let mut ledger = self.ledger.lock().await;
-        let mut terminal = self.terminal();
-        terminal.sort_by_key(|a| a.serial);
-        let excess = terminal.len().saturating_sub(self.ctx.config.max_terminal);
-        let surplus: Vec<_> = {
-            let collectable = lock(&self.collectable);
-            terminal.iter().filter(|a| collectable.contains(&a.id)).take(excess).cloned().collect()
-        };
-        self.forget(&mut ledger, &surplus).await?;
-        self.retire(&mut ledger).await
-    }
-
-    fn terminal(&self) -> Vec<Arc<Alloc>> {
-        lock(&self.allocs).values().map(|e| &e.alloc).filter(|a| *a.ended().borrow()).cloned().collect()
-    }
-
-    /// Durable first: what the allocs counted goes to their workloads. Then from the board, then from the disk.
-    async fn forget(&self, ledger: &mut Ledger, allocs: &[Arc<Alloc>]) -> Result<(), StoreError> {
+    /// Durable first: what the allocs counted goes to their workloads. Then from the board; whose directories are left to
+    /// be removed comes back.
+    pub(super) async fn forget(&self, ledger: &mut Ledger, allocs: &[Arc<Alloc>]) -> Result<Vec<AllocId>, StoreError> {
         if allocs.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut batch = Batch::default();
         let mut changed: BTreeMap<JobId, WorkloadRecord> = BTreeMap::new();
@@ -173,31 +128,12 @@ impl Manager {
             }
         }
         self.ctx.board.remove(&ids, |_| {});
-        self.bury(ids).await
-    }
-
-    /// Removes the directories of collected allocs, then their tombstones.
-    pub async fn bury(&self, ids: Vec<AllocId>) -> Result<(), StoreError> {
-        let data_dir = Arc::clone(&self.ctx.data_dir);
-        let buried = tokio::task::spawn_blocking(move || {
-            let remove = |id: &AllocId| match data_dir.remove(id) {
-                Ok(()) => true,
-                Err(error) => {
-                    tracing::warn!(alloc_id = %id, error = describe(&error), "its directories cannot be removed; tried again at the next start");
-                    false
-                }
-            };
-            ids.into_iter().filter(remove).collect::<Vec<_>>()
-        });
-        let mut batch = Batch::default();
-        for id in buried.await.unwrap_or_default() {
-            batch.remove(record::tombstone_key(&id));
-        }
-        self.ctx.journal.commit(batch).await
+        Ok(ids)
     }
 
     /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
-    async fn retire(&self, ledger: &mut Ledger) -> Result<(), StoreError> {
+    pub(super) async fn retire(&self, ledger: &mut Ledger) -> Result<Vec<AllocId>, StoreError> {
+        let mut gone = Vec::new();
         let now = self.ctx.clock.now();
         let after = Nanos::from_duration(self.ctx.config.retire_after);
         let mut last: BTreeMap<JobId, Option<crate::model::units::Timestamp>> =
@@ -212,7 +148,7 @@ impl Manager {
             last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
         for job in over.collect::<Vec<_>>() {
             let allocs: Vec<_> = self.terminal().into_iter().filter(|a| a.job.id == job).collect();
-            self.forget(ledger, &allocs).await?;
+            gone.extend(self.forget(ledger, &allocs).await?);
             let Some(workload) = ledger.workloads.get(&job) else { continue };
             let mut node = ledger.node.clone();
             node.node.allocs = node.node.allocs.saturating_add(workload.allocs);
@@ -230,6 +166,6 @@ impl Manager {
                 retired.tasks.values().for_each(|t| node.totals.merge(t));
             });
         }
-        Ok(())
+        Ok(gone)
     }
 }

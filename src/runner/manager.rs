@@ -154,7 +154,7 @@ impl Handle {
         let mut collectable = lock(&self.0.collectable);
         let before = collectable.len();
         collectable.extend(ids.into_iter().filter(|id| known.contains_key(id)));
-        if collectable.len() > before && known.len() > self.0.ctx.config.max_terminal {
+        if collectable.len() > before && known.len() > self.0.ctx.config.gc.max_terminal {
             self.0.tidy.notify_one();
         }
     }

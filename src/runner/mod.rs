@@ -18,6 +18,7 @@ mod coordinator;
 pub mod datadir;
 pub mod drivers;
 pub mod events;
+mod gc;
 pub mod journal;
 mod launch;
 mod ledger;
@@ -36,6 +37,7 @@ mod wishes;
 
 pub use cgroups::HostCgroups;
 pub use context::{AllocCgroups, Config, Drivers, Parts};
+pub use gc::{Collect, Collected, Fill, GcConfig};
 pub use manager::{Handle, RunnerError, SubmitReply, Wait};
 pub use restore::RestoreError;
 pub use wishes::Restarted;

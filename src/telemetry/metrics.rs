@@ -70,6 +70,15 @@ pub static SERIES_DROPPED: MetricDesc = MetricDesc::counter(
 )
 .otlp("allostat.series.dropped", "{series}");
 
+pub static ALLOCS_COLLECTED: MetricDesc = MetricDesc::counter(
+    "allostat_allocs_collected_total",
+    Unit::None,
+    "Ended allocs removed with their directories. count: there were too many; age: it ended long ago; requested: somebody \
+     asked; disk: for want of room; disk_unread: for want of room, before every scraper had its final series.",
+    &["reason"],
+)
+.otlp("allostat.allocs.collected", "{alloc}");
+
 pub static START_DURATION: MetricDesc = MetricDesc::new(
     "allostat_task_start_duration_seconds",
     Kind::Histogram,
@@ -158,6 +167,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &SCRAPE_DURATION,
     &SCRAPES,
     &SERIES_DROPPED,
+    &ALLOCS_COLLECTED,
     &START_DURATION,
     &KILL_DURATION,
     &KILL_ESCALATIONS,
@@ -192,6 +202,32 @@ impl DropReason {
     }
 }
 
+/// Why an ended alloc was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GcReason {
+    Count,
+    Age,
+    Requested,
+    /// Want of room.
+    Disk,
+    /// Want of room, before everybody had its final series.
+    DiskUnread,
+}
+
+impl GcReason {
+    pub const ALL: [GcReason; 5] =
+        [GcReason::Count, GcReason::Age, GcReason::Requested, GcReason::Disk, GcReason::DiskUnread];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GcReason::Count => "count",
+            GcReason::Age => "age",
+            GcReason::Requested => "requested",
+            GcReason::Disk => "disk",
+            GcReason::DiskUnread => "disk_unread",
+        }
+    }
+}
+
 /// Concurrency: any thread; atomics and a short lock for labels.
 pub struct Metrics {
     registry: Registry,
@@ -201,6 +237,7 @@ pub struct Metrics {
     scrape_duration: HistogramVec,
     scrapes: IntCounterVec,
     series_dropped: IntCounterVec,
+    allocs_collected: IntCounterVec,
     start_duration: HistogramVec,
     kill_duration: HistogramVec,
     kill_escalations: IntCounter,
@@ -236,6 +273,7 @@ impl Metrics {
             scrape_duration: histogram(r, &SCRAPE_DURATION, SHORT),
             scrapes: counters(r, &SCRAPES),
             series_dropped: counters(r, &SERIES_DROPPED),
+            allocs_collected: counters(r, &ALLOCS_COLLECTED),
             start_duration: histogram(r, &START_DURATION, MEDIUM),
             kill_duration: histogram(r, &KILL_DURATION, LONG),
             kill_escalations: counter(r, &KILL_ESCALATIONS),
@@ -251,6 +289,9 @@ impl Metrics {
         // Born at 0 as soon as the labels are known, so that the first increment is seen as one.
         for reason in DropReason::ALL {
             metrics.series_dropped.with_label_values(&["final", reason.as_str()]);
+        }
+        for reason in GcReason::ALL {
+            metrics.allocs_collected.with_label_values(&[reason.as_str()]);
         }
         for vec in [&metrics.start_duration, &metrics.kill_duration, &metrics.state_db_duration] {
             vec.with_label_values::<&str>(&[]);
@@ -283,6 +324,12 @@ impl Metrics {
     }
     pub fn final_series_dropped(&self, reason: DropReason, series: u64) {
         self.series_dropped.with_label_values(&["final", reason.as_str()]).inc_by(series);
+    }
+    pub fn alloc_collected(&self, reason: GcReason) {
+        self.allocs_collected.with_label_values(&[reason.as_str()]).inc();
+    }
+    pub fn allocs_collected(&self, reason: GcReason) -> u64 {
+        self.allocs_collected.with_label_values(&[reason.as_str()]).get()
     }
     /// From a task's start being asked for to its main process running.
     pub fn task_started(&self, took: Duration) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Agent, patience, wait_for};
+use crate::common::{Agent, AgentOptions, patience, wait_for};
 use crate::work::Work;
 
 fn pid(agent: &Agent, id: &str) -> Option<u64> {
@@ -60,5 +60,44 @@ fn a_restart_brings_a_new_process_keeps_the_log_and_lets_no_counter_fall() {
     agent.cli(&["restart", "--all", &id]).ok();
     new_process(&agent, third);
     assert!(cpu(&agent) >= after);
+    agent.stop();
+}
+
+#[test]
+fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
+    let config = "telemetry {\n retention = \"1s\"\n retention_max = \"2s\"\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let live = Work::batch("lives", &["hold", "120000"]).run(&agent);
+    live.ready();
+    let done = Work::batch("ended", &["burn", "300"]).run(&agent);
+    done.wait_dead();
+    let cpu = || {
+        let labels = [("workload", "ended"), ("task", "ended")];
+        agent.metrics().f64("allostat_workload_cpu_usage_seconds_total", &labels)
+    };
+    let (before, exits) = (cpu(), done.exits("success"));
+    let dirs = ["alloc", "run"].map(|kind| agent.data_dir().join(kind).join(&done.id));
+    assert!(dirs[0].exists() && before > 0.0 && exits == 1);
+
+    let kept = agent.cli(&["gc", &live.id]);
+    assert!(kept.code == Some(1) && kept.stdout.contains("it has not ended"), "{kept:?}");
+    let limit = Duration::from_secs(20) * patience();
+    let said = wait_for("its series to have had their time", limit, || {
+        let cli = agent.cli(&["gc", &done.id]);
+        (cli.code == Some(0)).then_some(cli.stdout)
+    });
+    assert_eq!(said, format!("removed {} (requested)\n", &done.id[..8]));
+    assert!(dirs.iter().all(|dir| !dir.exists()), "its directories are gone");
+    assert_eq!(agent.request("GET", &format!("/v1/allocs/{}", live.id), "").status, 200);
+    wait_for("it to be off the list", limit, || {
+        (agent.request("GET", &format!("/v1/allocs/{}", done.id), "").status == 404).then_some(())
+    });
+    let cgroups = agent.cgroups.left();
+    assert!(!cgroups.iter().any(|path| path.to_string_lossy().contains(&done.id)), "{cgroups:?}");
+    assert!(cpu() >= before, "what it used is in its workload's totals");
+    assert_eq!(done.exits("success"), exits);
+    assert_eq!(agent.metrics().u64("allostat_allocs_collected_total", &[("reason", "requested")]), 1);
+    assert!(agent.cli(&["gc", "--all"]).ok().contains("it has not ended"));
+    drop((live, done));
     agent.stop();
 }

@@ -3,6 +3,7 @@
 mod coordinate;
 mod crash;
 mod fake;
+mod gc;
 mod kill;
 mod lifecycle;
 mod places;
@@ -39,6 +40,8 @@ struct Host {
     faults: Arc<Faults>,
     data_dir: Arc<DataDir>,
     config: Config,
+    /// What the disk answers next, the last one for ever.
+    fill: Arc<std::sync::Mutex<std::collections::VecDeque<super::Fill>>>,
     _dir: tempfile::TempDir,
 }
 
@@ -52,6 +55,7 @@ impl Host {
             faults,
             data_dir: Arc::new(DataDir::open(dir.path()).unwrap()),
             config: Config::default(),
+            fill: Arc::default(),
             _dir: dir,
         }
     }
@@ -66,6 +70,13 @@ impl Host {
         Parts {
             config: self.config.clone(),
             data_dir: Arc::clone(&self.data_dir),
+            fill: {
+                let fill = Arc::clone(&self.fill);
+                Arc::new(move || {
+                    let mut fill = fill.lock().unwrap();
+                    if fill.len() > 1 { fill.pop_front() } else { fill.front().copied() }
+                })
+            },
             journal: Journal::inline(Arc::clone(&self.store), Arc::clone(&metrics)),
             drivers: Drivers::from([("fake", driver)]),
             clock: Arc::new(TokioClock::new()),

@@ -20,7 +20,7 @@ fn known(agent: &Handle) -> Vec<AllocId> {
 #[tokio::test(start_paused = true)]
 async fn only_allocs_above_the_limit_whose_series_have_gone_are_collected_oldest_first() {
     let mut host = Host::new();
-    host.config.max_terminal = 2;
+    host.config.gc.max_terminal = 2;
     let agent = host.start().await;
     let ids = run_batches(&agent, 5).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -38,7 +38,7 @@ async fn only_allocs_above_the_limit_whose_series_have_gone_are_collected_oldest
 #[tokio::test(start_paused = true)]
 async fn collecting_and_restarting_moves_no_counter() {
     let mut host = Host::new();
-    host.config.max_terminal = 1;
+    host.config.gc.max_terminal = 1;
     let agent = host.start().await;
     let ids = run_batches(&agent, 4).await;
     let (before, view) = (totals(&agent, "b"), agent.board().view());

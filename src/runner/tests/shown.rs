@@ -235,7 +235,7 @@ async fn a_clock_that_is_set_back_takes_nothing_from_what_was_shown() {
 #[tokio::test(start_paused = true)]
 async fn a_number_that_was_seen_is_never_given_again_even_if_its_alloc_was_forgotten() {
     let mut host = Host::new();
-    host.config.max_terminal = 0;
+    host.config.gc.max_terminal = 0;
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 0)).await;
     until_over(&agent, &id).await;

@@ -30,6 +30,17 @@ drivers {
   enabled = ["raw_exec"]
 }
 
+gc {
+  # Ended allocs that are kept; the oldest above it go, once their final series were fetched. (ALLOSTAT_GC_MAX_TERMINAL)
+  max_terminal = 2000
+  # Allocs that ended longer ago than this go, once their final series were fetched. Default: none. (ALLOSTAT_GC_MAX_AGE)
+  # max_age =
+  # The data directory's file system is fuller than this: the oldest ended allocs go. 100: never. (ALLOSTAT_GC_DISK_USED_PERCENT)
+  disk_used_percent = 80
+  # The same of its inodes. (ALLOSTAT_GC_INODES_USED_PERCENT)
+  inodes_used_percent = 70
+}
+
 log {
   # off, error, warn, info, debug or trace. (ALLOSTAT_LOG)
   level = "info"

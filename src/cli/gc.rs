@@ -1,0 +1,39 @@
+//! `allostat gc`
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use crate::api::{Collected, encode};
+
+/// Remove ended allocs with their directories and logs; what they counted stays in the totals
+#[derive(Debug, clap::Args)]
+pub struct Gc {
+    /// An id, or a unique beginning of one; default: what the configured limits say
+    #[arg(value_parser = super::alloc_id)]
+    alloc: Option<String>,
+    /// Every alloc that has ended
+    #[arg(long, conflicts_with = "alloc")]
+    all: bool,
+}
+
+impl Gc {
+    /// Fails where one alloc was named and is kept.
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let mut agent = session.connect()?;
+        let target = match (&self.alloc, self.all) {
+            (Some(id), _) => format!("/v1/gc?alloc={}", encode(id)),
+            (None, true) => "/v1/gc?all=true".to_owned(),
+            (None, false) => "/v1/gc".to_owned(),
+        };
+        let done: Collected = agent.post(&target, "")?;
+        for one in &done.removed {
+            writeln!(session.out, "removed {} ({})", one.id.short(), one.why)?;
+        }
+        for one in &done.kept {
+            writeln!(session.out, "kept {}: {}", one.id.short(), one.why)?;
+        }
+        if done.removed.is_empty() && done.kept.is_empty() {
+            writeln!(session.out, "nothing to remove")?;
+        }
+        Ok(if self.alloc.is_some() && done.removed.is_empty() { Exit::Failed } else { Exit::Done })
+    }
+}

@@ -1,0 +1,115 @@
+//! Which ended allocs go when, and what is said of those that stay.
+
+use super::*;
+use crate::runner::{Collect, Collected, Fill, Restarted, RunnerError};
+use crate::telemetry::metrics::GcReason;
+
+async fn ended(agent: &Handle, n: usize) -> Vec<AllocId> {
+    let mut ids = Vec::new();
+    for _ in 0..n {
+        let id = submit(agent, batch("b", 1, 0)).await;
+        until_over(agent, &id).await;
+        until("cleared", || agent.board().get(&id).unwrap().alloc_reader.is_none()).await;
+        ids.push(id);
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    ids
+}
+
+fn known(agent: &Handle) -> Vec<AllocId> {
+    agent.board().view().allocs.iter().map(|a| a.status.id.clone()).collect()
+}
+fn counted(agent: &Handle) -> [u64; 5] {
+    GcReason::ALL.map(|reason| agent.0.ctx.metrics.allocs_collected(reason))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_long_ago_goes_by_itself_once_its_series_were_delivered() {
+    let mut host = Host::new();
+    host.config.gc.max_age = Some(Duration::from_secs(600));
+    let agent = host.start().await;
+    let ids = ended(&agent, 2).await;
+    agent.collectable([ids[1].clone()]);
+    tokio::time::sleep(Duration::from_secs(540)).await;
+    assert_eq!(known(&agent), ids, "not before its time");
+    tokio::time::sleep(Duration::from_secs(180)).await;
+    assert_eq!(known(&agent), ids[..1], "the first waits for its scraper, however old it is");
+    assert!(!host.data_dir.alloc(&ids[1]).exists());
+    assert_eq!(counted(&agent), [0, 1, 0, 0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_takes_the_oldest_until_there_is_room_and_counts_what_nobody_had_read() {
+    for fill in [Fill { used_percent: 81, inodes_percent: 0 }, Fill { used_percent: 0, inodes_percent: 71 }] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let ids = ended(&agent, 5).await;
+        let before = totals(&agent, "b");
+        *host.fill.lock().unwrap() = [Fill { used_percent: 80, inodes_percent: 70 }].into();
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        assert_eq!(known(&agent), ids, "as full as allowed");
+        agent.collectable([ids[3].clone()]);
+        // There is room again as soon as one round is through.
+        *host.fill.lock().unwrap() = [fill, Fill::default()].into();
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        assert_eq!(known(&agent), [&ids[1..3], &ids[4..]].concat(), "the delivered one first, then the oldest");
+        assert_eq!(counted(&agent), [0, 0, 0, 1, 1]);
+        assert_eq!(totals(&agent, "b"), before);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_others_have_filled_takes_no_live_alloc_and_no_endless_loop() {
+    let host = Host::new();
+    let agent = host.start().await;
+    ended(&agent, 5).await;
+    let live = submit(&agent, service("s")).await;
+    until_state(&agent, &live, TaskState::Running).await;
+    *host.fill.lock().unwrap() = [Fill { used_percent: 100, inodes_percent: 100 }].into();
+    until("all that has ended is gone", || known(&agent).len() == 1).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(known(&agent), std::slice::from_ref(&live));
+    assert_eq!(main_task(&agent, &live).state, TaskState::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_is_told_what_went_and_why_the_rest_did_not() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let ids = ended(&agent, 3).await;
+    let live = submit(&agent, service("s")).await;
+    until_state(&agent, &live, TaskState::Running).await;
+    agent.collectable([ids[0].clone(), ids[2].clone(), live.clone()]);
+    assert_eq!(agent.collect(Collect::Limits).await.unwrap(), Collected::default(), "nothing is above its limit");
+    let one = agent.collect(Collect::One(ids[2].clone())).await.unwrap();
+    assert_eq!((one.removed, one.kept), (vec![(ids[2].clone(), GcReason::Requested)], Vec::new()));
+    assert!(!host.data_dir.alloc(&ids[2]).exists(), "gone when it says so");
+    assert!(host.store.scan("tombstone/").unwrap().is_empty());
+    let kept = agent.collect(Collect::One(ids[1].clone())).await.unwrap();
+    assert!(kept.removed.is_empty() && kept.kept[0].1.contains("scraper"), "{kept:?}");
+    let all = agent.collect(Collect::All).await.unwrap();
+    assert_eq!(all.removed, [(ids[0].clone(), GcReason::Requested)]);
+    assert_eq!(all.kept.len(), 2);
+    assert!(all.kept.iter().any(|(id, why)| *id == live && why == "it has not ended"), "{all:?}");
+    assert_eq!(known(&agent), [ids[1].clone(), live]);
+    assert!(matches!(agent.collect(Collect::One(ids[0].clone())).await, Err(RunnerError::UnknownAlloc(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alloc_that_lives_again_is_not_collected_for_its_earlier_end() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 1_000, 0)).await;
+    until_over(&agent, &id).await;
+    until("its end is through", || *agent.0.alloc(&id).unwrap().ended().borrow()).await;
+    agent.collectable([id.clone()]);
+    agent.restart(&id, Restarted::All).await.unwrap();
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!(agent.collect(Collect::All).await.unwrap().kept, [(id.clone(), "it has not ended".to_owned())]);
+    until_over(&agent, &id).await;
+    until("its end is through", || *agent.0.alloc(&id).unwrap().ended().borrow()).await;
+    assert!(agent.collect(Collect::All).await.unwrap().removed.is_empty(), "its new series were not delivered");
+    agent.collectable([id.clone()]);
+    assert_eq!(agent.collect(Collect::All).await.unwrap().removed.len(), 1);
+    assert_eq!(totals(&agent, "b").exits[0], 2);
+}
