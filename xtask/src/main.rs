@@ -32,6 +32,7 @@ const HELP: &str = "\
 cargo xtask test [--only PLACE]... [FILTER]   every test: on this host, and in small virtual machines with cgroup v2
                                               PLACE: host, checks, power, v2-6.1, v2-6.12, v1-6.1; FILTER: part of a test's name
 cargo xtask bench [--all] [NAME]...           the benchmarks, into docs/figures.md and the table of README.md
+cargo xtask chaos [KILLS]                     200 allocs and an agent that is killed again and again (default: 300 times)
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     let done = match words.split_first() {
         Some((&"test", rest)) => test::Options::parse(rest).and_then(|options| test::run(&options)),
         Some((&"bench", rest)) => bench::run(rest),
+        Some((&"chaos", rest)) => chaos(rest),
         Some((&"parts", [])) => parts::get(&root(), parts::Purpose::Tests).map(|_| true),
         Some((&"parts", ["--bench"])) => parts::get(&root(), parts::Purpose::Bench).map(|_| true),
         _ => {
@@ -56,6 +58,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The test of the same name, with more kills; what it met is printed.
+fn chaos(words: &[&str]) -> Result<bool> {
+    let kills = match words {
+        [] => "300",
+        [kills] if kills.parse::<u32>().is_ok() => kills,
+        _ => return Err("say how many kills: cargo xtask chaos 300".into()),
+    };
+    let mut cargo = cargo::cargo();
+    cargo
+        .current_dir(root())
+        .args(["test", "--test", "chaos", "--", "--show-output"])
+        .env("ALLOSTAT_CHAOS_KILLS", kills);
+    Ok(cargo.status()?.success())
 }
 
 /// The workspace's root.
