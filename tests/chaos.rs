@@ -230,7 +230,9 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
                 found.unwrap_or_else(|| panic!("{}", told(&format!("{task} was never told {event}"))))
             };
             assert!(at("init", "Terminated") <= at("main", "Started"), "{}", told("main before the end of init"));
-            assert!(at("follower", "Terminated") <= at("proxy", "Killing"), "{}", told("a sidecar before a main task"));
+            // Not `Killing`: that is told when the signal has been sent, and an agent may die in between.
+            let sidecar_told = at("proxy", "Leader Task Dead");
+            assert!(at("follower", "Terminated") <= sidecar_told, "{}", told("a sidecar before a main task"));
             assert!(at("proxy", "Terminated") <= at("clean", "Started"), "{}", told("poststop before the others' end"));
         }
     }
