@@ -4,20 +4,30 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::error::DaemonError;
+use crate::runner::datadir::LET_GO;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 pub(super) async fn tcp(address: Option<SocketAddr>) -> Result<Option<TcpListener>, DaemonError> {
     let Some(address) = address else { return Ok(None) };
-    let listener = TcpListener::bind(address).await.map_err(|source| DaemonError::Listen { address, source })?;
-    Ok(Some(listener))
+    let until = Instant::now() + LET_GO;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => return Ok(Some(listener)),
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Err(source) => return Err(DaemonError::Listen { address, source }),
+        }
+    }
 }
 
 /// The socket's file: goes with this.
@@ -35,7 +45,15 @@ impl Drop for SocketFile {
 /// A socket that only its owner can open, from its first moment. One that an agent left behind is replaced; one on which
 /// somebody answers is not.
 pub(super) fn unix(path: &Path) -> Result<(UnixListener, SocketFile), DaemonError> {
-    let listener = listen(path).map_err(|source| DaemonError::Socket { path: path.to_owned(), source })?;
+    let until = Instant::now() + LET_GO;
+    let listener = loop {
+        match listen(path) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => break other.map_err(|source| DaemonError::Socket { path: path.to_owned(), source })?,
+        }
+    };
     Ok((listener, SocketFile(path.to_owned())))
 }
 

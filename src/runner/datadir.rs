@@ -17,6 +17,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
@@ -38,6 +39,10 @@ pub enum DataDirError {
     #[error("cannot lock {path}")]
     Lock { path: PathBuf, source: io::Error },
 }
+
+/// How long what a killed agent held may be held on by a child that it was about to start: until that one's exec, nobody else
+/// has it.
+pub const LET_GO: Duration = Duration::from_secs(1);
 
 /// A locked data directory; the lock goes with it, and with the process.
 #[derive(Debug)]
@@ -214,9 +219,16 @@ fn lock(root: &Path) -> Result<File, DataDirError> {
         .truncate(false)
         .open(&path)
         .map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let until = Instant::now() + LET_GO;
+    let locked = loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+            locked => break locked,
+        }
+    };
+    match locked {
         Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
+        Err(Errno::WOULDBLOCK) => {
             let mut pid = String::new();
             let _ = file.read_to_string(&mut pid);
             let owner = match pid.trim() {
