@@ -111,7 +111,7 @@ async fn one_by_one(world: &World) {
         let attempt = world.start("true", "/bin/true", &[]).await;
         to_running.push(begun.elapsed());
         attempt.wait().await;
-        attempt.destroy().expect("it has ended");
+        attempt.destroy().await.expect("it has ended");
         whole.push(begun.elapsed());
         whole_cpu += cpu_of_us_and_ours() - between;
     }
@@ -162,11 +162,11 @@ async fn all_at_once(world: &World) {
     report("launch/200-idle-supervisors", per_minute, "CPU-s/min together", Some(per_minute / BUDGET_IDLE_CPU));
 
     for attempt in &attempts {
-        attempt.kill().expect("a running attempt can be killed");
+        attempt.kill().await.expect("a running attempt can be killed");
     }
     for attempt in &attempts {
         attempt.wait().await;
-        attempt.destroy().expect("it has ended");
+        attempt.destroy().await.expect("it has ended");
     }
 }
 

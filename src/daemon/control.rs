@@ -116,8 +116,8 @@ fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
                     let place = path(&format!("config.{field}"));
                     problems.push(parsed.diagnose(Severity::Error, &place, format!("{field}: {message}")));
                 }
-                Err(DriverError::Start { message, .. } | DriverError::Failed { message }) => {
-                    problems.push(parsed.diagnose(Severity::Error, &path("config"), message));
+                Err(error @ (DriverError::Start { .. } | DriverError::Failed { .. } | DriverError::StillRunning)) => {
+                    problems.push(parsed.diagnose(Severity::Error, &path("config"), error.to_string()));
                 }
             }
         }

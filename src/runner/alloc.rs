@@ -26,9 +26,9 @@ use self::wish::{Wishes, wanted};
 use super::board::{Published, TaskTotals, Totals};
 use super::context::Context;
 use super::coordinator::{self, Order, View, Wish};
-use super::drivers::Attempt;
+use super::drivers::call::Running;
 use super::journal::{self, Answer};
-use super::record::{self, AllocRecord, Earlier, Finished, MoreTotals, TaskRecord};
+use super::record::{self, AllocRecord, Earlier, Finished, Kill, MoreTotals, TaskRecord};
 use super::step::State;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
@@ -208,7 +208,7 @@ impl Alloc {
         }
         ran
     }
-    pub fn attempt(&self, at: usize) -> Option<Arc<dyn Attempt>> {
+    pub fn attempt(&self, at: usize) -> Option<Running> {
         self.lock().cells[at].attempt.clone()
     }
     pub fn status(&self, at: usize) -> Arc<TaskStatus> {
@@ -221,6 +221,16 @@ impl Alloc {
     }
     pub fn handle(&self, at: usize) -> Option<TaskHandle> {
         self.lock().cells[at].handle.clone()
+    }
+    /// That somebody asked for a task's end.
+    pub fn kill(&self, at: usize) -> Option<Kill> {
+        self.lock().cells[at].kill
+    }
+    /// When the kill signal of its end, asked for or for a restart, was first sent.
+    pub fn signalled_at(&self, at: usize) -> Option<Timestamp> {
+        let inner = self.lock();
+        let cell = &inner.cells[at];
+        cell.kill.map_or_else(|| cell.restart.and_then(|r| r.signalled_at), |k| k.signalled_at)
     }
     pub fn cgroup(&self) -> Option<CgroupPath> {
         self.lock().cgroup.clone()

@@ -1,10 +1,11 @@
 //! What every owner of an alloc or a task shares.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::board::Board;
 use super::datadir::DataDir;
@@ -28,6 +29,8 @@ pub struct Config {
     pub retire_after: Duration,
     /// How long a task may live on after it was killed by force before it is given up.
     pub kill_budget: Duration,
+    /// How long a driver may take to start a task before that is given up: it may have to fetch much first.
+    pub start_budget: Duration,
 }
 
 impl Default for Config {
@@ -37,6 +40,7 @@ impl Default for Config {
             gc: GcConfig::default(),
             retire_after: Duration::from_secs(24 * 3600),
             kill_budget: Duration::from_secs(30),
+            start_budget: Duration::from_secs(300),
         }
     }
 }
@@ -78,8 +82,8 @@ pub(super) struct Context {
     pub board: Arc<Board>,
     pub events: Arc<Log>,
     blocking: Semaphore,
-    /// Hung launches must not keep anybody from killing.
-    killing: Semaphore,
+    /// What waits for the late end of attempts that were given up.
+    late: Mutex<JoinSet<()>>,
 }
 
 /// File systems and cgroups block, for microseconds or for a while: few at once, so that they make no crowd of threads.
@@ -87,30 +91,22 @@ const BLOCKING_AT_ONCE: usize = 4;
 
 impl Context {
     pub fn new(parts: Parts, board: Arc<Board>, events: Arc<Log>) -> Context {
-        Context {
-            parts,
-            board,
-            events,
-            blocking: Semaphore::new(BLOCKING_AT_ONCE),
-            killing: Semaphore::new(BLOCKING_AT_ONCE),
-        }
+        Context { parts, board, events, blocking: Semaphore::new(BLOCKING_AT_ONCE), late: Mutex::default() }
+    }
+
+    /// Sees to an attempt that was given up, until [`Context::let_go`] at the latest.
+    pub fn see_to_late(&self, clear: impl Future<Output = ()> + Send + 'static) {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        while late.try_join_next().is_some() {}
+        late.spawn(clear);
+    }
+    pub fn let_go(&self) {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 
     /// Does what may block where that disturbs nobody. Errors: it panicked, or the runtime is shutting down.
     pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-        Self::blocking_in(&self.blocking, work).await
-    }
-
-    /// The same for kills by force, which have places of their own.
-    pub async fn killing<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-        Self::blocking_in(&self.killing, work).await
-    }
-
-    async fn blocking_in<T: Send + 'static>(
-        places: &Semaphore,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, String> {
-        let _place = places.acquire().await.map_err(|e| e.to_string())?;
+        let _place = self.blocking.acquire().await.map_err(|e| e.to_string())?;
         tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
     }
 }

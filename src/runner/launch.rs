@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::alloc::Alloc;
 use super::datadir::Owner;
-use super::drivers::{Attempt, DriverError, StartRequest, TaskDirs};
+use super::drivers::call::{self, CallError, Running};
+use super::drivers::{Driver, DriverError, StartRequest, TaskDirs};
 use super::task::{Told, persist, told};
 use crate::host::process::{Account, UserError};
 use crate::jobspec::interpolate::{self, Prepared};
@@ -13,6 +14,7 @@ use crate::model::env::{Env, TaskContext, node_attributes};
 use crate::model::event::EventKind;
 use crate::model::id::CgroupPath;
 use crate::model::job::Task;
+use crate::model::task::TaskHandle;
 
 /// Why an attempt did not come to run.
 #[derive(Debug)]
@@ -23,41 +25,67 @@ pub(super) struct LaunchFailure {
     pub recoverable: bool,
     /// It was called off.
     pub stopped: Option<Told>,
+    /// Something of it may have come to life: its handle is kept, and no second one is started beside it.
+    pub may_run: bool,
 }
 
 impl LaunchFailure {
     fn setup(message: String) -> LaunchFailure {
-        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped: None }
+        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped: None, may_run: false }
     }
     fn driver(error: DriverError) -> LaunchFailure {
-        match error {
-            DriverError::Config { .. } => LaunchFailure {
-                kind: EventKind::FailedValidation,
-                message: error.to_string(),
-                recoverable: false,
-                stopped: None,
-            },
-            DriverError::Start { message, recoverable } => {
-                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable, stopped: None }
-            }
-            DriverError::Failed { message } => {
-                LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: true, stopped: None }
-            }
-        }
+        let message = error.to_string();
+        let (kind, recoverable) = match error {
+            DriverError::Config { .. } => (EventKind::FailedValidation, false),
+            DriverError::Start { recoverable, .. } => (EventKind::DriverFailure, recoverable),
+            DriverError::Failed { .. } | DriverError::StillRunning => (EventKind::DriverFailure, true),
+        };
+        LaunchFailure { kind, message, recoverable, stopped: None, may_run: false }
+    }
+    fn unknown(error: &CallError) -> LaunchFailure {
+        let message = format!("{error}; whether it runs is not known, and it is not started twice");
+        let kind = EventKind::DriverFailure;
+        LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: true }
+    }
+    pub fn called_off(told: Option<Told>) -> LaunchFailure {
+        LaunchFailure { stopped: told, ..LaunchFailure::setup("stopped before it was started".to_owned()) }
     }
     pub fn panicked(error: &tokio::task::JoinError) -> LaunchFailure {
         let message = format!("an internal error: {error}");
-        LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: false, stopped: None }
+        LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: false, stopped: None, may_run: false }
     }
 }
 
+/// How far a launch has come.
+pub(super) enum Launched {
+    /// On record: nothing is missing but its driver's part, [`start`].
+    Ready(Box<Ready>),
+    Runs(Running),
+    /// Its driver had died and found it again.
+    Found(Running),
+    /// Its driver had died and cannot find it any more; why.
+    Lost(String),
+}
+
+pub(super) struct Ready {
+    driver: Arc<dyn Driver>,
+    request: StartRequest,
+    handle: TaskHandle,
+}
+
 /// Errors: the first step that failed; nothing runs then.
-pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attempt>, LaunchFailure> {
+pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFailure> {
     let task = alloc.task(at);
     let attempt = alloc.status(at).attempt;
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
         let message = format!("this agent has no driver {:?}", task.driver);
-        return Err(LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: None });
+        return Err(LaunchFailure {
+            kind: EventKind::FailedValidation,
+            message,
+            recoverable: false,
+            stopped: None,
+            may_run: false,
+        });
     };
     let on_host = {
         let alloc = Arc::clone(&alloc);
@@ -98,12 +126,38 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Arc<dyn Attem
         biased;
         told = told(&mut order, false) => {
             alloc.edit(at, |edit| edit.set_handle(None));
-            let message = "stopped before it was started".to_owned();
-            return Err(LaunchFailure { stopped: Some(told), ..LaunchFailure::setup(message) });
+            return Err(LaunchFailure::called_off(Some(told)));
         }
         () = durable => {}
     }
-    driver.start(request, handle).await.map_err(LaunchFailure::driver)
+    Ok(Launched::Ready(Box::new(Ready { driver, request, handle })))
+}
+
+/// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.
+pub(super) async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
+    let Ready { driver, request, handle } = ready;
+    match call::start(driver.as_ref(), request, handle.clone()).await {
+        Ok(running) => Ok(Launched::Runs(running)),
+        Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),
+        Err(died @ CallError::Died(_)) => match call::recover(driver.as_ref(), handle).await {
+            Ok(Some(running)) => Ok(Launched::Runs(running)),
+            Ok(None) => Err(LaunchFailure::driver(DriverError::Failed { message: died.to_string() })),
+            Err(error) => Err(LaunchFailure::unknown(&error)),
+        },
+        Err(error @ (CallError::Late(_) | CallError::Nonsense(_))) => Err(LaunchFailure::unknown(&error)),
+    }
+}
+
+/// Asks a driver that died while it waited what became of the attempt.
+pub(super) async fn find(alloc: Arc<Alloc>, handle: TaskHandle) -> Result<Launched, LaunchFailure> {
+    let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()) else {
+        return Ok(Launched::Lost("its driver is gone".to_owned()));
+    };
+    Ok(match call::recover(driver.as_ref(), handle).await {
+        Ok(Some(running)) => Launched::Found(running),
+        Ok(None) => Launched::Lost("its driver says that it was never started".to_owned()),
+        Err(error) => Launched::Lost(error.to_string()),
+    })
 }
 
 /// The user that the job file names. One that an ordinary user's agent does not find is the driver's to refuse.
@@ -158,6 +212,6 @@ fn prepare(
     };
     interpolate::prepare(&context).map_err(|unresolved| {
         let message = unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: None }
+        LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: None, may_run: false }
     })
 }

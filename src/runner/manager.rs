@@ -169,6 +169,7 @@ impl Handle {
         for entered in lock(&self.0.allocs).values() {
             entered.owner.iter().for_each(AbortHandle::abort);
         }
+        self.0.ctx.let_go();
         self.0.ctx.journal.close();
     }
 
@@ -212,10 +213,11 @@ impl Manager {
                     });
                 };
                 driver.check(task).map_err(|error| {
+                    use DriverError::{Config, Failed, Start, StillRunning};
                     let (field, message) = match error {
-                        DriverError::Config { field, message } => (field, message),
-                        DriverError::Start { message, .. } | DriverError::Failed { message } => {
-                            ("config".to_owned(), message)
+                        Config { field, message } => (field, message),
+                        other @ (Start { .. } | Failed { .. } | StillRunning) => {
+                            ("config".to_owned(), other.to_string())
                         }
                     };
                     RunnerError::DriverConfig { task: task.name.clone(), field, message }

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::alloc::{Alloc, Restored};
 use super::board::Board;
 use super::context::{Context, Parts};
-use super::drivers::Recovered;
+use super::drivers::call;
 use super::events::Log;
 use super::ledger::{self, Ledger};
 use super::manager::{Handle, Manager, lock};
@@ -324,13 +324,13 @@ async fn recover(alloc: &Alloc, handle: TaskHandle) -> Entry {
     let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()).cloned() else {
         return Entry::Lost(format!("this agent has no driver {:?}", handle.driver));
     };
-    match driver.recover(handle).await {
-        Ok(Recovered::Attempt(attempt)) => {
-            // Polled once: an attempt that has ended says so at once.
-            let end = tokio::select! { biased; end = attempt.wait() => Some(Box::new(end)), () = std::future::ready(()) => None };
+    match call::recover(driver.as_ref(), handle).await {
+        Ok(Some(attempt)) => {
+            // Polled once: an attempt that has ended says so at once. If its driver died of that, its owner asks again.
+            let end = tokio::select! { biased; end = attempt.wait(alloc.ctx.clock.as_ref()) => end.ok(), () = std::future::ready(()) => None };
             Entry::Found(attempt, end)
         }
-        Ok(Recovered::NeverStarted) => Entry::Recorded,
+        Ok(None) => Entry::Recorded,
         Err(error) => Entry::Lost(error.to_string()),
     }
 }

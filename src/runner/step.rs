@@ -8,7 +8,8 @@
 //!    │                 │ Kill                │ Kill       Exited: finish    │ Kill
 //!    │ Kill            └──────► Killing ◄────┤────────────► Dead ◄──────────┘
 //!    └────────────────────────────────────────────────────► Dead
-//!                               Killing ── Exited, StartFailed, GivenUp ──► Dead
+//!                               Killing ── Exited, StartFailed ──► Dead
+//! All ── GivenUp ──► Dead: nobody knows what of it lives on
 //!
 //! Somebody asks for a restart: both are shown as killing, and a Kill makes them Killing.
 //! Running ── Restart ──► Restarting ── Exited ──► Backoff, without a delay       (this task alone, in its place)
@@ -88,7 +89,7 @@ pub enum Event {
     DelayOver,
     /// It has not followed the kill signal in its time.
     GraceOver,
-    /// It has not ended by force either.
+    /// It has not ended by force either, or its driver does not start it or find it any more.
     GivenUp,
 }
 
@@ -132,8 +133,10 @@ pub fn step(state: State, event: Event) -> (State, Option<Action>) {
         (Running, Kill) | (Killing, Started | DelayOver) => (Killing, Some(SendKillSignal)),
         (Restarting | Recalled, Kill) => (Killing, Some(AwaitEnd)),
         (Killing, Exited(_) | StartFailed(_)) => (Dead, Some(Finish { failed: false })),
-        // What lives on in spite of everything must not get a second process beside it.
-        (Killing | Restarting | Recalled, GivenUp) => (Dead, Some(Finish { failed: true })),
+        // What lives on in spite of everything, or may come to life yet, must not get a second process beside it.
+        (Pending | Starting | Running | Backoff | Killing | Restarting | Recalled, GivenUp) => {
+            (Dead, Some(Finish { failed: true }))
+        }
         (Killing | Restarting | Recalled, GraceOver) => (state, Some(ForceKill)),
 
         (Running, Restart) => (Restarting, Some(SendKillSignal)),
@@ -146,19 +149,10 @@ pub fn step(state: State, event: Event) -> (State, Option<Action>) {
         (Backoff | Dead, Recall) | (Recalled, Exited(_) | StartFailed(_)) => (Pending, Some(AwaitTurn)),
 
         // Late or repeated events change nothing.
-        (
-            Pending,
-            Started | StartFailed(_) | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp | Restart | Recall,
-        )
-        | (Starting, Start | Restored | Lost | Exited(_) | BackoffOver | DelayOver | GraceOver | GivenUp | Restart)
-        | (
-            Running,
-            Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | GraceOver | GivenUp,
-        )
-        | (
-            Backoff,
-            Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | DelayOver | GraceOver | GivenUp | Restart,
-        )
+        (Pending, Started | StartFailed(_) | Exited(_) | BackoffOver | DelayOver | GraceOver | Restart | Recall)
+        | (Starting, Start | Restored | Lost | Exited(_) | BackoffOver | DelayOver | GraceOver | Restart)
+        | (Running, Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | GraceOver)
+        | (Backoff, Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | DelayOver | GraceOver | Restart)
         | (Killing, Start | Restored | Lost | BackoffOver | Kill | Restart | Recall)
         | (Restarting, Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | Restart)
         | (Recalled, Start | Restored | Lost | BackoffOver | DelayOver | Restart | Recall)

@@ -10,6 +10,7 @@ mod exit;
 mod kill;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ use tokio::time::Instant;
 use self::exit::{exit_of, terminated};
 use super::alloc::Alloc;
 use super::coordinator::{Cause, Order};
-use super::drivers::{Attempt, AttemptEnd};
-use super::launch::{LaunchFailure, launch};
+use super::drivers::AttemptEnd;
+use super::drivers::call::{CallError, Running};
+use super::launch::{LaunchFailure, Launched, Ready, find, launch, start};
 use super::restart::{Decision, Ending, Why};
 use super::step::{Action, Event, State, step};
 use crate::model::event::EventKind;
@@ -36,20 +38,23 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 /// A start is recorded after so long: the record of a shorter task's end tells of both.
 const SETTLE: Duration = Duration::from_millis(10);
 
+/// So often a driver may die while it waits for one attempt.
+const DEATHS: u8 = 5;
+
 /// Where a task's owner begins.
 pub(super) enum Entry {
     /// As the record says: from the start, or in backoff.
     Recorded,
     /// Found again after a restart of the agent, running or ended meanwhile; its cell says so already ([`note_found`]).
-    Found(Arc<dyn Attempt>, Option<Box<AttemptEnd>>),
+    Found(Running, Option<Box<AttemptEnd>>),
     /// It had been started and cannot be found; why.
     Lost(String),
 }
 
-type Launched = Result<Arc<dyn Attempt>, LaunchFailure>;
+type LaunchResult = Result<Launched, LaunchFailure>;
 
 /// A launch goes with its owner: a launched process is found again by the next agent, like any other.
-struct Launching(JoinHandle<Launched>);
+struct Launching(JoinHandle<LaunchResult>);
 
 impl Drop for Launching {
     fn drop(&mut self) {
@@ -61,10 +66,17 @@ struct Owner {
     alloc: Arc<Alloc>,
     at: usize,
     order: watch::Receiver<Order>,
-    attempt: Option<Arc<dyn Attempt>>,
+    attempt: Option<Running>,
     /// Ended, and not durable yet: what it left on the host stays until it is.
-    ended: Option<Arc<dyn Attempt>>,
+    ended: Option<Running>,
+    /// Its launch; or, beside an attempt, the search for it after its driver died.
     launching: Option<Launching>,
+    /// What the driver was asked last to end it. Asking anew takes this one's place.
+    asking: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    /// When it is given up; set by the first try to end it by force.
+    give_up_at: Option<Instant>,
+    /// How often its driver died while it waited for this attempt.
+    deaths: u8,
     timer: Option<(Instant, Event)>,
     /// When its start is recorded.
     settle: Option<Instant>,
@@ -73,13 +85,22 @@ struct Owner {
 
 /// What an owner waits for.
 enum Happening {
-    Launched(Launched),
+    Launched(LaunchResult),
+    Answered(Answer),
     Ended(Box<AttemptEnd>),
+    /// Its driver died while it waited.
+    WaitDied(CallError),
     Told(Told),
     /// Look at what was asked of it.
     Nudged,
     Timer(Event),
     Settle,
+}
+
+/// What a driver answered that was asked to end a task.
+enum Answer {
+    Signalled(Result<(), CallError>),
+    Killed(Result<(), CallError>),
 }
 
 /// What an alloc tells a task beyond starting.
@@ -99,6 +120,9 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
         attempt: None,
         ended: None,
         launching: None,
+        asking: None,
+        give_up_at: None,
+        deaths: 0,
         timer: None,
         settle: None,
         kill_asked: None,
@@ -120,8 +144,9 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
             | State::Recalled => {}
         }
         match owner.next().await {
-            Happening::Launched(Ok(attempt)) => owner.started(attempt),
-            Happening::Launched(Err(failure)) => Box::pin(owner.start_failed(failure)).await,
+            Happening::Launched(launched) => Box::pin(owner.launched(launched)).await,
+            Happening::Answered(answer) => owner.answered(answer),
+            Happening::WaitDied(error) => Box::pin(owner.wait_died(&error)).await,
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
             Happening::Told(told) => Box::pin(owner.told(told)).await,
             Happening::Nudged => owner.restart(),
@@ -135,7 +160,7 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
 ///
 /// A record says of a task what was ever shown of it, up to the mark: what the attempt itself tells of before is no news to
 /// the states' times.
-pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Arc<dyn Attempt>, end: Option<&AttemptEnd>) {
+pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&AttemptEnd>) {
     let mark = alloc.ctx.board.marked();
     let (state, _) = step(State::Pending, Event::Restored);
     alloc.edit(at, |edit| {
@@ -204,7 +229,7 @@ impl Owner {
 
     /// Until its alloc says so. What happened to it before is over.
     async fn wait_turn(&mut self) {
-        (self.kill_asked, self.timer) = (None, None);
+        (self.kill_asked, self.timer, self.give_up_at, self.asking) = (None, None, None, None);
         let told = self.order.wait_for(|order| matches!(order, Order::Start | Order::End(_))).await.map(|order| *order);
         match told {
             Ok(Order::End(cause)) => self.kill(cause).await,
@@ -223,20 +248,25 @@ impl Owner {
 
     async fn next(&mut self) -> Happening {
         let recalled = self.state() == State::Recalled;
-        let timer = self.timer;
-        let settle = self.settle;
+        let (timer, settle) = (self.timer.map(|(at, _)| at), self.settle);
         tokio::select! {
             biased;
             launched = or_never(self.launching.as_mut().map(|l| &mut l.0)), if self.launching.is_some() => {
                 self.launching = None;
                 Happening::Launched(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e))))
             }
-            end = wait(self.attempt.as_ref()), if self.attempt.is_some() => Happening::Ended(Box::new(end)),
+            answer = or_never(self.asking.as_mut()), if self.asking.is_some() => {
+                self.asking = None;
+                Happening::Answered(answer)
+            }
+            end = wait(&self.alloc, self.attempt.as_ref()), if self.attempt.is_some() && self.launching.is_none() => match end {
+                Ok(end) => Happening::Ended(end),
+                Err(error) => Happening::WaitDied(error),
+            },
             told = told(&mut self.order, recalled), if self.kill_asked.is_none() => Happening::Told(told),
             () = self.alloc.nudged(self.at) => Happening::Nudged,
-            () = sleep_until(timer), if timer.is_some() => {
-                self.timer = None;
-                let (_, event) = timer.expect("the branch is taken with a timer only");
+            () = or_late(timer), if timer.is_some() => {
+                let (_, event) = self.timer.take().expect("the branch is taken with a timer only");
                 Happening::Timer(event)
             }
             () = or_late(settle), if settle.is_some() => {
@@ -248,7 +278,7 @@ impl Owner {
 
     /// Somebody asked for its end: of us, or of the agent before us.
     fn is_killed(&self) -> bool {
-        self.kill_asked.is_some() || self.alloc.edit(self.at, |edit| edit.kill().is_some())
+        self.kill_asked.is_some() || self.alloc.kill(self.at).is_some()
     }
 
     fn now(&self) -> Timestamp {
@@ -270,10 +300,48 @@ impl Owner {
             }
             edit.event(EventKind::TaskSetup, "building the task directory", &[]);
         });
+        self.deaths = 0;
         self.launching = Some(Launching(tokio::spawn(launch(Arc::clone(&self.alloc), self.at))));
     }
 
-    fn started(&mut self, attempt: Arc<dyn Attempt>) {
+    async fn launched(&mut self, launched: LaunchResult) {
+        match launched {
+            Ok(Launched::Ready(ready)) => self.start(*ready).await,
+            Ok(Launched::Runs(attempt)) => self.started(attempt).await,
+            Ok(Launched::Found(attempt)) => {
+                self.alloc.edit(self.at, |edit| edit.attach(&attempt));
+                self.alloc.save_aside(self.at);
+                self.attempt = Some(attempt);
+            }
+            Ok(Launched::Lost(why)) => self.give_up(EventKind::FailedRestore, why).await,
+            Err(failure) => self.start_failed(failure).await,
+        }
+    }
+
+    /// On record: now its driver, for so long at most.
+    async fn start(&mut self, ready: Ready) {
+        if self.state() != State::Starting {
+            // Told in the same moment: nothing runs yet.
+            self.alloc.edit(self.at, |edit| edit.set_handle(None));
+            return self.start_failed(LaunchFailure::called_off(None)).await;
+        }
+        self.timer = Some((Instant::now() + self.alloc.ctx.config.start_budget, Event::GivenUp));
+        self.launching = Some(Launching(tokio::spawn(start(ready))));
+    }
+
+    /// Its driver died, and the task may be well: it is looked for, and waited for again.
+    async fn wait_died(&mut self, error: &CallError) {
+        self.deaths += 1;
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "a driver died while it waited");
+        match &self.attempt {
+            Some(attempt) if self.deaths <= DEATHS => {
+                self.launching = Some(Launching(tokio::spawn(find(Arc::clone(&self.alloc), attempt.handle()))));
+            }
+            Some(_) | None => self.give_up(EventKind::FailedRestore, error.to_string()).await,
+        }
+    }
+
+    async fn started(&mut self, attempt: Running) {
         let (state, action) = step(self.state(), Event::Started);
         self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
@@ -284,10 +352,11 @@ impl Owner {
             self.alloc.ctx.metrics.task_started(edit.now.since(since).as_duration());
         });
         self.attempt = Some(attempt);
-        if action == Some(Action::SendKillSignal) {
-            self.send_kill_signal();
-        } else {
-            self.settle = Some(Instant::now() + SETTLE);
+        self.timer = None;
+        match (action, self.alloc.kill(self.at)) {
+            (Some(Action::SendKillSignal), Some(kill)) => self.await_delay(kill.asked_at, true).await,
+            (Some(Action::SendKillSignal), None) => self.send_kill_signal(),
+            (_, _) => self.settle = Some(Instant::now() + SETTLE),
         }
     }
 
@@ -318,6 +387,7 @@ impl Owner {
             self.told(told).await;
         }
         let killed = self.is_killed() || self.state().restarts();
+        let handle = self.alloc.handle(self.at).filter(|_| failure.may_run);
         self.alloc.edit(self.at, |edit| {
             let message = failure.message.clone();
             edit.event(
@@ -328,6 +398,7 @@ impl Owner {
             let attempt = edit.status().attempt;
             let exit = exit_of(attempt, ExitStatus::NotStarted(message), None, edit.now, Usage::default(), killed);
             edit.ended(exit);
+            edit.set_handle(handle);
         });
         let recoverable = failure.recoverable;
         self.finish_attempt(Ending::StartFailure { recoverable }, Event::StartFailed).await;
@@ -363,7 +434,7 @@ impl Owner {
         let policy = self.alloc.task(self.at).restart.clone();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let killed = self.is_killed();
-        self.timer = None;
+        (self.timer, self.give_up_at, self.asking) = (None, None, None);
         let action = self.alloc.edit(self.at, |edit| {
             let now = edit.now;
             let decision = if killed {
@@ -436,10 +507,7 @@ impl Owner {
             _ = end_wished(&mut self.order), if waits => return,
         }
         if let Some(ended) = self.ended.take() {
-            let destroyed = alloc.ctx.blocking(move || ended.destroy().map_err(|e| e.to_string())).await;
-            if let Err(error) = destroyed.and_then(|d| d) {
-                tracing::warn!(alloc_id = %alloc.id, error, "what an attempt left cannot be removed");
-            }
+            self.remove(ended).await;
         }
     }
 }
@@ -487,9 +555,9 @@ async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
     }
 }
 
-async fn wait(attempt: Option<&Arc<dyn Attempt>>) -> AttemptEnd {
+async fn wait(alloc: &Alloc, attempt: Option<&Running>) -> Result<Box<AttemptEnd>, CallError> {
     match attempt {
-        Some(attempt) => attempt.wait().await,
+        Some(attempt) => attempt.wait(alloc.ctx.clock.as_ref()).await,
         None => std::future::pending().await,
     }
 }
@@ -497,13 +565,6 @@ async fn wait(attempt: Option<&Arc<dyn Attempt>>) -> AttemptEnd {
 async fn or_late(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(timer: Option<(Instant, Event)>) {
-    match timer {
-        Some((at, _)) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

@@ -76,7 +76,7 @@ impl Manager {
                 }
                 continue;
             };
-            if let Err(error) = attempt.signal(name) {
+            if let Err(error) = attempt.signal(name).await {
                 refused.get_or_insert(RunnerError::Signal { task: task_name, message: error.to_string() });
                 continue;
             }

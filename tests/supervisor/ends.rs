@@ -26,10 +26,10 @@ async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
     if world.has_cgroups() && crate::common::sampling().layout.controller("memory").is_some() {
         assert!(usage.memory_peak_bytes.unwrap() > 4096, "{usage:?}");
     }
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
     assert_eq!(world.task_cgroups(), Vec::<std::path::PathBuf>::new());
     assert!(!world.dir.path().join("run/t/0").exists());
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn the_peak_of_200_mib_is_the_kernels_own_to_the_byte() {
     assert_eq!(end.usage.memory_peak_bytes, Some(kernel));
     assert!((200 * MIB..210 * MIB).contains(&kernel), "{kernel}");
     assert!(end.usage.max_rss_bytes.unwrap() >= 200 * MIB);
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_death_by_the_oom_killer_is_counted_by_the_kernel() {
     assert!(end.usage.oom_kills.unwrap() >= 1, "{:?}", end.usage);
     assert_eq!(end.usage.memory_limit_bytes, Some(32 * MIB));
     assert!(end.usage.memory_peak_bytes.is_none_or(|peak| peak <= 32 * MIB));
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_daemon_that_hid_in_another_session_is_ended_and_counted() {
         let pid = std::fs::read_to_string(world.dir.path().join("task/pid")).unwrap().trim().parse().unwrap();
         assert!(!lives(pid), "the daemon outlived its task");
         assert!(end.usage.cpu_usage_ns.unwrap() > 1_000_000, "its time is missing: {:?}", end.usage);
-        attempt.destroy().unwrap();
+        attempt.destroy().await.unwrap();
     }
 }
 
@@ -92,13 +92,13 @@ async fn force_ends_a_whole_tree_that_ignores_signals() {
         let script = "trap '' INT TERM; for i in 1 2 3 4 5 6 7 8; do (trap '' INT TERM; while :; do sleep 0.05; done) & done; echo ready; wait";
         let attempt = world.start(shell(script)).await.unwrap();
         world.ready().await;
-        attempt.signal("SIGTERM").unwrap();
-        attempt.kill().unwrap();
+        attempt.signal("SIGTERM").await.unwrap();
+        attempt.kill().await.unwrap();
         let end = ended(&attempt).await;
         assert_eq!(end.status, ExitStatus::Signal(9));
-        assert!(attempt.signal("SIGTERM").is_err(), "nobody is left to get it");
-        attempt.kill().unwrap();
-        attempt.destroy().unwrap();
+        assert!(attempt.signal("SIGTERM").await.is_err(), "nobody is left to get it");
+        attempt.kill().await.unwrap();
+        attempt.destroy().await.unwrap();
     }
 }
 
@@ -108,8 +108,8 @@ async fn a_signal_reaches_the_main_process() {
     let attempt =
         world.start(shell("trap 'echo got it; exit 5' USR1; echo ready; while :; do sleep 0.01; done")).await.unwrap();
     world.ready().await;
-    assert!(attempt.signal("SIGNOPE").is_err());
-    attempt.signal("SIGUSR1").unwrap();
+    assert!(attempt.signal("SIGNOPE").await.is_err());
+    attempt.signal("SIGUSR1").await.unwrap();
     assert_eq!(ended(&attempt).await.status, ExitStatus::Code(5));
     assert!(world.stdout().contains("got it"));
 }
@@ -142,9 +142,9 @@ async fn the_supervisor_is_outside_of_its_tasks_cgroup() {
     let placed = of(handle.main.unwrap().pid).lines().filter(|line| line.ends_with(&path)).count();
     assert_eq!(placed, world.sampling.layout.placements().count());
     assert!(!of(handle.supervisor.unwrap().pid).contains(&path));
-    attempt.kill().unwrap();
+    attempt.kill().await.unwrap();
     ended(&attempt).await;
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -169,9 +169,9 @@ async fn the_task_gets_nothing_of_ours_but_what_it_was_given() {
     assert_eq!(limit.split_whitespace().nth(3), Some("300"), "{limit}");
     assert_eq!(read("environ"), "PATH=/usr/local/bin:/usr/bin:/bin\0");
     assert_eq!(std::fs::read_link(proc.join("cwd")).unwrap(), world.dir.path().join("task"));
-    attempt.kill().unwrap();
+    attempt.kill().await.unwrap();
     ended(&attempt).await;
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn without_a_cgroup_time_and_memory_come_from_wait4() {
     assert!(user + system > 20_000_000, "{usage:?}");
     assert!(usage.max_rss_bytes.unwrap() > 0 && usage.page_faults_minor.unwrap() > 0);
     assert_eq!(usage.memory_peak_bytes, None, "the peak of a tree is not known without a cgroup");
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -223,9 +223,9 @@ async fn limits_are_in_the_kernels_files() {
     assert!(["50000", "50000 100000"].contains(&kernel("cpu", ["cpu.cfs_quota_us", "cpu.max"]).as_str()));
     assert_eq!(kernel("memory", ["memory.limit_in_bytes", "memory.max"]), (64 * MIB).to_string());
     assert_eq!(kernel("pids", ["pids.max", "pids.max"]), "9");
-    attempt.kill().unwrap();
+    attempt.kill().await.unwrap();
     ended(&attempt).await;
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,7 +239,7 @@ async fn many_short_tasks_at_once_all_end_as_they_should() {
             if let Some(kernel) = world.kernel_cpu_ns() {
                 assert_tail(end.usage.cpu_usage_ns.unwrap(), kernel);
             }
-            attempt.destroy().unwrap();
+            attempt.destroy().await.unwrap();
             assert!(world.task_cgroups().is_empty());
         });
     }

@@ -169,7 +169,7 @@ async fn a_full_disk_loses_output_but_not_the_exit() {
     let filled = std::fs::write(disk.join("filler"), vec![1; 1 << 20]);
     std::fs::write(world.dir.path().join("task/go"), "now\n").unwrap();
     let end = ended(&attempt).await;
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
     std::process::Command::new("umount").arg(&disk).status().unwrap();
     assert!(filled.is_err(), "the disk was to be full");
     assert_eq!(end.status, ExitStatus::Code(3), "{:?}", end.problems);
@@ -182,7 +182,7 @@ async fn a_start_after_a_failed_one_finds_a_clean_place() {
     refused(&world, program("/no/such", &[])).await;
     let (attempt, end) = world.run(work(&["exit", "0"])).await;
     assert_eq!(end.status, ExitStatus::Code(0));
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 /// As in a container that was started without a session of its own: the session of everything around us has no number here.

@@ -80,9 +80,9 @@ async fn all_who_wait_hear_the_same_end_also_afterwards() {
         }
         assert_eq!(ended(&attempt).await.finished_at, end.finished_at);
         assert!(end.started_at.unwrap() <= end.finished_at);
-        assert!(attempt.signal("SIGTERM").is_err());
-        attempt.destroy().unwrap();
-        attempt.destroy().unwrap();
+        assert!(attempt.signal("SIGTERM").await.is_err());
+        attempt.destroy().await.unwrap();
+        attempt.destroy().await.unwrap();
     }
 }
 
@@ -92,11 +92,11 @@ async fn a_waiter_that_gives_up_costs_the_others_nothing() {
         let attempt = world.start(words.runs_on).await.unwrap();
         let impatient = tokio::time::timeout(std::time::Duration::from_millis(20), attempt.wait()).await;
         assert!(impatient.is_err(), "it runs on");
-        assert!(attempt.destroy().is_err(), "what runs is not destroyed");
-        attempt.kill().unwrap();
+        assert!(attempt.destroy().await.is_err(), "what runs is not destroyed");
+        attempt.kill().await.unwrap();
         assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(9));
-        attempt.kill().unwrap();
-        attempt.destroy().unwrap();
+        attempt.kill().await.unwrap();
+        attempt.destroy().await.unwrap();
     }
 }
 
@@ -104,9 +104,9 @@ async fn a_waiter_that_gives_up_costs_the_others_nothing() {
 async fn a_signal_that_nobody_catches_ends_it() {
     for (world, words) in each() {
         let attempt = world.start(words.runs_on).await.unwrap();
-        attempt.signal("SIGINT").unwrap();
+        attempt.signal("SIGINT").await.unwrap();
         assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(2));
-        attempt.destroy().unwrap();
+        attempt.destroy().await.unwrap();
     }
 }
 

@@ -24,7 +24,7 @@ async fn every_line_is_there_once_and_in_order_and_none_is_split() {
     }
     let expected: String = (0..20_000).map(|n| format!("line {n:08}\n")).collect();
     assert!(all == expected, "{} of {} bytes", all.len(), expected.len());
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn old_files_go_and_the_streams_stay_apart() {
         assert!(files.iter().all(|text| text.len() <= 500 && text.lines().all(|line| line.starts_with(words))));
         assert!(files.last().unwrap().ends_with(&format!("{words} 499\n")));
     }
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn what_was_written_just_before_the_end_is_kept() {
     let world = World::new();
     let (attempt, _) = world.run(shell("printf 'last words'; kill -9 $$")).await;
     assert_eq!(world.stdout(), "last words");
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn output_that_nobody_wants_goes_nowhere() {
     let attempt = world.start(task).await.unwrap();
     assert_eq!(ended(&attempt).await.status, ExitStatus::Code(2));
     assert_eq!(std::fs::read_dir(world.dir.path().join("logs")).unwrap().count(), 0);
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -75,10 +75,10 @@ async fn a_descriptor_in_foreign_hands_does_not_hold_up_the_end() {
     let main = attempt.handle().main.unwrap();
     // We keep the writing end of its output open beyond its life.
     let held = std::fs::File::options().write(true).open(format!("/proc/{}/fd/1", main.pid)).unwrap();
-    attempt.kill().unwrap();
+    attempt.kill().await.unwrap();
     assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(9));
     drop(held);
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -88,5 +88,5 @@ async fn a_task_that_reads_its_own_output_does_not_hold_up_its_end() {
     let script = "cat /dev/stdout >/dev/null & i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done; exit 3";
     let (attempt, end) = world.run(shell(script)).await;
     assert_eq!(end.status, ExitStatus::Code(3));
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }

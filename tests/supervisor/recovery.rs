@@ -33,9 +33,9 @@ async fn a_running_attempt_is_found_and_told_of_its_end() {
     let again = found(&world, handle).await;
     assert_eq!(again.handle(), before, "the record knows who it is");
     assert!(again.reader().is_some());
-    again.signal("SIGTERM").unwrap();
+    again.signal("SIGTERM").await.unwrap();
     assert_eq!(ended(&again).await.status, ExitStatus::Signal(15));
-    again.destroy().unwrap();
+    again.destroy().await.unwrap();
     assert!(world.task_cgroups().is_empty());
 }
 
@@ -51,7 +51,7 @@ async fn an_attempt_that_ended_meanwhile_is_found_with_its_last_reading() {
         assert_eq!((end.status, end.finished_at), (ExitStatus::Code(5), first.finished_at));
         assert_eq!(end.usage, first.usage);
     }
-    found(&world, handle.clone()).await.destroy().unwrap();
+    found(&world, handle.clone()).await.destroy().await.unwrap();
     assert!(matches!(world.driver.recover(handle).await.unwrap(), Recovered::NeverStarted), "nothing is left of it");
 }
 
@@ -72,7 +72,7 @@ async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
         }
         let again = found(&world, handle).await;
         assert!(matches!(ended(&again).await.status, ExitStatus::Unknown(_)));
-        attempt.destroy().unwrap();
+        attempt.destroy().await.unwrap();
         assert!(world.task_cgroups().is_empty());
     }
 }
@@ -89,7 +89,7 @@ async fn a_supervisor_killed_while_the_agent_was_away_is_found_out_by_the_free_l
     assert!(matches!(ended(&again).await.status, ExitStatus::Unknown(_)));
     assert_eq!(again.handle().main, ids.main);
     until("the main process to be gone", || (!lives(ids.main.unwrap().pid)).then_some(())).await;
-    again.destroy().unwrap();
+    again.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn a_record_that_nothing_was_written_to_means_never_started() {
     // And so it may be started, in the same place.
     let attempt = world.driver.start(request, handle).await.unwrap();
     assert_eq!(ended(&attempt).await.status, ExitStatus::Code(0));
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     let again = found(&world, handle).await;
     let end = ended(&again).await;
     assert!(matches!(&end.status, ExitStatus::Unknown(why) if why.contains("restarted")), "{:?}", end.status);
-    again.destroy().unwrap();
+    again.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_torn_exit_is_unknown_and_not_an_exit() {
     std::fs::write(&path, bytes).unwrap();
     let again = found(&world, attempt.handle()).await;
     assert!(matches!(&ended(&again).await.status, ExitStatus::Unknown(why) if why.contains("torn")));
-    attempt.destroy().unwrap();
+    attempt.destroy().await.unwrap();
 }
 
 /// Nobody can open the record, until `back` puts it there again.
@@ -166,9 +166,9 @@ async fn an_error_that_passes_loses_no_living_task() {
     );
     assert_eq!(again.handle(), before);
     assert!(lives(before.main.unwrap().pid));
-    again.kill().unwrap();
+    again.kill().await.unwrap();
     assert_eq!(ended(&again).await.status, ExitStatus::Signal(9));
-    again.destroy().unwrap();
+    again.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -187,6 +187,6 @@ async fn what_is_given_up_as_lost_does_not_run_on() {
         assert!(why.contains("cannot read the record"), "{why}");
         until("it to be gone", || (!lives(handle.main.unwrap().pid)).then_some(())).await;
         assert!(!lives(handle.supervisor.unwrap().pid));
-        again.destroy().unwrap();
+        again.destroy().await.unwrap();
     }
 }

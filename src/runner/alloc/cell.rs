@@ -11,7 +11,7 @@ use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, Ta
 use crate::model::units::Timestamp;
 use crate::runner::board::{TaskTotals, Until};
 use crate::runner::coordinator::Cause;
-use crate::runner::drivers::Attempt;
+use crate::runner::drivers::call::Running;
 use crate::runner::events::Log;
 use crate::runner::record::{Kill, MoreTotals, Restart, TaskRecord};
 use crate::runner::restart::Tracker;
@@ -30,7 +30,7 @@ pub(super) struct Cell {
     pub kill: Option<Kill>,
     pub restart: Option<Restart>,
     pub reader: Option<Arc<TaskReader>>,
-    pub attempt: Option<Arc<dyn Attempt>>,
+    pub attempt: Option<Running>,
     pub shown: Shown,
     /// What is being recorded, oldest first.
     pub frozen: VecDeque<Frozen>,
@@ -253,10 +253,10 @@ impl Edit<'_> {
     }
 
     /// An attempt runs: it can be measured and signalled from the moment this is shown.
-    pub fn attach(&mut self, attempt: &Arc<dyn Attempt>) {
+    pub fn attach(&mut self, attempt: &Running) {
         let handle = attempt.handle();
         self.cell.reader = attempt.reader();
-        self.cell.attempt = Some(Arc::clone(attempt));
+        self.cell.attempt = Some(attempt.clone());
         let now = self.now;
         let status = self.status();
         status.main = handle.main;

@@ -170,6 +170,19 @@ impl MockAttempt {
     fn is_over(&self) -> bool {
         self.ending.borrow().as_ref().is_some_and(|e| e.at <= Instant::now())
     }
+    fn send(&self, name: &str) -> Result<(), DriverError> {
+        let failed = |message: String| DriverError::Failed { message };
+        let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
+        if self.is_over() {
+            return Err(failed("its main process is not running".to_owned()));
+        }
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+        let kills = matches!(signal::name(number), Some("SIGINT" | "SIGTERM" | "SIGQUIT" | "SIGKILL"));
+        if kills && !(self.config.ignore_signals && number != 9) {
+            self.end_by(Instant::now() + self.config.kill_after, ExitStatus::Signal(number));
+        }
+        Ok(())
+    }
 }
 
 impl Attempt for MockAttempt {
@@ -205,25 +218,15 @@ impl Attempt for MockAttempt {
             }
         })
     }
-    fn signal(&self, name: &str) -> Result<(), DriverError> {
-        let failed = |message: String| DriverError::Failed { message };
-        let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
-        if self.is_over() {
-            return Err(failed("its main process is not running".to_owned()));
-        }
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner).push(number);
-        let kills = matches!(signal::name(number), Some("SIGINT" | "SIGTERM" | "SIGQUIT" | "SIGKILL"));
-        if kills && !(self.config.ignore_signals && number != 9) {
-            self.end_by(Instant::now() + self.config.kill_after, ExitStatus::Signal(number));
-        }
-        Ok(())
+    fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(std::future::ready(self.send(name)))
     }
-    fn kill(&self) -> Result<(), DriverError> {
+    fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         self.end_by(Instant::now(), ExitStatus::Signal(9));
-        Ok(())
+        Box::pin(std::future::ready(Ok(())))
     }
-    fn destroy(&self) -> Result<(), DriverError> {
-        if self.is_over() { Ok(()) } else { Err(DriverError::Failed { message: "it is still running".to_owned() }) }
+    fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(std::future::ready(if self.is_over() { Ok(()) } else { Err(DriverError::StillRunning) }))
     }
 }
 
@@ -253,28 +256,28 @@ mod tests {
         assert_eq!(end.status, ExitStatus::Code(3));
         assert_eq!(end.finished_at.since(end.started_at.unwrap()), Nanos::from_secs(90));
         assert_eq!(attempt.wait().await.status, ExitStatus::Code(3), "asked again, it says the same");
-        assert!(attempt.signal("SIGINT").is_err());
-        attempt.destroy().unwrap();
-        attempt.destroy().unwrap();
+        assert!(attempt.signal("SIGINT").await.is_err());
+        attempt.destroy().await.unwrap();
+        attempt.destroy().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_signal_ends_it_after_its_grace_and_force_ends_it_at_once() {
         let attempt = start(r#"{"kill_after": "5s"}"#).await.unwrap();
         let before = Instant::now();
-        attempt.signal("SIGHUP").unwrap();
-        attempt.signal("SIGTERM").unwrap();
-        assert!(attempt.destroy().is_err(), "it still runs");
+        attempt.signal("SIGHUP").await.unwrap();
+        attempt.signal("SIGTERM").await.unwrap();
+        assert!(attempt.destroy().await.is_err(), "it still runs");
         let mut waiting = waiting_for(&attempt);
         assert_eq!((&mut waiting).await.unwrap().status, ExitStatus::Signal(15));
         assert_eq!(before.elapsed(), Duration::from_secs(5));
 
         let stubborn = start(r#"{"ignore_signals": true}"#).await.unwrap();
         let waiting = waiting_for(&stubborn);
-        stubborn.signal("SIGTERM").unwrap();
+        stubborn.signal("SIGTERM").await.unwrap();
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert!(!waiting.is_finished());
-        stubborn.kill().unwrap();
+        stubborn.kill().await.unwrap();
         assert_eq!(waiting.await.unwrap().status, ExitStatus::Signal(9));
     }
 

@@ -1,5 +1,6 @@
 //! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`].
 
+pub mod call;
 mod fields;
 mod mock;
 mod raw_exec;
@@ -85,6 +86,9 @@ pub enum DriverError {
     Start { message: String, recoverable: bool },
     #[error("{message}")]
     Failed { message: String },
+    /// Nothing of it is removed before it has ended.
+    #[error("it is still running")]
+    StillRunning,
 }
 
 /// Where one attempt lives. All exist before `start`, owned by the task's user where the task writes.
@@ -167,6 +171,8 @@ pub struct AttemptEnd {
     pub problems: Vec<String>,
 }
 
+/// The runner asks through [`call`], which sets the deadlines: an answer that is not awaited any more is dropped, and what was
+/// begun may go on or not. What blocks belongs on a thread for that.
 pub trait Driver: Send + Sync {
     fn name(&self) -> &'static str;
     /// Checks `config` without touching the host: strict, unknown fields are refused.
@@ -197,15 +203,18 @@ pub enum Recovered {
 
 /// One attempt, running or ended.
 pub trait Attempt: Send + Sync {
+    /// At once: nothing is asked for it.
     fn handle(&self) -> TaskHandle;
-    /// Absent where nothing can be read (mock).
+    /// Absent where nothing can be read. At once.
     fn reader(&self) -> Option<Arc<TaskReader>>;
     /// Returns when the whole process tree is gone and the last reading is safe. May be awaited again and again.
     fn wait(&self) -> BoxFuture<'_, AttemptEnd>;
     /// Sends a signal to the main process: `SIGINT`, `SIGHUP` ...
-    fn signal(&self, name: &str) -> Result<(), DriverError>;
-    /// Ends every process of the task by force. Returns at once; `wait` tells when it is done.
-    fn kill(&self) -> Result<(), DriverError>;
+    fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>>;
+    /// Ends every process of the task by force; `wait` tells when it is done. Repeating it does no harm.
+    fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>>;
     /// After the exit is durable: removes the cgroup and the run directory. Repeating it does no harm.
-    fn destroy(&self) -> Result<(), DriverError>;
+    ///
+    /// Errors: `StillRunning`, then nothing was removed.
+    fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>>;
 }

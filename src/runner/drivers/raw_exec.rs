@@ -47,7 +47,14 @@ struct Shared {
     descriptors: Option<u64>,
     /// Why tasks here have no cgroup of their own.
     no_cgroups: Option<String>,
+    /// Kills by force and removals block, for microseconds or for a while: few at once, so that they make no crowd of threads, and
+    /// neither keeps the other waiting.
+    kills: Semaphore,
+    removals: Semaphore,
 }
+
+/// Of each at once.
+const PLACES: usize = 4;
 
 impl Shared {
     fn reader(&self, handle: &TaskHandle, supervisor: ProcessId) -> Arc<TaskReader> {
@@ -70,6 +77,8 @@ impl RawExec {
             supervisor: context.supervisor.clone(),
             descriptors: context.descriptors,
             no_cgroups: context.no_cgroups.clone(),
+            kills: Semaphore::new(PLACES),
+            removals: Semaphore::new(PLACES),
         };
         RawExec { shared: Arc::new(shared), starts: Arc::new(Semaphore::new(cores * 2 + 2)) }
     }

@@ -6,13 +6,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exit::exit_of;
-use super::{Launching, Owner};
+use super::{Answer, Launching, Owner};
 use crate::model::event::EventKind;
 use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
+use crate::runner::alloc::Alloc;
 use crate::runner::coordinator::Cause;
-use crate::runner::drivers::Attempt;
+use crate::runner::drivers::DriverError;
+use crate::runner::drivers::call::{self, CallError, Running};
+use crate::runner::launch::Launched;
 use crate::runner::record::{Kill, Restart};
 use crate::runner::step::{Action, Event, State, step};
 
@@ -20,6 +23,8 @@ use crate::runner::step::{Action, Event, State, step};
 const KILL_SIGNAL: &str = "SIGINT";
 /// How long the disk may keep a kill signal back.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
+/// Between tries to end what was given up.
+const LATE_PAUSE: Duration = Duration::from_secs(60);
 
 impl Owner {
     /// Begins to end it, or goes on with that after a restart of the agent: then nothing is told again, and what is left of
@@ -94,7 +99,7 @@ impl Owner {
 
     /// A restart was asked for, and is on record: its attempt is told. No `shutdown_delay`: nobody takes it for gone.
     pub(super) fn restart(&mut self) {
-        let told = self.alloc.edit(self.at, |edit| edit.ending().is_none_or(|(at, _)| at.is_some()));
+        let told = self.alloc.signalled_at(self.at).is_some();
         if self.state().restarts() && !told && self.attempt.is_some() {
             self.send_kill_signal();
         }
@@ -132,7 +137,7 @@ impl Owner {
     }
 
     /// The task's `shutdown_delay`, then its signal.
-    async fn await_delay(&mut self, asked_at: Timestamp, first: bool) {
+    pub(super) async fn await_delay(&mut self, asked_at: Timestamp, first: bool) {
         let delay = self.alloc.task(self.at).shutdown_delay;
         let left = Nanos::from_duration(delay).saturating_sub(self.now().since(asked_at)).as_duration();
         if first && !left.is_zero() {
@@ -160,13 +165,13 @@ impl Owner {
         let grace = task.kill_timeout;
         let most = grace + self.alloc.ctx.config.kill_budget;
         let now = self.now();
-        let signalled_at = self.alloc.edit(self.at, |edit| edit.ending().and_then(|(at, _)| *at));
+        let signalled_at = self.alloc.signalled_at(self.at);
         // A second one means something else to many programs.
-        let sent = match (&self.attempt, signalled_at) {
-            (Some(attempt), None) => attempt.signal(signal),
-            (Some(_), Some(_)) | (None, _) => Ok(()),
-        };
         if signalled_at.is_none() {
+            self.asking = self.attempt.clone().map(|attempt| {
+                let signal = signal.to_owned();
+                Box::pin(async move { Answer::Signalled(attempt.signal(&signal).await) }) as _
+            });
             self.alloc.edit(self.at, |edit| {
                 let Some((at, reason)) = edit.ending() else { return };
                 *at = Some(now);
@@ -185,14 +190,26 @@ impl Owner {
         }
         self.settle = None;
         self.alloc.save_aside(self.at);
-        let grace = match sent {
-            Ok(()) => Nanos::from_duration(grace).saturating_sub(now.since(signalled_at.unwrap_or(now))).as_duration(),
-            Err(error) => {
-                tracing::warn!(alloc_id = %self.alloc.id, %error, signal, "the kill signal cannot be sent; by force now");
-                Duration::ZERO
+        let left = Nanos::from_duration(grace).saturating_sub(now.since(signalled_at.unwrap_or(now))).as_duration();
+        self.timer = Some((Instant::now() + left, Event::GraceOver));
+    }
+
+    pub(super) fn answered(&mut self, answer: Answer) {
+        let alloc_id = &self.alloc.id;
+        match answer {
+            Answer::Signalled(Ok(())) | Answer::Killed(Ok(())) => {}
+            // It may have come through.
+            Answer::Signalled(Err(error @ CallError::Late(_))) => {
+                tracing::warn!(%alloc_id, %error, "the kill signal hangs; what is left of the kill timeout goes on");
             }
-        };
-        self.timer = Some((Instant::now() + grace, Event::GraceOver));
+            Answer::Signalled(Err(error)) => {
+                tracing::warn!(%alloc_id, %error, "the kill signal cannot be sent; by force now");
+                self.timer = Some((Instant::now(), Event::GraceOver));
+            }
+            Answer::Killed(Err(error)) => {
+                tracing::error!(%alloc_id, %error, "the task cannot be killed by force; tried again until it is given up");
+            }
+        }
     }
 
     pub(super) async fn timer(&mut self, event: Event) {
@@ -202,21 +219,25 @@ impl Owner {
         }
         let (_, action) = step(self.state(), event);
         match action {
-            Some(Action::ForceKill) => {
-                self.alloc.ctx.metrics.kill_escalated();
-                // Counted from here: a kill that hangs does not put off that the task is given up.
-                let give_up_at = Instant::now() + self.alloc.ctx.config.kill_budget;
-                self.timer = Some((give_up_at, Event::GivenUp));
-                if let Some(attempt) = self.attempt.clone() {
-                    let kill = self.alloc.ctx.killing(move || attempt.kill().map_err(|e| e.to_string()));
-                    let killed = tokio::time::timeout_at(give_up_at, kill).await;
-                    let killed = killed.unwrap_or_else(|_| Err("it hangs".to_owned()));
-                    if let Err(error) = killed.and_then(|k| k) {
-                        tracing::error!(alloc_id = %self.alloc.id, error, "the task cannot be killed by force");
-                    }
-                }
+            Some(Action::ForceKill) => self.force(),
+            Some(Action::Finish { .. }) => {
+                let config = &self.alloc.ctx.config;
+                let (kind, reason) = match self.state() {
+                    State::Starting => (
+                        EventKind::DriverFailure,
+                        format!(
+                            "its driver has not started it within {:?}; it is not started twice",
+                            config.start_budget
+                        ),
+                    ),
+                    State::Pending | State::Running | State::Backoff | State::Dead => return,
+                    State::Killing | State::Restarting | State::Recalled => (
+                        EventKind::Killed,
+                        format!("still there {:?} after it was killed by force", config.kill_budget),
+                    ),
+                };
+                self.give_up(kind, reason).await;
             }
-            Some(Action::Finish { .. }) => self.give_up().await,
             Some(Action::SendKillSignal) => self.send_kill_signal(),
             Some(
                 Action::Launch
@@ -229,30 +250,90 @@ impl Owner {
         }
     }
 
-    /// It lives on after SIGKILL (stuck in the kernel, or its driver hangs): said aloud, and cleared away when it ends.
-    async fn give_up(&mut self) {
+    /// By force, again and again: a kill may be refused, hang, or come to nothing.
+    fn force(&mut self) {
+        let now = Instant::now();
         let budget = self.alloc.ctx.config.kill_budget;
-        let reason = format!("still there {budget:?} after it was killed by force");
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "unkillable: {reason}");
-        let usage = self.attempt.as_ref().and_then(|a| a.reader()).and_then(|r| r.latest());
+        let give_up_at = *self.give_up_at.get_or_insert_with(|| {
+            self.alloc.ctx.metrics.kill_escalated();
+            now + budget
+        });
+        let again_at = now + call::KILL;
+        self.timer =
+            Some(if again_at < give_up_at { (again_at, Event::GraceOver) } else { (give_up_at, Event::GivenUp) });
+        self.asking =
+            self.attempt.clone().map(|attempt| Box::pin(async move { Answer::Killed(attempt.kill().await) }) as _);
+    }
+
+    /// Nobody knows what of it lives on (stuck in the kernel, or its driver hangs): said aloud, and cleared away when it ends.
+    pub(super) async fn give_up(&mut self, kind: EventKind, reason: String) {
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "given up: {reason}");
+        let usage = self.attempt.as_ref().and_then(Running::reader).and_then(|r| r.latest());
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
         let handle = self.alloc.handle(self.at);
+        let killed = self.is_killed() || self.state().restarts();
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), Event::GivenUp);
             edit.status().failed = true;
             edit.status().finished_at = Some(edit.now);
-            edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.clone())]);
+            edit.event(kind, format!("given up: {reason}"), &[("error", reason.clone())]);
             let usage = usage.map(|r| Usage::clone(&r.usage)).unwrap_or_default();
             let attempt = edit.status().attempt;
-            edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, true));
+            edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, killed));
             // The processes that it names may still be there.
             edit.set_handle(handle);
             edit.enter_state(state);
         });
-        let (attempt, launching) = (self.attempt.take(), self.launching.take());
-        tokio::spawn(clear_late(attempt, launching));
+        (self.timer, self.asking) = (None, None);
+        self.leave_late();
         self.persist_and_show().await;
         self.note_kill_duration();
+    }
+
+    /// What may end, or begin, yet is seen to without us.
+    fn leave_late(&mut self) {
+        let (attempt, launching) = (self.attempt.take(), self.launching.take());
+        self.alloc.ctx.see_to_late(clear_late(Arc::clone(&self.alloc), self.at, attempt, launching));
+    }
+
+    /// An attempt that has ended leaves nothing on the host. What its driver said of its end may have been wrong: then it is
+    /// ended before another one is begun.
+    pub(super) async fn remove(&mut self, ended: Running) {
+        let until = Instant::now() + self.alloc.ctx.config.kill_budget;
+        let mut pause = Duration::from_millis(10);
+        let mut removed = ended.destroy().await;
+        while let Err(CallError::Refused(DriverError::StillRunning)) = &removed {
+            tracing::error!(alloc_id = %self.alloc.id, "a task runs that has ended, says its driver: by force now");
+            if Instant::now() + pause > until {
+                return self.outlived(ended).await;
+            }
+            if let Err(error) = ended.kill().await {
+                tracing::error!(alloc_id = %self.alloc.id, %error, "the task cannot be killed by force");
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(call::KILL);
+            removed = ended.destroy().await;
+        }
+        if let Err(error) = removed {
+            tracing::warn!(alloc_id = %self.alloc.id, %error, "what an attempt left cannot be removed");
+        }
+    }
+
+    /// It is on record as ended, and lives: no other one follows.
+    async fn outlived(&mut self, ended: Running) {
+        self.alloc.edit(self.at, |edit| {
+            let (state, _) = step(edit.state(), Event::GivenUp);
+            edit.status().failed = true;
+            edit.status().finished_at = Some(edit.now);
+            let reason = "it runs on after its end, and cannot be killed by force";
+            edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.to_owned())]);
+            edit.set_handle(Some(ended.handle()));
+            edit.enter_state(state);
+        });
+        self.timer = None;
+        self.attempt = Some(ended);
+        self.leave_late();
+        Box::pin(self.persist_and_show()).await;
     }
 
     pub(super) fn note_kill_duration(&self) {
@@ -270,19 +351,40 @@ fn before(ago: Duration) -> Instant {
     now.checked_sub(ago).unwrap_or(now)
 }
 
-/// A task that was given up may end yet.
-async fn clear_late(attempt: Option<Arc<dyn Attempt>>, launching: Option<Launching>) {
-    let attempt = match (attempt, launching) {
-        (Some(attempt), _) => attempt,
-        (None, Some(mut launching)) => match (&mut launching.0).await {
-            Ok(Ok(attempt)) => attempt,
-            Ok(Err(_)) | Err(_) => return,
-        },
-        (None, None) => return,
+/// A task that was given up may end yet, or begin. Then its alloc may begin anew.
+async fn clear_late(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>, launching: Option<Launching>) {
+    let over = || {
+        alloc.edit(at, |edit| {
+            if edit.state() == State::Dead {
+                edit.set_handle(None);
+            }
+        });
     };
-    let _ = attempt.kill();
-    attempt.wait().await;
-    if let Err(error) = attempt.destroy() {
-        tracing::warn!(%error, "what a task that was given up left cannot be removed");
+    let found = match launching {
+        Some(mut launching) => match (&mut launching.0).await {
+            Ok(Ok(Launched::Runs(attempt) | Launched::Found(attempt))) => Some(attempt),
+            // Called off, or refused: nothing runs.
+            Ok(Err(failure)) if !failure.may_run => return over(),
+            Ok(Ok(Launched::Ready(_) | Launched::Lost(_)) | Err(_)) | Err(_) => None,
+        },
+        None => None,
+    };
+    let Some(attempt) = found.or(attempt) else { return };
+    let mut pause = call::KILL;
+    let removed = loop {
+        if let Err(error) = attempt.kill().await {
+            tracing::warn!(alloc_id = %alloc.id, %error, "what was given up cannot be killed by force");
+        }
+        match tokio::time::timeout(pause, attempt.wait(alloc.ctx.clock.as_ref())).await {
+            Ok(Ok(_)) => break attempt.destroy().await,
+            Ok(Err(error)) => return tracing::error!(alloc_id = %alloc.id, %error, "a driver died while it waited"),
+            Err(_) => pause = (pause * 2).min(LATE_PAUSE),
+        }
+    };
+    match removed {
+        Ok(()) => over(),
+        Err(error) => {
+            tracing::warn!(alloc_id = %alloc.id, %error, "what a task that was given up left cannot be removed")
+        }
     }
 }

@@ -216,37 +216,45 @@ impl Attempt for FakeAttempt {
             end.clone().unwrap()
         })
     }
-    fn signal(&self, name: &str) -> Result<(), DriverError> {
+    fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
         if !name.starts_with("SIG") {
-            return Err(DriverError::Failed { message: format!("there is no signal {name}") });
+            let error = DriverError::Failed { message: format!("there is no signal {name}") };
+            return Box::pin(std::future::ready(Err(error)));
         }
-        self.0.signals.lock().unwrap().push(name.to_owned());
-        match self.0.option("stop_ms") {
-            _ if self.0.option("deaf").is_some() || name == "SIGHUP" => {}
-            Some(ms) => {
-                let process = Arc::clone(&self.0);
-                tokio::spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(ms)).await;
-                    let code = process.option("exit_code").unwrap_or(0);
-                    process.end(ExitStatus::Code(u8::try_from(code).unwrap()));
-                });
+        let name = name.to_owned();
+        Box::pin(async move {
+            self.0.signals.lock().unwrap().push(name.clone());
+            match self.0.option("stop_ms") {
+                _ if self.0.option("deaf").is_some() || name == "SIGHUP" => {}
+                Some(ms) => {
+                    let process = Arc::clone(&self.0);
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(ms)).await;
+                        let code = process.option("exit_code").unwrap_or(0);
+                        process.end(ExitStatus::Code(u8::try_from(code).unwrap()));
+                    });
+                }
+                None => self.0.end(ExitStatus::Code(0)),
             }
-            None => self.0.end(ExitStatus::Code(0)),
-        }
-        Ok(())
+            Ok(())
+        })
     }
-    fn kill(&self) -> Result<(), DriverError> {
-        self.0.signals.lock().unwrap().push("force".to_owned());
-        if let Some(ms) = self.0.option("kill_ms") {
-            std::thread::sleep(Duration::from_millis(ms));
-        }
-        if self.0.option("unkillable").is_none() {
-            self.0.end(ExitStatus::Signal(9));
-        }
-        Ok(())
+    fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(async {
+            self.0.signals.lock().unwrap().push("force".to_owned());
+            if let Some(ms) = self.0.option("kill_ms") {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+            }
+            if self.0.option("unkillable").is_none() {
+                self.0.end(ExitStatus::Signal(9));
+            }
+            Ok(())
+        })
     }
-    fn destroy(&self) -> Result<(), DriverError> {
-        *self.0.destroyed.lock().unwrap() += 1;
-        Ok(())
+    fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(async {
+            *self.0.destroyed.lock().unwrap() += 1;
+            Ok(())
+        })
     }
 }

@@ -73,6 +73,54 @@ async fn a_stop_during_the_start_ends_the_process_as_soon_as_there_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut job = job("s", JobKind::Service, &[("main", json!({ "start_ms": 2_000 }))]);
+    job.groups[0].tasks[0].shutdown_delay = Duration::from_secs(60);
+    let id = submit(&agent, job).await;
+    until_state(&agent, &id, TaskState::Starting).await;
+    let asked = tokio::time::Instant::now();
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let took = asked.elapsed();
+    assert!(took >= Duration::from_secs(60) && took < Duration::from_secs(61), "{took:?}");
+    let told = [
+        "Received",
+        "Task Setup",
+        "Killing",
+        "Started",
+        "Waiting for Shutdown Delay",
+        "Signaling",
+        "Terminated",
+        "Killed",
+    ];
+    assert_eq!(events(&main_task(&agent, &id)), told);
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_hangs_is_given_up_though_nobody_stops_it_and_no_second_one_is_tried() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("main", json!({ "start_ms": 600_000 })), ("beside", json!({}))];
+    let id = submit(&agent, job("s", JobKind::Service, &tasks)).await;
+    let begun = tokio::time::Instant::now();
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let took = begun.elapsed();
+    assert!(took >= host.config.start_budget && took < host.config.start_budget + Duration::from_secs(2), "{took:?}");
+    let task = main_task(&agent, &id);
+    assert_eq!(events(&task), ["Received", "Task Setup", "Driver Failure"]);
+    assert!(task.events.back().unwrap().message.contains("has not started it within 300s"), "{:?}", task.events.back());
+    // It may come to life: its alloc is not begun anew beside it.
+    let restarted = agent.restart(&id, crate::runner::Restarted::All).await;
+    assert!(matches!(restarted, Err(crate::runner::RunnerError::MayStillRun { .. })), "{restarted:?}");
+    until("late start", || host.world.started() == 2).await;
+    until("killed", || host.world.living() == 0 && host.world.undestroyed() == 0).await;
+    until("forgotten", || agent.0.alloc(&id).unwrap().handle(0).is_none()).await;
+    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_that_hangs_is_given_up_and_what_it_starts_late_is_killed() {
     let host = Host::new();
     let agent = host.start().await;

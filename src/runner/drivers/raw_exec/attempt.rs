@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
-use super::{Shared, failed, watched};
+use super::{Shared, blocking, failed, watched};
 use crate::collectors::{TaskReader, final_files, parse_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
@@ -63,14 +63,24 @@ impl Supervised {
         Supervised { shared, handle, reader: None, pidfd: None, child: Mutex::new(None), end }
     }
 
-    fn cgroup(&self) -> Option<Cgroup> {
-        self.handle.cgroup.as_ref().map(|path| Cgroup::at(&self.shared.sampling.layout, path))
+    fn send(&self, name: &str) -> Result<(), DriverError> {
+        let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
+        match process(&self.shared, &self.handle, self.handle.main)?.map(|main| main.signal(number)) {
+            Some(Ok(true)) => Ok(()),
+            None | Some(Ok(false)) => Err(failed("its main process is not running")),
+            Some(Err(e)) => Err(failed(format!("cannot send {name}: {e}"))),
+        }
     }
 
-    /// A process of this attempt, if it is still there. A pid of another boot is somebody else's.
-    fn process(&self, id: Option<ProcessId>) -> Result<Option<Process>, DriverError> {
-        let Some(id) = id.filter(|_| self.handle.boot_id == self.shared.boot_id) else { return Ok(None) };
-        Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))
+    /// Does what may block, in one of its places: who does not wait for it any more leaves the place to others.
+    async fn on_host(
+        &self,
+        places: &Semaphore,
+        work: fn(&Shared, &TaskHandle) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let _place = places.acquire().await.map_err(|e| failed(e.to_string()))?;
+        let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
+        blocking(move || work(&shared, &handle)).await?
     }
 
     async fn wait_for_end(&self) -> AttemptEnd {
@@ -119,35 +129,49 @@ impl Attempt for Supervised {
         let end = || async { Box::new(self.wait_for_end().await) };
         Box::pin(async move { AttemptEnd::clone(self.end.get_or_init(end).await) })
     }
-    fn signal(&self, name: &str) -> Result<(), DriverError> {
-        let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
-        match self.process(self.handle.main)?.map(|main| main.signal(number)) {
-            Some(Ok(true)) => Ok(()),
-            None | Some(Ok(false)) => Err(failed("its main process is not running")),
-            Some(Err(e)) => Err(failed(format!("cannot send {name}: {e}"))),
-        }
+    fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
+        // Two system calls that do not block.
+        Box::pin(std::future::ready(self.send(name)))
     }
-    fn kill(&self) -> Result<(), DriverError> {
-        let whole = self.cgroup().map_or(Ok(()), |cgroup| cgroup.kill());
-        // Also by itself: it may have left its cgroup, or have none. Its supervisor ends the rest when it is gone.
-        if let Some(main) = self.process(self.handle.main)? {
-            main.signal(9).map_err(|e| failed(format!("cannot end process {}: {e}", main.id().pid)))?;
-        }
-        whole.map_err(|e| failed(describe(&e)))
+    fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(self.on_host(&self.shared.kills, kill))
     }
-    fn destroy(&self) -> Result<(), DriverError> {
-        if self.process(self.handle.supervisor)?.is_some_and(|supervisor| !supervisor.has_ended().unwrap_or(true)) {
-            return Err(failed("it is still running"));
+    fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(self.on_host(&self.shared.removals, destroy))
+    }
+}
+
+fn cgroup(shared: &Shared, handle: &TaskHandle) -> Option<Cgroup> {
+    handle.cgroup.as_ref().map(|path| Cgroup::at(&shared.sampling.layout, path))
+}
+
+/// A process of this attempt, if it is still there. A pid of another boot is somebody else's.
+fn process(shared: &Shared, handle: &TaskHandle, id: Option<ProcessId>) -> Result<Option<Process>, DriverError> {
+    let Some(id) = id.filter(|_| handle.boot_id == shared.boot_id) else { return Ok(None) };
+    Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))
+}
+
+fn kill(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+    let whole = cgroup(shared, handle).map_or(Ok(()), |cgroup| cgroup.kill());
+    // Also by itself: it may have left its cgroup, or have none. Its supervisor ends the rest when it is gone.
+    if let Some(main) = process(shared, handle, handle.main)? {
+        main.signal(9).map_err(|e| failed(format!("cannot end process {}: {e}", main.id().pid)))?;
+    }
+    whole.map_err(|e| failed(describe(&e)))
+}
+
+fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+    if process(shared, handle, handle.supervisor)?.is_some_and(|supervisor| !supervisor.has_ended().unwrap_or(true)) {
+        return Err(DriverError::StillRunning);
+    }
+    if let Some(cgroup) = cgroup(shared, handle) {
+        cgroup.remove(REMOVE_PATIENCE).map_err(|e| failed(describe(&e)))?;
+    }
+    match std::fs::remove_dir_all(&handle.run_dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed(format!("cannot remove {}: {e}", handle.run_dir.display())))
         }
-        if let Some(cgroup) = self.cgroup() {
-            cgroup.remove(REMOVE_PATIENCE).map_err(|e| failed(describe(&e)))?;
-        }
-        match std::fs::remove_dir_all(&self.handle.run_dir) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(failed(format!("cannot remove {}: {e}", self.handle.run_dir.display())))
-            }
-            _ => Ok(()),
-        }
+        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,168 @@
+//! The one way from the runner to a driver. Whatever it is asked has an answer, ends when nobody wants it any more (its future
+//! is dropped) and has a deadline; a panic costs that call alone; what cannot be true is not believed.
+//!
+//! | call | may take | and then |
+//! |---|---|---|
+//! | start | `Config::start_budget`, kept by the task's owner | given up; what comes of it later is ended |
+//! | recover | [`RECOVER`] | lost: failed, and not started a second time |
+//! | wait | as long as it runs; while it is being ended, the budget of that | given up |
+//! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
+//! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
+//! | destroy | [`DESTROY`] | said; what is left is removed at the next start |
+//!
+//! Readings are no call: the driver tells them to a [`TaskReader`], and nobody waits for them.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
+use crate::collectors::TaskReader;
+use crate::host::clock::Clock;
+use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::units::{Nanos, Timestamp};
+
+/// Longer than drivers themselves look for something that they are not sure of.
+pub const RECOVER: Duration = Duration::from_secs(60);
+pub const SIGNAL: Duration = Duration::from_secs(5);
+pub const KILL: Duration = Duration::from_secs(5);
+pub const DESTROY: Duration = Duration::from_secs(10);
+
+/// What a driver says is cut after so many characters.
+const LONGEST_TEXT: usize = 4096;
+/// Clocks are set back, and an end may seem to be in the future; not so far.
+const CLOCK_SLACK: Nanos = Nanos(24 * 3600 * 1_000_000_000);
+
+/// Why a call has no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CallError {
+    #[error(transparent)]
+    Refused(#[from] DriverError),
+    #[error("its driver does not answer: {0:?} were not enough")]
+    Late(Duration),
+    #[error("its driver died of it: {0}")]
+    Died(String),
+    #[error("its driver answers with what cannot be: {0}")]
+    Nonsense(&'static str),
+}
+
+/// An attempt, as the runner may use it.
+#[derive(Clone)]
+pub struct Running(Arc<dyn Attempt>);
+
+/// Begins an attempt. No deadline of its own: dropping it calls it off.
+///
+/// Errors: refused, then nothing runs. In all other cases something may, and [`recover`] can tell.
+pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
+    let asked = handle.clone();
+    Running::of(caught(|| driver.start(request, handle)).await?.map_err(tame_error)?, &asked)
+}
+
+/// Finds an attempt again; `None`: it was never started.
+pub async fn recover(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
+    let asked = handle.clone();
+    match within(RECOVER, || driver.recover(handle)).await?.map_err(tame_error)? {
+        Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
+        Recovered::NeverStarted if asked.started_at.is_some() => {
+            Err(CallError::Nonsense("that it was never started, and it was"))
+        }
+        Recovered::NeverStarted => Ok(None),
+    }
+}
+
+impl Running {
+    /// Errors: this is another attempt than was asked for.
+    fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<Running, CallError> {
+        let told = attempt.handle();
+        let same = |told: &TaskHandle| {
+            (&told.driver, told.attempt, &told.run_dir, &told.cgroup)
+                == (&asked.driver, asked.attempt, &asked.run_dir, &asked.cgroup)
+        };
+        if same(&told) { Ok(Running(attempt)) } else { Err(CallError::Nonsense("an attempt that is not this one")) }
+    }
+
+    pub fn handle(&self) -> TaskHandle {
+        self.0.handle()
+    }
+    pub fn reader(&self) -> Option<Arc<TaskReader>> {
+        self.0.reader()
+    }
+
+    /// Errors: `Died` only; the attempt may run on.
+    pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
+        let mut end = caught(|| self.0.wait());
+        std::future::poll_fn(move |cx| {
+            // Where it is polled it does not move: it owns a box.
+            std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
+        })
+    }
+    pub async fn signal(&self, name: &str) -> Result<(), CallError> {
+        within(SIGNAL, || self.0.signal(name)).await?.map_err(tame_error)
+    }
+    pub async fn kill(&self) -> Result<(), CallError> {
+        within(KILL, || self.0.kill()).await?.map_err(tame_error)
+    }
+    pub async fn destroy(&self) -> Result<(), CallError> {
+        within(DESTROY, || self.0.destroy()).await?.map_err(tame_error)
+    }
+}
+
+async fn within<'a, T: 'a>(limit: Duration, call: impl FnOnce() -> BoxFuture<'a, T>) -> Result<T, CallError> {
+    tokio::time::timeout(limit, caught(call)).await.unwrap_or(Err(CallError::Late(limit)))
+}
+
+/// Errors: it panicked. No `async fn`: what waits for as long as a task runs is kept small.
+fn caught<'a, T: 'a>(call: impl FnOnce() -> BoxFuture<'a, T>) -> impl Future<Output = Result<T, CallError>> + 'a {
+    let mut call = catch_unwind(AssertUnwindSafe(call));
+    std::future::poll_fn(move |cx| {
+        let polled = match &mut call {
+            Ok(call) => catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx))),
+            Err(panic) => Err(std::mem::replace(panic, Box::new(()))),
+        };
+        match polled {
+            Ok(answer) => answer.map(Ok),
+            Err(panic) => Poll::Ready(Err(CallError::Died(tame(words(panic.as_ref()))))),
+        }
+    })
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it does not say why".to_owned())
+}
+
+/// Texts go into records, events and logs: no control characters, and an end.
+fn tame(text: String) -> String {
+    let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if text.len() <= LONGEST_TEXT && !text.contains(odd) {
+        return text;
+    }
+    text.chars().take(LONGEST_TEXT).map(|c| if odd(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+fn tame_error(error: DriverError) -> CallError {
+    CallError::Refused(match error {
+        DriverError::Config { field, message } => DriverError::Config { field: tame(field), message: tame(message) },
+        DriverError::Start { message, recoverable } => DriverError::Start { message: tame(message), recoverable },
+        DriverError::Failed { message } => DriverError::Failed { message: tame(message) },
+        DriverError::StillRunning => DriverError::StillRunning,
+    })
+}
+
+/// Times that cannot be would stay in the counters for ever.
+fn tame_end(end: AttemptEnd, now: Timestamp) -> AttemptEnd {
+    let latest = now.plus(CLOCK_SLACK);
+    let possible = |at: Timestamp| if at > latest { now } else { at };
+    let started_at = end.started_at.map(possible);
+    let finished_at = possible(end.finished_at).max(started_at.unwrap_or(Timestamp(0)));
+    let status = match end.status {
+        ExitStatus::NotStarted(why) => ExitStatus::NotStarted(tame(why)),
+        ExitStatus::Unknown(why) => ExitStatus::Unknown(tame(why)),
+        known @ (ExitStatus::Code(_) | ExitStatus::Signal(_)) => known,
+    };
+    let problems = end.problems.into_iter().take(100).map(tame).collect();
+    AttemptEnd { status, started_at, finished_at, problems, ..end }
+}
