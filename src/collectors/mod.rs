@@ -27,7 +27,7 @@ use crate::kernel::ParseError;
 use crate::model::metric::{Measure, MetricDesc, Samples};
 
 pub use last::{FinalFile, final_files, parse_final};
-pub use reader::{Reading, ReadingError, TaskReader};
+pub use reader::{News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 
 /// Every measure of a task, subject by subject.

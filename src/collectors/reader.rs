@@ -35,6 +35,17 @@ pub struct Reading {
     pub at: Timestamp,
 }
 
+/// What a look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Nothing moved and nothing was due: the reading is the one before.
+    None,
+    /// Everything is as it was, at a later time.
+    Later,
+    /// Another usage.
+    Changed,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ReadingError {
     /// The cgroup was removed: not an error, and never a zero.
@@ -54,15 +65,21 @@ pub struct TaskReader {
 
 #[derive(Debug)]
 struct Inner {
+    pace: Pace,
     source: Source,
     raw: Raw,
+    gone: bool,
+}
+
+/// What a tick decides by. Together, because a thousand readers do not stay in a processor's cache from one tick to the next.
+#[derive(Debug, Default)]
+struct Pace {
     /// What the probes said last: memory in use, CPU time used.
     probed: (Option<u64>, Option<u64>),
-    /// The last tick saw a movement.
-    stirred: bool,
     next_look: Option<Instant>,
     next_settings: Option<Instant>,
-    gone: bool,
+    /// The last tick saw a movement.
+    stirred: bool,
 }
 
 #[derive(Debug)]
@@ -101,15 +118,7 @@ impl TaskReader {
     }
 
     fn new(sampling: &Arc<Sampling>, source: Source) -> TaskReader {
-        let inner = Inner {
-            source,
-            raw: Raw::default(),
-            probed: (None, None),
-            stirred: false,
-            next_look: None,
-            next_settings: None,
-            gone: false,
-        };
+        let inner = Inner { pace: Pace::default(), source, raw: Raw::default(), gone: false };
         TaskReader { sampling: Arc::clone(sampling), inner: Mutex::new(inner), latest: Mutex::new(None) }
     }
 
@@ -119,47 +128,51 @@ impl TaskReader {
     /// Errors: `Gone`, from then on for ever: this attempt's cgroup was removed, or its supervisor has ended. Anything else
     /// that goes wrong costs its own field, and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
-        self.look(now, at, everything).map(|(reading, _)| reading)
+        self.look(now, at, everything)?;
+        // Only a reader that is gone has never read anything.
+        self.latest().ok_or(ReadingError::Gone)
     }
 
-    /// [`TaskReader::read`], and whether the usage is another one than before.
-    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<(Reading, bool), ReadingError> {
+    /// [`TaskReader::read`] without the reading: whether it is another one than before.
+    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<News, ReadingError> {
         let mut inner = lock(&self.inner);
-        let before = self.latest();
-        let changed = match inner.gone {
+        let read = match inner.gone {
             true => Err(Gone),
             false => scratch::with(|s| inner.read(&self.sampling, s, now, everything)),
         };
-        match (changed, before) {
-            (Err(Gone), _) => {
+        match read {
+            Ok(true) => Ok(self.keep(&inner.raw, at)),
+            Ok(false) => Ok(News::None),
+            Err(Gone) => {
                 inner.close();
                 Err(ReadingError::Gone)
-            }
-            (Ok(false), Some(before)) => Ok((before, false)),
-            (Ok(_), before) => {
-                let mut usage = inner.raw.finish();
-                let before = before.map(|b| b.usage);
-                if let Some(before) = &before {
-                    usage.keep_rising(before);
-                }
-                if inner.raw.peak_missing {
-                    let seen = before.as_ref().and_then(|b| b.memory_sampled_peak_bytes);
-                    usage.memory_sampled_peak_bytes = usage.memory_usage_bytes.max(seen);
-                }
-                let (usage, changed) = match before {
-                    Some(before) if *before == usage => (before, false),
-                    _ => (Arc::new(usage), true),
-                };
-                let reading = Reading { usage, at };
-                *lock(&self.latest) = Some(reading.clone());
-                Ok((reading, changed))
             }
         }
     }
 
+    /// Makes what was read the newest reading.
+    fn keep(&self, raw: &Raw, at: Timestamp) -> News {
+        let mut latest = lock(&self.latest);
+        let before = latest.as_ref().map(|reading| Arc::clone(&reading.usage));
+        let mut usage = raw.finish();
+        if let Some(before) = &before {
+            usage.keep_rising(before);
+        }
+        if raw.peak_missing {
+            let seen = before.as_ref().and_then(|b| b.memory_sampled_peak_bytes);
+            usage.memory_sampled_peak_bytes = usage.memory_usage_bytes.max(seen);
+        }
+        let (usage, news) = match before {
+            Some(before) if *before == usage => (before, News::Later),
+            _ => (Arc::new(usage), News::Changed),
+        };
+        *latest = Some(Reading { usage, at });
+        news
+    }
+
     /// Whether a look is due even if nothing seems to move.
     pub fn is_due(&self, now: Instant) -> bool {
-        lock(&self.inner).next_look.is_none_or(|at| at <= now)
+        lock(&self.inner).pace.next_look.is_none_or(|at| at <= now)
     }
 
     /// The newest reading, without touching the kernel.
@@ -169,7 +182,7 @@ impl TaskReader {
 }
 
 impl Inner {
-    /// Whether more than the probes was read.
+    /// Whether more than the probes was read: the first time always.
     fn read(
         &mut self,
         sampling: &Sampling,
@@ -180,7 +193,7 @@ impl Inner {
         let (files, processes, told) = match &mut self.source {
             Source::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
-                self.next_look = Some(now + LOOK_EACH);
+                self.pace.next_look = Some(now + LOOK_EACH);
                 // The sums stand where a cgroup's own numbers would: nothing is derived from them.
                 self.raw.user_ns = self.raw.usage.cpu_user_ns;
                 self.raw.system_ns = self.raw.usage.cpu_system_ns;
@@ -191,20 +204,20 @@ impl Inner {
             }
             Source::Cgroup { files, processes, told } => (files, *processes, *told),
         };
-        let first = self.next_look.is_none();
-        let look = self.next_look.is_none_or(|at| at <= now);
+        let first = self.pace.next_look.is_none();
+        let look = self.pace.next_look.is_none_or(|at| at <= now);
         if told && !everything && !look {
             return Ok(false);
         }
         files.probe(scratch, &mut self.raw)?;
         let probed = (self.raw.usage.memory_usage_bytes, self.raw.usage.cpu_usage_ns);
         // Nobody knows whether it ran if nothing tells CPU time.
-        let ran = probed.1 != self.probed.1 || probed.1.is_none();
-        let moved = ran || probed.0 != self.probed.0;
-        let unsettled = std::mem::replace(&mut self.stirred, moved);
-        self.probed = probed;
+        let ran = probed.1 != self.pace.probed.1 || probed.1.is_none();
+        let moved = ran || probed.0 != self.pace.probed.0;
+        let unsettled = std::mem::replace(&mut self.pace.stirred, moved);
+        self.pace.probed = probed;
 
-        let set = self.next_settings.is_none_or(|at| at <= now) || (look && moved);
+        let set = self.pace.next_settings.is_none_or(|at| at <= now) || (look && moved);
         let due = if first || (everything && !told) {
             Due::ALL
         } else {
@@ -212,10 +225,10 @@ impl Inner {
             Due { asleep: moved || (look && !told), stirred: moved, ran, set }
         };
         if look || everything {
-            self.next_look = Some(now + if first { sampling.stagger(LOOK_EACH) } else { LOOK_EACH });
+            self.pace.next_look = Some(now + if first { sampling.stagger(LOOK_EACH) } else { LOOK_EACH });
         }
         if due.set {
-            self.next_settings = Some(now + if first { sampling.stagger(SETTINGS_EACH) } else { SETTINGS_EACH });
+            self.pace.next_settings = Some(now + if first { sampling.stagger(SETTINGS_EACH) } else { SETTINGS_EACH });
         }
         if !(due.asleep || due.stirred || due.ran || due.set) {
             return Ok(look);

@@ -19,6 +19,10 @@ use crate::runner::board::{BoardView, Published};
 
 /// What the readers of an alloc say.
 pub trait Readings {
+    /// Asks them all, before `task` and `alloc` tell what they said. `false`: each says what it said when it was told last.
+    fn ask(&mut self, _alloc: &Published) -> bool {
+        true
+    }
     /// Of the running attempt of its n-th task; `None`: nothing runs, or nothing was read yet.
     fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading>;
     /// Of its own cgroup.
@@ -155,7 +159,8 @@ impl Assembler {
         let status = &published.status;
         let slots: Vec<usize> = status.tasks.iter().map(|t| self.workloads.slot(status.workload(), &t.name)).collect();
         self.workloads.joined(&slots);
-        let said = Said::ask(published, readings);
+        readings.ask(published);
+        let said = Said::of(published, readings);
         self.build(published, said, None, slots, moment)
     }
 
@@ -166,8 +171,13 @@ impl Assembler {
         readings: &mut dyn Readings,
         moment: Moment,
     ) -> Entry {
-        let said = Said::ask(published, readings);
-        if Arc::ptr_eq(&entry.published, published) && entry.is_made_of(&said) && entry.goes_on() {
+        let news = readings.ask(published);
+        let same = Arc::ptr_eq(&entry.published, published) && entry.goes_on();
+        if same && !news {
+            return entry;
+        }
+        let said = Said::of(published, readings);
+        if same && entry.is_made_of(&said) {
             entry.note_times(&said);
             return entry;
         }
@@ -287,14 +297,14 @@ impl Assembler {
     }
 }
 
-/// What the readers of one alloc say in this pass: each is asked once.
+/// What the readers of one alloc say in this pass.
 struct Said {
     tasks: Vec<Option<Reading>>,
     alloc: Option<Reading>,
 }
 
 impl Said {
-    fn ask(published: &Published, readings: &mut dyn Readings) -> Said {
+    fn of(published: &Published, readings: &mut dyn Readings) -> Said {
         let tasks = (0..published.status.tasks.len()).map(|n| readings.task(published, n)).collect();
         Said { tasks, alloc: readings.alloc(published) }
     }

@@ -18,7 +18,7 @@ use super::assemble::{Assembler, Moment, Readings, Tick};
 use super::itself::{self, Record};
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot};
-use crate::collectors::{Collector, ErrorReason, Reading, ReadingError, Sampling, TaskReader};
+use crate::collectors::{Collector, ErrorReason, News, Reading, Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
@@ -182,7 +182,7 @@ impl Work {
         itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let tick = Tick { host, agent, acknowledged };
-        let (mut snapshot, retired) = self.assembler.tick(&board, &mut Asking { moment, moved: false }, tick, moment);
+        let (mut snapshot, retired) = self.assembler.tick(&board, &mut Asking { moment }, tick, moment);
         let mut version = board.version;
         if self.seen == 0 && self.parts.board.version() != version {
             // A task that was found running and ended between the look at the board and its first reading has taken its cgroup
@@ -274,37 +274,37 @@ fn next_deadline(deadline: Instant, tick: Duration, now: Instant) -> (Instant, u
     (deadline + tick * missed.saturating_add(1), u64::from(missed))
 }
 
-/// Asks every reader, the tasks of an alloc before the alloc.
+/// Asks every reader.
 struct Asking {
     moment: Moment,
-    /// A task of this alloc has changed, or one has no reader just now: then its cgroup is read as well.
-    moved: bool,
 }
 
 impl Asking {
-    /// The reading, and whether it says something new.
-    fn ask(&self, reader: &TaskReader, everything: bool) -> (Option<Reading>, bool) {
-        match reader.look(self.moment.now, self.moment.at, everything) {
-            Ok((reading, changed)) => (Some(reading), changed),
-            // Gone: the end is on its way to the board, and until it is there the last reading holds.
-            Err(ReadingError::Gone) => (reader.latest(), false),
-        }
+    fn look(&self, reader: &TaskReader, everything: bool) -> News {
+        // Gone: the end is on its way to the board, and until it is there the last reading holds.
+        reader.look(self.moment.now, self.moment.at, everything).unwrap_or(News::None)
     }
 }
 
 impl Readings for Asking {
+    /// The tasks before the alloc: its cgroup is read as well if one of them has changed, or has no reader just now.
+    fn ask(&mut self, alloc: &Published) -> bool {
+        let (mut news, mut moved) = (false, false);
+        for reader in &alloc.readers {
+            let said = reader.as_ref().map_or(News::Changed, |reader| self.look(reader, false));
+            news |= said != News::None;
+            moved |= said == News::Changed;
+        }
+        if let Some(reader) = &alloc.alloc_reader {
+            news |= self.look(reader, moved) != News::None;
+        }
+        news
+    }
     fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
-        let Some(reader) = alloc.readers.get(n).and_then(Option::as_ref) else {
-            self.moved = true;
-            return None;
-        };
-        let (reading, changed) = self.ask(reader, false);
-        self.moved |= changed;
-        reading
+        alloc.readers.get(n)?.as_ref()?.latest()
     }
     fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
-        let moved = std::mem::take(&mut self.moved);
-        self.ask(alloc.alloc_reader.as_ref()?, moved).0
+        alloc.alloc_reader.as_ref()?.latest()
     }
 }
 
