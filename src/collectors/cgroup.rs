@@ -29,9 +29,7 @@ pub(super) struct CgroupFiles {
     /// The probes first.
     slots: Vec<Slot>,
     probes: usize,
-    /// Probes that descriptors are reserved for.
-    reserved: u64,
-    /// An alloc's own: read too seldom to have descriptors reserved.
+    /// An alloc's own: read only when one of its tasks has moved.
     of_alloc: bool,
     /// The hierarchies (one bit each) in which something was opened by its path since the identity was checked last.
     by_path: u64,
@@ -98,9 +96,8 @@ impl CgroupFiles {
         }
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
-        let reserved = if of_alloc { 0 } else { u64::try_from(probes).unwrap_or_default() };
-        sampling.budget.reserve(reserved);
-        CgroupFiles { sampling: Arc::clone(sampling), path, homes, slots, probes, reserved, of_alloc, by_path: 0 }
+        slots.iter().for_each(|slot| sampling.budget.need(rank(slot.file.when, of_alloc)));
+        CgroupFiles { sampling: Arc::clone(sampling), path, homes, slots, probes, of_alloc, by_path: 0 }
     }
 
     pub(super) fn path(&self) -> &CgroupPath {
@@ -196,6 +193,7 @@ impl CgroupFiles {
                     return self.read_slot(index, scratch, raw);
                 }
                 slot.absent = true;
+                sampling.budget.need_no_more(rank);
                 let error = (file.apply)(raw, None);
                 self.check_identity()?;
                 error
@@ -238,10 +236,15 @@ impl CgroupFiles {
 
     /// Closes everything.
     pub(super) fn close(&mut self) {
-        for slot in self.slots.drain(..).filter(|s| s.fd.is_some()) {
-            self.sampling.budget.give_back(rank(slot.file.when, self.of_alloc));
+        for slot in self.slots.drain(..) {
+            let rank = rank(slot.file.when, self.of_alloc);
+            if slot.fd.is_some() {
+                self.sampling.budget.give_back(rank);
+            }
+            if !slot.absent {
+                self.sampling.budget.need_no_more(rank);
+            }
         }
-        self.sampling.budget.release(std::mem::take(&mut self.reserved));
     }
 }
 
@@ -254,11 +257,12 @@ impl Drop for CgroupFiles {
 /// What stays open when there are not enough descriptors for all.
 fn rank(when: When, of_alloc: bool) -> Rank {
     match when {
-        When::Tick if !of_alloc => Rank::Probe,
-        // What is looked at each 10 s where nothing moves: of an alloc only the probes.
-        When::Tick => Rank::Regular,
-        When::Asleep if !of_alloc => Rank::Regular,
-        When::Asleep | When::Stirred | When::Ran | When::Set => Rank::Rest,
+        When::Tick if of_alloc => Rank::Regular,
+        When::Tick => Rank::Probe,
+        When::Asleep if of_alloc => Rank::Moving,
+        When::Asleep => Rank::Regular,
+        When::Stirred | When::Ran => Rank::Moving,
+        When::Set => Rank::Setting,
     }
 }
 

@@ -35,25 +35,33 @@ impl Sampling {
 
 /// How many descriptors the readers may keep open together.
 ///
-/// Degrades in this order: two for the probes of each task's reader come first; what is read regularly even of a sleeping
-/// task gets what they leave, the rest half of that. As readers are added, others hand back what they hold above their
-/// share. A file that gets no descriptor is opened for each read, relative to the root of its hierarchy, at some five
-/// times the cost.
+/// Degrades in the order of [`Rank`], the last one first: each rank gets what those before it do not need, and hands back
+/// what it holds above that as readers are added. A file that gets no descriptor is opened for each read, relative to the
+/// root of its hierarchy, at some five times the cost; its value is the same.
 #[derive(Debug)]
 pub struct FdBudget {
     limit: u64,
-    /// What the probes of the readers there are may need.
-    reserved: AtomicU64,
-    probes: AtomicU64,
-    others: AtomicU64,
+    /// What the readers there are need, by rank.
+    needed: [AtomicU64; Rank::COUNT],
+    held: [AtomicU64; Rank::COUNT],
     reopened: AtomicU64,
 }
 
+/// How much it costs not to keep a file open: the first one keeps its descriptor longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rank {
+    /// What is read of a task at every tick.
     Probe,
+    /// What is read each 10 s even where nothing moves.
     Regular,
-    Rest,
+    /// What is read at each tick in which something moved.
+    Moving,
+    /// What changes only if somebody sets it.
+    Setting,
+}
+
+impl Rank {
+    const COUNT: usize = 4;
 }
 
 impl FdBudget {
@@ -66,56 +74,62 @@ impl FdBudget {
         FdBudget::of((soft / 4 * 3).saturating_sub(Self::RESERVE))
     }
     pub fn of(limit: u64) -> FdBudget {
-        let [reserved, probes, others, reopened] = [const { AtomicU64::new(0) }; 4];
-        FdBudget { limit, reserved, probes, others, reopened }
+        let [needed, held] = [const { [const { AtomicU64::new(0) }; Rank::COUNT] }; 2];
+        FdBudget { limit, needed, held, reopened: AtomicU64::new(0) }
     }
     pub fn limit(&self) -> u64 {
         self.limit
     }
     pub fn used(&self) -> u64 {
-        self.probes.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed)
+        sum(&self.held)
+    }
+    /// What all readers there are would keep open if they could.
+    pub fn needed(&self) -> u64 {
+        sum(&self.needed)
     }
     /// Reads so far that had to open their file because no descriptor was left to keep.
     pub fn reopened(&self) -> u64 {
         self.reopened.load(Ordering::Relaxed)
     }
 
-    /// A reader comes that needs so many probes.
-    pub(super) fn reserve(&self, probes: u64) {
-        self.reserved.fetch_add(probes, Ordering::Relaxed);
+    /// A reader comes with a file of this rank.
+    pub(super) fn need(&self, rank: Rank) {
+        self.needed[rank as usize].fetch_add(1, Ordering::Relaxed);
     }
-    pub(super) fn release(&self, probes: u64) {
-        self.reserved.fetch_sub(probes, Ordering::Relaxed);
+    /// It goes, or there is no such file.
+    pub(super) fn need_no_more(&self, rank: Rank) {
+        self.needed[rank as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What all of a rank and above may hold.
+    /// What this rank and those after it may hold together: what those before it do not need.
     fn share(&self, rank: Rank) -> u64 {
-        let left = self.limit.saturating_sub(self.reserved.load(Ordering::Relaxed));
-        match rank {
-            Rank::Probe => self.limit,
-            Rank::Regular => left,
-            Rank::Rest => left / 2,
-        }
+        self.limit.saturating_sub(sum(&self.needed[..rank as usize]))
     }
-    fn held(&self, rank: Rank) -> &AtomicU64 {
-        if rank == Rank::Probe { &self.probes } else { &self.others }
+    fn held_from(&self, rank: Rank) -> u64 {
+        sum(&self.held[rank as usize..])
     }
 
     pub(super) fn take(&self, rank: Rank) -> bool {
-        let share = self.share(rank);
-        let taken = |held: u64| (held < share).then_some(held + 1);
-        self.used() < self.limit && self.held(rank).fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).is_ok()
+        let free = self.used() < self.limit && self.held_from(rank) < self.share(rank);
+        if free {
+            self.held[rank as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        free
     }
-    /// More is held at this rank than it may be: the next one who uses such a descriptor hands it back.
+    /// More is held than may be: the next one who uses such a descriptor hands it back.
     pub(super) fn is_over(&self, rank: Rank) -> bool {
-        self.held(rank).load(Ordering::Relaxed) > self.share(rank)
+        self.held_from(rank) > self.share(rank)
     }
     pub(super) fn give_back(&self, rank: Rank) {
-        self.held(rank).fetch_sub(1, Ordering::Relaxed);
+        self.held[rank as usize].fetch_sub(1, Ordering::Relaxed);
     }
     pub(super) fn count_reopened(&self) {
         self.reopened.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+fn sum(counts: &[AtomicU64]) -> u64 {
+    counts.iter().map(|n| n.load(Ordering::Relaxed)).sum()
 }
 
 /// Why a source gave no value although it should have: the `reason` label, a closed list.
@@ -177,29 +191,38 @@ impl ErrorCounts {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_read_at_every_tick_gets_the_last_descriptors() {
-        let budget = FdBudget::of(8);
-        let taken = |rank| (0..10).take_while(|_| budget.take(rank)).count();
-        budget.reserve(2);
-        assert_eq!(taken(Rank::Rest), 3);
-        assert_eq!(taken(Rank::Regular), 3);
-        assert_eq!(taken(Rank::Probe), 2);
-        assert_eq!(budget.used(), 8);
+    fn needing(limit: u64, needs: [u64; Rank::COUNT]) -> FdBudget {
+        let budget = FdBudget::of(limit);
+        let ranks = [Rank::Probe, Rank::Regular, Rank::Moving, Rank::Setting];
+        ranks.into_iter().zip(needs).for_each(|(rank, n)| (0..n).for_each(|_| budget.need(rank)));
+        budget
     }
 
     #[test]
-    fn when_readers_come_others_hand_back_what_is_above_their_share() {
-        let budget = FdBudget::of(8);
-        assert!((0..4).all(|_| budget.take(Rank::Rest)));
-        assert!(!budget.is_over(Rank::Rest));
-        budget.reserve(4);
-        assert!(budget.is_over(Rank::Rest) && !budget.is_over(Rank::Regular));
-        budget.give_back(Rank::Rest);
-        budget.give_back(Rank::Rest);
-        assert!(!budget.is_over(Rank::Rest));
-        budget.release(4);
-        assert!(budget.take(Rank::Rest));
+    fn each_rank_gets_what_those_before_it_leave() {
+        let taken = |budget: &FdBudget, rank| (0..10).take_while(|_| budget.take(rank)).count();
+        let budget = needing(8, [2, 3, 2, 5]);
+        // In the worst order: who may wait longest asks first.
+        let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
+        assert_eq!(got, [1, 2, 3, 2]);
+        assert_eq!((budget.used(), budget.needed()), (8, 12));
+
+        let budget = needing(8, [2, 9, 2, 5]);
+        let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
+        assert_eq!(got, [0, 0, 6, 2]);
+    }
+
+    #[test]
+    fn when_readers_come_the_last_rank_hands_back_first() {
+        let budget = needing(8, [1, 1, 1, 5]);
+        assert!((0..5).all(|_| budget.take(Rank::Setting)) && budget.take(Rank::Moving));
+        assert!(!budget.is_over(Rank::Setting));
+        budget.need(Rank::Probe);
+        assert!(budget.is_over(Rank::Setting) && !budget.is_over(Rank::Moving));
+        budget.give_back(Rank::Setting);
+        assert!(!budget.is_over(Rank::Setting));
+        budget.need_no_more(Rank::Probe);
+        assert!(budget.take(Rank::Setting));
     }
 
     #[test]
