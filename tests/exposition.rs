@@ -8,7 +8,7 @@ mod synthetic;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::catalogue;
@@ -19,7 +19,7 @@ use allostat::host::roots::Roots;
 use allostat::model::capability::Capability;
 use allostat::model::id::{AllocId, CgroupPath, TaskName};
 use allostat::model::job::Job;
-use allostat::model::metric::{Kind, Samples};
+use allostat::model::metric::{Exemplar, Kind, Samples, Value};
 use allostat::model::task::{ExitStatus, Outcome, TaskState};
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::Usage;
@@ -43,9 +43,19 @@ fn encode_with(snapshot: &Snapshot, format: Format, filter: &Filter) -> String {
     String::from_utf8(bytes[..len].to_vec()).expect("an exposition must be text")
 }
 
+fn encode_whole(snapshot: &Snapshot, metrics: &Metrics, format: Format) -> String {
+    let (bytes, len) =
+        Encoder::default().encode(snapshot, metrics, format, &Filter::default(), Itself::WithoutProcess, Vec::new());
+    String::from_utf8(bytes[..len].to_vec()).expect("an exposition must be text")
+}
+
 fn compare_with_golden(name: &str, snapshot: &Snapshot) {
+    compare_with_golden_of(name, snapshot, &Metrics::new());
+}
+
+fn compare_with_golden_of(name: &str, snapshot: &Snapshot, metrics: &Metrics) {
     for (format, extension) in [(Format::Text, "prom"), (Format::OpenMetrics, "om")] {
-        let text = encode(snapshot, format);
+        let text = encode_whole(snapshot, metrics, format);
         if format == Format::OpenMetrics {
             openmetrics::check(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
         }
@@ -169,7 +179,10 @@ fn full() -> Arc<Snapshot> {
     known(&mut totals, &batch);
     let steps = totals.task_mut(&batch.id, &TaskName::from("step"));
     let usage = (*step.base).clone();
-    steps.add_exit(&synthetic::exit(Outcome::Error, ExitStatus::Code(3), usage.clone()));
+    let error = synthetic::exit(Outcome::Error, ExitStatus::Code(3), usage.clone());
+    steps.add_exit(&error);
+    let whose = Exemplar { alloc_id: ended.id.clone(), event_id: Some(u64::MAX), value: Value::Int(1), at: NOW };
+    steps.note_exit(&error, &whose);
     steps.add_exit(&synthetic::exit(Outcome::Signal, ExitStatus::Signal(11), Usage::default()));
     steps.add_event(allostat::model::event::EventKind::Terminated);
     totals.add_alloc_run(&batch.id, Outcome::Error, Nanos(7 * SECOND));
@@ -186,7 +199,7 @@ fn full() -> Arc<Snapshot> {
 
 #[test]
 fn tasks_in_every_state_are_exposed_as_they_were() {
-    compare_with_golden("full", &full());
+    compare_with_golden_of("full", &full(), &exemplary(ALLOC).1);
 }
 
 /// Families of a body by name, with their TYPE.
@@ -212,7 +225,8 @@ fn both_formats_say_the_same() {
         let text = encode(&snapshot, format);
         // The bounds of buckets are spelled differently.
         let plain = text.lines().filter(|l| !l.starts_with('#') && !l.contains("le=\""));
-        plain.map(str::to_owned).collect()
+        // Exemplars are OpenMetrics' alone.
+        plain.map(|l| l.split(" # ").next().unwrap_or(l).to_owned()).collect()
     };
     assert_eq!(samples(Format::Text), samples(Format::OpenMetrics));
 }
@@ -273,6 +287,91 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
     assert!(text.contains("allostat_alloc_run_seconds_total{workload=\"shop\",outcome=\"success\"} 0\n"));
     assert!(text.contains("allostat_task_events_total{task=\"web\",workload=\"shop\",event=\"terminated\"} 0\n"));
     assert!(!text.contains("allostat_task_exit_codes_total"), "no code is known before the first one");
+}
+
+/// A workload with an exit of this alloc, and one start and one kill of it.
+fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
+    let (job, alloc) = (synthetic::job("shop", &["web"]), AllocId::from(alloc));
+    let mut totals = Totals::default();
+    known(&mut totals, &job);
+    let exit = synthetic::exit(Outcome::Error, ExitStatus::Code(3), Usage { oom_kills: Some(2), ..Usage::default() });
+    let whose = Exemplar { alloc_id: alloc.clone(), event_id: Some(77), value: Value::Int(1), at: NOW };
+    let web = totals.task_mut(&job.id, &TaskName::from("web"));
+    web.add_exit(&exit);
+    web.note_exit(&exit, &whose);
+    web.add_escalation(Exemplar { event_id: None, ..whose.clone() });
+    let metrics = Metrics::new();
+    metrics.durations.known(&job.id);
+    let millis = Duration::from_millis;
+    metrics.durations.started(&job.id, &alloc, [millis(7), millis(40)], NOW);
+    metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let board = synthetic::board(vec![], totals);
+    (synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), metrics)
+}
+
+#[test]
+fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
+    let (snapshot, metrics) = exemplary(ALLOC);
+    let text = encode_whole(&snapshot, &metrics, Format::Text);
+    assert!(!text.contains(" # "), "text 0.0.4 knows no exemplars");
+    let open = encode_whole(&snapshot, &metrics, Format::OpenMetrics);
+    openmetrics::check(&open).unwrap();
+    let whose = format!("{{alloc_id=\"{ALLOC}\",event_id=\"77\"}}");
+    let alone = format!("{{alloc_id=\"{ALLOC}\"}}");
+    for line in [
+        r#"allostat_task_exits_total{task="web",workload="shop",outcome="error"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_task_exits_total{task="web",workload="shop",outcome="oom"} 0"#,
+        r#"allostat_task_exit_codes_total{task="web",workload="shop",code="3"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_workload_oom_kills_total{task="web",workload="shop"} 2 # WHOSE 2 1767323045"#,
+        r#"allostat_task_kill_escalations_total{task="web",workload="shop"} 1 # ALONE 1 1767323045"#,
+        r#"allostat_task_given_up_total{task="web",workload="shop"} 0"#,
+        r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.05"} 1 # ALONE 0.047 1767323045"#,
+        r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.1"} 1"#,
+        r#"allostat_task_start_duration_seconds_sum{workload="shop"} 0.047"#,
+        r#"allostat_task_start_phase_duration_seconds_bucket{workload="shop",phase="setup",le="0.01"} 1 # ALONE 0.007 1767323045"#,
+        r#"allostat_task_start_phase_duration_seconds_count{workload="shop",phase="driver"} 1"#,
+        r#"allostat_task_kill_duration_seconds_bucket{workload="shop",le="300.0"} 0"#,
+        r#"allostat_task_kill_duration_seconds_bucket{workload="shop",le="+Inf"} 1 # ALONE 400 1767323045"#,
+    ] {
+        let line = format!("\n{}\n", line.replace("WHOSE", &whose).replace("ALONE", &alone));
+        assert!(open.contains(&line), "{line}{open}");
+    }
+}
+
+#[test]
+fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
+    // Of 128 code points `alloc_id` takes 8 and `event_id` with its number 10.
+    for (length, said) in [(110, Some(true)), (111, Some(false)), (120, Some(false)), (121, None)] {
+        let (snapshot, metrics) = exemplary(&"ä".repeat(length));
+        let open = encode_whole(&snapshot, &metrics, Format::OpenMetrics);
+        let families = openmetrics::check(&open).unwrap();
+        let error = families["allostat_task_exits"].samples.iter().find(|s| s.labels["outcome"] == "error").unwrap();
+        let named_event = error.exemplar.as_ref().map(|e| e.labels.contains_key("event_id"));
+        assert_eq!(named_event, said, "{length}");
+        assert!(error.exemplar.as_ref().is_none_or(|e| e.at == 1_767_323_045.0), "of the exit, not of the scrape");
+    }
+}
+
+#[test]
+fn the_number_of_series_of_each_family_is_what_stands_there() {
+    let (_, metrics) = exemplary(ALLOC);
+    for snapshot in [full(), machine("hybrid")] {
+        let text = encode_whole(&snapshot, &metrics, Format::Text);
+        let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+        let mut family = String::new();
+        for line in text.lines() {
+            match line.strip_prefix("# TYPE ") {
+                Some(typed) => typed.split(' ').next().unwrap().clone_into(&mut family),
+                None if line.starts_with('#') => {}
+                None => *counted.entry(family.clone()).or_default() += 1,
+            }
+        }
+        counted.remove("allostat_series");
+        for (family, n) in counted {
+            assert!(text.contains(&format!("allostat_series{{family=\"{family}\"}} {n}\n")), "{family}: {n}");
+        }
+    }
 }
 
 fn one_task(id: &str, workload: &str, task: &str, usage: Usage) -> Arc<Snapshot> {

@@ -163,6 +163,43 @@ fn short_tasks_reach_prometheus_exactly_once() {
     agent.stop();
 }
 
+/// From a number about many allocs to one of them, and to the event that tells of it.
+#[test]
+fn a_real_prometheus_stores_the_exemplars() {
+    let agent = Agent::start();
+    let Some(prometheus) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
+    prometheus.wait_value("up{job=\"allostat\"}", |up| up == 1.0);
+    let failing = Work::batch("fails", &["exit", "3"]).run(&agent);
+    let stopped = Work::batch("stopped", &["hold", "3600000"]).run(&agent);
+    stopped.ready();
+    agent.cli(&["stop", &stopped.id]).ok();
+    let stored = |selector: &str| {
+        wait_for(selector, Duration::from_secs(30), || {
+            let mut found = prometheus.exemplars(selector);
+            assert!(found.len() <= 1, "one alloc, one exemplar, however often it is scraped: {found:?}");
+            found.pop().map(|(_, exemplar)| exemplar)
+        })
+    };
+    let exit = stored("allostat_task_exits_total{workload=\"fails\",outcome=\"error\"}");
+    assert_eq!((&exit["labels"]["alloc_id"], exit["value"].as_str()), (&failing.id.clone().into(), Some("1")));
+    let number: u64 = exit["labels"]["event_id"].as_str().and_then(|n| n.parse().ok()).expect("an event's number");
+    let event = agent.json(&format!("/v1/events?since={}", number - 1))["events"][0].clone();
+    assert_eq!((&event["seq"], &event["kind"]), (&number.into(), &"Terminated".into()), "{event}");
+    assert_eq!(event["alloc_id"], failing.id.as_str());
+    let code = stored("allostat_task_exit_codes_total{workload=\"fails\",code=\"3\"}");
+    assert_eq!(code["labels"], exit["labels"]);
+    for histogram in ["start", "start_phase", "kill"] {
+        let phase = if histogram == "start_phase" { ",phase=\"driver\"" } else { "" };
+        let name = format!("allostat_task_{histogram}_duration_seconds");
+        let exemplar = stored(&format!("{name}_bucket{{workload=\"stopped\"{phase}}}"));
+        assert_eq!(exemplar["labels"]["alloc_id"], stopped.id.as_str(), "{name}: {exemplar}");
+        let sum = prometheus.value(&format!("{name}_sum{{workload=\"stopped\"{phase}}}")).expect("beside it");
+        let value: f64 = exemplar["value"].as_str().and_then(|v| v.parse().ok()).expect("a number");
+        assert!((value - sum).abs() < 1e-9, "{name}: one observation of {sum} s, shown as {value}");
+    }
+    agent.stop();
+}
+
 /// Counts and bytes come as floats from Prometheus; these are far below 2^53.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole(value: f64) -> u64 {

@@ -366,7 +366,7 @@ fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
 }
 
 #[test]
-fn oom_kills_of_a_workload_are_born_at_zero_where_this_host_counts_them_and_absent_where_it_does_not() {
+fn oom_kills_of_a_workload_are_born_with_its_first_reading_and_are_nobody_elses() {
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &batch)]);
     stage.said.task("a", 0, used(1, 1, 1));
@@ -374,9 +374,11 @@ fn oom_kills_of_a_workload_are_born_at_zero_where_this_host_counts_them_and_abse
     assert_eq!(kills(&stage.tick()), [None, None]);
     stage.said.task("a", 0, Usage { oom_kills: Some(3), ..used(2, 1, 1) });
     let snapshot = stage.tick();
-    assert_eq!(kills(&snapshot), [Some(3), Some(0)]);
+    assert_eq!(kills(&snapshot), [Some(3), None], "of a task that nobody has read nothing is known");
     assert_eq!(snapshot.workloads[1].usage.cpu_usage_ns, None, "nothing else is made up");
     assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns, Some(2));
+    stage.said.task("b", 0, Usage { oom_kills: Some(0), ..used(1, 1, 1) });
+    assert_eq!(kills(&stage.tick()), [Some(3), Some(0)]);
 }
 
 /// One step of a life: what can happen to allocs between two snapshots.

@@ -10,6 +10,8 @@ use crate::model::units::{Limit, Unit};
 
 const V1: Home = Home::V1("memory");
 const V2: Home = Home::V2("memory");
+/// The stem of the measure whose workload family names an alloc with its latest kill.
+pub const OOM_KILLS: &str = "oom_kills_total";
 
 /// A file whose one number is a field of `Usage`.
 macro_rules! single {
@@ -265,7 +267,7 @@ pub static MEASURES: &[Measure] = &[
     .sources("-", "memory.events high")
     .absent_when("cgroup v1")
     .otlp("allostat.task.memory.high_events", "{event}"),
-    events("oom_kills_total", "Processes of the task that the OOM killer ended.", &[cell!(oom_kills)])
+    events(OOM_KILLS, "Processes of the task that the OOM killer ended.", &[cell!(oom_kills)])
         .sources("memory.oom_control oom_kill (4.13)", "memory.events oom_kill")
         .absent_when("the kernel does not count them")
         .otlp("allostat.task.oom_kills", "{kill}"),

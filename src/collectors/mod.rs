@@ -68,6 +68,10 @@ pub trait Collector: Send {
     fn metrics(&self) -> &'static [&'static MetricDesc];
     /// Pushes what it can; what could not be had is the error. What was pushed before the error counts.
     fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError>;
+    /// Whether a call of it has not come back in its time. `None`: it makes none that the kernel may keep.
+    fn stuck(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.

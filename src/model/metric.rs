@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::units::Unit;
+use super::id::AllocId;
+use super::units::{Timestamp, Unit};
 use super::usage::Usage;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +41,26 @@ pub enum Value {
     Nanos(u64),
     /// Ratios, cores and temperatures only; never NaN or infinite.
     Float(f64),
+}
+
+/// One observation behind a series that adds up many: whose it was, so that a number leads to an alloc.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Exemplar {
+    pub alloc_id: AllocId,
+    /// Number of the event that tells of it, as in `/v1/events`.
+    pub event_id: Option<u64>,
+    /// What it added: 1 to a counter, what was measured to a histogram.
+    pub value: Value,
+    pub at: Timestamp,
+}
+
+impl Exemplar {
+    /// Takes the place of an older one: a series' exemplars come in order of time, or Prometheus refuses them.
+    pub fn replace(self, latest: &mut Option<Exemplar>) {
+        if latest.as_ref().is_none_or(|l| l.at <= self.at) {
+            *latest = Some(self);
+        }
+    }
 }
 
 /// What a metric is called in OTLP.

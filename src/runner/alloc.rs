@@ -18,8 +18,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 pub(super) use self::again::{Recall, Refusal};
-pub(super) use self::cell::Edit;
 use self::cell::{Cell, Delta};
+pub(super) use self::cell::{Edit, Force};
 use self::end::{finished_of, worst};
 pub(super) use self::wish::Wanted;
 use self::wish::{Wishes, wanted};
@@ -525,7 +525,7 @@ impl Alloc {
         let job = &self.job.id;
         let change = |totals: &mut Totals| {
             if let Some((at, delta)) = &delta {
-                delta.apply(totals.task_mut(job, &inner.cells[*at].status.name));
+                delta.apply(&self.id, totals.task_mut(job, &inner.cells[*at].status.name));
             }
             if let Some((outcome, ran)) = ran {
                 totals.add_alloc_run(job, outcome, ran);

@@ -12,6 +12,7 @@ use crate::collectors::TaskReader;
 use crate::model::alloc::AllocStatus;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, JobId, TaskName};
+use crate::model::metric::{Exemplar, Value};
 use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason, padded};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
@@ -73,6 +74,23 @@ pub struct TaskTotals {
     pub events: BTreeMap<String, u64>,
     /// Seconds that tasks ran, by outcome.
     pub run_ns: [u64; 6],
+    pub kill_escalations: u64,
+    pub given_up: u64,
+    /// Of this agent's process alone: whoever collects them has those of earlier ones.
+    #[serde(skip)]
+    pub latest: Option<Box<Latest>>,
+}
+
+/// Whose the latest of what [`TaskTotals`] counts was.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Latest {
+    /// In the order of `Outcome::ALL`.
+    pub exits: [Option<Exemplar>; 6],
+    pub exit_codes: BTreeMap<u8, Option<Exemplar>>,
+    pub exit_signals: BTreeMap<u8, Option<Exemplar>>,
+    pub oom_kill: Option<Exemplar>,
+    pub escalation: Option<Exemplar>,
+    pub given_up: Option<Exemplar>,
 }
 
 /// What workloads handed over 24 h after their last alloc; never falls.
@@ -105,6 +123,33 @@ impl TaskTotals {
             self.run_ns[outcome] = self.run_ns[outcome].saturating_add(ran);
         }
     }
+    /// Whose the exit was that was just added.
+    pub fn note_exit(&mut self, exit: &Exit, whose: &Exemplar) {
+        let latest = self.latest.get_or_insert_default();
+        if let Some(kills) = exit.oom_kills.filter(|kills| *kills > 0) {
+            Exemplar { value: Value::Int(kills), ..whose.clone() }.replace(&mut latest.oom_kill);
+        }
+        if exit.status.never_ran() {
+            return;
+        }
+        whose.clone().replace(&mut latest.exits[exit.outcome.index()]);
+        let number = match (&exit.status, exit.outcome) {
+            (ExitStatus::Code(code), Outcome::Error) => latest.exit_codes.entry(*code).or_default(),
+            (ExitStatus::Signal(signal), Outcome::Signal) => latest.exit_signals.entry(*signal).or_default(),
+            (ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_), _) => {
+                return;
+            }
+        };
+        whose.clone().replace(number);
+    }
+    pub fn add_escalation(&mut self, whose: Exemplar) {
+        self.kill_escalations = self.kill_escalations.saturating_add(1);
+        whose.replace(&mut self.latest.get_or_insert_default().escalation);
+    }
+    pub fn add_given_up(&mut self, whose: Exemplar) {
+        self.given_up = self.given_up.saturating_add(1);
+        whose.replace(&mut self.latest.get_or_insert_default().given_up);
+    }
     pub fn add_restart(&mut self, reason: RestartReason) {
         self.restarts[reason.index()] = self.restarts[reason.index()].saturating_add(1);
     }
@@ -132,6 +177,8 @@ impl TaskTotals {
         for (label, n) in &other.events {
             *self.events.entry(label.clone()).or_default() += n;
         }
+        self.kill_escalations = self.kill_escalations.saturating_add(other.kill_escalations);
+        self.given_up = self.given_up.saturating_add(other.given_up);
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::alloc::Alloc;
 use super::datadir::Owner;
@@ -71,10 +74,14 @@ pub(super) struct Ready {
     driver: Arc<dyn Driver>,
     request: StartRequest,
     handle: TaskHandle,
+    alloc: Arc<Alloc>,
+    /// How long it took to come here.
+    setup: Duration,
 }
 
 /// Errors: the first step that failed; nothing runs then.
 pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFailure> {
+    let began = Instant::now();
     let task = alloc.task(at);
     let attempt = alloc.status(at).attempt;
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
@@ -130,14 +137,19 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, Lau
         }
         () = durable => {}
     }
-    Ok(Launched::Ready(Box::new(Ready { driver, request, handle })))
+    Ok(Launched::Ready(Box::new(Ready { driver, request, handle, setup: began.elapsed(), alloc })))
 }
 
 /// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.
 pub(super) async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
-    let Ready { driver, request, handle } = ready;
+    let Ready { driver, request, handle, alloc, setup } = ready;
+    let began = Instant::now();
     match call::start(driver.as_ref(), request, handle.clone()).await {
-        Ok(running) => Ok(Launched::Runs(running)),
+        Ok(running) => {
+            let at = alloc.ctx.clock.now();
+            alloc.ctx.metrics.durations.started(&alloc.job.id, &alloc.id, [setup, began.elapsed()], at);
+            Ok(Launched::Runs(running))
+        }
         Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),
         Err(died @ CallError::Died(_)) => match call::recover(driver.as_ref(), handle).await {
             Ok(Some(running)) => Ok(Launched::Runs(running)),

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::alloc::Alloc;
-use super::board::{Board, Totals};
+use super::board::Totals;
+use super::context::Context;
 use super::manager::{Manager, lock};
 use super::record::{self, NodeRecord, WorkloadRecord};
 use crate::model::id::{AllocId, JobId};
@@ -34,9 +35,10 @@ impl Ledger {
     }
 
     /// New allocs: counted, and each series of their workload is there from now on, at 0.
-    pub fn taken_on(&self, board: &Board, job: &Job, allocs: usize) {
+    pub fn taken_on(&self, ctx: &Context, job: &Job, allocs: usize) {
+        ctx.metrics.durations.known(&job.id);
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
-        board.publish([], |totals| {
+        ctx.board.publish([], |totals| {
             let node = Arc::make_mut(&mut totals.node);
             node.allocs = node.allocs.saturating_add(allocs);
             for task in job.groups.iter().flat_map(|g| &g.tasks) {
@@ -159,6 +161,7 @@ impl Manager {
             self.ctx.journal.commit(batch).await?;
             let retired = ledger.workloads.remove(&job).unwrap_or_default();
             ledger.node = node;
+            self.ctx.metrics.durations.retired(&job);
             self.ctx.board.remove(&[], |totals| {
                 totals.workloads.retain(|(of, _), _| *of != job);
                 totals.alloc_run.remove(&job);

@@ -270,7 +270,7 @@ impl Manager {
         }
         self.write_ends_again(&running).await;
         running.iter().for_each(|a| a.tell_stop());
-        ledger.taken_on(&self.ctx.board, &job, new.len());
+        ledger.taken_on(&self.ctx, &job, new.len());
         let allocs = new.iter().map(|(alloc, _)| alloc.id.clone()).collect();
         for (alloc, numbers) in new {
             alloc.show_new(&numbers);

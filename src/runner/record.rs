@@ -124,6 +124,8 @@ pub struct MoreTotals {
     pub exit_codes: BTreeMap<u8, u64>,
     pub exit_signals: BTreeMap<u8, u64>,
     pub run_ns: [u64; 6],
+    pub kill_escalations: u64,
+    pub given_up: u64,
 }
 
 impl MoreTotals {
@@ -132,7 +134,7 @@ impl MoreTotals {
         one.add_exit(exit);
         let mut all = self.alone();
         all.merge(&one);
-        *self = MoreTotals { exit_codes: all.exit_codes, exit_signals: all.exit_signals, run_ns: all.run_ns };
+        (self.exit_codes, self.exit_signals, self.run_ns) = (all.exit_codes, all.exit_signals, all.run_ns);
     }
     /// The whole part.
     pub fn with(&self, status: &TaskStatus) -> TaskTotals {
@@ -149,6 +151,8 @@ impl MoreTotals {
             exit_codes: self.exit_codes.clone(),
             exit_signals: self.exit_signals.clone(),
             run_ns: self.run_ns,
+            kill_escalations: self.kill_escalations,
+            given_up: self.given_up,
             ..TaskTotals::default()
         }
     }

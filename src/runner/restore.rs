@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
@@ -23,8 +23,9 @@ use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, Worklo
 use super::task::{Entry, note_found};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
-use crate::model::task::{Exit, TaskHandle, TaskState};
+use crate::model::task::{Exit, ExitStatus, TaskHandle, TaskState};
 use crate::store::{Batch, Store, StoreError};
+use crate::telemetry::metrics::Restored as FoundAs;
 
 /// How long a start waits for ends that it found to be on the board.
 const ENDS_SHOWN: Duration = Duration::from_secs(3);
@@ -94,6 +95,7 @@ impl Handle {
     ///
     /// Errors: the database cannot be read. One bad record is set aside and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
+        let began = Instant::now();
         let store = Arc::clone(parts.journal.store());
         let mut loaded = load(store.as_ref())?;
         let mut version = Batch::default();
@@ -120,7 +122,11 @@ impl Handle {
             tidier: Mutex::default(),
             quarantined,
         });
-        restore(&manager, allocs).await;
+        let found = restore(&manager, allocs).await;
+        manager.ctx.metrics.restored(found, began.elapsed(), manager.quarantined.len());
+        for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
+            manager.ctx.metrics.durations.known(workload);
+        }
         manager.bury(loaded.tombstones).await?;
         *lock(&manager.tidier) = Some(tokio::spawn(Arc::clone(&manager).keep_tidy()).abort_handle());
         Ok(Handle(manager))
@@ -228,7 +234,8 @@ async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> 
     if batch.is_empty() { Ok(()) } else { parts.journal.commit(batch).await }
 }
 
-async fn restore(manager: &Arc<Manager>, known: Vec<Known>) {
+/// How many tasks were found how, in the order of [`FoundAs::ALL`].
+async fn restore(manager: &Arc<Manager>, known: Vec<Known>) -> [u64; FoundAs::ALL.len()] {
     let mut finding = tokio::task::JoinSet::new();
     let mut found: Vec<(Arc<Alloc>, Vec<Option<Entry>>)> = Vec::new();
     for Known { job, restored, unreadable } in known {
@@ -259,6 +266,12 @@ async fn restore(manager: &Arc<Manager>, known: Vec<Known>) {
             Err(error) => tracing::error!(%error, "a driver panicked while it looked for a task"),
         }
     }
+    let lost = || Entry::Lost("its driver failed while it looked for the task".to_owned());
+    let found: Vec<(Arc<Alloc>, Vec<Entry>)> = found
+        .into_iter()
+        .map(|(alloc, entries)| (alloc, entries.into_iter().map(|e| e.unwrap_or_else(lost)).collect()))
+        .collect();
+    let counted = count(&found);
     manager.ctx.board.publish([], |totals| found.iter().for_each(|(alloc, _)| ledger::add_known(totals, alloc)));
     note(&found).await;
     let mut ending = Vec::new();
@@ -270,13 +283,33 @@ async fn restore(manager: &Arc<Manager>, known: Vec<Known>) {
             Ended(alloc).clear().await;
             continue;
         }
-        for (at, _) in entries.iter().enumerate().filter(|(_, e)| matches!(e, Some(Entry::Found(_, Some(_))))) {
+        for (at, _) in entries.iter().enumerate().filter(|(_, e)| matches!(e, Entry::Found(_, Some(_)))) {
             ending.push((Arc::clone(&alloc), at, alloc.shown_exit(at)));
         }
-        let lost = || Entry::Lost("its driver failed while it looked for the task".to_owned());
-        manager.enter(alloc, entries.into_iter().map(|e| e.unwrap_or_else(lost)).collect());
+        manager.enter(alloc, entries);
     }
     until_shown(ending).await;
+    counted
+}
+
+/// The dead are nothing to find.
+fn count(found: &[(Arc<Alloc>, Vec<Entry>)]) -> [u64; FoundAs::ALL.len()] {
+    let entries =
+        found.iter().flat_map(|(alloc, entries)| entries.iter().enumerate().map(move |(at, e)| (alloc, at, e)));
+    let mut counted = [0; FoundAs::ALL.len()];
+    for (alloc, at, entry) in entries {
+        let found_as = match entry {
+            Entry::Recorded if alloc.status(at).state == TaskState::Dead => continue,
+            Entry::Recorded => FoundAs::Restarted,
+            Entry::Found(_, None) => FoundAs::Reattached,
+            Entry::Found(_, Some(end)) if matches!(end.status, ExitStatus::Unknown(_)) => FoundAs::Lost,
+            Entry::Found(_, Some(_)) => FoundAs::Ended,
+            Entry::Lost(_) => FoundAs::Failed,
+        };
+        let place = FoundAs::ALL.iter().position(|o| *o == found_as).expect("ALL must list every outcome");
+        counted[place] += 1;
+    }
+    counted
 }
 
 /// Ends that came while no agent was there are on the board when the first snapshot is taken: until then what such an attempt
@@ -296,14 +329,14 @@ async fn until_shown(ending: Vec<(Arc<Alloc>, usize, Option<Arc<Exit>>)>) {
 }
 
 /// Puts what was found into the cells, and makes it durable before anybody sees it: one commit for all.
-async fn note(found: &[(Arc<Alloc>, Vec<Option<Entry>>)]) {
+async fn note(found: &[(Arc<Alloc>, Vec<Entry>)]) {
     let mut saves = Vec::new();
     for (alloc, entries) in found.iter().filter(|(alloc, _)| !alloc.is_terminal()) {
         alloc.find_cgroup();
         alloc.receive();
         for (at, entry) in entries.iter().enumerate() {
             let mut ended = false;
-            if let Some(Entry::Found(attempt, end)) = entry {
+            if let Entry::Found(attempt, end) = entry {
                 note_found(alloc, at, attempt, end.as_deref());
                 ended = end.is_some();
             }

@@ -345,11 +345,9 @@ impl Owner {
         let (state, action) = step(self.state(), Event::Started);
         self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
-            let since = edit.status().state_since;
             edit.enter_state(state);
             let started_at = edit.status().started_at.unwrap_or(edit.now);
             edit.event_at(started_at, EventKind::Started, "task started", &[]);
-            self.alloc.ctx.metrics.task_started(edit.now.since(since).as_duration());
         });
         self.attempt = Some(attempt);
         self.timer = None;
@@ -488,8 +486,8 @@ impl Owner {
         if let Some(Action::WaitToRestart { delay, .. }) = action {
             self.timer = Some((Instant::now() + delay.as_duration(), Event::BackoffOver));
         }
-        self.persist_and_show().await;
         self.note_kill_duration();
+        self.persist_and_show().await;
     }
 
     /// Durable, then shown; then what the attempt left goes. Where it cannot be made durable it is shown all the same and

@@ -88,7 +88,7 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>) -> Arc<Usage> {
 /// budget of [`super::retention`].
 pub fn extent(view: &AllocView) -> super::retention::Extent {
     /// `task_info`, states, dwells, restarts, state since.
-    const PER_TASK: u64 = 17;
+    const PER_TASK: u64 = 18;
     /// A name, a value, the label names.
     const BYTES: usize = 90;
     let count = |usage: &Usage| u64::try_from(usage.iter().count()).unwrap_or(u64::MAX);

@@ -22,6 +22,15 @@ pub static INTERVAL: MetricDesc =
     MetricDesc::gauge("allostat_collector_interval_seconds", Unit::Seconds, "How often everything is sampled.", &[])
         .otlp("allostat.collector.interval", "s");
 
+pub static STUCK: MetricDesc = MetricDesc::gauge(
+    "allostat_collector_stuck",
+    Unit::None,
+    "1 while a call of the collector into the kernel has not come back in its time. Others go on; its own values are gone.",
+    &["collector"],
+)
+.absent_when("it makes no call that the kernel may keep for long")
+.otlp("allostat.collector.stuck", "1");
+
 pub static ERRORS: MetricDesc = MetricDesc::counter(
     "allostat_collector_errors_total",
     Unit::None,
@@ -103,6 +112,7 @@ pub static PROCESS_START: MetricDesc = MetricDesc::gauge(
 pub static METRICS: &[&MetricDesc] = &[
     &LAST_SAMPLE,
     &INTERVAL,
+    &STUCK,
     &ERRORS,
     &CAPABILITY,
     &KEPT_FILES,
@@ -120,13 +130,14 @@ pub static METRICS: &[&MetricDesc] = &[
 pub(super) struct Record {
     pub(super) name: &'static str,
     pub(super) last_sample: Option<Timestamp>,
+    pub(super) stuck: Option<bool>,
     /// In the order of `ErrorReason::ALL`.
     pub(super) errors: [u64; ErrorReason::ALL.len()],
 }
 
 impl Record {
     pub(super) fn new(name: &'static str) -> Record {
-        Record { name, last_sample: None, errors: [0; ErrorReason::ALL.len()] }
+        Record { name, last_sample: None, stuck: None, errors: [0; ErrorReason::ALL.len()] }
     }
     pub(super) fn count(&mut self, reason: ErrorReason) {
         if let Some(place) = ErrorReason::ALL.iter().position(|r| *r == reason) {
@@ -140,6 +151,11 @@ pub(super) fn collectors(out: &mut Samples, records: &[Record], interval: Nanos)
     for record in records {
         if let Some(at) = record.last_sample {
             out.push(&LAST_SAMPLE, &[record.name], Value::Nanos(at.0));
+        }
+    }
+    for record in records {
+        if let Some(stuck) = record.stuck {
+            out.push_int(&STUCK, &[record.name], u64::from(stuck));
         }
     }
     for record in records {

@@ -240,6 +240,7 @@ fn collect(
     let (started, before) = (Instant::now(), out.0.len());
     let result = collector.collect(&sampling.roots, out);
     metrics.collector_took(record.name, started.elapsed());
+    record.stuck = collector.stuck();
     if let Err(error) = &result
         && let Some(reason) = error.reason()
     {

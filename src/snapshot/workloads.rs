@@ -17,9 +17,6 @@ pub(super) struct Workloads {
     slots: Vec<Slot>,
     totals: Arc<Totals>,
     views: Vec<Arc<WorkloadView>>,
-    /// Somebody's OOM kills were counted, so everybody's are: then a workload's count is born at 0, and the first kill of a
-    /// short task is seen as an increase. Other counters depend on what a task was given, or tell nothing at 0.
-    counts_oom_kills: bool,
 }
 
 #[derive(Debug)]
@@ -119,19 +116,12 @@ impl Workloads {
                 sum.add_counters(usage);
             }
         }
-        if !self.counts_oom_kills && sums.iter().flatten().any(|u| u.oom_kills.is_some()) {
-            self.counts_oom_kills = true;
-            self.slots.iter_mut().for_each(|s| s.dirty = true);
-        }
         self.views.clear();
         for (slot, sum) in self.slots.iter_mut().zip(sums) {
             let view = match (sum, &slot.view) {
                 (None, Some(view)) if !slot.dirty => Arc::clone(view),
                 (sum, before) => {
                     let mut usage = sum.or_else(|| before.as_ref().map(|b| b.usage.clone())).unwrap_or_default();
-                    if self.counts_oom_kills {
-                        usage.oom_kills.get_or_insert(0);
-                    }
                     if let Some(before) = before {
                         usage.not_below(&before.usage);
                     }

@@ -7,17 +7,18 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use prometheus::proto::MetricFamily;
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{
+    Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
+use super::durations::ByWorkload;
 use crate::model::metric::{Kind, MetricDesc};
 use crate::model::units::Unit;
 
 /// How long a pass of a collector or an answer takes: 100 µs to 5 s.
 const SHORT: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0];
-/// How long a start or a durable write takes: 1 ms to 30 s.
+/// How long a durable write takes: 1 ms to 30 s.
 const MEDIUM: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
-/// How long a task takes to die: 1 ms to 5 min.
-const LONG: &[f64] = &[0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 pub static COLLECTOR_DURATION: MetricDesc = MetricDesc::new(
     "allostat_collector_duration_seconds",
@@ -79,31 +80,35 @@ pub static ALLOCS_COLLECTED: MetricDesc = MetricDesc::counter(
 )
 .otlp("allostat.allocs.collected", "{alloc}");
 
-pub static START_DURATION: MetricDesc = MetricDesc::new(
-    "allostat_task_start_duration_seconds",
-    Kind::Histogram,
-    Unit::Seconds,
-    "From a task's first start being asked for to its main process running.",
-    &[],
-)
-.otlp("allostat.task.start.duration", "s");
-
-pub static KILL_DURATION: MetricDesc = MetricDesc::new(
-    "allostat_task_kill_duration_seconds",
-    Kind::Histogram,
-    Unit::Seconds,
-    "From a kill being asked for to the whole process tree gone.",
-    &[],
-)
-.otlp("allostat.task.kill.duration", "s");
-
-pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
-    "allostat_task_kill_escalations_total",
+pub static RESTORE_TASKS: MetricDesc = MetricDesc::gauge(
+    "allostat_restore_tasks",
     Unit::None,
-    "Kills in which the task outlived its kill timeout and was ended by force.",
+    "What the agent's last start found of the tasks that had not ended by its records. reattached: running; ended: ended \
+     meanwhile, and its exit is known; lost: gone, and nobody saw how; failed: not to be found again, and perhaps still \
+     there: it is not started twice; restarted: nothing of it ran, so it begins or goes on waiting.",
+    &["outcome"],
+)
+.absent_when("the agent has not restored yet")
+.otlp("allostat.restore.tasks", "{task}");
+
+pub static RESTORE_DURATION: MetricDesc = MetricDesc::gauge(
+    "allostat_restore_duration_seconds",
+    Unit::Seconds,
+    "How long the agent's last start took to read its state and to find every task again.",
     &[],
 )
-.otlp("allostat.task.kill.escalations", "{kill}");
+.absent_when("the agent has not restored yet")
+.otlp("allostat.restore.duration", "s");
+
+pub static STATE_DB_QUARANTINED: MetricDesc = MetricDesc::gauge(
+    "allostat_state_db_quarantined_records",
+    Unit::None,
+    "Records of the state that could not be read and were set aside, at this start or an earlier one; `allostat node` \
+     lists them.",
+    &[],
+)
+.absent_when("the agent has not restored yet")
+.otlp("allostat.state_db.quarantined", "{record}");
 
 pub static STATE_DB_WRITES: MetricDesc = MetricDesc::counter(
     "allostat_state_db_writes_total",
@@ -168,14 +173,14 @@ pub static METRICS: &[&MetricDesc] = &[
     &SCRAPES,
     &SERIES_DROPPED,
     &ALLOCS_COLLECTED,
-    &START_DURATION,
-    &KILL_DURATION,
-    &KILL_ESCALATIONS,
+    &RESTORE_TASKS,
+    &RESTORE_DURATION,
     &STATE_DB_WRITES,
     &STATE_DB_DEDUPED,
     &STATE_DB_FAILURES,
     &STATE_DB_DURATION,
     &STATE_DB_SIZE,
+    &STATE_DB_QUARANTINED,
     &EVENTS_MISSED,
     &LINES_SUPPRESSED,
 ];
@@ -228,6 +233,30 @@ impl GcReason {
     }
 }
 
+/// What a start of the agent found of a task that had not ended by its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restored {
+    Reattached,
+    Ended,
+    Lost,
+    Failed,
+    Restarted,
+}
+
+impl Restored {
+    pub const ALL: [Restored; 5] =
+        [Restored::Reattached, Restored::Ended, Restored::Lost, Restored::Failed, Restored::Restarted];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Restored::Reattached => "reattached",
+            Restored::Ended => "ended",
+            Restored::Lost => "lost",
+            Restored::Failed => "failed",
+            Restored::Restarted => "restarted",
+        }
+    }
+}
+
 /// Concurrency: any thread; atomics and a short lock for labels.
 pub struct Metrics {
     registry: Registry,
@@ -238,9 +267,6 @@ pub struct Metrics {
     scrapes: IntCounterVec,
     series_dropped: IntCounterVec,
     allocs_collected: IntCounterVec,
-    start_duration: HistogramVec,
-    kill_duration: HistogramVec,
-    kill_escalations: IntCounter,
     state_db_writes: IntCounter,
     state_db_deduped: IntCounter,
     state_db_failures: IntCounter,
@@ -248,6 +274,8 @@ pub struct Metrics {
     state_db_size: OnceLock<IntGauge>,
     events_missed: IntCounter,
     lines_suppressed: IntCounter,
+    /// How long tasks take to start and to die.
+    pub durations: ByWorkload,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -274,9 +302,6 @@ impl Metrics {
             scrapes: counters(r, &SCRAPES),
             series_dropped: counters(r, &SERIES_DROPPED),
             allocs_collected: counters(r, &ALLOCS_COLLECTED),
-            start_duration: histogram(r, &START_DURATION, MEDIUM),
-            kill_duration: histogram(r, &KILL_DURATION, LONG),
-            kill_escalations: counter(r, &KILL_ESCALATIONS),
             state_db_writes: counter(r, &STATE_DB_WRITES),
             state_db_deduped: counter(r, &STATE_DB_DEDUPED),
             state_db_failures: counter(r, &STATE_DB_FAILURES),
@@ -284,6 +309,7 @@ impl Metrics {
             state_db_size: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
+            durations: ByWorkload::default(),
             registry,
         };
         // Born at 0 as soon as the labels are known, so that the first increment is seen as one.
@@ -293,9 +319,7 @@ impl Metrics {
         for reason in GcReason::ALL {
             metrics.allocs_collected.with_label_values(&[reason.as_str()]);
         }
-        for vec in [&metrics.start_duration, &metrics.kill_duration, &metrics.state_db_duration] {
-            vec.with_label_values::<&str>(&[]);
-        }
+        metrics.state_db_duration.with_label_values::<&str>(&[]);
         metrics
     }
 
@@ -331,17 +355,6 @@ impl Metrics {
     pub fn allocs_collected(&self, reason: GcReason) -> u64 {
         self.allocs_collected.with_label_values(&[reason.as_str()]).get()
     }
-    /// From a task's start being asked for to its main process running.
-    pub fn task_started(&self, took: Duration) {
-        self.start_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
-    }
-    /// From a kill being asked for to the process tree gone.
-    pub fn task_killed(&self, took: Duration) {
-        self.kill_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
-    }
-    pub fn kill_escalated(&self) {
-        self.kill_escalations.inc();
-    }
     pub fn state_db_written(&self, took: Duration) {
         self.state_db_writes.inc();
         self.state_db_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
@@ -354,12 +367,22 @@ impl Metrics {
     }
     /// Only for a store that has a size: the series is absent until this is called once.
     pub fn state_db_size(&self, bytes: u64) {
-        let gauge = self.state_db_size.get_or_init(|| {
-            let gauge = IntGauge::new(STATE_DB_SIZE.name, STATE_DB_SIZE.help).expect("our own names must be valid");
-            self.registry.register(Box::new(gauge.clone())).expect("our own names must be unique");
-            gauge
-        });
+        let gauge = self.state_db_size.get_or_init(|| gauge(&self.registry, &STATE_DB_SIZE));
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+    /// What a start found, once: there are no such series before. `found`: tasks, in the order of [`Restored::ALL`].
+    pub fn restored(&self, found: [u64; Restored::ALL.len()], took: Duration, quarantined: usize) {
+        let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let tasks: IntGaugeVec = register(
+            &self.registry,
+            IntGaugeVec::new(Opts::new(RESTORE_TASKS.name, RESTORE_TASKS.help), RESTORE_TASKS.labels),
+        );
+        for (outcome, n) in Restored::ALL.iter().zip(found) {
+            tasks.with_label_values(&[outcome.as_str()]).set(whole(n));
+        }
+        let duration: Gauge = register(&self.registry, Gauge::new(RESTORE_DURATION.name, RESTORE_DURATION.help));
+        duration.set(took.as_secs_f64());
+        gauge(&self.registry, &STATE_DB_QUARANTINED).set(i64::try_from(quarantined).unwrap_or(i64::MAX));
     }
     /// A reader that had read already was told that so many are gone.
     pub fn events_missed(&self, events: u64) {
@@ -388,6 +411,10 @@ fn counter(registry: &Registry, desc: &MetricDesc) -> IntCounter {
     register(registry, IntCounter::new(desc.name, desc.help))
 }
 
+fn gauge(registry: &Registry, desc: &MetricDesc) -> IntGauge {
+    register(registry, IntGauge::new(desc.name, desc.help))
+}
+
 fn counters(registry: &Registry, desc: &MetricDesc) -> IntCounterVec {
     register(registry, IntCounterVec::new(Opts::new(desc.name, desc.help), desc.labels))
 }
@@ -404,7 +431,7 @@ mod tests {
     #[test]
     fn counters_and_histograms_whose_labels_are_known_are_born_at_zero() {
         let names: Vec<String> = Metrics::new().gather().iter().map(|f| f.name().to_owned()).collect();
-        for desc in [&SERIES_DROPPED, &START_DURATION, &KILL_ESCALATIONS, &STATE_DB_FAILURES, &CLOCK_STEPS] {
+        for desc in [&SERIES_DROPPED, &STATE_DB_DURATION, &STATE_DB_FAILURES, &CLOCK_STEPS] {
             assert!(names.iter().any(|n| n == desc.name), "{} is missing from the start", desc.name);
         }
     }
@@ -419,11 +446,22 @@ mod tests {
     }
 
     #[test]
+    fn what_a_start_found_is_absent_before_it_and_whole_after_it() {
+        let metrics = Metrics::new();
+        let tasks =
+            |m: &Metrics| m.gather().iter().find(|f| f.name() == RESTORE_TASKS.name).map(|f| f.get_metric().len());
+        assert_eq!(tasks(&metrics), None);
+        metrics.restored([3, 0, 0, 1, 0], Duration::from_millis(20), 2);
+        assert_eq!(tasks(&metrics), Some(5), "also those that did not occur");
+    }
+
+    #[test]
     fn every_gathered_family_has_a_descriptor() {
         let metrics = Metrics::new();
         metrics.collector_known("x");
         metrics.scraped("text", "gzip", 200, Duration::from_millis(1));
         metrics.state_db_size(1);
+        metrics.restored([0; 5], Duration::ZERO, 0);
         let families = metrics.gather();
         assert_eq!(families.len(), METRICS.len());
         for family in families {

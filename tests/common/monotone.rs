@@ -27,13 +27,11 @@ impl Random {
 
 /// Every counter about tasks, allocs, workloads and the node: what the agent says of itself begins with its process.
 pub fn counters(metrics: &Exposition) -> BTreeMap<String, f64> {
-    // Of the agent's process, whatever its name says: it counts what this agent did.
-    let of_process = |name: &str| name == "allostat_task_kill_escalations_total";
     let ours = |name: &str| {
         ["task", "alloc", "workload", "node"].iter().any(|of| name.starts_with(&format!("allostat_{of}_")))
     };
     let counter = |name: &str| metrics.types.get(name).is_some_and(|kind| kind == "counter");
-    let samples = metrics.samples.iter().filter(|s| counter(&s.name) && ours(&s.name) && !of_process(&s.name));
+    let samples = metrics.samples.iter().filter(|s| counter(&s.name) && ours(&s.name));
     samples.map(|s| (format!("{}{:?}", s.name, s.labels), s.f64())).collect()
 }
 

@@ -17,6 +17,15 @@ pub struct Sample {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: String,
+    pub exemplar: Option<Exemplar>,
+}
+
+#[derive(Debug)]
+pub struct Exemplar {
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
+    /// Seconds.
+    pub at: f64,
 }
 
 /// Every family by name. Errors: the first line that breaks a rule, with the rule.
@@ -89,6 +98,19 @@ pub fn check(text: &str) -> Result<BTreeMap<String, Family>, String> {
 
 fn rules(family: &Family, suffix: &str, sample: &Sample) -> Result<(), &'static str> {
     let number: f64 = sample.value.parse().map_err(|_| "not a number")?;
+    if let Some(exemplar) = &sample.exemplar {
+        if !matches!((family.kind.as_str(), suffix), ("counter", "_total") | ("histogram", "_bucket")) {
+            return Err("only totals and buckets have exemplars");
+        }
+        let length: usize = exemplar.labels.iter().map(|(n, v)| n.chars().count() + v.chars().count()).sum();
+        if length > 128 {
+            return Err("the labels of an exemplar are longer than 128 code points");
+        }
+        let le = sample.labels.get("le").and_then(|le| le.parse::<f64>().ok()).unwrap_or(f64::INFINITY);
+        if exemplar.value > le || exemplar.value < 0.0 || number == 0.0 {
+            return Err("an exemplar was counted where it stands");
+        }
+    }
     match (family.kind.as_str(), suffix) {
         ("counter", "_total") if number >= 0.0 => Ok(()),
         ("gauge", "") => Ok(()),
@@ -123,7 +145,30 @@ fn histogram(name: &str, family: &Family) -> Result<(), String> {
 
 fn sample(line: &str) -> Option<Sample> {
     let end = line.find(['{', ' '])?;
-    let (name, mut rest) = line.split_at(end);
+    let (name, rest) = line.split_at(end);
+    let (labels, rest) = labels(rest)?;
+    let rest = rest.strip_prefix(' ')?;
+    let (value, exemplar) = match rest.split_once(" # ") {
+        None => (rest, None),
+        Some((value, exemplar)) => (value, Some(self::exemplar(exemplar)?)),
+    };
+    (!name.is_empty() && !value.is_empty() && !value.contains(' ')).then(|| Sample {
+        name: name.to_owned(),
+        labels,
+        value: value.to_owned(),
+        exemplar,
+    })
+}
+
+/// `{labels} value timestamp`: we always write the time.
+fn exemplar(text: &str) -> Option<Exemplar> {
+    let (labels, rest) = labels(text)?;
+    let (value, at) = rest.strip_prefix(' ')?.split_once(' ')?;
+    Some(Exemplar { labels, value: value.parse().ok()?, at: at.parse().ok()? })
+}
+
+/// `{a="b",...}`, where there is one, and what follows.
+fn labels(mut rest: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut labels = BTreeMap::new();
     if let Some(inside) = rest.strip_prefix('{') {
         rest = inside;
@@ -146,12 +191,7 @@ fn sample(line: &str) -> Option<Sample> {
         }
         rest = rest.strip_prefix('}')?;
     }
-    let value = rest.strip_prefix(' ')?;
-    (!name.is_empty() && !value.is_empty() && !value.contains(' ')).then(|| Sample {
-        name: name.to_owned(),
-        labels,
-        value: value.to_owned(),
-    })
+    Some((labels, rest))
 }
 
 fn closing_quote(text: &str) -> Option<usize> {

@@ -39,6 +39,7 @@ impl Prometheus {
             .arg(format!("--config.file={}", config_file.display()))
             .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
+            .arg("--enable-feature=exemplar-storage")
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a descriptor must be left"))
             .stderr(log)
@@ -79,6 +80,18 @@ impl Prometheus {
         let series = self.query(expression);
         assert!(series.len() <= 1, "{expression} gives {} series: {series:?}", series.len());
         series.first().map(|(_, value)| value.parse().expect("Prometheus prints numbers"))
+    }
+
+    /// Exemplars that it stored of a series since it began: `(series, exemplar)`.
+    #[track_caller]
+    pub fn exemplars(&self, selector: &str) -> Vec<(serde_json::Value, serde_json::Value)> {
+        let path = format!("/api/v1/query_exemplars?query={}&start=0&end=4000000000", encode(selector));
+        let found = self.api(&path)["data"].as_array().expect("a list").clone();
+        let of = |series: serde_json::Value| {
+            let exemplars = series["exemplars"].as_array().expect("a list").clone();
+            exemplars.into_iter().map(move |exemplar| (series["seriesLabels"].clone(), exemplar)).collect::<Vec<_>>()
+        };
+        found.into_iter().flat_map(of).collect()
     }
 
     /// GET of its API; an error there is the test's.

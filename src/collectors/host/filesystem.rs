@@ -111,7 +111,7 @@ impl Asked {
                 Ok(()) => self.since = Some(now),
                 Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
             },
-            Some(since) if now.saturating_duration_since(since) > DEADLINE => {
+            Some(since) if self.is_stuck(now) => {
                 self.last = None;
                 let waited = now.saturating_duration_since(since).as_secs();
                 let path = self.path.display();
@@ -121,6 +121,10 @@ impl Asked {
             Some(_) => {}
         }
         result.map(|()| self.last)
+    }
+
+    fn is_stuck(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.saturating_duration_since(since) > DEADLINE)
     }
 }
 
@@ -143,6 +147,10 @@ impl Filesystem {
         out.0.sort_by_key(|s| std::ptr::eq(s.desc, &AVAILABLE));
         result
     }
+
+    fn stuck_at(&self, now: Instant) -> bool {
+        self.0.iter().any(|asked| asked.is_stuck(now))
+    }
 }
 
 impl Collector for Filesystem {
@@ -157,6 +165,9 @@ impl Collector for Filesystem {
         let result = self.collect_at(Instant::now(), &mut own);
         out.0.append(&mut own.0);
         result
+    }
+    fn stuck(&self) -> Option<bool> {
+        Some(self.stuck_at(Instant::now()))
     }
 }
 
@@ -213,6 +224,9 @@ mod tests {
         assert!(filesystem.collect_at(start, &mut out).is_ok(), "the question has just been asked");
         let result = filesystem.collect_at(start + DEADLINE + Duration::from_secs(1), &mut Samples::default());
         assert_eq!(result.unwrap_err().reason(), Some(ErrorReason::Timeout));
+        assert!(
+            !filesystem.stuck_at(start + DEADLINE) && filesystem.stuck_at(start + DEADLINE + Duration::from_secs(1))
+        );
         let mut out = Samples::default();
         let _ = filesystem.collect_at(start + DEADLINE * 2, &mut out);
         assert!(out.0.is_empty(), "an old value would look like a new one");

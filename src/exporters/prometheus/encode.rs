@@ -6,14 +6,15 @@ use std::sync::Arc;
 use super::filter::{Filter, Source};
 use super::labels::{AllocLabels, LabelCache, block, tail};
 use super::page::{Page, Piece};
-use super::{Format, header, lifecycle, measures, registry};
+use super::{Format, durations, exemplar, header, lifecycle, measures, registry};
 use crate::model::alloc::AllocState;
 use crate::model::event::EventKind;
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::model::units::Nanos;
 use crate::model::usage::Usage;
-use crate::snapshot::{AllocView, Snapshot, TaskView};
+use crate::runner::board::Latest;
+use crate::snapshot::{AllocView, Snapshot, TaskView, WorkloadView};
 use crate::telemetry::Metrics;
 
 /// What of the agent itself is told.
@@ -53,6 +54,7 @@ impl Encoder {
         task_states(&mut body, &rows, snapshot);
         counts(&mut body, snapshot);
         workloads(&mut body, snapshot, &blocks);
+        durations::write(&mut body, &metrics.durations.all());
         node(&mut body, snapshot);
         samples(&mut body, &snapshot.host, Source::Host, itself);
         samples(&mut body, &snapshot.agent, Source::Agent, itself);
@@ -197,7 +199,7 @@ fn task_states(body: &mut Body<'_>, rows: &Rows<'_>, snapshot: &Snapshot) {
                 page.sample(name, row.block, tail, Value::Int(n));
             }
         }
-        tasks * 3
+        tasks * count(reasons.len())
     });
 }
 
@@ -219,13 +221,15 @@ fn workloads(body: &mut Body<'_>, snapshot: &Snapshot, blocks: &[Arc<Piece>]) {
                 page.sample(name, block, tail, Value::Int(n));
             }
         }
-        count(blocks.len()) * 3
+        count(blocks.len() * reasons.len())
     });
+    let (format, nobody) = (body.format, Latest::default());
     let outcomes: Vec<Piece> = Outcome::ALL.iter().map(|o| tail([("outcome", o.as_str())])).collect();
     body.family(&lifecycle::TASK_EXITS, Source::Managed, |page, name| {
         for (view, block) in views() {
-            for (tail, n) in outcomes.iter().zip(view.ended.exits) {
+            for ((tail, n), whose) in outcomes.iter().zip(view.ended.exits).zip(&latest_of(view, &nobody).exits) {
                 page.sample(name, block, tail, Value::Int(n));
+                exemplar::write(page, format, whose.as_ref());
             }
         }
         count(blocks.len()) * 6
@@ -233,10 +237,12 @@ fn workloads(body: &mut Body<'_>, snapshot: &Snapshot, blocks: &[Arc<Piece>]) {
     body.family(&lifecycle::TASK_EXIT_CODES, Source::Managed, |page, name| {
         let mut series = 0;
         for (view, block) in views() {
-            let codes = view.ended.exit_codes.iter().map(|(code, n)| ("code", code, n));
-            let signals = view.ended.exit_signals.iter().map(|(signal, n)| ("signal", signal, n));
-            for (label, number, n) in codes.chain(signals) {
+            let latest = latest_of(view, &nobody);
+            let codes = view.ended.exit_codes.iter().map(|(code, n)| ("code", code, n, &latest.exit_codes));
+            let signals = view.ended.exit_signals.iter().map(|(signal, n)| ("signal", signal, n, &latest.exit_signals));
+            for (label, number, n, whose) in codes.chain(signals) {
                 page.sample(name, block, &tail([(label, itoa::Buffer::new().format(*number))]), Value::Int(*n));
+                exemplar::write(page, format, whose.get(number).and_then(Option::as_ref));
                 series += 1;
             }
         }
@@ -253,6 +259,21 @@ fn workloads(body: &mut Body<'_>, snapshot: &Snapshot, blocks: &[Arc<Piece>]) {
         }
         count(blocks.len() * kinds.len())
     });
+    let close = tail([]);
+    body.family(&lifecycle::KILL_ESCALATIONS, Source::Managed, |page, name| {
+        for (view, block) in views() {
+            page.sample(name, block, &close, Value::Int(view.ended.kill_escalations));
+            exemplar::write(page, format, latest_of(view, &nobody).escalation.as_ref());
+        }
+        count(blocks.len())
+    });
+    body.family(&lifecycle::GIVEN_UP, Source::Managed, |page, name| {
+        for (view, block) in views() {
+            page.sample(name, block, &close, Value::Int(view.ended.given_up));
+            exemplar::write(page, format, latest_of(view, &nobody).given_up.as_ref());
+        }
+        count(blocks.len())
+    });
     let known: BTreeSet<&str> = snapshot.workloads.iter().map(|w| w.workload.as_str()).collect();
     let mut run: BTreeMap<&str, [Nanos; 6]> = known.into_iter().map(|w| (w, [Nanos::ZERO; 6])).collect();
     run.extend(snapshot.ended.alloc_run.iter().map(|(workload, run)| (workload.as_str(), *run)));
@@ -265,6 +286,10 @@ fn workloads(body: &mut Body<'_>, snapshot: &Snapshot, blocks: &[Arc<Piece>]) {
         }
         count(run.len()) * 6
     });
+}
+
+fn latest_of<'a>(view: &'a WorkloadView, nobody: &'a Latest) -> &'a Latest {
+    view.ended.latest.as_deref().unwrap_or(nobody)
 }
 
 fn node(body: &mut Body<'_>, snapshot: &Snapshot) {

@@ -1,6 +1,6 @@
 //! Families that come from what allocs and tasks went through, not from a reading. Declared here, written in `encode.rs`.
 
-use crate::model::metric::MetricDesc;
+use crate::model::metric::{Kind, MetricDesc};
 use crate::model::units::Unit;
 
 /// Of names and labels: it changes when one is renamed.
@@ -118,6 +118,58 @@ pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
 .from_source("runner")
 .otlp("allostat.task.events", "{event}");
 
+pub static START_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_task_start_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "From a task's turn to its main process running, each attempt that came to run. What it waited for before (other \
+     tasks, an earlier alloc, a backoff) is in its states. Begins with the agent's process.",
+    &["workload"],
+)
+.from_source("runner")
+.otlp("allostat.task.start.duration", "s");
+
+pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_task_start_phase_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "The parts of a start. setup: directories, cgroup, environment, the durable record; driver: until the main process \
+     runs. Begins with the agent's process.",
+    &["workload", "phase"],
+)
+.from_source("runner")
+.otlp("allostat.task.start.phase.duration", "s");
+
+pub static KILL_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_task_kill_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "From a task's end being asked for to the whole process tree gone, or to the task being given up. Begins with the \
+     agent's process.",
+    &["workload"],
+)
+.from_source("runner")
+.otlp("allostat.task.kill.duration", "s");
+
+pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
+    "allostat_task_kill_escalations_total",
+    Unit::None,
+    "Kills in which the task outlived its kill timeout and was ended by force.",
+    &["task", "workload"],
+)
+.from_source("runner")
+.otlp("allostat.task.kill.escalations", "{kill}");
+
+pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
+    "allostat_task_given_up_total",
+    Unit::None,
+    "Tasks called dead while something of them may live on: they outlived being killed by force (stuck in the kernel), or \
+     their driver did not answer. They are not started again.",
+    &["task", "workload"],
+)
+.from_source("runner")
+.otlp("allostat.task.given_up", "{task}");
+
 pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
     "allostat_alloc_run_seconds_total",
     Unit::Seconds,
@@ -209,6 +261,11 @@ pub static METRICS: &[&MetricDesc] = &[
     &TASK_EXITS,
     &TASK_EXIT_CODES,
     &TASK_EVENTS,
+    &KILL_ESCALATIONS,
+    &GIVEN_UP,
+    &START_DURATION,
+    &START_PHASE_DURATION,
+    &KILL_DURATION,
     &ALLOC_RUN,
     &NODE_EXITS,
     &NODE_OOM_KILLS,

@@ -13,13 +13,15 @@
 use std::sync::{Arc, LazyLock};
 
 use super::encode::{Body, Rows};
+use super::exemplar;
 use super::filter::Source;
 use super::labels::tail;
 use super::page::Piece;
+use crate::collectors::memory;
 use crate::exporters::families::{FAMILIES, Family, Level};
-use crate::model::metric::{AllocRule, Life, Value};
+use crate::model::metric::{AllocRule, Exemplar, Life, Value};
 use crate::model::usage::Usage;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, WorkloadView};
 
 /// Columns that are taken out together: 16 of a thousand values are 256 KiB.
 const COLUMNS: usize = 16;
@@ -78,9 +80,14 @@ pub(super) fn write(body: &mut Body<'_>, rows: &Rows<'_>, snapshot: &Snapshot, b
         };
         if group.families.iter().any(|(f, _)| body.wants(&f.desc, Source::Managed)) {
             columns.take_out(group, rows);
-            columns.write(body, group, rows);
+            columns.write(body, group, rows, snapshot);
         }
     }
+}
+
+/// Whose the latest was that ended an attempt, or happened in one.
+fn oom_kill(view: &WorkloadView) -> Option<&Exemplar> {
+    view.ended.latest.as_ref()?.oom_kill.as_ref()
 }
 
 impl Columns {
@@ -100,17 +107,21 @@ impl Columns {
         }
     }
 
-    fn write(&self, body: &mut Body<'_>, group: &Group, rows: &[Row<'_>]) {
-        let mut first = 0;
+    fn write(&self, body: &mut Body<'_>, group: &Group, rows: &[Row<'_>], snapshot: &Snapshot) {
+        let (mut first, format) = (0, body.format);
         for (family, tails) in &group.families {
             let columns = &self.values[first * self.stride..(first + tails.len()) * self.stride];
             first += tails.len();
+            let has_exemplars = group.level == Level::Workload && family.measure.stem == memory::OOM_KILLS;
             body.family(&family.desc, Source::Managed, |page, name| {
                 let mut series = 0;
                 for (place, (labels, _, _)) in rows.iter().enumerate() {
                     for (column, tail) in columns.chunks_exact(self.stride).zip(tails) {
                         if let Some(value) = column[place] {
                             page.sample(name, labels, tail, value);
+                            if has_exemplars {
+                                exemplar::write(page, format, oom_kill(&snapshot.workloads[place]));
+                            }
                             series += 1;
                         }
                     }

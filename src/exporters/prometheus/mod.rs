@@ -3,11 +3,13 @@
 //! ```text
 //! Snapshot, Metrics ── Encoder (labels cached, pages reused) ──► Bodies (one per snapshot and format) ──► scrapers
 //! ```
-//! Not here yet: exemplars, `_created`, protobuf and native histograms.
+//! Not here yet: `_created`, protobuf and native histograms.
 
 mod ahead;
 mod bodies;
+mod durations;
 mod encode;
+mod exemplar;
 mod filter;
 mod header;
 mod labels;

@@ -103,10 +103,20 @@ impl Page {
         self.at += line.at;
     }
 
-    /// A value and the end of the line.
-    pub(super) fn end_line(&mut self, value: Value) {
+    /// Takes the end of the last line back: more belongs to it.
+    pub(super) fn end_of_line_again(&mut self) {
+        debug_assert_eq!(self.bytes[..self.at].last(), Some(&b'\n'), "a whole line must have been written");
+        self.at -= 1;
+    }
+
+    pub(super) fn number(&mut self, value: Value) {
         self.ensure(NUMBER);
         self.value(value);
+    }
+
+    /// A value and the end of the line.
+    pub(super) fn end_line(&mut self, value: Value) {
+        self.number(value);
         self.text("\n");
     }
 

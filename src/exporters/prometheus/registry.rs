@@ -66,7 +66,7 @@ fn line(page: &mut Page, name: &str, labels: &str, value: Value) {
 }
 
 /// OpenMetrics wants `1.0` where text has `1`.
-fn bound(upper: f64, format: Format) -> String {
+pub(super) fn bound(upper: f64, format: Format) -> String {
     match format {
         _ if upper == f64::INFINITY => "+Inf".to_owned(),
         Format::OpenMetrics if upper.fract() == 0.0 => format!("{upper:.1}"),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::{Alloc, NOTHING};
 use crate::collectors::TaskReader;
 use crate::model::event::{Event, EventKind};
+use crate::model::id::AllocId;
 use crate::model::job::Task;
+use crate::model::metric::{Exemplar, Value};
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::Timestamp;
 use crate::runner::board::{TaskTotals, Until};
@@ -56,16 +58,43 @@ pub(super) struct Frozen {
 /// What the totals gain when the cell is shown.
 #[derive(Default)]
 pub(super) struct Delta {
-    exits: Vec<Arc<Exit>>,
+    exits: Vec<Gone>,
     restarts: Vec<RestartReason>,
     events: Vec<EventKind>,
-    /// Numbers of these events.
+    /// Numbers of these events; of more than the newest ten, of the last ones.
     seqs: Vec<u64>,
+    forced: Vec<(Force, Timestamp)>,
+}
+
+/// An attempt that has ended.
+struct Gone {
+    exit: Arc<Exit>,
+    /// So many events were new when it was: the last of them tells of it.
+    told: usize,
+    /// The number of that one, once it has one.
+    event: Option<u64>,
+}
+
+/// What became of a kill that its task outlived.
+#[derive(Clone, Copy)]
+pub(in crate::runner) enum Force {
+    Escalated,
+    GivenUp,
 }
 
 impl Delta {
-    pub fn apply(&self, totals: &mut TaskTotals) {
-        self.exits.iter().for_each(|exit| totals.add_exit(exit));
+    pub fn apply(&self, alloc_id: &AllocId, totals: &mut TaskTotals) {
+        let whose = |event_id, at| Exemplar { alloc_id: alloc_id.clone(), event_id, value: Value::Int(1), at };
+        for Gone { exit, event, .. } in &self.exits {
+            totals.add_exit(exit);
+            totals.note_exit(exit, &whose(*event, exit.finished_at));
+        }
+        for (force, at) in &self.forced {
+            match force {
+                Force::Escalated => totals.add_escalation(whose(None, *at)),
+                Force::GivenUp => totals.add_given_up(whose(None, *at)),
+            }
+        }
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));
         self.events.iter().for_each(|kind| totals.add_event(*kind));
     }
@@ -77,6 +106,7 @@ impl Delta {
         self.restarts.extend(later.restarts);
         self.events.extend(later.events);
         self.seqs.extend(later.seqs);
+        self.forced.extend(later.forced);
     }
 }
 
@@ -124,6 +154,11 @@ impl Cell {
                 *event = log.stage(Event::clone(event));
                 delta.seqs.push(event.seq);
             }
+        }
+        let unnumbered = delta.events.len().saturating_sub(delta.seqs.len());
+        for gone in &mut delta.exits {
+            let place = gone.told.checked_sub(unnumbered + 1);
+            gone.event = place.and_then(|place| delta.seqs.get(place).copied());
         }
         self.freezes += 1;
         let shown = Shown { status: Arc::clone(&self.status), reader: self.reader.clone(), until: Arc::default() };
@@ -282,7 +317,18 @@ impl Edit<'_> {
         }
         status.exits.push_back(Arc::clone(&exit));
         self.cell.more.add_exit(&exit);
-        self.cell.pending.exits.push(exit);
+        let told = self.cell.pending.events.len();
+        self.cell.pending.exits.push(Gone { exit, told, event: None });
+    }
+
+    /// It outlived its kill signal, or even its end by force.
+    pub fn forced(&mut self, force: Force) {
+        let counted = match force {
+            Force::Escalated => &mut self.cell.more.kill_escalations,
+            Force::GivenUp => &mut self.cell.more.given_up,
+        };
+        *counted = counted.saturating_add(1);
+        self.cell.pending.forced.push((force, self.now));
     }
 
     /// Why it is asked to end, in words.

@@ -11,7 +11,7 @@ use crate::model::event::EventKind;
 use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::runner::alloc::Alloc;
+use crate::runner::alloc::{Alloc, Force};
 use crate::runner::coordinator::Cause;
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, CallError, Running};
@@ -254,10 +254,11 @@ impl Owner {
     fn force(&mut self) {
         let now = Instant::now();
         let budget = self.alloc.ctx.config.kill_budget;
-        let give_up_at = *self.give_up_at.get_or_insert_with(|| {
-            self.alloc.ctx.metrics.kill_escalated();
-            now + budget
-        });
+        if self.give_up_at.is_none() {
+            self.alloc.edit(self.at, |edit| edit.forced(Force::Escalated));
+            self.alloc.save_aside(self.at);
+        }
+        let give_up_at = *self.give_up_at.get_or_insert(now + budget);
         let again_at = now + call::KILL;
         self.timer =
             Some(if again_at < give_up_at { (again_at, Event::GraceOver) } else { (give_up_at, Event::GivenUp) });
@@ -277,6 +278,7 @@ impl Owner {
             edit.status().failed = true;
             edit.status().finished_at = Some(edit.now);
             edit.event(kind, format!("given up: {reason}"), &[("error", reason.clone())]);
+            edit.forced(Force::GivenUp);
             let usage = usage.map(|r| Usage::clone(&r.usage)).unwrap_or_default();
             let attempt = edit.status().attempt;
             edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, killed));
@@ -286,8 +288,8 @@ impl Owner {
         });
         (self.timer, self.asking) = (None, None);
         self.leave_late();
-        self.persist_and_show().await;
         self.note_kill_duration();
+        self.persist_and_show().await;
     }
 
     /// What may end, or begin, yet is seen to without us.
@@ -327,6 +329,7 @@ impl Owner {
             edit.status().finished_at = Some(edit.now);
             let reason = "it runs on after its end, and cannot be killed by force";
             edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.to_owned())]);
+            edit.forced(Force::GivenUp);
             edit.set_handle(Some(ended.handle()));
             edit.enter_state(state);
         });
@@ -340,7 +343,8 @@ impl Owner {
         if let Some(asked) = self.kill_asked
             && self.state() == State::Dead
         {
-            self.alloc.ctx.metrics.task_killed(asked.elapsed());
+            let (alloc, took) = (&self.alloc, asked.elapsed());
+            alloc.ctx.metrics.durations.killed(&alloc.job.id, &alloc.id, took, self.now());
         }
     }
 }

@@ -38,6 +38,29 @@ async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"]);
     assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
+    let of = totals_and_latest(&agent, "s");
+    assert_eq!((of.kill_escalations, of.given_up), (1, 0));
+    assert_eq!(of.latest.unwrap().escalation.unwrap().alloc_id, id);
+    let (_, durations) = agent.0.ctx.metrics.durations.all().pop().unwrap();
+    let slow: Vec<u64> = durations.kills.buckets.iter().map(|b| b.count).collect();
+    assert_eq!(slow, [0, 0, 0, 0, 1, 0, 0, 0, 0, 0], "its kill timeout, to the millisecond");
+    let agent = host.restart(agent).await;
+    assert_eq!(totals(&agent, "s").kill_escalations, 1, "as durable as the exit beside it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_that_moment() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
+    agent.stop(&id, Wait::No).await.unwrap();
+    until("escalated", || totals(&agent, "s").kill_escalations == 1).await;
+    assert_eq!(main_task(&agent, &id).state, TaskState::Killing);
+    let agent = host.restart(agent).await;
+    assert_eq!(totals(&agent, "s").kill_escalations, 1);
+    until_over(&agent, &id).await;
+    let of = totals(&agent, "s");
+    assert_eq!((of.kill_escalations, of.given_up), (2, 1), "the next agent used force again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +79,9 @@ async fn an_unkillable_task_is_given_up_in_bounded_time_and_cleared_when_it_ends
     assert_eq!(host.world.undestroyed(), 1);
     host.world.last().end(crate::model::task::ExitStatus::Signal(9));
     until("cleared", || host.world.undestroyed() == 0).await;
-    assert_eq!(totals(&agent, "s").exits.iter().sum::<u64>(), 1, "its late end is not a second exit");
+    let of = totals(&agent, "s");
+    assert_eq!(of.exits.iter().sum::<u64>(), 1, "its late end is not a second exit");
+    assert_eq!((of.kill_escalations, of.given_up), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

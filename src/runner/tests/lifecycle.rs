@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Outcome};
+use crate::telemetry::durations::StartPhase;
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_task_runs_once_and_completes_with_four_durable_writes() {
@@ -174,4 +175,44 @@ async fn references_are_resolved_and_one_that_cannot_be_fails_the_start_without_
     let task = main_task(&agent, &id);
     assert_eq!((task.restarts_total(), task.event_counts[EventKind::FailedValidation.label()]), (0, 1));
     assert!(task.events.iter().any(|e| e.message.contains("attr.memory.totalbytes")), "{:?}", task.events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_start_is_measured_in_its_phases_and_a_failed_one_is_none() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id =
+        submit(&agent, job("s", JobKind::Service, &[("main", json!({ "start_ms": 700, "start_error": 1 }))])).await;
+    let durations = || agent.0.ctx.metrics.durations.all().pop().unwrap().1;
+    assert_eq!(durations().starts.sum, crate::model::units::Nanos::ZERO, "born with the job");
+    until_state(&agent, &id, TaskState::Backoff).await;
+    assert!(durations().starts.buckets.iter().all(|b| b.count == 0), "nothing came to run");
+    until_state(&agent, &id, TaskState::Running).await;
+    let of = durations();
+    let counts = |of: &crate::telemetry::durations::Histogram| of.buckets.each_ref().map(|b| b.count);
+    assert_eq!(counts(&of.starts), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0], "700 ms; the backoff before is none of it");
+    let driver = StartPhase::ALL.iter().position(|p| *p == StartPhase::Driver).unwrap();
+    assert_eq!(counts(&of.phases[driver]), counts(&of.starts));
+    assert_eq!(counts(&of.phases[1 - driver]).iter().sum::<u64>(), 1);
+    assert_eq!(of.starts.buckets[5].latest.as_ref().unwrap().alloc_id, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_latest_exit_of_each_kind_names_its_alloc_and_its_event() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let first = submit(&agent, batch("b", 5, 0)).await;
+    until_over(&agent, &first).await;
+    let mut failing = batch("b", 5, 3);
+    failing.groups[0].tasks[0].restart.attempts = 0;
+    let second = submit(&agent, failing).await;
+    until_over(&agent, &second).await;
+    let latest = totals_and_latest(&agent, "b").latest.unwrap();
+    let [success, error, ..] = latest.exits;
+    assert_eq!(success.unwrap().alloc_id, first);
+    let error = error.unwrap();
+    let event = agent.events().since(error.event_id.unwrap() - 1, 1).events.remove(0);
+    assert_eq!((&error.alloc_id, event.kind.label()), (&second, "terminated"));
+    assert_eq!((&event.alloc_id, error.at), (&second, event.time));
+    assert_eq!(latest.exit_codes[&3].as_ref(), Some(&error));
 }

@@ -163,6 +163,10 @@ fn main_task(agent: &Handle, id: &AllocId) -> Arc<TaskStatus> {
     Arc::clone(&published(agent, id).status.tasks[0])
 }
 fn totals(agent: &Handle, job: &str) -> TaskTotals {
+    // Whose the latest was is of this agent's process alone.
+    TaskTotals { latest: None, ..totals_and_latest(agent, job) }
+}
+fn totals_and_latest(agent: &Handle, job: &str) -> TaskTotals {
     TaskTotals::clone(&agent.board().view().totals.workloads[&(job.into(), "main".into())])
 }
 fn events(status: &TaskStatus) -> Vec<&'static str> {

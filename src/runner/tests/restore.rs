@@ -7,6 +7,52 @@ use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::{RestoreError, RunnerError, Wait};
 
+/// What the last start found, by outcome, and the quarantined records.
+fn found(agent: &Handle) -> (BTreeMap<String, f64>, f64) {
+    let families = agent.0.ctx.metrics.gather();
+    let family = |name: &str| families.iter().find(|f| f.name() == name).unwrap_or_else(|| panic!("no {name}"));
+    let tasks = family("allostat_restore_tasks").get_metric().iter();
+    let tasks = tasks.map(|m| (m.get_label()[0].value().to_owned(), m.get_gauge().get_value())).collect();
+    assert!(family("allostat_restore_duration_seconds").get_metric()[0].get_gauge().get_value() >= 0.0);
+    (tasks, family("allostat_state_db_quarantined_records").get_metric()[0].get_gauge().get_value())
+}
+
+fn only(outcome: &str) -> BTreeMap<String, f64> {
+    let all = ["reattached", "ended", "lost", "failed", "restarted"];
+    all.iter().map(|name| ((*name).to_owned(), if *name == outcome { 1.0 } else { 0.0 })).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before_found() {
+    let host = Host::new();
+    let agent = host.start().await;
+    assert_eq!(found(&agent).0, only("none"), "all outcomes are there");
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let agent = host.restart(agent).await;
+    assert_eq!(found(&agent).0, only("reattached"));
+    agent.shutdown();
+    host.world.last().end(ExitStatus::Code(1));
+    let agent = host.start().await;
+    assert_eq!(found(&agent).0, only("ended"));
+    until_state(&agent, &id, TaskState::Backoff).await;
+    let agent = host.restart(agent).await;
+    assert_eq!(found(&agent).0, only("restarted"), "in backoff, nothing of it runs");
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.shutdown();
+    host.world.last().end(ExitStatus::Unknown("its supervisor was killed".to_owned()));
+    let agent = host.start().await;
+    assert_eq!(found(&agent).0, only("lost"));
+    until_state(&agent, &id, TaskState::Backoff).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    *host.world.recover_error.lock().unwrap() = Some("its record is damaged".to_owned());
+    let agent = host.restart(agent).await;
+    assert_eq!(found(&agent), (only("failed"), 0.0));
+    until_over(&agent, &id).await;
+    let agent = host.restart(agent).await;
+    assert_eq!(found(&agent).0, only("none"), "the dead are nothing to find");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_running_task_is_found_again_with_one_started_and_one_received() {
     let host = Host::new();
@@ -171,6 +217,7 @@ async fn one_bad_record_is_set_aside_and_blocks_nothing() {
         assert!(host.store.get(&format!("quarantine/task/{bad}/main")).unwrap().is_some());
         let told = agent.quarantined();
         assert!(told.contains(&key) && told.contains(&format!("task/{bad}/main")), "{told:?}");
+        assert_eq!(found(&agent).1, if prefix == "alloc/" { 2.0 } else { 3.0 }, "and counted: {told:?}");
         assert_eq!(host.world.living(), 2, "what it told of is left alone");
     }
 }

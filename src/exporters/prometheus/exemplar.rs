@@ -1,0 +1,34 @@
+//! Exemplars: from a series that adds up many allocs to one of them. OpenMetrics alone has them.
+//!
+//! Source: OpenMetrics 1.0.0, "Exemplars": behind totals of counters and buckets of histograms, labels of at most 128 code
+//! points together.
+
+use super::Format;
+use super::labels::block;
+use super::page::Page;
+use crate::model::metric::{Exemplar, Value};
+
+/// Of names and values.
+const CODE_POINTS: usize = 128;
+
+/// Behind the sample that was written last.
+pub(super) fn write(page: &mut Page, format: Format, exemplar: Option<&Exemplar>) {
+    let (Format::OpenMetrics, Some(exemplar)) = (format, exemplar) else { return };
+    let mut number = itoa::Buffer::new();
+    let event = exemplar.event_id.map_or("", |id| number.format(id));
+    let all = [("alloc_id", exemplar.alloc_id.as_str()), ("event_id", event)];
+    let fits = |pairs: &[(&str, &str)]| {
+        let length =
+            |(name, value): &(&str, &str)| if value.is_empty() { 0 } else { name.len() + value.chars().count() };
+        pairs.iter().map(length).sum::<usize>() <= CODE_POINTS
+    };
+    // A name that long is none of our own ids.
+    let Some(pairs) = [&all[..], &all[..1]].into_iter().find(|pairs| fits(pairs)) else { return };
+    page.end_of_line_again();
+    page.text(" # ");
+    page.text(&block(pairs.iter().copied()));
+    page.text("} ");
+    page.number(exemplar.value);
+    page.text(" ");
+    page.end_line(Value::Nanos(exemplar.at.0));
+}

@@ -1,0 +1,159 @@
+//! How long tasks take to start and to die: histograms by workload, whose buckets remember the alloc that was seen last.
+//!
+//! They begin with the agent's process, as the histograms of the registry do: `rate()` takes that for the reset that it is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::model::id::{AllocId, JobId};
+use crate::model::metric::{Exemplar, Value};
+use crate::model::units::{Nanos, Timestamp};
+
+/// Upper bounds of the buckets of starts and their phases: 5 ms to 5 min.
+pub const STARTS: [f64; BOUNDS] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
+/// Of kills: around the kill timeouts that people set.
+pub const KILLS: [f64; BOUNDS] = [0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+const BOUNDS: usize = 9;
+
+/// A part of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartPhase {
+    /// Directories, cgroup, environment, and the durable record of what is about to run.
+    Setup,
+    /// The driver: until the main process runs.
+    Driver,
+}
+
+impl StartPhase {
+    pub const ALL: [StartPhase; 2] = [StartPhase::Setup, StartPhase::Driver];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StartPhase::Setup => "setup",
+            StartPhase::Driver => "driver",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Histogram {
+    pub bounds: &'static [f64; BOUNDS],
+    /// Not cumulative; the last is of what lies above all bounds.
+    pub buckets: [Bucket; BOUNDS + 1],
+    pub sum: Nanos,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bucket {
+    pub count: u64,
+    pub latest: Option<Box<Exemplar>>,
+}
+
+impl Histogram {
+    fn new(bounds: &'static [f64; BOUNDS]) -> Histogram {
+        Histogram { bounds, buckets: std::array::from_fn(|_| Bucket::default()), sum: Nanos::ZERO }
+    }
+    fn observe(&mut self, took: Duration, alloc_id: &AllocId, at: Timestamp) {
+        let seconds = took.as_secs_f64();
+        let bucket = &mut self.buckets[self.bounds.partition_point(|bound| *bound < seconds)];
+        let took = Nanos::from_duration(took);
+        bucket.count += 1;
+        let seen = Exemplar { alloc_id: alloc_id.clone(), event_id: None, value: Value::Nanos(took.0), at };
+        let mut latest = bucket.latest.take().map(|l| *l);
+        seen.replace(&mut latest);
+        bucket.latest = latest.map(Box::new);
+        self.sum = self.sum.saturating_add(took);
+    }
+}
+
+/// Of one workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Durations {
+    pub starts: Histogram,
+    /// In the order of [`StartPhase::ALL`].
+    pub phases: [Histogram; 2],
+    pub kills: Histogram,
+}
+
+impl Default for Durations {
+    fn default() -> Durations {
+        let starts = Histogram::new(&STARTS);
+        Durations { phases: [starts.clone(), starts.clone()], starts, kills: Histogram::new(&KILLS) }
+    }
+}
+
+/// Concurrency: any thread; a short lock at each start and each end of a task that was killed.
+#[derive(Debug, Default)]
+pub struct ByWorkload(Mutex<BTreeMap<JobId, Arc<Durations>>>);
+
+impl ByWorkload {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Arc<Durations>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// It was submitted or restored: its series are there from now on, at 0.
+    pub fn known(&self, workload: &JobId) {
+        self.lock().entry(workload.clone()).or_default();
+    }
+    /// Its totals went into the node's: its series go too.
+    pub fn retired(&self, workload: &JobId) {
+        self.lock().remove(workload);
+    }
+    fn change(&self, workload: &JobId, change: impl FnOnce(&mut Durations)) {
+        change(Arc::make_mut(self.lock().entry(workload.clone()).or_default()));
+    }
+    /// An attempt runs. `phases`: what each took, in the order of [`StartPhase::ALL`]; their sum is the whole.
+    pub fn started(&self, workload: &JobId, alloc_id: &AllocId, phases: [Duration; 2], at: Timestamp) {
+        self.change(workload, |of| {
+            of.starts.observe(phases.iter().sum(), alloc_id, at);
+            for (phase, took) in of.phases.iter_mut().zip(phases) {
+                phase.observe(took, alloc_id, at);
+            }
+        });
+    }
+    /// From a kill being asked for to the process tree gone.
+    pub fn killed(&self, workload: &JobId, alloc_id: &AllocId, took: Duration, at: Timestamp) {
+        self.change(workload, |of| of.kills.observe(took, alloc_id, at));
+    }
+    /// As they stand, in order of name.
+    pub fn all(&self) -> Vec<(JobId, Arc<Durations>)> {
+        self.lock().iter().map(|(workload, of)| (workload.clone(), Arc::clone(of))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_duration_falls_into_the_first_bucket_that_holds_it() {
+        let mut histogram = Histogram::new(&KILLS);
+        for millis in [10, 11, 299_000, 300_000, 300_001] {
+            histogram.observe(Duration::from_millis(millis), &"a".into(), Timestamp(1));
+        }
+        assert_eq!(histogram.buckets.each_ref().map(|b| b.count), [1, 1, 0, 0, 0, 0, 0, 0, 2, 1]);
+        assert_eq!(histogram.sum, Nanos(899_022 * 1_000_000));
+    }
+
+    #[test]
+    fn a_bucket_shows_the_latest_alloc_and_no_earlier_one_after_it() {
+        let by = ByWorkload::default();
+        let job = JobId::from("j");
+        for (alloc, at) in [("a", 5), ("b", 7), ("c", 6)] {
+            by.killed(&job, &alloc.into(), Duration::from_millis(700), Timestamp(at));
+        }
+        let (_, of) = by.all().pop().unwrap();
+        let latest = of.kills.buckets[3].latest.as_ref().unwrap();
+        assert_eq!((latest.alloc_id.as_str(), latest.at, latest.value), ("b", Timestamp(7), Value::Nanos(700_000_000)));
+        assert_eq!(of.kills.buckets[3].count, 3);
+        assert!(of.kills.buckets[2].latest.is_none());
+    }
+
+    #[test]
+    fn a_workload_is_born_at_zero_and_goes_when_it_retires() {
+        let by = ByWorkload::default();
+        by.known(&"j".into());
+        assert_eq!(*by.all()[0].1, Durations::default());
+        by.retired(&"j".into());
+        assert!(by.all().is_empty());
+    }
+}
