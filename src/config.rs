@@ -33,16 +33,11 @@ pub struct Config {
     pub log_level: Level,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cgroup {
-    /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`.
-    pub parent: String,
-}
-
-impl Default for Cgroup {
-    fn default() -> Cgroup {
-        Cgroup { parent: "/allostat".into() }
-    }
+    /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`. `None`: in a scope of systemd where there is
+    /// one to be had, else `/allostat`.
+    pub parent: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,13 +208,13 @@ pub static SETTINGS: &[Setting] = &[
         stanza: "cgroup",
         key: "parent",
         env: "ALLOSTAT_CGROUP_PARENT",
-        about: "Tasks get cgroups <parent>/<alloc>/<task> in every hierarchy.",
+        about: "Tasks get cgroups <parent>/<alloc>/<task>. Default: in a scope of their own under systemd, else /allostat.",
         kind: Kind::Text,
         set: |c, text| {
-            c.cgroup.parent = cgroup_parent(text)?;
+            c.cgroup.parent = Some(cgroup_parent(text)?);
             Ok(())
         },
-        get: |c| Some(c.cgroup.parent.clone()),
+        get: |c| c.cgroup.parent.clone(),
     },
     Setting {
         stanza: "drivers",
@@ -599,7 +594,7 @@ mod tests {
         config.api.host_names = vec!["a.example".into(), "b.example".into()];
         config.telemetry.tick = Duration::from_millis(1500);
         config.api.listen = None;
-        config.cgroup.parent = "/odd ${name}".into();
+        config.cgroup.parent = Some("/odd ${name}".into());
         let mut again = base();
         read_text("printed.hcl", &print(&config), &mut again).unwrap();
         assert_eq!(again, config);

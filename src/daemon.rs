@@ -10,6 +10,7 @@ mod bind;
 mod control;
 mod error;
 mod exports;
+mod home;
 mod node;
 mod once;
 
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 pub use error::DaemonError;
 pub use once::one_pass;
 
+use self::home::Home;
 use crate::api::{self, Context, Door};
 use crate::collectors::{self, FdBudget, Sampling};
 use crate::config::Config;
@@ -34,7 +36,6 @@ use crate::host::hierarchy::Layout;
 use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::host::NodeInfo;
-use crate::model::id::CgroupPath;
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverContext};
 use crate::runner::journal::Journal;
@@ -86,11 +87,10 @@ impl Daemon {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let metrics = Arc::new(Metrics::new());
         let roots = Roots::default();
-        let mark = data_dir.root().join("cgroup-parent");
-        let ground = Ground::prepare(&roots, CgroupPath::new(config.cgroup.parent.as_str()), mark)?;
-        let Ground { sampling, info, parent } = ground;
-        let no_cgroups = parent.as_ref().err().cloned();
-        let handle = start_runner(&config, data_dir.clone(), &sampling, &info, no_cgroups, &clock, &metrics).await?;
+        let mark = data_dir.root().join(home::MARK);
+        let ground = Ground::prepare(&roots, &config, mark).await?;
+        let handle = start_runner(&config, data_dir.clone(), &ground, &clock, &metrics).await?;
+        let Ground { sampling, info, parent, home } = ground;
 
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
@@ -105,11 +105,12 @@ impl Daemon {
         })
         .map_err(DaemonError::Setup)?;
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics)));
-        let chores = vec![
+        let mut chores = vec![
             tokio::spawn(Arc::clone(&bodies).run_ahead(sampler.snapshots.clone(), config.telemetry.tick)),
             tokio::spawn(hand_over_retired(handle.clone(), sampler.snapshots.clone())),
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
         ];
+        chores.extend(home.scope.map(|scope| tokio::spawn(scope.keep())));
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
             views: Arc::new(exports::Exports { bodies, runner: handle.clone(), clock }),
@@ -162,33 +163,46 @@ struct Ground {
     info: Arc<NodeInfo>,
     /// Errors: why it cannot be made.
     parent: Result<node::Parent, String>,
+    home: Home,
 }
 
 impl Ground {
-    fn prepare(roots: &Roots, parent: CgroupPath, mark: PathBuf) -> Result<Ground, DaemonError> {
-        let layout = Layout::detect(roots)?;
+    async fn prepare(roots: &Roots, config: &Config, mark: PathBuf) -> Result<Ground, DaemonError> {
+        let (roots, config) = (roots.clone(), config.clone());
+        let prepared = tokio::task::spawn_blocking(move || Ground::look(roots, &config, mark)).await;
+        prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
+    }
+
+    /// May block for seconds.
+    fn look(roots: Roots, config: &Config, mark: PathBuf) -> Result<Ground, DaemonError> {
+        let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "a cgroup hierarchy is left out");
         }
-        let made = node::Parent::make(&layout, &parent, mark);
-        let info = Arc::new(node::info(roots, &layout, &parent, made.as_ref().err().map(String::as_str))?);
+        let home = Home::find(&roots, &layout, config);
+        let layout = layout.narrow(&home.parent);
+        let made = match &home.refused {
+            Some(why) => Err(why.clone()),
+            None => node::Parent::make(&layout, &home.parent, mark),
+        };
+        let info = Arc::new(node::info(&roots, &layout, &home.parent, made.as_ref().err().map(String::as_str))?);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
         }
-        let sampling = Sampling::new(roots.clone(), layout, FdBudget::from_limit());
-        Ok(Ground { sampling, info, parent: made })
+        let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
+        Ok(Ground { sampling, info, parent: made, home })
     }
 }
 
 async fn start_runner(
     config: &Config,
     data_dir: Arc<DataDir>,
-    sampling: &Arc<Sampling>,
-    info: &NodeInfo,
-    no_cgroups: Option<String>,
+    ground: &Ground,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
 ) -> Result<Handle, DaemonError> {
+    let Ground { sampling, info, parent, home } = ground;
+    let no_cgroups = parent.as_ref().err().cloned();
     let store = Arc::new(SledStore::open(&data_dir.state())?);
     let journal = Journal::start(store, Arc::clone(metrics)).map_err(DaemonError::Setup)?;
     let context = DriverContext {
@@ -196,17 +210,14 @@ async fn start_runner(
         clock: Arc::clone(clock),
         boot_id: info.boot_id.clone(),
         supervisor: OURSELVES.into(),
+        supervisors: home.supervisors.clone(),
         descriptors: process::original_descriptor_limit(),
         no_cgroups: no_cgroups.clone(),
     };
     let enabled = |name: &str| config.drivers.enabled.iter().any(|e| e == name);
     let drivers = drivers::ALL.iter().filter(|(name, _)| enabled(name)).map(|(name, build)| (*name, build(&context)));
     let parts = runner::Parts {
-        config: runner::Config {
-            cgroup_parent: CgroupPath::new(config.cgroup.parent.as_str()),
-            gc: config.gc,
-            ..runner::Config::default()
-        },
+        config: runner::Config { cgroup_parent: home.parent.clone(), gc: config.gc, ..runner::Config::default() },
         fill: {
             let data_dir = Arc::clone(&data_dir);
             Arc::new(move || data_dir.fill().ok())
@@ -220,7 +231,7 @@ async fn start_runner(
             Some(_) => None,
         },
         metrics: Arc::clone(metrics),
-        node: info.clone(),
+        node: NodeInfo::clone(info),
         inherited: inherited(),
     };
     Ok(Handle::start(parts).await?)

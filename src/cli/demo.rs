@@ -125,7 +125,7 @@ impl Made {
 
 async fn start(made: &Made) -> Result<Daemon, DaemonError> {
     let mut config = Config::new(made.dir.join("data"));
-    config.cgroup.parent.clone_from(&made.cgroup_parent);
+    config.cgroup.parent = Some(made.cgroup_parent.clone());
     let at = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     config.api.listen = at(DEFAULT_PORT);
     match Daemon::start(config.clone()).await {

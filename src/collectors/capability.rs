@@ -13,6 +13,9 @@ use crate::host::roots::Roots;
 use crate::model::capability::Capability;
 use crate::model::id::CgroupPath;
 
+/// How an ordinary user gets cgroups.
+pub const DELEGATED: &str = "`systemd-run --user --scope -p Delegate=yes allostat agent`";
+
 /// Looks once. `parent`: the cgroup below which the agent makes those of its allocs.
 pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath) -> Vec<Capability> {
     let probe = Probe { roots, layout, parent };
@@ -64,7 +67,7 @@ impl<'a> Probe<'a> {
             Some(why) if rustix::process::geteuid().is_root() => {
                 Capability::no(NAME, format!("{why}; mount it writable, or give the agent a cgroup of its own"))
             }
-            Some(why) => Capability::no(NAME, format!("{why}; run as root, or in a scope that systemd delegates")),
+            Some(why) => Capability::no(NAME, format!("{why}; run as root, or with {DELEGATED}")),
         }
     }
 
@@ -83,6 +86,13 @@ impl<'a> Probe<'a> {
     }
 
     fn missing(self, controller: &str) -> String {
+        let wanted = on_v2(controller);
+        if self.layout.unified().is_some_and(|tree| tree.withheld.iter().any(|c| c == wanted)) {
+            return format!(
+                "the {wanted} controller is not handed down to where {} is: under a user's systemd, add it to Delegate= of user@.service",
+                self.parent
+            );
+        }
         match self.layout.mode() {
             Mode::None => "no cgroup hierarchy is mounted".to_owned(),
             Mode::V2 => {

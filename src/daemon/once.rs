@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::DaemonError;
-use super::node;
+use super::{home, node};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
 use crate::exporters::families::{FAMILIES, Level};
@@ -29,8 +29,8 @@ use crate::telemetry::Metrics;
 /// The exposition of one pass. It makes nothing and changes nothing.
 pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> {
     let roots = Roots::default();
-    let parent = CgroupPath::new(config.cgroup.parent.as_str());
-    let layout = Layout::detect(&roots)?;
+    let parent = home::last(config);
+    let layout = Layout::detect(&roots)?.narrow(&parent);
     let info = Arc::new(node::info(&roots, &layout, &parent, None)?);
     let allocs = found(&layout, &parent);
     let sampling = Sampling::new(roots, layout, FdBudget::from_limit());

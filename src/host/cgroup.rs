@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::hierarchy::{Layout, Version};
+use super::roots::Roots;
 use crate::model::id::CgroupPath;
 
 pub use limits::{IoLimit, Limits, cpu_weight_of_shares};
@@ -74,6 +75,12 @@ pub struct Place {
 
 /// v2 controllers that are handed down to tasks where there are any.
 const V2_CONTROLLERS: [&str; 4] = ["cpu", "io", "memory", "pids"];
+
+/// Where this process is in the unified tree. `None`: there is none, or the place was removed.
+pub fn own(roots: &Roots) -> Option<CgroupPath> {
+    let text = roots.read_proc("self/cgroup").ok()?;
+    crate::kernel::proc::cgroup::unified(&text).map(CgroupPath::from)
+}
 
 impl Cgroup {
     pub fn at(layout: &Layout, path: &CgroupPath) -> Cgroup {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::roots::{ReadError, Roots, open_path};
 use crate::kernel::proc::mountinfo;
+use crate::model::id::CgroupPath;
 
 /// The controllers that measure, limit or hold a task. A v1 hierarchy with none of them (`name=systemd`, `devices`,
 /// `perf_event` ...) is not ours to enter; `cpuset` neither: a fresh v1 cpuset takes no process before it was set up.
@@ -46,8 +47,10 @@ pub enum Version {
 #[derive(Debug)]
 pub struct Hierarchy {
     pub version: Version,
-    /// v1: of its superblock. v2: what `cgroup.controllers` of the root offers.
+    /// v1: of its superblock. v2: what `cgroup.controllers` of the root offers, or of where we live: see [`Layout::narrow`].
     pub controllers: Vec<String>,
+    /// v2: what the root has and where we live has not.
+    pub withheld: Vec<String>,
     /// Where it is mounted, below the roots that were set.
     pub mount: PathBuf,
     root: OwnedFd,
@@ -97,8 +100,23 @@ impl Layout {
             true => (Version::V2, v2_controllers(&mount)?),
             false => (Version::V1, found.controllers),
         };
-        self.hierarchies.push(Hierarchy { version, controllers, mount, root });
+        self.hierarchies.push(Hierarchy { version, controllers, withheld: Vec::new(), mount, root });
         Ok(())
+    }
+
+    /// From now on only the controllers count that the cgroup `parent` can be given: on v2 each cgroup hands down what it likes, and
+    /// a user's systemd usually has no `io`. The cgroup above it is asked, or the nearest that exists.
+    #[must_use]
+    pub fn narrow(mut self, parent: &CgroupPath) -> Layout {
+        for hierarchy in self.hierarchies.iter_mut().filter(|h| h.version == Version::V2) {
+            let wanted = hierarchy.mount.join(parent.relative());
+            let nearest = wanted.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(&hierarchy.mount);
+            // The parent is the root itself: what is above that is no cgroup.
+            let Ok(offered) = v2_controllers(nearest) else { continue };
+            let (controllers, withheld) = hierarchy.controllers.drain(..).partition(|c| offered.contains(c));
+            (hierarchy.controllers, hierarchy.withheld) = (controllers, withheld);
+        }
+        self
     }
 
     pub fn mode(&self) -> Mode {
@@ -206,6 +224,23 @@ mod tests {
         let layout = Layout::detect(&roots).unwrap();
         assert!(layout.controller("memory").is_none() && layout.controller("pids").is_some());
         assert_eq!(layout.problems().len(), 1);
+    }
+
+    #[test]
+    fn only_the_controllers_count_that_were_handed_down_to_where_we_live() {
+        let (dir, roots) = machine("unified +cpu io memory pids\n");
+        let home = dir.path().join("sys/fs/cgroup/unified/user.slice");
+        std::fs::create_dir(&home).unwrap();
+        std::fs::write(home.join("cgroup.controllers"), "memory pids\n").unwrap();
+        let layout = Layout::detect(&roots).unwrap().narrow(&CgroupPath::from("/user.slice/not-yet/there"));
+        let tree = layout.unified().unwrap();
+        assert_eq!(tree.controllers, ["memory", "pids"]);
+        assert_eq!(tree.withheld, ["cpu", "io"]);
+        // What we have handed down to our own parent says nothing about what it could have.
+        let narrowed = |parent: &str| Layout::detect(&roots).unwrap().narrow(&CgroupPath::from(parent));
+        for parent in ["/allostat", "/user.slice", "/"] {
+            assert_eq!(narrowed(parent).unified().unwrap().controllers.len(), 4, "{parent}");
+        }
     }
 
     #[test]

@@ -7,4 +7,5 @@ pub mod hierarchy;
 pub mod http;
 pub mod process;
 pub mod roots;
+pub mod systemd;
 pub mod tree;

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod child;
 mod launch;
 mod user;
 
@@ -20,6 +21,7 @@ use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat;
 use crate::model::id::{BootId, ProcessId};
 
+pub use child::Child;
 pub use launch::{LaunchError, Launched, Program, Step};
 pub use user::{Account, UserError, account};
 
@@ -290,6 +292,15 @@ pub fn next_signal(descriptor: &OwnedFd) -> Option<i32> {
     let read = rustix::io::read(descriptor, &mut info).ok()?;
     let number = info.first_chunk::<4>().filter(|_| read == info.len())?;
     i32::try_from(u32::from_ne_bytes(*number)).ok()
+}
+
+/// Alone in a session, unless we lead one already.
+pub fn lead_session() -> io::Result<()> {
+    if session(std::process::id()) == Some(std::process::id()) {
+        return Ok(());
+    }
+    rustix::process::setsid()?;
+    Ok(())
 }
 
 /// Orphans among our descendants become our children, so that we can reap them.

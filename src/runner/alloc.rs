@@ -465,7 +465,9 @@ impl Alloc {
         if cgroups.exists(&path) {
             inner.reader = Some(cgroups.reader(&path));
         } else {
-            // A new cgroup will count from 0: what the tasks' ended attempts used is all that is known of the old one.
+            // A new cgroup is made where this agent has its own, and will count from 0: what the tasks' ended attempts used is
+            // all that is known of the old one.
+            inner.cgroup = Some(self.ctx.config.cgroup_parent.child(self.id.as_str()));
             let mut base = Usage::default();
             inner.cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
             if let Some(earlier) = &inner.earlier {

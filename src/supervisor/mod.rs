@@ -16,6 +16,7 @@
 //! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
 //! removes the cgroup. It allocates little and touches little, for there is one per task.
 
+mod keep;
 pub mod orders;
 pub mod record;
 mod rotate;
@@ -25,6 +26,7 @@ mod tree;
 
 use std::path::Path;
 
+pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
 pub use tree::describe;
 
 /// How much of what a supervisor said about itself is passed on, in characters.

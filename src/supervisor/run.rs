@@ -27,7 +27,7 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
     let (record, report) = inherited(run_dir)?;
     let failed = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // Alone in a session, so that no terminal and no group signal reaches us.
-    rustix::process::setsid().map_err(|e| format!("setsid: {e}"))?;
+    process::lead_session().map_err(failed("setsid"))?;
     process::become_subreaper().map_err(failed("cannot become a subreaper"))?;
     let signals = process::signals_as_descriptor(&[libc::SIGCHLD, libc::SIGTERM]).map_err(failed("signalfd"))?;
     let me = process::identity(std::process::id()).map_err(failed("/proc/self"))?.ok_or("/proc does not show us")?;

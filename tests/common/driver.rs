@@ -23,6 +23,7 @@ pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
         sampling,
         clock: Arc::new(SystemClock),
         supervisor: allostat(),
+        supervisors: None,
         descriptors: Some(300),
         no_cgroups: None,
     }

@@ -1,6 +1,6 @@
 //! What every test binary under `tests/` shares: finding programs, skipping loudly, a real agent, a real Prometheus.
 //!
-//! The binaries run in three places: on the host, and in two small guests with a complete cgroup v2. In a guest there is
+//! The binaries run on the host and in small guests: two with a complete cgroup v2, one that boots systemd. In a guest there is
 //! no source tree, so whatever is looked up here is named by an environment variable first:
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ALLOSTAT_PARTS       where `cargo xtask test` unpacked Prometheus and others
 //! ALLOSTAT_TEST_DIR    a directory on a real disk for data (default: the system's temporary directory)
 //! ALLOSTAT_SKIPS       the file that skips are appended to
-//! ALLOSTAT_PLACE       `host`, or the guest's name: `v2-6.1`, `v2-6.12`
+//! ALLOSTAT_PLACE       `host`, or the guest's name: `v2-6.1`, `v2-6.12`, `v2-systemd`
 //! ```
 
 // Each test binary compiles this module for itself and uses its own part of it.

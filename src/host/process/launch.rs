@@ -8,7 +8,8 @@
 //! open_gate -----------------------> exec
 //! learns: exec done, or which step failed
 //! ```
-//! If the supervisor dies before it opens the gate, the child ends without having run anything.
+//! If the supervisor dies before it opens the gate, the child ends without having run anything. The agent starts supervisors the
+//! same way where they have a cgroup of their own (`child.rs`).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -151,10 +152,16 @@ impl Program {
             None => None,
         };
         let tables = Tables { paths: pointers(&self.paths), args: pointers(&self.args), env: pointers(&self.env) };
+        // No handler of ours may run in the child: what it writes to would be shared with us.
+        let blocked = block_signals();
         let (pid, entered) = match self.unified.as_ref().map(clone_into) {
-            Some(Ok(pid)) => (pid, true),
-            _ => (fork_plainly().map_err(fork)?, false),
+            Some(Ok(pid)) => (Ok(pid), true),
+            _ => (fork_plainly(), false),
         };
+        if pid != Ok(0) {
+            restore_signals(&blocked);
+        }
+        let pid = pid.map_err(fork)?;
         if pid == 0 {
             let enter = if entered { None } else { procs.as_ref() };
             let ends = [raw(&gate_in), raw(&gate_out), raw(&errors_out)];
@@ -246,6 +253,25 @@ impl Program {
             *libc::__errno_location() = if denied { libc::EACCES } else { libc::ENOENT };
             fail(Step::Exec)
         }
+    }
+}
+
+/// Blocks every signal of this thread; gives the mask that it had.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets live on our stack; the first is filled before it is read, the second written by the call, which does not
+    // fail with these arguments.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+fn restore_signals(mask: &libc::sigset_t) {
+    // SAFETY: a mask that the kernel gave us.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::from_ref(mask), std::ptr::null_mut());
     }
 }
 

@@ -3,6 +3,7 @@
 //! `procfs` parses mountinfo. Its other parsers are not used here: several index into the text and panic on input that
 //! is not what they expect (`stat` of a process, `meminfo`, `pressure`), and none says which line it stumbled over.
 
+pub mod cgroup;
 pub mod meminfo;
 pub mod mountinfo;
 pub mod pid_stat;

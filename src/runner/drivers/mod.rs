@@ -35,6 +35,8 @@ pub struct DriverContext {
     pub boot_id: BootId,
     /// The binary that is executed as supervisor: `/proc/self/exe` is this very one, even if its file was replaced.
     pub supervisor: PathBuf,
+    /// The directory of the cgroup in which supervisors are born; `None`: in the agent's own.
+    pub supervisors: Option<PathBuf>,
     /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
     pub descriptors: Option<u64>,
     /// Why this agent can make no cgroups; `None`: it can.

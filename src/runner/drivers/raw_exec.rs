@@ -43,6 +43,8 @@ struct Shared {
     boot_id: BootId,
     /// What is executed as `<supervisor> supervise <run dir>`.
     supervisor: PathBuf,
+    /// The directory of the cgroup in which supervisors are born.
+    supervisors: Option<PathBuf>,
     /// The soft limit on descriptors that tasks get.
     descriptors: Option<u64>,
     /// Why tasks here have no cgroup of their own.
@@ -75,6 +77,7 @@ impl RawExec {
             clock: Arc::clone(&context.clock),
             boot_id: context.boot_id.clone(),
             supervisor: context.supervisor.clone(),
+            supervisors: context.supervisors.clone(),
             descriptors: context.descriptors,
             no_cgroups: context.no_cgroups.clone(),
             kills: Semaphore::new(PLACES),

@@ -21,8 +21,8 @@ telemetry {
 }
 
 cgroup {
-  # Tasks get cgroups <parent>/<alloc>/<task> in every hierarchy. (ALLOSTAT_CGROUP_PARENT)
-  parent = "/allostat"
+  # Tasks get cgroups <parent>/<alloc>/<task>. Default: in a scope of their own under systemd, else /allostat. (ALLOSTAT_CGROUP_PARENT)
+  # parent =
 }
 
 drivers {

@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use super::{Shared, blocking, failed, watched};
 use crate::collectors::{TaskReader, final_files, parse_final};
 use crate::host::cgroup::Cgroup;
-use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
+use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, session};
 use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::config::Config;
 use super::{START_PATIENCE, Shared, blocking, watched};
 use crate::collectors::final_files;
 use crate::host::cgroup::Cgroup;
-use crate::host::process::{self, Process};
+use crate::host::process::{self, Child, Process};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
@@ -115,18 +115,20 @@ fn spawn(shared: &Shared, orders: &Orders, run_dir: &Path) -> Result<(Child, Rec
     let errors = errors.map_err(run_dir_error("make a file", run_dir))?;
     let no_pipe = |e: rustix::io::Errno| start_error(format!("cannot make a pipe: {}", io::Error::from(e)), true);
     let (report, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
-    let child = Command::new(&shared.supervisor)
-        .arg0("allostat")
-        .arg("supervise")
-        .arg(run_dir)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::from(record.into_descriptor()))
-        .stdout(Stdio::from(theirs))
-        .stderr(Stdio::from(errors))
-        .spawn()
+    let streams = [record.into_descriptor(), theirs, errors.into()];
+    let child = start_supervisor(shared, run_dir, streams)
         .map_err(|e| start_error(format!("cannot start its supervisor {}: {e}", shared.supervisor.display()), true))?;
     Ok((child, ours, report))
+}
+
+fn start_supervisor(shared: &Shared, run_dir: &Path, streams: [OwnedFd; 3]) -> io::Result<Child> {
+    let Some(cgroup) = &shared.supervisors else {
+        let [record, report, errors] = streams;
+        let mut command = Command::new(&shared.supervisor);
+        command.arg0("allostat").arg("supervise").arg(run_dir).env_clear().current_dir("/");
+        return Ok(command.stdin(record).stdout(report).stderr(errors).spawn()?.into());
+    };
+    Child::born_in(cgroup, &shared.supervisor, &["allostat".as_ref(), "supervise".as_ref(), run_dir.as_ref()], streams)
 }
 
 /// A record of that attempt that nobody holds and nothing was written to is one of an agent that died before it spawned.

@@ -1,0 +1,241 @@
+//! Where the cgroups of tasks and the supervisors live.
+//!
+//! | host | tasks | supervisors |
+//! |---|---|---|
+//! | `cgroup.parent` is set | there | beside the agent |
+//! | systemd and cgroup v2 | `<scope>/tasks`, in a delegated scope of this data directory | `<scope>/supervisors` |
+//! | any other | `/allostat` in every hierarchy | beside the agent |
+//!
+//! A scope, and not the agent's own unit: systemd 252 cannot start a service again whose cgroup has handed controllers down to
+//! tasks that still run. And what is in another unit is left alone when the agent's is stopped.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::collectors::capability::DELEGATED;
+use crate::config::Config;
+use crate::host::cgroup;
+use crate::host::hierarchy::{Layout, Mode};
+use crate::host::process::{self, Process};
+use crate::host::roots::Roots;
+use crate::host::systemd::{self, Manager};
+use crate::model::id::CgroupPath;
+use crate::supervisor::{KEEP, Kept, SUPERVISORS, TASKS, describe};
+
+/// In the data directory: the parent, if the agent has made it.
+pub(super) const MARK: &str = "cgroup-parent";
+/// Where nothing else is said.
+const PARENT: &str = "/allostat";
+/// systemd may be about to remove a scope that has just become empty: then it is gone a moment later.
+const TRIES: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) struct Home {
+    /// `<parent>/<alloc>/<task>`
+    pub parent: CgroupPath,
+    /// The directory of the cgroup in which supervisors are born; `None`: in the agent's own.
+    pub supervisors: Option<PathBuf>,
+    /// Why no cgroups can be had; `None`: it is to be tried.
+    pub refused: Option<String>,
+    pub scope: Option<Scope>,
+}
+
+impl Home {
+    /// Makes the scope if there is to be one. May block for seconds.
+    pub fn find(roots: &Roots, layout: &Layout, config: &Config) -> Home {
+        let at = |parent: &str| Home { parent: parent.into(), supervisors: None, refused: None, scope: None };
+        if let Some(parent) = &config.cgroup.parent {
+            return at(parent);
+        }
+        if !systemd::is_booted() || layout.mode() != Mode::V2 {
+            return at(PARENT);
+        }
+        let root = rustix::process::geteuid().is_root();
+        let made = Place::of(roots, root, &config.data_dir).and_then(Scope::make);
+        match made {
+            Ok(scope) => {
+                tracing::info!(scope = scope.place.name, "tasks live in a scope of systemd");
+                Home {
+                    parent: scope.path.child(TASKS),
+                    supervisors: Some(scope.directory.join(SUPERVISORS)),
+                    refused: None,
+                    scope: Some(scope),
+                }
+            }
+            Err(why) if root => {
+                tracing::warn!(
+                    why,
+                    "no scope of systemd can be had: tasks live in {PARENT}, which systemd does not know"
+                );
+                at(PARENT)
+            }
+            Err(why) => {
+                tracing::warn!(why, "tasks are plain processes: none can be limited, and little of each be measured");
+                Home { refused: Some(why), ..at(PARENT) }
+            }
+        }
+    }
+}
+
+/// Where the last agent of this data directory had them; nothing is made.
+pub(super) fn last(config: &Config) -> CgroupPath {
+    let marked = || std::fs::read_to_string(config.data_dir.join(MARK)).ok().filter(|path| path.starts_with('/'));
+    CgroupPath::new(config.cgroup.parent.clone().or_else(marked).unwrap_or_else(|| PARENT.to_owned()))
+}
+
+/// Which scope.
+#[derive(Clone)]
+struct Place {
+    manager: Manager,
+    name: String,
+    description: String,
+    /// The agent's own unit.
+    unit: Option<String>,
+}
+
+impl Place {
+    /// Errors: none can be had, with what to do.
+    fn of(roots: &Roots, root: bool, data_dir: &Path) -> Result<Place, String> {
+        let own = cgroup::own(roots);
+        let own = own.as_ref().map_or("", CgroupPath::as_str);
+        let manager = if root { Manager::System } else { Manager::User };
+        // The kernel moves no process between cgroups that have no ancestor in common which is ours.
+        let theirs = format!("/user@{}.service/", rustix::process::getuid().as_raw());
+        if manager == Manager::User && !own.contains(&theirs) {
+            return Err(format!(
+                "an ordinary user's agent must be in a unit of that user's systemd: start it with {DELEGATED}"
+            ));
+        }
+        let unit = own.rsplit('/').next().filter(|unit| unit.ends_with(".service") || unit.ends_with(".scope"));
+        Ok(Place {
+            manager,
+            name: format!("allostat-{}.scope", systemd::escape_path(data_dir)),
+            description: format!("tasks of allostat in {}", data_dir.display()),
+            unit: unit.map(str::to_owned),
+        })
+    }
+}
+
+/// A scope that lives as long as this, and longer if there are tasks.
+pub(super) struct Scope {
+    place: Place,
+    path: CgroupPath,
+    directory: PathBuf,
+    /// Its standard input ends with us.
+    keeper: Child,
+}
+
+impl Scope {
+    fn make(place: Place) -> Result<Scope, String> {
+        let mut last = String::new();
+        for _ in 0..TRIES {
+            match Self::enter(&place).and_then(|entered| entered.map_or_else(|| Self::begin(&place), Ok)) {
+                Ok((kept, keeper)) => {
+                    let path = process_path(&keeper)?;
+                    return Ok(Scope { place, path, directory: kept.scope, keeper });
+                }
+                Err(why) => last = why,
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(last)
+    }
+
+    /// The one that is there already, with the tasks of the agent before. `None`: there is none.
+    fn enter(place: &Place) -> Result<Option<(Kept, Child)>, String> {
+        let before = place.manager.unit(&place.name)?;
+        let Some(cgroup) = before.cgroup.as_ref().filter(|_| before.active) else { return Ok(None) };
+        let layout = Layout::detect(&Roots::default()).map_err(|e| describe(&e))?;
+        let tree = layout.unified().ok_or("there is no unified cgroup tree")?;
+        let directory = tree.mount.join(cgroup.relative());
+        let mut command = std::process::Command::new(ourselves());
+        command.arg0("allostat").env_clear().arg(KEEP).arg(directory);
+        let (kept, mut keeper) = start(&mut command)?;
+        // With the keeper in it, it stays: unless systemd had begun to remove it before.
+        if place.manager.unit(&place.name)? == before {
+            return Ok(Some((kept, keeper)));
+        }
+        end(&mut keeper);
+        Err(format!("{} ended at that moment", place.name))
+    }
+
+    fn begin(place: &Place) -> Result<(Kept, Child), String> {
+        let mut command = place.manager.scope(&place.name, &place.description, place.unit.as_deref());
+        start(command.arg(ourselves()).arg(KEEP))
+    }
+
+    /// Makes it again whenever it is stopped under us: with it, all its tasks have ended, and others are to start.
+    pub async fn keep(mut self) {
+        loop {
+            if let Err(error) = ended(&self.keeper).await {
+                tracing::warn!(error, "nobody watches the scope of the tasks");
+                // The scope stays as long as this is not dropped.
+                std::future::pending::<()>().await;
+            }
+            tracing::warn!(scope = self.place.name, "the scope was stopped, or its keeper killed");
+            let place = self.place.clone();
+            match tokio::task::spawn_blocking(move || Scope::make(place)).await {
+                Ok(Ok(scope)) => {
+                    end(&mut self.keeper);
+                    self = scope;
+                }
+                Ok(Err(why)) => {
+                    tracing::error!(why, "the scope of the tasks cannot be made again");
+                    tokio::time::sleep(systemd::PATIENCE).await;
+                }
+                // The runtime ends.
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// This very binary, even if its file was replaced meanwhile; also for who is not us yet.
+fn ourselves() -> OsString {
+    format!("/proc/{}/exe", std::process::id()).into()
+}
+
+/// Starts a keeper, by itself or through another program, and waits until it is in its place.
+fn start(command: &mut std::process::Command) -> Result<(Kept, Child), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let (mut child, said) =
+        systemd::listen(command.current_dir("/").stdin(Stdio::piped()), |s| Kept::parse(s).is_some())
+            .map_err(|e| format!("{program}: {e}"))?;
+    match Kept::parse(&said) {
+        Some(kept) => Ok((kept, child)),
+        None => {
+            end(&mut child);
+            Err(format!("{program}: {}", said.trim()))
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    // Fails if it has ended.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The scope in which a keeper is, in its leaf.
+fn process_path(keeper: &Child) -> Result<CgroupPath, String> {
+    let file = format!("/proc/{}/cgroup", keeper.id());
+    let text = std::fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
+    let leaf = crate::kernel::proc::cgroup::unified(&text);
+    let scope = leaf.and_then(|leaf| leaf.strip_suffix(SUPERVISORS)?.strip_suffix('/'));
+    scope.map(CgroupPath::from).ok_or_else(|| format!("{file} says {:?}", leaf.unwrap_or_default()))
+}
+
+async fn ended(child: &Child) -> Result<(), String> {
+    let process = process::identity(child.id()).and_then(|id| id.map_or(Ok(None), Process::open));
+    let Some(process) = process.map_err(|e| e.to_string())? else { return Ok(()) };
+    // Its replacement is unsafe, because other types may close their descriptor early; this one cannot.
+    #[allow(deprecated)]
+    let watched = AsyncFd::with_interest(process.into_pidfd(), Interest::READABLE).map_err(|e| e.to_string())?;
+    watched.readable().await.map(drop).map_err(|e| e.to_string())
+}

@@ -1,0 +1,113 @@
+//! A child of ours, however it was started: by the standard library, or born in a cgroup.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use super::launch::{LaunchError, Program};
+use super::{errno_text, signal_pid, to_pid};
+use crate::host::roots::open_path;
+
+/// To be reaped by [`Child::wait`]: until then its pid is nobody else's.
+#[derive(Debug)]
+pub struct Child {
+    pid: u32,
+    ended: Option<ExitStatus>,
+}
+
+impl From<std::process::Child> for Child {
+    fn from(child: std::process::Child) -> Child {
+        Child { pid: child.id(), ended: None }
+    }
+}
+
+impl Child {
+    /// Starts `path` with nothing of ours but three descriptors, as a session leader in `/` that was never in another cgroup than
+    /// `cgroup` (a directory of the unified tree). Returns when the program runs.
+    ///
+    /// Errors: nothing runs.
+    pub fn born_in(cgroup: &Path, path: &Path, args: &[&OsStr], streams: [OwnedFd; 3]) -> io::Result<Child> {
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
+        let [stdin, stdout, stderr] = streams;
+        let program = Program {
+            paths: vec![text(path.as_os_str().as_bytes())?],
+            args: args.iter().map(|arg| text(arg.as_bytes())).collect::<io::Result<_>>()?,
+            env: Vec::new(),
+            directory: c"/".to_owned(),
+            user: None,
+            descriptors: None,
+            unified: Some(open_path(cgroup).map_err(io::Error::other)?),
+            v1_tasks: Vec::new(),
+            stdin,
+            stdout,
+            stderr,
+        };
+        let failed = |e: LaunchError| io::Error::other(format!("{:?}: {}", e.step, errno_text(e.errno)));
+        let launched = program.launch().map_err(failed)?;
+        let mut child = Child { pid: launched.pid, ended: None };
+        match launched.open_gate() {
+            Ok(()) => Ok(child),
+            Err(error) => {
+                child.wait()?;
+                Err(failed(error))
+            }
+        }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.pid
+    }
+
+    /// SIGKILL, unless it was reaped already.
+    pub fn kill(&self) -> io::Result<()> {
+        if self.ended.is_none() {
+            signal_pid(self.pid, 9)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for its end and reaps it; blocks until then.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.ended {
+            return Ok(status);
+        }
+        let pid: Option<Pid> = to_pid(self.pid);
+        let reaped = rustix::io::retry_on_intr(|| waitpid(pid, WaitOptions::empty()))?;
+        let (_, status) = reaped.ok_or(io::ErrorKind::NotFound)?;
+        let status = ExitStatus::from_raw(status.as_raw());
+        self.ended = Some(status);
+        Ok(status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_of_the_standard_library_is_killed_and_reaped_once() {
+        let mut child = Child::from(std::process::Command::new("sleep").arg("60").spawn().unwrap());
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert_eq!(child.wait().unwrap().signal(), Some(9), "what is known is said again");
+        child.kill().unwrap();
+    }
+
+    #[test]
+    fn nothing_is_started_in_a_cgroup_that_does_not_exist() {
+        let null = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let error = Child::born_in(
+            Path::new("/no/cgroup"),
+            Path::new("/bin/true"),
+            &[OsStr::new("true")],
+            [null(), null(), null()],
+        );
+        assert!(error.unwrap_err().to_string().contains("/no/cgroup"));
+    }
+}

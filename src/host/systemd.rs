@@ -1,0 +1,224 @@
+//! systemd, asked through its own programs `systemd-run` and `systemctl`: they come with it, and speak to it with or without a bus.
+//!
+//! Every call has an end: what does not answer in time is killed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::model::id::CgroupPath;
+
+/// A host that boots, or that is short of everything, may need seconds.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Which systemd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manager {
+    System,
+    /// That of the user we are.
+    User,
+}
+
+/// What it knows of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unit {
+    pub active: bool,
+    /// `None`: it has no cgroup now.
+    pub cgroup: Option<CgroupPath>,
+}
+
+/// Whether this host was booted with systemd. Source: sd_booted(3).
+pub fn is_booted() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// A path as part of a unit's name: `/var/lib/x` is `var-lib-x`. Different paths get different names. Source: systemd.unit(5).
+pub fn escape_path(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_os_str().as_bytes();
+    let start = bytes.iter().take_while(|b| **b == b'/').count();
+    let end = bytes.len() - bytes[start..].iter().rev().take_while(|b| **b == b'/').count();
+    let mut name = String::new();
+    for (at, byte) in bytes[start..end].iter().enumerate() {
+        match byte {
+            b'/' => name.push('-'),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'_' => name.push(char::from(*byte)),
+            b'.' if at > 0 => name.push('.'),
+            other => name.push_str(&format!("\\x{other:02x}")),
+        }
+    }
+    if name.is_empty() { "-".to_owned() } else { name }
+}
+
+impl Manager {
+    fn program(self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        // Nothing else of our environment: what is started this way keeps it.
+        command.env_clear();
+        for name in ["PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
+        if self == Manager::User {
+            if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+                let uid = rustix::process::getuid().as_raw();
+                command.env("XDG_RUNTIME_DIR", format!("/run/user/{uid}"));
+            }
+            command.arg("--user");
+        }
+        command
+    }
+
+    /// Runs what is added to it in a new scope that is delegated to us, in the same slice as ours.
+    ///
+    /// `before`: the unit that is stopped first when the host goes down.
+    pub fn scope(self, name: &str, description: &str, before: Option<&str>) -> Command {
+        let mut command = self.program("systemd-run");
+        command.args([
+            "--scope",
+            "--quiet",
+            "--collect",
+            "--slice-inherit",
+            "--unit",
+            name,
+            "--description",
+            description,
+        ]);
+        // The number of tasks is limited where that is wanted, not by what is usual for a session.
+        command.args(["--property=Delegate=yes", "--property=TasksMax=infinity"]);
+        command.args(before.map(|unit| format!("--property=Before={unit}")));
+        command.arg("--");
+        command
+    }
+
+    /// Errors: a sentence.
+    pub fn unit(self, name: &str) -> Result<Unit, String> {
+        let mut command = self.program("systemctl");
+        command.args(["show", "--property=ActiveState", "--property=ControlGroup", "--", name]);
+        let (mut child, said) = listen(&mut command, |_| false).map_err(|e| format!("systemctl: {e}"))?;
+        if !ended_well(&mut child).map_err(|e| format!("systemctl: {e}"))? {
+            return Err(format!("systemctl: {}", said.trim()));
+        }
+        Ok(parse_unit(&said))
+    }
+}
+
+fn parse_unit(said: &str) -> Unit {
+    let value = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    Unit {
+        active: value("ActiveState") == Some("active"),
+        cgroup: value("ControlGroup").filter(|path| path.starts_with('/')).map(CgroupPath::from),
+    }
+}
+
+/// Starts it and reads what it says, on both streams, until that is `enough` or it has closed them.
+///
+/// Errors: it could not be started, or it said nothing for [`PATIENCE`]; nothing runs then.
+pub fn listen(command: &mut Command, enough: impl Fn(&str) -> bool) -> io::Result<(Child, String)> {
+    let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+    let copy = theirs.try_clone()?;
+    let spawned = command.stdout(theirs).stderr(copy).spawn();
+    // What is left of them in the command would keep the pipe open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = spawned?;
+    match read_until(&ours, enough) {
+        Ok(said) => Ok((child, said)),
+        Err(error) => {
+            child.kill()?;
+            child.wait()?;
+            Err(error)
+        }
+    }
+}
+
+fn read_until(pipe: &OwnedFd, enough: impl Fn(&str) -> bool) -> io::Result<String> {
+    let until = Instant::now() + PATIENCE;
+    let mut said = Vec::new();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(0), tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+        match poll(&mut fds, Some(&left)) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {PATIENCE:?}"))),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let mut buffer = [0; 1024];
+        let length = rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut buffer))?;
+        said.extend_from_slice(&buffer[..length]);
+        let text = String::from_utf8_lossy(&said);
+        if length == 0 || enough(&text) {
+            return Ok(text.into_owned());
+        }
+    }
+}
+
+/// Waits for the end of one that has closed its streams.
+fn ended_well(child: &mut Child) -> io::Result<bool> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(status.success()),
+            None if Instant::now() > until => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(false);
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn paths_become_names_as_systemd_escapes_them() {
+        // As `systemd-escape --path` prints them.
+        for (path, name) in [
+            ("/var/lib/allostat", "var-lib-allostat"),
+            ("/tmp/.x/a b/", "tmp-.x-a\\x20b"),
+            ("/.hidden", "\\x2ehidden"),
+            ("/a-b/c_d", "a\\x2db-c_d"),
+            ("/", "-"),
+        ] {
+            assert_eq!(escape_path(Path::new(path)), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_unit_that_runs_has_a_cgroup_and_one_that_is_unknown_has_none() {
+        let runs = parse_unit("ControlGroup=/system.slice/a.scope\nActiveState=active\n");
+        assert_eq!(runs, Unit { active: true, cgroup: Some(CgroupPath::from("/system.slice/a.scope")) });
+        assert_eq!(parse_unit("ControlGroup=\nActiveState=inactive\n"), Unit { active: false, cgroup: None });
+        assert_eq!(parse_unit(""), Unit { active: false, cgroup: None });
+    }
+
+    #[test]
+    fn who_has_said_enough_is_not_waited_for() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one >&2; echo two; exec sleep 60"]);
+        let (mut child, said) = listen(&mut command, |said| said.ends_with("two\n")).unwrap();
+        assert_eq!(said, "one\ntwo\n");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (mut child, said) = listen(Command::new("sh").args(["-c", "echo no; exit 3"]), |_| false).unwrap();
+        assert_eq!((said.as_str(), ended_well(&mut child).unwrap()), ("no\n", false));
+    }
+
+    proptest! {
+        #[test]
+        fn different_paths_have_different_names(a in "(/[a-c./\\-_ ]{0,3}){1,3}", b in "(/[a-c./\\-_ ]{0,3}){1,3}") {
+            let plain = |path: &str| path.trim_matches('/').to_owned();
+            let same = escape_path(Path::new(&a)) == escape_path(Path::new(&b));
+            prop_assert_eq!(same, plain(&a) == plain(&b));
+        }
+    }
+}

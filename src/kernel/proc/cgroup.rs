@@ -1,0 +1,40 @@
+//! `/proc/PID/cgroup`: where a process is in each hierarchy.
+
+use crate::kernel::text::lines;
+
+/// Its place in the unified tree, from the root of that tree on: `/system.slice/x.service`. `None`: there is no unified tree, or
+/// the text is none of this file.
+///
+/// Source: Documentation/admin-guide/cgroup-v2.rst: the line that begins with `0::`; of a cgroup that was removed since, the path
+/// ends with ` (deleted)`, which is no place any more.
+pub fn unified(bytes: &[u8]) -> Option<&str> {
+    let path = lines(bytes).find_map(|(_, line)| line.strip_prefix(b"0::"))?;
+    std::str::from_utf8(path).ok().filter(|path| path.starts_with('/') && !path.ends_with(" (deleted)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_place_in_the_unified_tree_is_found_beside_others() {
+        assert_eq!(unified(b"0::/system.slice/x.service\n"), Some("/system.slice/x.service"));
+        let hybrid = b"12:pids:/user.slice\n4:memory:/\n1:name=systemd:/user.slice/session-1.scope\n0::/a b\\x2d:c\n";
+        assert_eq!(unified(hybrid), Some("/a b\\x2d:c"));
+    }
+
+    #[test]
+    fn what_is_gone_or_absent_is_no_place() {
+        for text in [&b""[..], b"4:memory:/\n", b"0::/x (deleted)\n", b"0::\n", b"0::/\xff\n", b"0:/x\n"] {
+            assert_eq!(unified(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            unified(&bytes);
+        }
+    }
+}
