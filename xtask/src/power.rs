@@ -30,14 +30,8 @@ const MEMORY_MIB: u32 = 320;
 /// One boot with its thousand writes; a machine with other work may need long.
 const LIMIT: Duration = Duration::from_secs(180);
 
-const INIT: &str = "\
-#!/bin/busybox sh
-/bin/busybox mount -t devtmpfs dev /dev
-/bin/busybox mount -t proc proc /proc
-while read -r module; do /bin/busybox insmod /modules/$module || echo \"cannot load $module\"; done < /modules/order
-tries=0
-while ! [ -b /dev/vda ] && [ $tries -lt 100 ]; do /bin/busybox sleep 0.1; tries=$((tries + 1)); done
-/bin/busybox mount -t ext4 -o rw,noatime /dev/vda /data || echo 'cannot mount the disk'
+/// With the disk on `/data`.
+const WRITE: &str = "\
 /bin/busybox stty -F /dev/ttyS1 raw
 /power /data/state MODE > /dev/ttyS1 2> /dev/console
 echo 'the writer ended'
@@ -143,7 +137,8 @@ impl Machine<'_> {
         }
         fs::create_dir_all(&work)?;
         let kernel = parts.kernel(kernel);
-        let mut root = FirstRoot::new(parts, &kernel, &INIT.replace("MODE", if control { "unsynced" } else { "" }))?;
+        let write = WRITE.replace("MODE", if control { "unsynced" } else { "" });
+        let mut root = FirstRoot::new(parts, &kernel, "/data", &write)?;
         root.program(writer, "power", &work)?;
         fs::write(work.join("first-root.cpio"), root.finish())?;
         let mke2fs = parts.program("mke2fs").ok_or("mke2fs must be there")?;

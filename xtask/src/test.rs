@@ -1,22 +1,20 @@
 //! `cargo xtask test`: every test in every place, counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{self, Built, TestBinary};
-use crate::guest::{Cgroups, GUESTS, Guest, Job};
+use crate::guest::{GUESTS, Guest, Job, System};
 use crate::libtest::{self, Printed};
 use crate::parts::{self, Parts, Purpose};
 use crate::skips::{AllowedSkips, Circumstances, Judgement};
 use crate::{Result, power, run};
 
-/// The test binaries that run in the guests too: those that use real cgroups. Everything else runs on the host only.
-const GUEST_TESTS: &[&str] = &["places", "reader", "live", "supervisor"];
 /// These start agents and compare what they measure: one test at a time.
-const ONE_AT_A_TIME: &[&str] = &["live", "supervisor", "prometheus", "boards"];
+const ONE_AT_A_TIME: &[&str] = &["live", "supervisor", "prometheus", "boards", "systemd"];
 const HOST_LIMIT: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -111,7 +109,7 @@ pub fn run(options: &Options) -> Result<bool> {
 
 /// v1 is tested on the host; a guest does it only where the host cannot.
 fn needed(guest: &Guest, options: &Options) -> bool {
-    guest.cgroups == Cgroups::V2
+    guest.system != System::V1
         || options.only.iter().any(|only| only == guest.name)
         || !is_root().unwrap_or(false)
         || !fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines().any(|line| line.contains(" cgroup rw"))
@@ -269,20 +267,26 @@ fn in_guests(
     options: &Options,
     sections: &mut Vec<Section>,
 ) -> Result<()> {
-    let tests: Vec<TestBinary> =
-        built.tests.iter().filter(|test| GUEST_TESTS.contains(&test.name.as_str())).cloned().collect();
-    let mut lists = Vec::new();
-    for test in &tests {
-        lists.push(list(test, options)?);
-    }
     let allostat = built.binary("allostat").ok_or("cargo built no allostat")?;
     let workload = built.binary("workload").ok_or("cargo built no workload")?;
-    let job = Job { tests: &tests, allostat, workload, filter: &options.filter, logs };
+    let mut lists = BTreeMap::new();
+    for test in built.tests.iter().filter(|test| guests.iter().any(|g| g.tests.contains(&test.name.as_str()))) {
+        lists.insert(test.name.as_str(), list(test, options)?);
+    }
+    let of = |guest: &Guest| -> Vec<TestBinary> {
+        built.tests.iter().filter(|test| guest.tests.contains(&test.name.as_str())).cloned().collect()
+    };
     let results: Vec<_> = std::thread::scope(|scope| {
         let running: Vec<_> = guests
             .iter()
             .filter(|guest| guest.missing(parts).is_none())
-            .map(|guest| (*guest, scope.spawn(|| guest.run(parts, &job).map_err(|e| e.to_string()))))
+            .map(|guest| {
+                let run = move || {
+                    let job = Job { tests: &of(guest), allostat, workload, filter: &options.filter, logs };
+                    guest.run(parts, &job).map_err(|e| e.to_string())
+                };
+                (*guest, scope.spawn(run))
+            })
             .collect();
         running.into_iter().map(|(guest, thread)| (guest, thread.join())).collect()
     });
@@ -298,7 +302,7 @@ fn in_guests(
     for (guest, result) in results {
         let report = result.map_err(|_| format!("the thread of guest {} panicked", guest.name))?;
         let report = report.map_err(|e| format!("guest {}: {e}", guest.name))?;
-        for (test, names) in tests.iter().zip(&lists) {
+        for test in of(guest) {
             let ran = report.ran.iter().find(|ran| ran.binary == test.name);
             let mut printed = ran.map(|ran| libtest::parse(&ran.output)).unwrap_or_default();
             printed.finished &= ran.is_some_and(|ran| ran.code == Some(0) || printed.failures > 0);
@@ -314,7 +318,7 @@ fn in_guests(
             let section = Section {
                 place: guest.name.into(),
                 binary: test.name.clone(),
-                tests: names.clone(),
+                tests: lists.get(test.name.as_str()).cloned().unwrap_or_default(),
                 printed,
                 skips: own.filter_map(|(_, line)| skip_line(line)).collect(),
             };

@@ -1,11 +1,12 @@
 //! The disk of a guest: an ext4 image made without mounting anything, so that an ordinary user can.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Guest, Job, init};
+use super::{Guest, Job, System, init, systemd};
 use crate::parts::Parts;
 use crate::{Result, run};
 
@@ -13,30 +14,43 @@ use crate::{Result, run};
 const FREE_MIB: u64 = 1024;
 
 pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) -> Result<()> {
+    if guest.system == System::Systemd {
+        systemd::begin(&parts.root("systemd"), tree)?;
+    }
     for dir in ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "tests", "data", "root", "var/lib"] {
         fs::create_dir_all(tree.join(dir))?;
     }
     fs::set_permissions(tree.join("data"), fs::Permissions::from_mode(0o1777))?;
     fs::copy(parts.program("busybox").ok_or("busybox must be there")?, tree.join("bin/busybox"))?;
     symlink("busybox", tree.join("bin/sh"))?;
-    fs::write(tree.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")?;
-    fs::write(tree.join("etc/group"), "root:x:0:\nnogroup:x:65534:\n")?;
+    fs::write(
+        tree.join("etc/passwd"),
+        "root:x:0:0:root:/root:/bin/sh\nmessagebus:x:100:100::/:/bin/false\ntester:x:1000:1000::/data/tester:/bin/sh\n\
+         nobody:x:65534:65534:nobody:/:/bin/sh\n",
+    )?;
+    fs::write(tree.join("etc/group"), "root:x:0:\nmessagebus:x:100:\ntester:x:1000:\nnogroup:x:65534:\n")?;
     fs::write(tree.join("etc/hosts"), "127.0.0.1 localhost\n")?;
 
     let mut programs = vec![(job.allostat, "allostat".to_owned()), (job.workload, "workload".to_owned())];
     programs.extend(job.tests.iter().map(|test| (test.path.as_path(), format!("tests/{}", test.name))));
+    let mut copied = BTreeSet::new();
     for (program, place) in &programs {
         add(program, &tree.join(place))?;
         for library in libraries(program)? {
             let copy = tree.join(library.strip_prefix("/").unwrap_or(&library));
-            if !copy.exists() {
-                fs::create_dir_all(copy.parent().ok_or("a library lies in a directory")?)?;
-                fs::copy(&library, &copy).map_err(|e| format!("cannot copy {}: {e}", library.display()))?;
+            if !copied.insert(copy.clone()) {
+                continue;
             }
+            fs::create_dir_all(copy.parent().ok_or("a library lies in a directory")?)?;
+            // Another system's may be older, and may be a link that leads out of the tree.
+            if copy.symlink_metadata().is_ok() {
+                fs::remove_file(&copy)?;
+            }
+            fs::copy(&library, &copy).map_err(|e| format!("cannot copy {}: {e}", library.display()))?;
         }
     }
     let names: Vec<&str> = job.tests.iter().map(|test| test.name.as_str()).collect();
-    let script = tree.join("init");
+    let script = tree.join(if guest.system == System::Systemd { systemd::SCRIPT } else { "init" });
     fs::write(&script, init::script(guest, &names, job.filter))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
 
@@ -71,6 +85,7 @@ fn size_of(dir: &Path) -> Result<u64> {
     let mut size = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
+        // A link counts itself, whatever it leads to.
         size += if entry.file_type()?.is_dir() { size_of(&entry.path())? } else { entry.metadata()?.len() };
     }
     Ok(size)

@@ -7,20 +7,24 @@
 //! @@DONE
 //! ```
 
-use super::{Cgroups, Guest, LIMIT, Ran, Report};
+use super::{Guest, LIMIT, Ran, Report, System};
 
-/// `/init` of the first root.
-pub const FIRST: &str = "\
-#!/bin/busybox sh
-/bin/busybox mount -t devtmpfs dev /dev
-/bin/busybox mount -t proc proc /proc
-while read -r module; do /bin/busybox insmod /modules/$module || echo \"cannot load $module\"; done < /modules/order
-tries=0
-while ! [ -b /dev/vda ] && [ $tries -lt 100 ]; do /bin/busybox sleep 0.1; tries=$((tries + 1)); done
-/bin/busybox mount -t ext4 -o rw,noatime /dev/vda /root || echo 'cannot mount the disk'
-/bin/busybox umount /proc
-exec /bin/busybox switch_root /root /init
-";
+/// `/init` of a first root: loads the disk's driver, mounts the disk on `place`, and goes on with `rest`.
+pub fn first(place: &str, rest: &str) -> String {
+    format!(
+        "#!/bin/busybox sh\n\
+         /bin/busybox mount -t devtmpfs dev /dev\n\
+         /bin/busybox mount -t proc proc /proc\n\
+         while read -r module; do /bin/busybox insmod /modules/$module || echo \"cannot load $module\"; done < /modules/order\n\
+         tries=0\n\
+         while ! [ -b /dev/vda ] && [ $tries -lt 100 ]; do /bin/busybox sleep 0.1; tries=$((tries + 1)); done\n\
+         /bin/busybox mount -t ext4 -o rw,noatime /dev/vda {place} || echo 'cannot mount the disk'\n\
+         {rest}"
+    )
+}
+
+/// The disk is the root from then on.
+pub const SWITCH: &str = "/bin/busybox umount /proc\nexec /bin/busybox switch_root /root /init\n";
 
 const MOUNT_V2: &str = "\
 mount -t cgroup2 cgroup /sys/fs/cgroup
@@ -35,27 +39,34 @@ for controller in cpu cpuacct cpuset memory devices freezer blkio pids; do
 done
 ";
 
-/// `/init` on the disk. Standard output and error of a test binary are the second serial line, so that nothing of the
-/// kernel mixes in.
+/// What runs the tests: `/init` on the disk, or under systemd a unit's program. Standard output and error of a test binary are
+/// the second serial line, so that nothing of the kernel mixes in.
 pub fn script(guest: &Guest, binaries: &[&str], filter: &str) -> String {
-    let mounts = match guest.cgroups {
-        Cgroups::V1 => MOUNT_V1,
-        Cgroups::V2 => MOUNT_V2,
+    let begin = |mounts: &str| {
+        format!(
+            "export PATH=/bin HOME=/root\n\
+             mount -t devtmpfs dev /dev; mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /tmp\n\
+             mount -t tmpfs run /run\n\
+             chmod 1777 /tmp; mkdir -p /dev/shm /dev/pts; mount -t tmpfs shm /dev/shm; mount -t devpts pts /dev/pts\n\
+             ln -sf /proc/self/fd /dev/fd\n\
+             {mounts}\
+             hostname guest; ifconfig lo 127.0.0.1 up\n"
+        )
+    };
+    let begin = match guest.system {
+        System::V1 => begin(MOUNT_V1),
+        System::V2 => begin(MOUNT_V2),
+        System::Systemd => "export PATH=/usr/bin:/usr/sbin HOME=/root\n".to_owned(),
     };
     let seconds = LIMIT.as_secs();
     let name = guest.name;
     let filter = if filter.is_empty() { String::new() } else { format!(" '{}'", filter.replace('\'', "")) };
     let mut script = format!(
         "#!/bin/busybox sh\n\
-         /bin/busybox --install -s /bin\n\
-         export PATH=/bin HOME=/root\n\
-         mount -t devtmpfs dev /dev; mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmp /tmp\n\
-         mount -t tmpfs run /run\n\
-         chmod 1777 /tmp; mkdir -p /dev/shm /dev/pts; mount -t tmpfs shm /dev/shm; mount -t devpts pts /dev/pts\n\
-         ln -sf /proc/self/fd /dev/fd\n\
-         {mounts}\
-         hostname guest; ifconfig lo 127.0.0.1 up\n\
-         stty -F /dev/ttyS1 raw\n\
+         # What is there already stays.\n\
+         /bin/busybox --install -s /bin 2> /dev/null\n\
+         {begin}\
+         busybox stty -F /dev/ttyS1 raw\n\
          export ALLOSTAT_BIN=/allostat ALLOSTAT_WORKLOAD=/workload ALLOSTAT_TEST_DIR=/data ALLOSTAT_PARTS=/parts\n\
          export ALLOSTAT_PLACE={name} RUST_BACKTRACE=1\n\
          since_boot() {{ cut -d ' ' -f 1 /proc/uptime; }}\n\
@@ -71,7 +82,7 @@ pub fn script(guest: &Guest, binaries: &[&str], filter: &str) -> String {
              [ -f $ALLOSTAT_SKIPS ] && cat $ALLOSTAT_SKIPS > /dev/ttyS1\n"
         );
     }
-    script + "echo '@@DONE' > /dev/ttyS1\nsync\npoweroff -f\n"
+    script + "echo '@@DONE' > /dev/ttyS1\nsync\nbusybox poweroff -f\n"
 }
 
 pub fn read_results(text: &str) -> Report {

@@ -1,4 +1,4 @@
-//! Small virtual machines in which test binaries run as root, with the cgroup version that the host may lack.
+//! Small virtual machines in which test binaries run as root, with the cgroup version, or the systemd, that the host may lack.
 //!
 //! ```text
 //! host                                     guest (QEMU, emulated processor: 5 to 20 times slower)
@@ -6,12 +6,14 @@
 //!           test binaries, their libraries
 //! cpio.rs   first root: modules, init  →   loads the disk's driver, switches to /dev/vda
 //! init      runs each binary           ←   console: the kernel's words; second serial line: the tests' words
+//! systemd   the same as a unit, on a disk with Debian's systemd
 //! ```
 //! The emulated processor is used even where `/dev/kvm` exists: that file says nothing about whether it works.
 
 mod cpio;
 mod disk;
 mod init;
+mod systemd;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,24 +25,34 @@ use crate::cargo::TestBinary;
 use crate::parts::{Missing, Parts};
 use crate::{Result, run};
 
+/// What is process 1, and which cgroups it mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cgroups {
+pub enum System {
+    /// A script of ours, and every controller of that version.
     V1,
     V2,
+    /// systemd as Debian has it, with logins and users' own managers, and v2.
+    Systemd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guest {
     pub name: &'static str,
     pub kernel: &'static str,
-    pub cgroups: Cgroups,
+    pub system: System,
+    /// The test binaries that run in it.
+    pub tests: &'static [&'static str],
 }
 
+/// Those that use real cgroups. Everything else runs on the host only.
+const CGROUP_TESTS: &[&str] = &["places", "reader", "live", "supervisor"];
+
 pub const GUESTS: &[Guest] = &[
-    Guest { name: "v2-6.1", kernel: "6.1", cgroups: Cgroups::V2 },
-    Guest { name: "v2-6.12", kernel: "6.12", cgroups: Cgroups::V2 },
+    Guest { name: "v2-6.1", kernel: "6.1", system: System::V2, tests: CGROUP_TESTS },
+    Guest { name: "v2-6.12", kernel: "6.12", system: System::V2, tests: CGROUP_TESTS },
+    Guest { name: "v2-systemd", kernel: "6.12", system: System::Systemd, tests: &["systemd"] },
     // Only where the host itself cannot run the tests of v1.
-    Guest { name: "v1-6.1", kernel: "6.1", cgroups: Cgroups::V1 },
+    Guest { name: "v1-6.1", kernel: "6.1", system: System::V1, tests: CGROUP_TESTS },
 ];
 
 const MEMORY_MIB: u32 = 1536;
@@ -86,7 +98,8 @@ impl Guest {
     /// Why it cannot run here.
     pub fn missing<'a>(&self, parts: &'a Parts) -> Option<&'a Missing> {
         let kernel = format!("kernel-{}", self.kernel);
-        ["qemu", "busybox", "e2fsprogs", &kernel].iter().find_map(|part| parts.missing(part))
+        let systemd = (self.system == System::Systemd).then_some("systemd");
+        ["qemu", "busybox", "e2fsprogs", &kernel].into_iter().chain(systemd).find_map(|part| parts.missing(part))
     }
 
     /// Boots, runs every binary once after the other, powers off.
@@ -99,7 +112,7 @@ impl Guest {
         let (image, first) = (work.join("disk.img"), work.join("first-root.cpio"));
         let kernel = parts.kernel(self.kernel);
         disk::make(parts, self, job, &work.join("tree"), &image)?;
-        fs::write(&first, FirstRoot::new(parts, &kernel, init::FIRST)?.finish())?;
+        fs::write(&first, FirstRoot::new(parts, &kernel, "/root", init::SWITCH)?.finish())?;
 
         let (console, results) = (work.join("console.log"), work.join("results.log"));
         let mut qemu = Command::new(parts.program("qemu-system-x86_64").ok_or("QEMU must be there")?);
@@ -155,15 +168,15 @@ pub struct FirstRoot {
 }
 
 impl FirstRoot {
-    /// `init` is a script of busybox's shell.
-    pub fn new(parts: &Parts, kernel: &Path, init: &str) -> Result<FirstRoot> {
+    /// The disk is mounted on `place`; `rest` goes on in busybox's shell.
+    pub fn new(parts: &Parts, kernel: &Path, place: &str, rest: &str) -> Result<FirstRoot> {
         let mut root = FirstRoot { archive: cpio::Archive::default(), dirs: BTreeSet::new() };
         for dir in ["bin", "dev", "proc", "root", "data", "modules"] {
             root.dir(dir);
         }
         let archive = &mut root.archive;
         archive.file("bin/busybox", 0o755, &fs::read(parts.program("busybox").ok_or("busybox must be there")?)?);
-        archive.file("init", 0o755, init.as_bytes());
+        archive.file("init", 0o755, init::first(place, rest).as_bytes());
         let mut order = String::new();
         for module in crate::parts::GUEST_MODULES {
             let file = format!("{module}.ko");

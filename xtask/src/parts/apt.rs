@@ -21,6 +21,15 @@ pub struct Apt {
     home: PathBuf,
 }
 
+/// Which of two versions is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// The release's own.
+    Release,
+    /// The newer one where backports have it: QEMU 7.2 of the release itself crashes now and then under newer kernels.
+    Backports,
+}
+
 /// Why this machine cannot get parts, if so.
 pub fn this_machine() -> Result<()> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -90,11 +99,10 @@ impl Apt {
         debs(to)
     }
 
-    /// Downloads `names` and all that they depend on; from backports where they have it: QEMU 7.2 of the release itself
-    /// crashes now and then under newer kernels.
-    pub fn download_closure(&self, names: &[&str], to: &Path) -> Result<Vec<PathBuf>> {
+    /// Downloads `names` and all that they depend on.
+    pub fn download_closure(&self, names: &[&str], from: From, to: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(to.join("partial"))?;
-        let from = if self.known(BACKPORTS).is_empty() { RELEASE } else { BACKPORTS };
+        let from = if from == From::Release || self.known(BACKPORTS).is_empty() { RELEASE } else { BACKPORTS };
         let mut archives = std::ffi::OsString::from("Dir::Cache::archives=");
         archives.push(to);
         let mut command = self.apt_get();

@@ -20,6 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use self::apt::From;
 use crate::{Result, run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +36,8 @@ enum Packages {
     WithDependencies(&'static [&'static str]),
     /// These alone.
     Alone(&'static [&'static str]),
+    /// The same, of the release itself, merged to the root of a machine.
+    System(&'static [&'static str]),
     /// The newest cloud kernel of a series: `6.1`.
     Kernel(&'static str),
 }
@@ -99,6 +102,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "systemd",
+        packages: Packages::System(&["systemd", "systemd-sysv", "libpam-systemd", "dbus"]),
+        programs: &[],
+        megabytes: 30,
+        why: "the one of them that boots systemd",
+        reason: "no-systemd",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "prometheus",
         packages: Packages::Alone(&["prometheus", "libc6"]),
         programs: &["prometheus", "promtool"],
@@ -159,9 +171,13 @@ impl Parts {
     pub fn missing(&self, part: &str) -> Option<&Missing> {
         self.missing.iter().find(|missing| missing.part == part)
     }
+    /// Where the packages of a part are unpacked.
+    pub fn root(&self, part: &str) -> PathBuf {
+        self.dir.join(part).join("root")
+    }
     /// The directory that holds `boot/vmlinuz-*` and the modules of this kernel series.
     pub fn kernel(&self, series: &str) -> PathBuf {
-        self.dir.join(format!("kernel-{series}")).join("root")
+        self.root(&format!("kernel-{series}"))
     }
 }
 
@@ -214,7 +230,9 @@ fn announcement(lacking: &[&Part]) -> String {
     );
     for part in lacking {
         let packages = match part.packages {
-            Packages::WithDependencies(names) => format!("{} and its dependencies", names.join(" ")),
+            Packages::WithDependencies(names) | Packages::System(names) => {
+                format!("{} and its dependencies", names.join(" "))
+            }
             Packages::Alone(names) => names.join(" "),
             Packages::Kernel(series) => format!("linux-image-{series}.*-cloud-amd64"),
         };
@@ -263,7 +281,8 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
     let (root, archives) = (home.join("root"), home.join("archives"));
     fs::create_dir_all(&root)?;
     let debs = match part.packages {
-        Packages::WithDependencies(names) => apt.download_closure(names, &archives)?,
+        Packages::WithDependencies(names) => apt.download_closure(names, From::Backports, &archives)?,
+        Packages::System(names) => apt.download_closure(names, From::Release, &archives)?,
         Packages::Alone(names) => apt.download(names, &archives)?,
         Packages::Kernel(series) => apt.download(&[apt.kernel(series)?.as_str()], &archives)?,
     };
@@ -271,8 +290,10 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
         run::output(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&root))?;
     }
     fs::remove_dir_all(&archives)?;
-    if let Packages::Kernel(_) = part.packages {
-        unpack::keep_only_what_a_guest_needs(&root, &dir.join("bin/busybox"))?;
+    match part.packages {
+        Packages::Kernel(_) => unpack::keep_only_what_a_guest_needs(&root, &dir.join("bin/busybox"))?,
+        Packages::System(_) => unpack::merge_usr(&root)?,
+        Packages::WithDependencies(_) | Packages::Alone(_) => {}
     }
     for program in part.programs {
         unpack::write_script(&root, program, &dir.join("bin"))?;

@@ -88,6 +88,29 @@ pub fn keep_only_what_a_guest_needs(root: &Path, busybox: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes unpacked packages the root of a machine: `/bin`, `/lib` and others become links into `/usr`, which is what the packages
+/// expect, and what is only for people or for installing goes.
+pub fn merge_usr(root: &Path) -> Result<()> {
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        let (top, below) = (root.join(name), root.join("usr").join(name));
+        fs::create_dir_all(&below)?;
+        if top.exists() {
+            run::output(Command::new("cp").arg("-a").arg("--").arg(top.join(".")).arg(&below))?;
+            fs::remove_dir_all(&top)?;
+        }
+        symlink(Path::new("usr").join(name), &top)?;
+    }
+    let share = ["doc", "man", "locale", "perl", "info", "lintian", "i18n"].map(|dir| format!("usr/share/{dir}"));
+    let lib = ["perl", "perl-base", "gconv"].map(|dir| format!("usr/lib/{TRIPLE}/{dir}"));
+    for dir in share.into_iter().chain(lib).chain(["usr/lib/udev/hwdb.d".to_owned()]) {
+        let dir = root.join(dir);
+        if dir.exists() {
+            fs::remove_dir_all(dir)?;
+        }
+    }
+    Ok(())
+}
+
 fn files(dir: &Path, out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         match entry.file_type() {
@@ -115,6 +138,20 @@ mod tests {
         let kept = fs::read_dir(dir.path().join("modules")).unwrap().count();
         assert_eq!(kept, 1);
         assert!(dir.path().join("modules/virtio_blk.ko").exists() && !dir.path().join("lib").exists());
+    }
+
+    #[test]
+    fn a_machines_root_has_its_programs_below_usr_and_finds_them_at_both_places() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["bin/a", "usr/bin/b", "lib/systemd/c", "usr/share/doc/d"] {
+            fs::create_dir_all(dir.path().join(file).parent().unwrap()).unwrap();
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        merge_usr(dir.path()).unwrap();
+        for file in ["bin/a", "usr/bin/a", "bin/b", "usr/lib/systemd/c", "lib/systemd/c", "lib64"] {
+            assert!(dir.path().join(file).exists(), "{file}");
+        }
+        assert!(!dir.path().join("usr/share/doc").exists());
     }
 
     #[test]

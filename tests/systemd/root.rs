@@ -1,0 +1,168 @@
+//! As root, from the unit in `deploy/`.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::{counters, none_fell, patience, wait_for};
+use crate::machine::{Agent, Alloc, TREE, Who, cgroup_of, here, inside, names};
+
+const UNIT: &str = include_str!("../../deploy/allostat.service");
+
+/// Installs the unit as it is shipped, with more lines of `[Service]`, and starts it.
+#[track_caller]
+fn service(more: &str) -> Agent {
+    fs::create_dir_all("/usr/local/bin").expect("root may");
+    if !Path::new("/usr/local/bin/allostat").exists() {
+        std::os::unix::fs::symlink(crate::common::allostat(), "/usr/local/bin/allostat").expect("root may");
+    }
+    fs::write("/etc/systemd/system/allostat.service", UNIT).expect("root may");
+    let drop_in = Path::new("/etc/systemd/system/allostat.service.d");
+    fs::create_dir_all(drop_in).expect("root may");
+    fs::write(drop_in.join("test.conf"), format!("[Service]\n{more}\n")).expect("root may");
+    let agent = Agent::at(Who::Root, "/var/lib/allostat");
+    Who::Root.systemctl(&["daemon-reload"]);
+    Who::Root.systemctl(&["start", "allostat.service"]);
+    agent.wait_ready();
+    agent
+}
+
+fn main_pid() -> u64 {
+    Who::Root.property("allostat.service", "MainPID").parse().expect("a pid")
+}
+
+/// The agent alone in its unit; supervisors in their leaf, the task in its own cgroup.
+#[track_caller]
+fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
+    assert_eq!(cgroup_of(main_pid()), "/system.slice/allostat.service");
+    assert_eq!(names(&inside("/system.slice/allostat.service")), ["allostat"], "nobody but the agent");
+    assert_eq!(names(&inside(scope)), [""; 0], "no process in an inner cgroup");
+    let leaf = inside(&format!("{scope}/supervisors"));
+    let wanted: Vec<&str> = std::iter::repeat_n("allostat", supervisors).chain(["allostat-keep"]).collect();
+    assert_eq!(names(&leaf), wanted);
+    assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/{}", alloc.id, alloc.task));
+}
+
+#[test]
+fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope_of_their_own() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let agent = service("");
+    let (long, _) = agent.submit("long", &["hold", "1000000"], "", "");
+    let (short, _) = agent.submit("short", &["burn", "1000000"], "", "memory = 64");
+    long.ready();
+    short.ready();
+    let (pid, short_pid) = (long.pid(), short.pid());
+    let scope = agent.scope_path();
+    assert_eq!(scope, "/system.slice/allostat-var-lib-allostat.scope");
+    assert_eq!(Who::Root.property(&agent.scope, "Delegate"), "yes");
+    assert_eq!(Who::Root.property(&agent.scope, "TasksMax"), "infinity");
+    let before = Who::Root.property(&agent.scope, "Before");
+    assert!(before.split(' ').any(|unit| unit == "allostat.service"), "the agent is stopped first: {before}");
+    in_its_place(&scope, &long, pid, 2);
+    let supervisors = |scope: &str| {
+        let mut leaf = inside(&format!("{scope}/supervisors"));
+        leaf.retain(|(name, _)| name == "allostat");
+        leaf
+    };
+    let held_by = supervisors(&scope);
+
+    let mut seen = counters(&agent.metrics());
+    for how in [&["restart", "allostat.service"][..], &["kill", "--signal=KILL", "allostat.service"]] {
+        let old = main_pid();
+        Who::Root.systemctl(how);
+        wait_for("another agent", Duration::from_secs(20) * patience(), || {
+            (![0, old].contains(&main_pid())).then_some(())
+        });
+        agent.wait_ready();
+        in_its_place(&scope, &long, pid, 2);
+        assert_eq!(supervisors(&scope), held_by, "the same supervisors after {how:?}");
+        assert_eq!((long.pid(), short.pid()), (pid, short_pid), "the same tasks after {how:?}");
+        let now = counters(&agent.metrics());
+        none_fell(&seen, &now, &format!("{how:?}"));
+        seen = now;
+    }
+    // systemd reads everything again and puts every unit's controllers as it wants them.
+    Who::Root.systemctl(&["daemon-reload"]);
+    assert_eq!(short.file(&scope, "memory.max"), (64 << 20).to_string());
+
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    assert_eq!(Who::Root.property("allostat.service", "ActiveState"), "inactive");
+    assert!(!Path::new(TREE).join("system.slice/allostat.service").exists(), "nothing is left in the unit");
+    assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/long", long.id));
+    // Nobody is there to see these two end; with them the scope would be empty, and be removed with what only an agent can read.
+    for pid in [pid, short_pid] {
+        Who::Root.run("kill", &["-KILL", &pid.to_string()]);
+    }
+    wait_for("the supervisors to have left", Duration::from_secs(5) * patience(), || {
+        supervisors(&scope).is_empty().then_some(())
+    });
+    assert!(Path::new(TREE).join(&scope[1..]).join("tasks").join(&long.id).exists());
+    Who::Root.systemctl(&["start", "allostat.service"]);
+    agent.wait_ready();
+    short.wait_dead();
+    long.wait_dead();
+    assert_eq!((long.exits("signal"), short.exits("signal")), (1, 1), "each end is there once");
+    none_fell(&seen, &counters(&agent.metrics()), "ended while nobody was there");
+
+    let journal = Who::Root.run("journalctl", &["--no-pager", "--unit=allostat.service"]);
+    assert!(journal.contains("tasks live in a scope of systemd"), "{journal}");
+    assert!(!journal.contains("eft-over"), "systemd finds nothing that it did not expect: {journal}");
+    agent.stop_all();
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    agent.wait_scope_gone(&scope);
+}
+
+#[test]
+fn limits_of_tasks_and_of_the_slice_they_share_are_enforced() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    fs::write("/etc/systemd/system/work.slice", "[Slice]\nMemoryMax=128M\nMemorySwapMax=0\n").expect("root may");
+    let agent = service("Slice=work.slice");
+    let scope = agent.scope_path();
+    assert_eq!(scope, "/work.slice/allostat-var-lib-allostat.scope", "beside the agent");
+    let config = "cpu_hard_limit = true\n pids_limit = 20";
+    let (own, _) = agent.submit("own", &["touch", "200", "1000000"], config, "memory = 32\n cpu = 500");
+    own.wait_dead();
+    assert_eq!(own.exits("oom"), 1, "of its own limit");
+    let (limited, _) = agent.submit("limited", &["hold", "1000000"], config, "memory = 32\n cpu = 500");
+    limited.ready();
+    assert_eq!(limited.file(&scope, "memory.max"), (32 << 20).to_string());
+    assert_eq!(limited.file(&scope, "pids.max"), "20");
+    assert_eq!(limited.file(&scope, "cpu.max"), "50000 100000");
+    let (greedy, _) = agent.submit("greedy", &["touch", "400", "1000000"], "", "");
+    greedy.wait_dead();
+    assert_eq!(greedy.exits("oom"), 1, "of the slice's limit: it had none itself");
+    assert!(limited.pid() > 0, "who kept to his share lives on");
+    agent.stop_all();
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    agent.wait_scope_gone(&scope);
+}
+
+#[test]
+fn a_scope_that_is_stopped_under_the_agent_is_made_again() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let agent = service("");
+    let scope = agent.scope_path();
+    let (first, _) = agent.submit("first", &["hold", "1000000"], "", "");
+    first.ready();
+    Who::Root.systemctl(&["stop", &agent.scope]);
+    first.wait_dead();
+    let keeper = || names(&inside_if_there(&format!("{scope}/supervisors"))).contains(&"allostat-keep");
+    wait_for("the scope to be there again", Duration::from_secs(10) * patience(), || keeper().then_some(()));
+    let (second, _) = agent.submit("second", &["hold", "1000000"], "", "memory = 64");
+    second.ready();
+    in_its_place(&scope, &second, second.pid(), 1);
+    assert_eq!(Who::Root.property(&agent.scope, "Delegate"), "yes");
+    agent.stop_all();
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    agent.wait_scope_gone(&scope);
+}
+
+fn inside_if_there(path: &str) -> Vec<(String, u64)> {
+    if Path::new(TREE).join(&path[1..]).join("cgroup.procs").exists() { inside(path) } else { Vec::new() }
+}

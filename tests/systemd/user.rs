@@ -1,0 +1,148 @@
+//! As an ordinary user: in a delegated scope of the user's own systemd, and without.
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use crate::common::{allostat, counters, none_fell, patience, wait_for};
+use crate::machine::{Agent, Who, cgroup_of, here, home, inside, names, user_manager};
+
+const UNIT: &str = include_str!("../../deploy/allostat-user.service");
+/// What an ordinary user is told, word by word.
+const TOLD: &str = "systemd-run --user --scope -p Delegate=yes allostat agent";
+const MANAGER: &str = "/user.slice/user-1000.slice/user@1000.service";
+
+/// The agent as a process that the user has started, as he was told or plainly.
+struct Started {
+    agent: Agent,
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Started {
+    #[track_caller]
+    fn new(agent: Agent, delegated: bool) -> Started {
+        let log = home().join("agent.log");
+        let words: Vec<&str> = if delegated { TOLD.split(' ').collect() } else { vec!["allostat", "agent"] };
+        let binary = allostat().display().to_string();
+        let words: Vec<&str> = words.into_iter().map(|w| if w == "allostat" { &binary } else { w }).collect();
+        let file = fs::File::create(&log).expect("our own directory");
+        let mut command = Who::User.command(words[0]);
+        command.args(&words[1..]).arg("--data-dir").arg(&agent.data).args(["--listen", "none"]);
+        command.stdout(file.try_clone().expect("a descriptor")).stderr(file).stdin(Stdio::null());
+        let child = command.spawn().expect("it must start");
+        agent.wait_ready();
+        Started { agent, child, log }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// SIGTERM to the agent, and waits for its end.
+    #[track_caller]
+    fn terminate(mut self) -> Agent {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("our own child");
+        wait_for("the agent to end", Duration::from_secs(5) * patience(), || self.child.try_wait().expect("our child"));
+        self.agent
+    }
+}
+
+#[test]
+fn as_he_was_told_a_user_has_limits_and_measures_that_last_over_restarts() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    user_manager();
+    let started = Started::new(Agent::at(Who::User, "/data/tester/a"), true);
+    let agent = &started.agent;
+    let scope = agent.scope_path();
+    assert_eq!(scope, format!("{MANAGER}/app.slice/allostat-data-tester-a.scope"));
+    let config = "cpu_hard_limit = true\n pids_limit = 20";
+    let (limited, said) = agent.submit("limited", &["burn", "1000000"], config, "memory = 32\n cpu = 500");
+    assert!(!said.stderr.contains("will not be enforced"), "{}", said.stderr);
+    limited.ready();
+    let pid = limited.pid();
+    assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/limited", limited.id));
+    assert_eq!(names(&inside(&format!("{scope}/supervisors"))), ["allostat", "allostat-keep"]);
+    assert_eq!(limited.file(&scope, "memory.max"), (32 << 20).to_string());
+    assert_eq!(limited.file(&scope, "pids.max"), "20");
+    assert_eq!(limited.file(&scope, "cpu.max"), "50000 100000");
+    let (greedy, _) = agent.submit("greedy", &["touch", "200", "1000000"], "", "memory = 32");
+    greedy.wait_dead();
+    assert_eq!(greedy.exits("oom"), 1);
+    let metrics = agent.metrics();
+    assert!(metrics.f64("allostat_task_cpu_usage_seconds_total", &limited.labels()) > 0.0);
+    assert!(metrics.u64("allostat_task_memory_usage_bytes", &limited.labels()) > 0);
+    assert_eq!(metrics.u64("allostat_task_memory_limit_bytes", &limited.labels()), 32 << 20);
+    let info = metrics.one("allostat_alloc_info", &[("alloc_id", &limited.id), ("measured", "cgroup")]);
+    assert!(info.is_some(), "measured by its cgroup");
+    // What this user's systemd was not given is said with the way to get it.
+    assert_eq!(metrics.u64("allostat_capability", &[("feature", "io")]), 0);
+    let node = agent.cli(&["node"]).ok();
+    assert!(node.contains("the io controller is not handed down") && node.contains("user@.service"), "{node}");
+
+    let before = counters(&metrics);
+    let (id, task) = (limited.id.clone(), limited.task.clone());
+    // The next one is in another scope itself; its tasks' is the same.
+    let agent = started.terminate();
+    assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{id}/{task}"));
+    let started = Started::new(agent, true);
+    assert_eq!(started.agent.scope_path(), scope);
+    let limited = crate::machine::Alloc { agent: &started.agent, id, task };
+    assert_eq!(limited.pid(), pid);
+    none_fell(&before, &counters(&started.agent.metrics()), "over a restart");
+    started.agent.stop_all();
+    let agent = started.terminate();
+    agent.wait_scope_gone(&scope);
+}
+
+#[test]
+fn the_users_unit_keeps_tasks_over_a_restart() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    user_manager();
+    let units = home().join(".config/systemd/user");
+    fs::create_dir_all(&units).expect("our own directory");
+    fs::write(units.join("allostat.service"), UNIT).expect("our own directory");
+    user_manager();
+    let agent = Agent::at(Who::User, "/data/tester/.local/state/allostat");
+    Who::User.systemctl(&["daemon-reload"]);
+    Who::User.systemctl(&["start", "allostat.service"]);
+    agent.wait_ready();
+    let (long, _) = agent.submit("long", &["hold", "1000000"], "", "memory = 64");
+    long.ready();
+    let (pid, scope) = (long.pid(), agent.scope_path());
+    assert_eq!(long.file(&scope, "memory.max"), (64 << 20).to_string());
+    let before = counters(&agent.metrics());
+    Who::User.systemctl(&["restart", "allostat.service"]);
+    agent.wait_ready();
+    assert_eq!(long.pid(), pid);
+    assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/long", long.id));
+    none_fell(&before, &counters(&agent.metrics()), "over a restart");
+    agent.stop_all();
+    Who::User.systemctl(&["stop", "allostat.service"]);
+    agent.wait_scope_gone(&scope);
+}
+
+#[test]
+fn without_delegation_a_user_is_told_what_to_do_and_tasks_run_all_the_same() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    user_manager();
+    let started = Started::new(Agent::at(Who::User, "/data/tester/b"), false);
+    let agent = &started.agent;
+    assert!(started.said().contains(&format!("`{TOLD}`")), "{}", started.said());
+    let (plain, said) = agent.submit("plain", &["hold", "1000000"], "", "memory = 64");
+    assert!(said.stderr.contains("`memory` will not be enforced") && said.stderr.contains(TOLD), "{}", said.stderr);
+    plain.ready();
+    let node = agent.cli(&["node"]).ok();
+    assert!(node.contains(TOLD), "{node}");
+    let info = agent.metrics();
+    assert!(info.one("allostat_alloc_info", &[("alloc_id", &plain.id), ("measured", "process")]).is_some());
+    agent.stop_all();
+    started.terminate();
+}
