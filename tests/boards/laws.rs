@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use allostat::collectors::ErrorReason;
 use allostat::exporters::catalogue::CATALOGUE;
 use allostat::exporters::families::FAMILIES;
 use allostat::model::alloc::AllocState;
 use allostat::model::metric::Kind;
-use allostat::model::task::{Outcome, TaskState};
+use allostat::model::task::{Outcome, RestartReason, TaskState};
+use allostat::telemetry::durations::StartPhase;
+use allostat::telemetry::metrics::Restored;
 use serde_json::Value;
 
 use crate::files::{Board, boards, documented, list, rules, text};
@@ -87,12 +90,21 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("state").or_default().extend(TaskState::ALL.map(TaskState::as_str));
     known.entry("state").or_default().extend(AllocState::ALL.map(AllocState::as_str));
     known.entry("outcome").or_default().extend(Outcome::ALL.map(Outcome::as_str));
+    known.entry("outcome").or_default().extend(Restored::ALL.map(Restored::as_str));
+    known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
+    known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
+    known.entry("phase").or_default().extend(StartPhase::ALL.map(StartPhase::as_str));
     let mut seen = 0;
     for Expression { place, names, .. } in everything() {
-        for (label, _, value) in names.selectors.iter().flat_map(|s| &s.matchers).filter(|m| !m.2.contains('$')) {
+        for (label, operator, value) in names.selectors.iter().flat_map(|s| &s.matchers).filter(|m| !m.2.contains('$'))
+        {
             let Some(values) = known.get(label.as_str()) else { continue };
             seen += 1;
-            assert!(values.contains(value.as_str()), "{place}: {label}={value:?} is none of {values:?}");
+            // A regular expression of ours is a list of words.
+            let words = if operator.ends_with('~') { value.split('|').collect() } else { vec![value.as_str()] };
+            for word in words {
+                assert!(values.contains(word), "{place}: {label}{operator}{value:?}: {word:?} is none of {values:?}");
+            }
         }
     }
     assert!(seen > 0, "no label value was checked");
@@ -236,6 +248,15 @@ fn everything_after_dollar(board: &Board) -> BTreeSet<String> {
         .collect()
 }
 
+/// A counter, or a series of a histogram: these are counters too.
+fn counts(name: &str) -> bool {
+    let of_histogram = |suffix: &str| {
+        let stem = name.strip_suffix(suffix);
+        stem.is_some_and(|stem| CATALOGUE.iter().any(|d| d.name == stem && d.kind == Kind::Histogram))
+    };
+    name.ends_with("_total") || ["_bucket", "_sum", "_count"].into_iter().any(of_histogram)
+}
+
 /// The rules of Grafana's dashboard-linter that concern expressions.
 #[test]
 fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_interval() {
@@ -247,7 +268,7 @@ fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_inte
                     assert!(selector.has("job", "=~", "$job"), "{place}: no job matcher");
                     assert!(selector.has("instance", "=~", "$instance"), "{place}: no instance matcher");
                     let rated = selector.inside.iter().any(|f| matches!(f.as_str(), "rate" | "increase" | "irate"));
-                    let counter = selector.name.ends_with("_total");
+                    let counter = counts(&selector.name);
                     assert!(!rated || counter, "{place}: rate() of what is no counter");
                     // A total of the whole life is a value of now, never a line.
                     assert!(rated || !counter || target["instant"] == true, "{place}: a bare counter over time");
@@ -280,7 +301,11 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
             let uid = url.strip_prefix("/d/").and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
             assert!(boards.iter().any(|b| b.stem == uid), "{}: {url} leads to no board of ours", board.stem);
             assert!(url.contains("${__url_time_range}"), "{}: {url} loses the time range", board.stem);
-            for variable in ["datasource", "job", "instance", "workload", "alloc"] {
+            let target = boards.iter().find(|b| b.stem == uid).expect("just found");
+            let defines = |board: &Board, name: &str| board.variables().iter().any(|v| text(v, "name") == name);
+            let all = ["datasource", "job", "instance", "workload", "alloc"];
+            // What neither board knows cannot be carried.
+            for variable in all.into_iter().filter(|name| defines(board, name) || defines(target, name)) {
                 let carried =
                     url.contains(&format!("${{{variable}:queryparam}}")) || url.contains(&format!("var-{variable}="));
                 assert!(carried, "{}: {url} loses {variable}", board.stem);

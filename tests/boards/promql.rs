@@ -20,6 +20,11 @@ impl Selector {
     pub fn has(&self, label: &str, operator: &str, value: &str) -> bool {
         self.matchers.iter().any(|(l, o, v)| l == label && o == operator && v == value)
     }
+    /// Itself, without what is around it.
+    pub fn bare(&self) -> String {
+        let matchers: Vec<String> = self.matchers.iter().map(|(l, o, v)| format!("{l}{o}{v:?}")).collect();
+        format!("{}{{{}}}", self.name, matchers.join(","))
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
