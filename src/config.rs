@@ -38,6 +38,8 @@ pub struct Cgroup {
     /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`. `None`: in a scope of systemd where there is
     /// one to be had, else `/allostat`.
     pub parent: Option<String>,
+    /// Resets the kernel's memory peak of cgroup v1 every 5 s: other readers of it then see no lifetime peak.
+    pub peak_window_v1: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +98,7 @@ enum Kind {
     Text,
     Duration,
     Whole(u64, u64),
+    Bool,
     /// A list in the file, separated by commas elsewhere.
     Texts,
 }
@@ -217,6 +220,19 @@ pub static SETTINGS: &[Setting] = &[
         get: |c| c.cgroup.parent.clone(),
     },
     Setting {
+        stanza: "cgroup",
+        key: "peak_window_v1",
+        env: "ALLOSTAT_CGROUP_PEAK_WINDOW_V1",
+        about: "cgroup v1: the peak of the last minute, by resetting memory.max_usage_in_bytes of our cgroups each 5 s. \
+                Others who read that file then see no lifetime peak; ours stays right. cgroup v2 needs no such thing.",
+        kind: Kind::Bool,
+        set: |c, text| {
+            c.cgroup.peak_window_v1 = text.parse().map_err(|_| "must be true or false".to_owned())?;
+            Ok(())
+        },
+        get: |c| Some(c.cgroup.peak_window_v1.to_string()),
+    },
+    Setting {
         stanza: "drivers",
         key: "enabled",
         env: "ALLOSTAT_DRIVERS",
@@ -272,7 +288,7 @@ static AGENT: Stanza = Stanza {
 };
 static TELEMETRY: Stanza =
     Stanza { name: "telemetry", words: &[Word::value("tick"), Word::value("retention"), Word::value("retention_max")] };
-static CGROUP: Stanza = Stanza { name: "cgroup", words: &[Word::value("parent")] };
+static CGROUP: Stanza = Stanza { name: "cgroup", words: &[Word::value("parent"), Word::value("peak_window_v1")] };
 static DRIVERS_STANZA: Stanza = Stanza { name: "drivers", words: &[Word::value("enabled")] };
 static LOG: Stanza = Stanza { name: "log", words: &[Word::value("level")] };
 static STANZAS: [&Stanza; 6] = [&AGENT, &TELEMETRY, &CGROUP, &DRIVERS_STANZA, &gc::STANZA, &LOG];
@@ -410,6 +426,7 @@ fn value_of(fields: &Fields<'_>, setting: &Setting) -> Option<(String, Span)> {
         Kind::Text => fields.text(setting.key).map(|at| (at.value, at.span)),
         Kind::Duration => fields.duration(setting.key).map(|at| (format_duration(at.value), at.span)),
         Kind::Whole(least, most) => fields.integer(setting.key, least..=most).map(|at| (at.value.to_string(), at.span)),
+        Kind::Bool => fields.bool(setting.key).map(|at| (at.value.to_string(), at.span)),
         Kind::Texts => fields.texts(setting.key).map(|at| {
             let texts: Vec<String> = at.value.into_iter().map(|t| t.value).collect();
             (texts.join(","), at.span)
@@ -427,7 +444,7 @@ pub fn print(config: &Config) -> String {
             let quoted = |text: &str| format!("{:?}", tree::escape(text));
             match ((setting.get)(config), &setting.kind) {
                 (None, _) => out.push_str(&format!("  # {} =\n", setting.key)),
-                (Some(text), Kind::Whole(..)) => out.push_str(&format!("  {} = {text}\n", setting.key)),
+                (Some(text), Kind::Whole(..) | Kind::Bool) => out.push_str(&format!("  {} = {text}\n", setting.key)),
                 (Some(text), Kind::Text | Kind::Duration) => {
                     out.push_str(&format!("  {} = {}\n", setting.key, quoted(&text)));
                 }

@@ -28,7 +28,7 @@ pub use once::one_pass;
 
 use self::home::Home;
 use crate::api::{self, Context, Door};
-use crate::collectors::{self, FdBudget, Sampling};
+use crate::collectors::{self, FdBudget, Sampling, capability};
 use crate::config::Config;
 use crate::exporters::prometheus::Bodies;
 use crate::host::clock::{Clock, SystemClock};
@@ -185,11 +185,14 @@ impl Ground {
             Some(why) => Err(why.clone()),
             None => node::Parent::make(&layout, &home.parent, mark),
         };
-        let info = Arc::new(node::info(&roots, &layout, &home.parent, made.as_ref().err().map(String::as_str))?);
+        let refused = made.as_ref().err().map(String::as_str);
+        let info = Arc::new(node::info(&roots, &layout, &home.parent, config.cgroup.peak_window_v1, refused)?);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
         }
-        let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
+        let can = |feature| info.capabilities.iter().any(|c| c.feature == feature && c.available);
+        let windows = can(capability::WINDOW_PEAK);
+        let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
         Ok(Ground { sampling, info, parent: made, home })
     }
 }

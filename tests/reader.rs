@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{FdBudget, FinalFile, ReadingError, Sampling, TaskReader, final_files, parse_final};
+use allostat::collectors::{
+    FdBudget, FinalFile, ReadingError, Sampling, TaskReader, capability, final_files, kept_peak, parse_final,
+};
 use allostat::host::cgroup::Cgroup;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
@@ -32,12 +34,16 @@ struct Site {
 
 impl Site {
     fn new(budget: u64) -> Site {
+        Site::with_windows(budget, false)
+    }
+    /// `windows`: its readers reset the kernel's memory peaks.
+    fn with_windows(budget: u64, windows: bool) -> Site {
         let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
         let parent = Cgroups::new();
         let path = CgroupPath::from(parent.parent.as_str()).child("alloc").child("task");
         let cgroup = Cgroup::at(&layout, &path);
         cgroup.create().expect("root can make a cgroup");
-        let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(budget));
+        let sampling = Sampling::with_window_peaks(Roots::default(), layout, FdBudget::of(budget), windows);
         Site { sampling, cgroup, path, children: Vec::new(), _parent: parent }
     }
 
@@ -76,6 +82,21 @@ impl Site {
             .iter()
             .filter_map(|p| fs::read_to_string(p.directory.join(if p.unified { v2 } else { v1 })).ok());
         found.next()?.trim().parse().ok()
+    }
+
+    /// Touches so much inside the cgroup, and gives it back at once.
+    fn spike(&mut self, mib: &str) {
+        self.work("", &["spike", mib, "1"]);
+        let mut child = self.children.pop().expect("it was started");
+        child.wait().expect("it ends");
+    }
+
+    /// Whether the peaks of this cgroup can be reset: on v2 the kernel says so by the mode of the file.
+    fn can_reset(&self) -> Result<(), String> {
+        let parent = CgroupPath::from(self._parent.parent.as_str());
+        let all = capability::probe(&self.sampling.roots, &self.sampling.layout, &parent, true);
+        let found = all.into_iter().find(|c| c.feature == capability::WINDOW_PEAK).expect("it is always told");
+        if found.available { Ok(()) } else { Err(found.reason) }
     }
 
     /// The last steps of an exit are charged after the process was reaped: waits until nothing is added any more.
@@ -227,4 +248,95 @@ fn a_sleeping_task_costs_no_new_reading_and_a_waking_one_is_seen_at_once() {
     assert_eq!(woken.at, Timestamp(9));
     assert_eq!((first.usage.processes, woken.usage.processes), (Some(1), Some(2)));
     assert!(woken.usage.cpu_usage_ns > first.usage.cpu_usage_ns);
+}
+
+/// What is read so many seconds after the first reading, which was `began`.
+fn after(reader: &TaskReader, began: Instant, seconds: u64) -> Arc<Usage> {
+    reader.read(began + Duration::from_secs(seconds), Timestamp(1), false).expect("the cgroup is there").usage
+}
+
+#[test]
+fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_not() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut site = Site::with_windows(1000, true);
+    site.work("", &["touch", "10", "60000"]);
+    let (reader, began) = (site.reader(), Instant::now());
+    if let Err(why) = site.can_reset() {
+        assert!(why.contains("it needs kernel 6.12"), "{why}");
+        site.spike("60");
+        let never = (0..30).all(|s| after(&reader, began, s * 5).memory_window_peak_bytes.is_none());
+        assert!(never, "absent, not 0 and not the lifetime peak");
+        return;
+    }
+    assert_eq!(after(&reader, began, 0).memory_window_peak_bytes, None, "no sub-window has ended");
+    let quiet = after(&reader, began, 5).memory_window_peak_bytes.expect("one has ended");
+    assert!((10 * MIB..20 * MIB).contains(&quiet), "{quiet}");
+
+    site.spike("60");
+    let spiked = after(&reader, began, 10);
+    assert!(spiked.memory_usage_bytes < Some(20 * MIB), "it is over: {spiked:?}");
+    let window = spiked.memory_window_peak_bytes.expect("the second has ended");
+    assert!((70 * MIB..90 * MIB).contains(&window), "{window}");
+    for seconds in 11..70 {
+        let seen = after(&reader, began, seconds).memory_window_peak_bytes;
+        assert_eq!(seen, Some(window), "{seconds} s after the beginning: a scraper that comes once a minute sees it");
+    }
+    let last = after(&reader, began, 70);
+    assert!(last.memory_window_peak_bytes < Some(20 * MIB), "60 s after its sub-window ended: {last:?}");
+    assert!(last.memory_peak_bytes >= Some(window), "the lifetime peak is a lifetime's: {last:?}");
+    site.no_errors();
+
+    // The next agent has only what the kernel and the cgroup say.
+    drop(reader);
+    let next = usage(&site.reader());
+    assert!(next.memory_peak_bytes >= Some(window), "{next:?}");
+    assert_eq!(next.memory_window_peak_bytes, None);
+}
+
+/// The peak of the file is one since the last reset then; what was kept beside it is as old as the cgroup.
+#[test]
+fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut site = Site::with_windows(0, true);
+    if common::mounted_v1("memory").is_none() {
+        assert_eq!(kept_peak(&site.sampling.layout, &site.path), None, "nobody resets the peak of others");
+        return;
+    }
+    site.work("", &["touch", "10", "60000"]);
+    site.spike("60");
+    let (reader, began) = (site.reader(), Instant::now());
+    assert!(after(&reader, began, 0).memory_peak_bytes >= Some(70 * MIB));
+    site.spike("30");
+    let spiked = after(&reader, began, 5);
+    assert!(spiked.memory_window_peak_bytes < Some(60 * MIB), "only since the first reset: {spiked:?}");
+    assert!(spiked.memory_window_peak_bytes >= Some(40 * MIB), "{spiked:?}");
+    let file = site.number("memory.max_usage_in_bytes", "").expect("it is v1");
+    assert!(file < 20 * MIB, "it was reset: {file}");
+    let kept = kept_peak(&site.sampling.layout, &site.path);
+    assert!(kept >= Some(70 * MIB) && spiked.memory_peak_bytes == kept, "{kept:?}, {spiked:?}");
+
+    // An agent that may not reset any more still knows it.
+    let plain = Sampling::new(Roots::default(), Layout::detect(&Roots::default()).expect("as before"), FdBudget::of(0));
+    let reader = TaskReader::for_cgroup(&plain, site.path.clone());
+    assert_eq!(usage(&reader).memory_peak_bytes, kept);
+}
+
+#[test]
+fn without_a_descriptor_to_keep_a_window_peak_of_v2_is_absent_and_the_rest_is_as_before() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut site = Site::with_windows(0, true);
+    site.work("", &["touch", "10", "60000"]);
+    let (reader, began) = (site.reader(), Instant::now());
+    let read: Vec<_> = (0..4).map(|n| after(&reader, began, n * 5)).collect();
+    let of_v1 = common::mounted_v1("memory").is_some();
+    assert_eq!(read[3].memory_window_peak_bytes.is_some(), of_v1, "v1 keeps none for it");
+    assert!(read[3].memory_usage_bytes >= Some(10 * MIB));
+    assert_eq!(site.sampling.budget.used(), 0);
+    site.no_errors();
 }

@@ -7,7 +7,7 @@ use super::output::{Align, Cell, Paint, Style, Table, printable};
 use super::shape::Stats as StatsReply;
 use crate::api::encode;
 use crate::model::units::Nanos;
-use crate::model::usage::{Nature, Usage};
+use crate::model::usage::Usage;
 
 /// Show what an alloc uses, as a whole and by task
 ///
@@ -59,7 +59,7 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
         let values: Vec<Option<u64>> =
             usages.iter().map(|u| u.iter().find(|(name, _)| name == field).map(|(_, v)| v)).collect();
         if values.iter().all(Option::is_none) {
-            if !(stats.ended && *nature == Nature::Live) {
+            if !(stats.ended && nature.goes_with_the_end()) {
                 absent.push(*field);
             }
             continue;

@@ -3,11 +3,14 @@
 //! Source: the hierarchies that are mounted, and the files of a cgroup that exists: on v2 the root has few of them, so the
 //! agent's parent cgroup is looked at, and it should have been made before.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rustix::fs::Access;
+use rustix::io::Errno;
 
 use super::cgroup::above;
+use super::window::can_keep;
 use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
 use crate::host::roots::Roots;
 use crate::model::capability::Capability;
@@ -16,13 +19,15 @@ use crate::model::id::CgroupPath;
 /// How an ordinary user gets cgroups.
 pub const DELEGATED: &str = "`systemd-run --user --scope -p Delegate=yes allostat agent`";
 
-/// Looks once. `parent`: the cgroup below which the agent makes those of its allocs.
-pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath) -> Vec<Capability> {
+/// Looks once. `parent`: the cgroup below which the agent makes those of its allocs. `peak_window_v1`: it may reset the peaks
+/// of cgroup v1.
+pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1: bool) -> Vec<Capability> {
     let probe = Probe { roots, layout, parent };
     vec![
         probe.cgroup(),
         probe.controller("memory", "memory"),
         probe.file("memory_peak", "memory", "memory.max_usage_in_bytes", "memory.peak", "kernel 5.19"),
+        probe.window_peak(peak_window_v1),
         probe.swap(),
         probe.controller("cpu", "cpuacct"),
         probe.file("cpu_quota", "cpu", "cpu.cfs_quota_us", "cpu.max", "a kernel with CONFIG_CFS_BANDWIDTH"),
@@ -34,6 +39,9 @@ pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath) -> Vec<Capabil
         probe.cgroup_kill(),
     ]
 }
+
+/// Whether memory peaks of the last minute can be had.
+pub const WINDOW_PEAK: &str = "memory_window_peak";
 
 #[derive(Debug, Clone, Copy)]
 struct Probe<'a> {
@@ -140,6 +148,36 @@ impl<'a> Probe<'a> {
         (home.version == Version::V1).then(|| home.mount.join(file).exists())
     }
 
+    /// Whether the kernel's peak can be reset each 5 s, without anybody losing that of the whole life.
+    fn window_peak(self, peak_window_v1: bool) -> Capability {
+        const NAME: &str = WINDOW_PEAK;
+        let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
+        if home.version == Version::V1 {
+            if !peak_window_v1 {
+                let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if nobody \
+                           else reads memory.max_usage_in_bytes, or boot with cgroup v2";
+                return Capability::no(NAME, why);
+            }
+            return match can_keep(self.layout, self.parent) {
+                Ok(()) => Capability::yes(NAME),
+                Err(Errno::NOENT) => Capability::no(NAME, self.no_cgroup(home)),
+                Err(why) => {
+                    let why = std::io::Error::from(why);
+                    Capability::no(
+                        NAME,
+                        format!("the lifetime peak cannot be kept beside the kernel's: {why}; run as root"),
+                    )
+                }
+            };
+        }
+        match std::fs::metadata(home.mount.join(self.parent.relative()).join("memory.peak")) {
+            Ok(file) if file.permissions().mode() & 0o200 != 0 => Capability::yes(NAME),
+            Ok(_) => Capability::no(NAME, "this kernel's memory.peak cannot be reset: it needs kernel 6.12"),
+            Err(_) if self.has(home, "cgroup.procs").is_none() => Capability::no(NAME, self.no_cgroup(home)),
+            Err(_) => Capability::no(NAME, "this kernel has no memory.peak: it needs kernel 6.12"),
+        }
+    }
+
     fn swap(self) -> Capability {
         const NAME: &str = "swap";
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
@@ -209,14 +247,14 @@ mod tests {
         std::fs::create_dir_all(roots.proc("self")).unwrap();
         std::fs::write(roots.proc("self/mountinfo"), "").unwrap();
         let layout = Layout::detect(&roots).unwrap();
-        let all = probe(&roots, &layout, &CgroupPath::from("/allostat"));
+        let all = probe(&roots, &layout, &CgroupPath::from("/allostat"), false);
         assert!(all.iter().all(|c| !c.available && !c.reason.is_empty()), "{all:?}");
     }
 
     #[test]
     fn every_feature_is_named_once() {
         let layout = Layout::detect(&Roots::default()).unwrap();
-        let all = probe(&Roots::default(), &layout, &CgroupPath::from("/allostat"));
+        let all = probe(&Roots::default(), &layout, &CgroupPath::from("/allostat"), false);
         let names: std::collections::BTreeSet<_> = all.iter().map(|c| &c.feature).collect();
         assert_eq!(names.len(), all.len());
         assert!(all.iter().all(|c| c.available == c.reason.is_empty()), "{all:?}");

@@ -166,6 +166,16 @@ pub static MEASURES: &[Measure] = &[
     .stays()
     .otlp("allostat.task.memory.peak", "By"),
     bytes(
+        "memory_window_peak_bytes",
+        "Highest memory_usage_bytes of the last 60 s, as the kernel kept it: its peak is read and reset each 5 s, so that a \
+         scraper of up to 60 s misses no spike. What rises between a reading and its reset, some microseconds, is not in it; \
+         on cgroup v1 it is not in memory_peak_bytes either.",
+        &[cell!(memory_window_peak_bytes)],
+    )
+    .sources("memory.max_usage_in_bytes, reset for all readers (cgroup.peak_window_v1)", "memory.peak, reset for us alone (6.12)")
+    .absent_when("cgroup v1 without cgroup.peak_window_v1, an older kernel, no descriptor to keep, or the first 5 s")
+    .otlp("allostat.task.memory.window_peak", "By"),
+    bytes(
         "memory_sampled_peak_bytes",
         "Highest memory_usage_bytes that was sampled, only where the kernel keeps no peak: what rose and fell between two \
          samples is missed.",

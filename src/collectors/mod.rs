@@ -19,6 +19,7 @@ pub mod reader;
 pub mod sampling;
 mod scratch;
 mod table;
+mod window;
 
 use std::path::PathBuf;
 
@@ -29,6 +30,7 @@ use crate::model::metric::{Measure, MetricDesc, Samples};
 pub use last::{FinalFile, final_files, parse_final};
 pub use reader::{News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
+pub use window::kept_peak;
 
 /// Every measure of a task, subject by subject.
 pub static TASK: &[&[Measure]] = &[memory::MEASURES, cpu::MEASURES, io::MEASURES, pids::MEASURES, pressure::MEASURES];

@@ -15,6 +15,8 @@ pub(super) struct Raw {
     /// The cgroup's own.
     pub(super) memory_limit: Option<Limit>,
     pub(super) ancestors: Ancestors,
+    /// v1, where somebody resets the kernel's peak: the highest one before that.
+    pub(super) kept_peak: Option<u64>,
     /// The kernel keeps no peak: then we remember the highest sample.
     pub(super) peak_missing: bool,
     pub(super) quota: Option<Limit>,
@@ -58,6 +60,7 @@ impl Raw {
     /// The reading that these files make together.
     pub(super) fn finish(&self) -> Usage {
         let mut usage = self.usage.clone();
+        usage.memory_peak_bytes = usage.memory_peak_bytes.map(|peak| peak.max(self.kept_peak.unwrap_or_default()));
         usage.memory_working_set_bytes =
             usage.memory_usage_bytes.zip(self.inactive_file).map(|(usage, inactive)| usage.saturating_sub(inactive));
         usage.page_faults_minor = self.page_faults.zip(self.major_faults).map(|(all, major)| all.saturating_sub(major));

@@ -17,6 +17,7 @@ use super::process;
 use super::raw::Raw;
 use super::sampling::Sampling;
 use super::scratch::{self, Scratch};
+use super::window::{Window, kept_peak};
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -90,6 +91,7 @@ enum Source {
         processes: bool,
         /// It is told when its tasks have moved, and does not look for itself at every tick.
         told: bool,
+        window: Option<Box<Window>>,
     },
     Processes(ProcessId),
 }
@@ -98,18 +100,18 @@ impl TaskReader {
     /// Reads a task's cgroup, which exists by now. Opens nothing yet.
     pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: true, told: false })
+        TaskReader::new(sampling, Source::Cgroup { files, processes: true, told: false, window: None })
     }
     /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
     /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 10 s only.
     pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: true })
+        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: true, window: None })
     }
     /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: false })
+        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: false, window: None })
     }
     /// Adds up the processes below a supervisor (itself left out): where no cgroup could be made. Shared pages count in
     /// each process, and what a process did that nobody waited for is lost.
@@ -141,8 +143,12 @@ impl TaskReader {
             false => scratch::with(|s| inner.read(&self.sampling, s, now, everything)),
         };
         match read {
-            Ok(true) => Ok(self.keep(&inner.raw, at)),
-            Ok(false) => Ok(News::None),
+            Ok(Read::Nothing) => Ok(News::None),
+            Ok(Read::Window) => {
+                let earlier = lock(&self.latest).as_ref().map(|reading| reading.at);
+                Ok(self.keep(&inner.raw, earlier.unwrap_or(at)))
+            }
+            Ok(Read::All) => Ok(self.keep(&inner.raw, at)),
             Err(Gone) => {
                 inner.close();
                 Err(ReadingError::Gone)
@@ -181,16 +187,24 @@ impl TaskReader {
     }
 }
 
+/// What a look read, beside the probes.
+enum Read {
+    Nothing,
+    /// A sub-window ended, and the highest of the last minute is another one.
+    Window,
+    /// What was due: the first time always.
+    All,
+}
+
 impl Inner {
-    /// Whether more than the probes was read: the first time always.
     fn read(
         &mut self,
-        sampling: &Sampling,
+        sampling: &Arc<Sampling>,
         scratch: &mut Scratch,
         now: Instant,
         everything: bool,
-    ) -> Result<bool, Gone> {
-        let (files, processes, told) = match &mut self.source {
+    ) -> Result<Read, Gone> {
+        let (files, processes, told, window) = match &mut self.source {
             Source::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
                 self.pace.next_look = Some(now + LOOK_EACH);
@@ -200,17 +214,22 @@ impl Inner {
                 self.raw.major_faults = self.raw.usage.page_faults_major;
                 self.raw.page_faults =
                     self.raw.usage.page_faults_minor.zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
-                return Ok(true);
+                return Ok(Read::All);
             }
-            Source::Cgroup { files, processes, told } => (files, *processes, *told),
+            Source::Cgroup { files, processes, told, window } => (files, *processes, *told, window),
         };
+        let raw = &mut self.raw;
         let first = self.pace.next_look.is_none();
         let look = self.pace.next_look.is_none_or(|at| at <= now);
-        if told && !everything && !look {
-            return Ok(false);
+        if first {
+            raw.kept_peak = kept_peak(&sampling.layout, files.path());
+            *window = Window::begin(sampling, files.path(), now, &mut raw.kept_peak).map(Box::new);
         }
-        files.probe(scratch, &mut self.raw)?;
-        let probed = (self.raw.usage.memory_usage_bytes, self.raw.usage.cpu_usage_ns);
+        if told && !everything && !look {
+            return Ok(if close(window, files.path(), raw, now) { Read::Window } else { Read::Nothing });
+        }
+        files.probe(scratch, raw)?;
+        let probed = (raw.usage.memory_usage_bytes, raw.usage.cpu_usage_ns);
         // Nobody knows whether it ran if nothing tells CPU time.
         let ran = probed.1 != self.pace.probed.1 || probed.1.is_none();
         let moved = ran || probed.0 != self.pace.probed.0;
@@ -230,22 +249,38 @@ impl Inner {
         if due.set {
             self.pace.next_settings = Some(now + if first { sampling.stagger(SETTINGS_EACH) } else { SETTINGS_EACH });
         }
+        if let Some(window) = window {
+            window.moved |= moved || unsettled || everything;
+        }
+        let closed = close(window, files.path(), raw, now);
         if !(due.asleep || due.stirred || due.ran || due.set) {
-            return Ok(look);
+            return Ok(match (look, closed) {
+                (true, _) => Read::All,
+                (false, true) => Read::Window,
+                (false, false) => Read::Nothing,
+            });
         }
-        files.read_due(scratch, &mut self.raw, due)?;
+        files.read_due(scratch, raw, due)?;
         if processes && due.ran {
-            process::count(sampling, files, scratch, &mut self.raw.usage)?;
+            process::count(sampling, files, scratch, &mut raw.usage)?;
         }
-        Ok(true)
+        Ok(Read::All)
     }
 
     fn close(&mut self) {
         self.gone = true;
-        if let Source::Cgroup { files, .. } = &mut self.source {
+        if let Source::Cgroup { files, window, .. } = &mut self.source {
             files.close();
+            *window = None;
         }
     }
+}
+
+/// Ends a sub-window, if it is time. Gives whether the highest of the last minute is another one now.
+fn close(window: &mut Option<Box<Window>>, path: &CgroupPath, raw: &mut Raw, now: Instant) -> bool {
+    let Some(window) = window.as_mut().filter(|w| w.is_due(now)) else { return false };
+    let highest = window.close(path, now, raw.usage.memory_usage_bytes, &mut raw.kept_peak);
+    std::mem::replace(&mut raw.usage.memory_window_peak_bytes, highest) != highest
 }
 
 /// Spreads what is due each so many seconds over those seconds, so that readers made together are not read together.

@@ -15,6 +15,8 @@ pub struct Sampling {
     pub layout: Layout,
     pub budget: FdBudget,
     pub errors: ErrorCounts,
+    /// Readers reset the kernel's peaks: `capability` says that they can and may.
+    pub(super) windows: bool,
     /// `None` where there is none: then nothing is known about processes.
     pub(super) proc: Option<Proc>,
     readers: AtomicU64,
@@ -22,9 +24,13 @@ pub struct Sampling {
 
 impl Sampling {
     pub fn new(roots: Roots, layout: Layout, budget: FdBudget) -> Arc<Sampling> {
+        Sampling::with_window_peaks(roots, layout, budget, false)
+    }
+    /// `windows`: whether readers reset the kernel's memory peaks, to have one of the last minute.
+    pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<Sampling> {
         let proc = Proc::open(&roots.proc);
         let (errors, readers) = (ErrorCounts::default(), AtomicU64::new(0));
-        Arc::new(Sampling { roots, layout, budget, errors, proc, readers })
+        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, readers })
     }
 
     /// When, within a time, one more reader has its turn.
@@ -37,7 +43,7 @@ impl Sampling {
 ///
 /// Degrades in the order of [`Rank`], the last one first: each rank gets what those before it do not need, and hands back
 /// what it holds above that as readers are added. A file that gets no descriptor is opened for each read, relative to the
-/// root of its hierarchy, at some five times the cost; its value is the same.
+/// root of its hierarchy, at some five times the cost; its value is the same. Only a window peak is absent then (v2).
 #[derive(Debug)]
 pub struct FdBudget {
     limit: u64,
@@ -52,6 +58,8 @@ pub struct FdBudget {
 pub(super) enum Rank {
     /// What is read of a task at every tick.
     Probe,
+    /// What holds a state of its own in the kernel: without it there is no value.
+    Window,
     /// What is read each 10 s even where nothing moves.
     Regular,
     /// What is read at each tick in which something moved.
@@ -61,7 +69,7 @@ pub(super) enum Rank {
 }
 
 impl Rank {
-    const COUNT: usize = 4;
+    const COUNT: usize = 5;
 }
 
 impl FdBudget {
@@ -116,9 +124,10 @@ impl FdBudget {
         }
         free
     }
-    /// More is held than may be: the next one who uses such a descriptor hands it back.
+    /// This rank holds more than it may, even if those after it held nothing: the next one who uses such a descriptor hands
+    /// it back.
     pub(super) fn is_over(&self, rank: Rank) -> bool {
-        self.held_from(rank) > self.share(rank)
+        self.held[rank as usize].load(Ordering::Relaxed) > self.share(rank)
     }
     pub(super) fn give_back(&self, rank: Rank) {
         self.held[rank as usize].fetch_sub(1, Ordering::Relaxed);
@@ -193,7 +202,7 @@ mod tests {
 
     fn needing(limit: u64, needs: [u64; Rank::COUNT]) -> FdBudget {
         let budget = FdBudget::of(limit);
-        let ranks = [Rank::Probe, Rank::Regular, Rank::Moving, Rank::Setting];
+        let ranks = [Rank::Probe, Rank::Window, Rank::Regular, Rank::Moving, Rank::Setting];
         ranks.into_iter().zip(needs).for_each(|(rank, n)| (0..n).for_each(|_| budget.need(rank)));
         budget
     }
@@ -201,20 +210,20 @@ mod tests {
     #[test]
     fn each_rank_gets_what_those_before_it_leave() {
         let taken = |budget: &FdBudget, rank| (0..10).take_while(|_| budget.take(rank)).count();
-        let budget = needing(8, [2, 3, 2, 5]);
+        let budget = needing(8, [2, 0, 3, 2, 5]);
         // In the worst order: who may wait longest asks first.
         let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
         assert_eq!(got, [1, 2, 3, 2]);
         assert_eq!((budget.used(), budget.needed()), (8, 12));
 
-        let budget = needing(8, [2, 9, 2, 5]);
+        let budget = needing(8, [2, 0, 9, 2, 5]);
         let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
         assert_eq!(got, [0, 0, 6, 2]);
     }
 
     #[test]
     fn when_readers_come_the_last_rank_hands_back_first() {
-        let budget = needing(8, [1, 1, 1, 5]);
+        let budget = needing(8, [1, 0, 1, 1, 5]);
         assert!((0..5).all(|_| budget.take(Rank::Setting)) && budget.take(Rank::Moving));
         assert!(!budget.is_over(Rank::Setting));
         budget.need(Rank::Probe);

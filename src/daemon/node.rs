@@ -59,11 +59,12 @@ pub(super) fn info(
     roots: &Roots,
     layout: &Layout,
     parent: &CgroupPath,
+    peak_window_v1: bool,
     refused: Option<&str>,
 ) -> Result<NodeInfo, ReadError> {
     let uname = rustix::system::uname();
     let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
-    let mut capabilities = capability::probe(roots, layout, parent);
+    let mut capabilities = capability::probe(roots, layout, parent, peak_window_v1);
     if let Some(refused) = refused {
         // Trying is surer than looking.
         for capability in capabilities.iter_mut().filter(|c| c.feature == "cgroup" && c.available) {

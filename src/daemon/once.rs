@@ -31,7 +31,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let roots = Roots::default();
     let parent = home::last(config);
     let layout = Layout::detect(&roots)?.narrow(&parent);
-    let info = Arc::new(node::info(&roots, &layout, &parent, None)?);
+    let info = Arc::new(node::info(&roots, &layout, &parent, config.cgroup.peak_window_v1, None)?);
     let allocs = found(&layout, &parent);
     let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

@@ -7,7 +7,7 @@ use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::answer::Detail;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
-use crate::model::usage::{Nature, Usage};
+use crate::model::usage::Usage;
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
 /// `{"allocs":[...]}`.
@@ -161,7 +161,7 @@ fn sampled(all: &mut Value, at: Option<Timestamp>, now: Timestamp) {
 /// The fields that have no value. What is used now is not missed after the end.
 fn absent(usage: &Usage, ended: bool) -> Vec<&'static str> {
     let present: std::collections::BTreeSet<&str> = usage.iter().map(|(name, _)| name).collect();
-    let expected = Usage::FIELDS.iter().filter(|(_, nature)| !(ended && *nature == Nature::Live));
+    let expected = Usage::FIELDS.iter().filter(|(_, nature)| !(ended && nature.goes_with_the_end()));
     expected.map(|(name, _)| *name).filter(|name| !present.contains(name)).collect()
 }
 

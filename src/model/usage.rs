@@ -14,8 +14,17 @@ pub enum Nature {
     TaskCounter,
     /// The highest value of the whole life: the maximum over attempts.
     Peak,
+    /// The highest value of the last minute: like one that is used now, but nothing is the sum of it.
+    Recent,
     /// What was allowed: the last attempt's stays after the end.
     Limit,
+}
+
+impl Nature {
+    /// Of what runs only.
+    pub const fn goes_with_the_end(self) -> bool {
+        matches!(self, Nature::Live | Nature::Recent)
+    }
 }
 
 macro_rules! usage_fields {
@@ -39,7 +48,7 @@ macro_rules! usage_fields {
             /// What stays when the processes are gone: everything but the live gauges.
             #[must_use]
             pub fn without_live(&self) -> Usage {
-                Usage { $($name: if matches!(Nature::$nature, Nature::Live) { None } else { self.$name },)* }
+                Usage { $($name: if Nature::$nature.goes_with_the_end() { None } else { self.$name },)* }
             }
             /// Only what adds up over attempts and tasks: the counters.
             #[must_use]
@@ -91,6 +100,8 @@ usage_fields! {
     memory_usage_bytes: Live,
     /// v1 `memory.max_usage_in_bytes`, v2 `memory.peak` (5.19).
     memory_peak_bytes: Peak,
+    /// The highest usage of the last 60 s: the same files, reset each 5 s.
+    memory_window_peak_bytes: Recent,
     /// The highest `memory_usage_bytes` that we saw, only where the kernel keeps no peak: spikes between samples are missed.
     memory_sampled_peak_bytes: Peak,
     /// usage minus inactive file cache, not below 0: both of one tick.
@@ -165,7 +176,7 @@ fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 
 fn combine(nature: Nature, ours: Option<u64>, base: Option<u64>) -> Option<u64> {
     match nature {
-        Nature::Live => ours,
+        Nature::Live | Nature::Recent => ours,
         Nature::Counter | Nature::TaskCounter => sum(ours, base),
         Nature::Peak => ours.max(base),
         Nature::Limit => ours.or(base),

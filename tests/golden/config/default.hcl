@@ -23,6 +23,8 @@ telemetry {
 cgroup {
   # Tasks get cgroups <parent>/<alloc>/<task>. Default: in a scope of their own under systemd, else /allostat. (ALLOSTAT_CGROUP_PARENT)
   # parent =
+  # cgroup v1: the peak of the last minute, by resetting memory.max_usage_in_bytes of our cgroups each 5 s. Others who read that file then see no lifetime peak; ours stays right. cgroup v2 needs no such thing. (ALLOSTAT_CGROUP_PEAK_WINDOW_V1)
+  peak_window_v1 = false
 }
 
 drivers {

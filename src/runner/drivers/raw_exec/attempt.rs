@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::{Shared, blocking, failed, watched};
-use crate::collectors::{TaskReader, final_files, parse_final};
+use crate::collectors::{TaskReader, final_files, kept_peak, parse_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, session};
 use crate::model::id::ProcessId;
@@ -57,7 +57,8 @@ impl Supervised {
         Supervised { child: Mutex::new(Some(child)), ..self }
     }
 
-    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, end: AttemptEnd) -> Supervised {
+    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, mut end: AttemptEnd) -> Supervised {
+        add_kept_peak(&shared, &handle, &mut end);
         let end = OnceCell::new_with(Some(Box::new(end)));
         Supervised { shared, handle, reader: None, pidfd: None, child: Mutex::new(None), end }
     }
@@ -113,6 +114,7 @@ impl Supervised {
         if let Some(shown) = self.reader.as_ref().and_then(|reader| reader.latest()) {
             end.usage.not_below(&shown.usage);
         }
+        add_kept_peak(&self.shared, &self.handle, &mut end);
         end
     }
 }
@@ -207,6 +209,14 @@ pub fn attempt_end(end: End) -> AttemptEnd {
         add_rusage(&mut usage, end.main_rusage.plus(end.orphans_rusage));
     }
     AttemptEnd { status, recoverable, started_at: end.started_at, finished_at: end.finished_at, usage, problems }
+}
+
+/// On cgroup v1 the peak in the last reading is one since the last reset, if there were any: what an agent kept before that
+/// counts too. The cgroup is still there.
+fn add_kept_peak(shared: &Shared, handle: &TaskHandle, end: &mut AttemptEnd) {
+    let cgroup = handle.cgroup.as_ref().filter(|_| handle.boot_id == shared.boot_id);
+    let kept = cgroup.and_then(|path| kept_peak(&shared.sampling.layout, path));
+    end.usage.memory_peak_bytes = end.usage.memory_peak_bytes.max(kept);
 }
 
 /// What no cgroup told, `wait4` tells: of all that was reaped, though not of what was never waited for.
