@@ -78,6 +78,7 @@ fn a_real_prometheus_answers_every_expression_from_a_live_agent() {
     };
     // Scraped before the job comes, as in life: its counters are seen at 0 first.
     prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
+    an_idle_agent_is_well(&prometheus);
     agent.run(&job());
     let alloc = agent.alloc_ids().pop().expect("a job that was accepted must have an alloc");
 
@@ -143,6 +144,24 @@ fn a_real_prometheus_answers_every_expression_from_a_live_agent() {
     }
     rules_are_healthy_and_fire(&prometheus, &alloc, &agent.address.to_string());
     agent.stop();
+}
+
+/// What a healthy agent without a single alloc says in the first row: every number is there, and none is red.
+fn an_idle_agent_is_well(prometheus: &Prometheus) {
+    let mut seen = 0;
+    for board in boards() {
+        for panel in board.panels().into_iter().filter(|p| p["type"] == "stat" && p["gridPos"]["y"] == 1) {
+            let expression = filled(text(&panel["targets"][0], "expr"), "none");
+            let place = format!("{} / {}", board.stem, text(panel, "title"));
+            let steps = list(&panel["fieldConfig"]["defaults"]["thresholds"]["steps"]);
+            let worst = steps.last().and_then(|step| step["value"].as_f64()).expect("a last step");
+            // Here one of two targets never answers.
+            let wanted = |value: f64| if place.ends_with("Agents not scraped") { value == 1.0 } else { value < worst };
+            wait_for(&place, Duration::from_secs(30), || prometheus.value(&expression).filter(|v| wanted(*v)));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 12, "each board begins with whether something is wrong: {seen}");
 }
 
 /// The capabilities that panels without data name as their reason.
