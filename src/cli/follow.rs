@@ -173,13 +173,13 @@ pub fn line(event: &Event, paint: Paint) -> String {
 
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
-        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, LeaderDead, MainTasksDead, NotRestarting,
-        Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling,
-        Started, TaskSetup, Terminated,
+        DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead,
+        NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed,
+        Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
         Started | Restored => Style::Green,
-        DriverFailure | FailedRestore | FailedValidation | SetupFailure | SiblingFailed => Style::Red,
+        DriverFailure | FailedRestore | FailedValidation | HookFailed | SetupFailure | SiblingFailed => Style::Red,
         NotRestarting if event.fails_task => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,

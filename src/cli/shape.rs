@@ -26,6 +26,9 @@ pub struct AllocRow {
     pub name: String,
     /// `pending`, `running`, `complete`, `failed`.
     pub status: String,
+    /// Why it is that.
+    #[serde(default)]
+    pub description: String,
     /// `run`, `stop`.
     pub desired: String,
     pub created_at: Timestamp,

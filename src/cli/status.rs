@@ -99,6 +99,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
             ("name", printable(&alloc.name)),
             ("type", or_absent(alloc.kind.clone())),
             ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
+            ("because", or_absent(Some(printable(&alloc.description)).filter(|d| !d.is_empty()))),
             ("desired", alloc.desired.clone()),
             ("created", moment(alloc.created_at, now)),
             ("ended", or_absent(alloc.finished_at.map(|t| moment(t, now)))),

@@ -104,6 +104,7 @@ fn published(
             finished_at: None,
             desired: Desired::Run,
             state: AllocState::Running,
+            forced: None,
             measured: Measured::Cgroup,
             cgroup: Some(cgroup.clone()),
             tasks: statuses,

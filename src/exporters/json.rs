@@ -25,6 +25,7 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
         "group": status.group,
         "name": status.name,
         "status": status.state,
+        "description": status.description(),
         "desired": status.desired,
         "created_at": status.created_at,
         "tasks": tasks,

@@ -30,19 +30,34 @@ impl AllocState {
             AllocState::Failed => "failed",
         }
     }
-    /// Pure, first match wins: some task dead and failed, some running, some not dead yet, all dead.
-    pub fn derive(tasks: &[Arc<TaskStatus>]) -> AllocState {
+    /// Pure, first match wins: a setup that failed; some task dead and failed, some running, some not dead yet, all dead. What
+    /// people are told of it stands beside it.
+    pub fn derive(forced: Option<Forced>, tasks: &[Arc<TaskStatus>]) -> (AllocState, &'static str) {
         let dead = |t: &&Arc<TaskStatus>| t.state == TaskState::Dead;
-        if tasks.iter().any(|t| t.state == TaskState::Dead && t.failed) {
-            AllocState::Failed
+        if forced == Some(Forced::SetupFailed) {
+            (AllocState::Failed, "it could not be set up")
+        } else if tasks.iter().any(|t| t.state == TaskState::Dead && t.failed) {
+            (AllocState::Failed, "failed tasks")
         } else if tasks.iter().any(|t| matches!(t.state, TaskState::Running | TaskState::Killing)) {
-            AllocState::Running
+            (AllocState::Running, "tasks are running")
         } else if tasks.iter().filter(dead).count() < tasks.len() {
-            AllocState::Pending
+            (AllocState::Pending, "no tasks are running yet")
+        } else if forced == Some(Forced::Expired) {
+            (AllocState::Complete, "its max_run_duration is over")
         } else {
-            AllocState::Complete
+            (AllocState::Complete, "all tasks have completed")
         }
     }
+}
+
+/// What became of an alloc otherwise than by its tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Forced {
+    /// A hook failed before any task could start.
+    SetupFailed,
+    /// Its `max_run_duration` is over.
+    Expired,
 }
 
 /// What somebody wants of it.
@@ -89,6 +104,7 @@ pub struct AllocStatus {
     pub finished_at: Option<Timestamp>,
     pub desired: Desired,
     pub state: AllocState,
+    pub forced: Option<Forced>,
     pub measured: Measured,
     /// The alloc's own parent cgroup.
     pub cgroup: Option<CgroupPath>,
@@ -98,10 +114,59 @@ pub struct AllocStatus {
 }
 
 impl AllocStatus {
+    /// A few words on why its state is what it is.
+    pub fn description(&self) -> &'static str {
+        AllocState::derive(self.forced, &self.tasks).1
+    }
     pub fn workload(&self) -> &JobId {
         &self.job.id
     }
     pub fn is_terminal(&self) -> bool {
         self.tasks.iter().all(|t| t.state == TaskState::Dead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every state that a task can be in.
+    fn tasks() -> Vec<Arc<TaskStatus>> {
+        let task = |state, failed| {
+            let known = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(0));
+            Arc::new(TaskStatus { state, failed, ..known })
+        };
+        TaskState::ALL.iter().map(|state| task(*state, false)).chain([task(TaskState::Dead, true)]).collect()
+    }
+
+    /// All allocs of up to four tasks, each forced and not.
+    #[test]
+    fn the_state_of_any_alloc_is_the_first_that_matches() {
+        let mut allocs: Vec<Vec<Arc<TaskStatus>>> = vec![Vec::new()];
+        let mut seen = 0;
+        for _ in 0..4 {
+            let more = |alloc: &Vec<Arc<TaskStatus>>| {
+                let alloc = alloc.clone();
+                tasks().into_iter().map(move |task| alloc.iter().cloned().chain([task]).collect())
+            };
+            allocs = allocs.iter().flat_map(more).collect();
+            for alloc in &allocs {
+                let any = |state| alloc.iter().any(|t| t.state == state);
+                let over = alloc.iter().all(|t| t.state == TaskState::Dead);
+                for forced in [None, Some(Forced::Expired), Some(Forced::SetupFailed)] {
+                    let (state, why) = AllocState::derive(forced, alloc);
+                    let failed = alloc.iter().any(|t| t.failed) || forced == Some(Forced::SetupFailed);
+                    assert_eq!(state == AllocState::Failed, failed, "{forced:?} {alloc:?}");
+                    // Ended is ended: the last of its tasks decides, and nothing comes after.
+                    assert_eq!(state == AllocState::Complete, over && !failed, "{forced:?} {alloc:?}");
+                    let lives = any(TaskState::Running) || any(TaskState::Killing);
+                    assert_eq!(state == AllocState::Running, lives && !failed, "{forced:?} {alloc:?}");
+                    assert_eq!(why.contains("max_run_duration"), forced == Some(Forced::Expired) && over && !failed);
+                    assert_eq!(why.contains("set up"), forced == Some(Forced::SetupFailed));
+                    seen += 1;
+                }
+            }
+        }
+        assert_eq!(seen, 3 * (7 + 49 + 343 + 2401));
     }
 }

@@ -80,12 +80,12 @@ impl Detail {
 /// Whether all that it says is our own words and numbers. A detail that is called `error` never is.
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
-        DriverFailure, FailedRestore, FailedValidation, Killed, Killing, LeaderDead, MainTasksDead, NotRestarting,
-        Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling,
-        Started, TaskSetup, Terminated,
+        DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead,
+        NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed,
+        Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
-        SetupFailure | FailedValidation | DriverFailure | FailedRestore => false,
+        SetupFailure | FailedValidation | DriverFailure | FailedRestore | HookFailed => false,
         Received | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting | Signaling
         | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
             !event.details.contains_key("error")

@@ -25,6 +25,8 @@ event_kinds! {
     Received = "received", "Received";
     TaskSetup = "task_setup", "Task Setup";
     SetupFailure = "setup_failure", "Setup Failure";
+    /// A hook failed that keeps nothing from going on; details: `hook`, `phase`.
+    HookFailed = "hook_failed", "Task hook failed";
     FailedValidation = "failed_validation", "Failed Validation";
     /// The driver could not start it.
     DriverFailure = "driver_failure", "Driver Failure";

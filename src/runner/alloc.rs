@@ -10,38 +10,35 @@
 mod again;
 mod cell;
 mod end;
+mod show;
 mod wish;
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
 pub(super) use self::again::{Recall, Refusal};
-use self::cell::{Cell, Delta};
+use self::cell::Cell;
 pub(super) use self::cell::{Edit, Force};
 use self::end::{finished_of, worst};
 pub(super) use self::wish::Wanted;
 use self::wish::{Wishes, wanted};
-use super::board::{Published, TaskTotals, Totals};
+use super::board::TaskTotals;
 use super::context::Context;
 use super::coordinator::{self, Order, View, Wish};
 use super::drivers::call::Running;
-use super::journal::{self, Answer};
-use super::record::{self, AllocRecord, Earlier, Finished, Kill, MoreTotals, TaskRecord};
+use super::record::{self, AllocRecord, Earlier, Finished, Kill, TaskRecord};
 use super::step::State;
 use crate::collectors::TaskReader;
-use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
+use crate::model::alloc::{Desired, Measured};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::task::{Exit, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::store::{Batch, StoreError};
-
-/// A disk that takes longer hangs: what waits for it is shown all the same.
-const LATE: Duration = Duration::from_secs(1);
+use crate::store::Batch;
 
 /// What a task without an ended attempt has used: shared by all of them.
 static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);
@@ -80,15 +77,14 @@ struct Inner {
     stop_asked_at: Option<Timestamp>,
     expired: bool,
     again: bool,
+    failed_setup: Option<String>,
     earlier: Option<Box<Earlier>>,
 }
 
-/// A record on its way to the disk, and what is shown when it is there.
-#[must_use = "nobody sees a change before its record is awaited"]
-pub(super) struct Save {
-    at: usize,
-    number: u64,
-    answer: Answer,
+impl Inner {
+    fn anything_ran(&self) -> bool {
+        self.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0)
+    }
 }
 
 /// What a restored alloc brings.
@@ -130,6 +126,7 @@ impl Alloc {
             stop_asked_at: record.stop_asked_at,
             expired: record.expired,
             again: record.again,
+            failed_setup: record.failed_setup,
             earlier: record.earlier,
             cells,
         };
@@ -261,10 +258,11 @@ impl Alloc {
             stop_asked_at: inner.stop_asked_at,
             expired: inner.expired,
             again: inner.again,
+            failed_setup: inner.failed_setup.is_some(),
             created_at: self.created_at,
             shutdown_delay: Nanos::from_duration(self.group().shutdown_delay),
             max_run: self.group().max_run_duration.map(Nanos::from_duration),
-            anything_ran: inner.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0),
+            anything_ran: inner.anything_ran(),
         };
         wanted(&wishes, now)
     }
@@ -276,6 +274,21 @@ impl Alloc {
         record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
         batch
     }
+    /// It cannot be set up: what has to be written of that before its tasks are told.
+    pub fn fail_setup(&self, why: String) -> Batch {
+        let mut batch = Batch::default();
+        let mut inner = self.lock();
+        inner.failed_setup = Some(why);
+        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        batch
+    }
+    pub fn failed_setup(&self) -> Option<String> {
+        self.lock().failed_setup.clone()
+    }
+    /// Whether any of its tasks was ever on its way to run.
+    pub fn anything_ran(&self) -> bool {
+        self.lock().anything_ran()
+    }
     /// Told with each change of a task.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
@@ -284,13 +297,17 @@ impl Alloc {
     pub fn order(&self, at: usize) -> watch::Receiver<Order> {
         self.orders[at].subscribe()
     }
+    fn views(&self) -> Vec<View> {
+        let inner = self.lock();
+        self.group().tasks.iter().zip(&inner.cells).map(|(task, cell)| View::of(task, &cell.status)).collect()
+    }
+    /// Its tasks are to end, or have ended: its prekill hooks come first.
+    pub fn ends(&self, wish: Wish) -> bool {
+        coordinator::ends(&self.views(), wish)
+    }
     /// Tells each task what follows from how all of them are.
     pub fn direct(&self, wish: Wish) {
-        let views: Vec<View> = {
-            let inner = self.lock();
-            self.group().tasks.iter().zip(&inner.cells).map(|(task, cell)| View::of(task, &cell.status)).collect()
-        };
-        for (order, sender) in coordinator::decide(&views, wish).into_iter().zip(&self.orders) {
+        for (order, sender) in coordinator::decide(&self.views(), wish).into_iter().zip(&self.orders) {
             sender.send_if_modified(|told| {
                 let new = *told != order && order != Order::Keep && !matches!(told, Order::End(_));
                 if new {
@@ -343,86 +360,6 @@ impl Alloc {
         self.lock().cells[at].is_changed()
     }
 
-    /// Builds a task's record, with the alloc's end if it is its last task's, and queues it.
-    pub fn save(&self, at: usize) -> Save {
-        let mut inner = self.lock();
-        let mut batch = Batch::default();
-        let number = self.put_task(&mut inner, at, &mut batch);
-        if inner.finished.is_some() {
-            record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
-        }
-        Save { at, number, answer: self.ctx.journal.queue(batch) }
-    }
-
-    /// Waits until it is written, and shows it. A disk that fails or hangs keeps nobody from seeing it.
-    pub async fn shown(&self, save: Save) -> Result<(), StoreError> {
-        let Save { at, number, answer } = save;
-        let mut written = std::pin::pin!(journal::answer(answer));
-        let result = match tokio::time::timeout(LATE, &mut written).await {
-            Ok(result) => result,
-            Err(_) => {
-                self.show(at, number);
-                written.await
-            }
-        };
-        self.show(at, number);
-        result
-    }
-
-    /// [`Alloc::save`], shown when it is written; its caller goes on.
-    pub fn save_aside(self: &Arc<Self>, at: usize) {
-        let (alloc, save) = (Arc::clone(self), self.save(at));
-        tokio::spawn(async move {
-            if let Err(error) = alloc.shown(save).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a change of a task is not saved; its next one will be");
-            }
-        });
-    }
-
-    /// The records of a new alloc's tasks, all of them.
-    pub fn put_new(&self, batch: &mut Batch) -> Vec<u64> {
-        let mut inner = self.lock();
-        (0..inner.cells.len()).map(|at| self.put_task(&mut inner, at, batch)).collect()
-    }
-    /// They are written.
-    pub fn show_new(&self, numbers: &[u64]) {
-        numbers.iter().enumerate().for_each(|(at, number)| self.show(at, *number));
-    }
-    /// They were refused: it never was.
-    pub fn discard(&self) {
-        for cell in &mut self.lock().cells {
-            let never = cell.thaw(u64::MAX).unwrap_or_default();
-            self.ctx.events.discard(never.seqs());
-        }
-    }
-
-    /// Puts a restored alloc on the board, as its records say.
-    pub fn appear(&self) {
-        self.publish(&mut self.lock(), None);
-    }
-
-    fn put_task(&self, inner: &mut Inner, at: usize, batch: &mut Batch) -> u64 {
-        let cell = &mut inner.cells[at];
-        let number = cell.freeze(&self.ctx.events);
-        let task = TaskRecord {
-            status: TaskStatus::clone(&cell.status),
-            handle: cell.handle.clone(),
-            tracker: cell.tracker.clone(),
-            more: MoreTotals::clone(&cell.more),
-            kill: cell.kill,
-            restart: cell.restart,
-        };
-        record::put(batch, record::task_key(&self.id, &cell.status.name), &task);
-        number
-    }
-
-    fn show(&self, at: usize, number: u64) {
-        let mut inner = self.lock();
-        let Some(delta) = inner.cells[at].thaw(number) else { return };
-        self.publish(&mut inner, Some((at, &delta)));
-        self.ctx.events.settle(delta.seqs());
-    }
-
     pub fn record(&self) -> AllocRecord {
         self.record_of(&self.lock())
     }
@@ -443,19 +380,32 @@ impl Alloc {
             stop_asked_at: inner.stop_asked_at,
             expired: inner.expired,
             again: inner.again,
+            failed_setup: inner.failed_setup.clone(),
             earlier: inner.earlier.clone(),
         }
     }
 
-    /// Makes the alloc's own cgroup, if it is to have one and has none yet.
-    pub fn make_cgroup(&self) -> Result<Option<CgroupPath>, String> {
+    /// Its own cgroup, if it is to have one and cgroups can be made.
+    pub fn own_cgroup(&self) -> Option<CgroupPath> {
+        self.cgroup().filter(|_| self.ctx.cgroups.is_some())
+    }
+
+    /// Begins to read its cgroup, which is there.
+    pub fn measure(&self) {
         let mut inner = self.lock();
-        let (Some(path), Some(cgroups)) = (inner.cgroup.clone(), &self.ctx.cgroups) else { return Ok(None) };
+        let (Some(path), Some(cgroups)) = (&inner.cgroup, &self.ctx.cgroups) else { return };
         if inner.reader.is_none() {
-            cgroups.create(&path)?;
-            inner.reader = Some(cgroups.reader(&path));
+            inner.reader = Some(cgroups.reader(path));
         }
-        Ok(Some(path))
+    }
+
+    /// What a hook that is done for good left of a task.
+    pub fn hook_done(&self, at: usize, hook: &str) -> Option<Value> {
+        self.lock().cells[at].hooks.get(hook).cloned()
+    }
+    /// It is recorded with the next change of the task, before that starts.
+    pub fn set_hook_done(&self, at: usize, hook: &str, data: Value) {
+        self.lock().cells[at].hooks.insert(hook.to_owned(), data);
     }
 
     /// After a restart of the agent: the cgroup is there already, or has gone with the host's restart.
@@ -490,55 +440,6 @@ impl Alloc {
         let ran = now.since(inner.earlier.as_ref().map_or(self.created_at, |e| e.restarted_at));
         inner.again = false;
         inner.finished = Some(Box::new(Finished { at: now, outcome: worst(&inner.cells), ran, base }));
-    }
-
-    fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
-        inner.generation += 1;
-        let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
-        let over = inner.finished.is_some() && tasks.iter().all(|t| t.state == TaskState::Dead);
-        let finished = inner.finished.as_deref().filter(|_| over);
-        let ran = finished.filter(|_| !inner.finish_shown).map(|f| (f.outcome, f.ran));
-        let base = match finished {
-            Some(finished) if ran.is_some() => Arc::new(finished.base.clone()),
-            Some(_) | None => Arc::clone(&inner.base),
-        };
-        let status = AllocStatus {
-            id: self.id.clone(),
-            job: Arc::clone(&self.job),
-            group: self.group().name.clone(),
-            index: self.index,
-            name: self.name(),
-            created_at: self.created_at,
-            finished_at: finished.map(|f| f.at),
-            desired: inner.desired,
-            state: AllocState::derive(&tasks),
-            measured: inner.measured,
-            cgroup: inner.cgroup.clone(),
-            tasks,
-            generation: inner.generation,
-        };
-        let published = Published {
-            status: Arc::new(status),
-            readers: inner.cells.iter().map(|c| c.shown.reader.clone()).collect(),
-            until: inner.cells.iter().map(|c| Arc::clone(&c.shown.until)).collect(),
-            alloc_reader: inner.reader.clone().filter(|_| !over),
-            alloc_base: Arc::clone(&base),
-        };
-        let job = &self.job.id;
-        let change = |totals: &mut Totals| {
-            if let Some((at, delta)) = &delta {
-                delta.apply(&self.id, totals.task_mut(job, &inner.cells[*at].status.name));
-            }
-            if let Some((outcome, ran)) = ran {
-                totals.add_alloc_run(job, outcome, ran);
-            }
-        };
-        self.ctx.board.publish([published], change);
-        inner.finish_shown |= ran.is_some();
-        inner.base = base;
-        if over {
-            inner.reader = None;
-        }
     }
 }
 

@@ -352,6 +352,7 @@ mod tests {
             finished_at: None,
             desired: Desired::Run,
             state: AllocState::Pending,
+            forced: None,
             measured: Measured::None,
             cgroup: None,
             tasks: Vec::new(),

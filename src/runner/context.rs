@@ -12,6 +12,7 @@ use super::datadir::DataDir;
 use super::drivers::Driver;
 use super::events::Log;
 use super::gc::{Fill, GcConfig};
+use super::hooks::{Hooks, More, OrderError};
 use super::journal::Journal;
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
@@ -81,6 +82,7 @@ pub(super) struct Context {
     pub parts: Parts,
     pub board: Arc<Board>,
     pub events: Arc<Log>,
+    pub hooks: Hooks,
     blocking: Semaphore,
     /// What waits for the late end of attempts that were given up.
     late: Mutex<JoinSet<()>>,
@@ -90,8 +92,12 @@ pub(super) struct Context {
 const BLOCKING_AT_ONCE: usize = 4;
 
 impl Context {
-    pub fn new(parts: Parts, board: Arc<Board>, events: Arc<Log>) -> Context {
-        Context { parts, board, events, blocking: Semaphore::new(BLOCKING_AT_ONCE), late: Mutex::default() }
+    /// Errors: the hooks cannot be brought into an order.
+    pub fn new(parts: Parts, more: More, board: Arc<Board>, events: Arc<Log>) -> Result<Context, OrderError> {
+        let hooks = Hooks::new(&parts.metrics, more)?;
+        tracing::debug!(alloc = hooks.alloc.order().join(" "), task = hooks.task.order().join(" "), "order of hooks");
+        let blocking = Semaphore::new(BLOCKING_AT_ONCE);
+        Ok(Context { parts, board, events, hooks, blocking, late: Mutex::default() })
     }
 
     /// Sees to an attempt that was given up, until [`Context::let_go`] at the latest.

@@ -103,6 +103,8 @@ pub enum Wish {
     Stop,
     /// `max_run_duration` is over: poststop tasks do not run either.
     Expire,
+    /// It could not be set up: nothing of it ever starts.
+    Fail,
 }
 
 /// Why a task is asked to end. The numbers say which task of the group is the culprit.
@@ -117,6 +119,8 @@ pub enum Cause {
     MainsDead,
     /// A poststop task of an alloc in which nothing was ever started.
     NothingRan,
+    /// Its alloc could not be set up.
+    SetupFailed,
 }
 
 impl Cause {
@@ -129,6 +133,7 @@ impl Cause {
             Cause::SiblingFailed(at) => format!("the task {} beside it has failed", name(at)),
             Cause::MainsDead => "the tasks that it runs beside have ended".to_owned(),
             Cause::NothingRan => "nothing of its alloc was ever started".to_owned(),
+            Cause::SetupFailed => "its alloc could not be set up".to_owned(),
         }
     }
     /// The `reason` of the event.
@@ -140,6 +145,7 @@ impl Cause {
             Cause::SiblingFailed(_) => "sibling_failed",
             Cause::MainsDead => "main_tasks_dead",
             Cause::NothingRan => "nothing_ran",
+            Cause::SetupFailed => "setup_failed",
         }
     }
 }
@@ -172,8 +178,8 @@ pub fn decide(tasks: &[View], wish: Wish) -> Vec<Order> {
                 Order::Keep
             }
         }
-        (Stage::Waiting | Stage::Starting | Stage::Ran, Role::Poststop) if wish == Wish::Expire => {
-            Order::End(Cause::Expired)
+        (Stage::Waiting | Stage::Starting | Stage::Ran, Role::Poststop) if wish >= Wish::Expire => {
+            Order::End(if wish == Wish::Fail { Cause::SetupFailed } else { Cause::Expired })
         }
         (Stage::Waiting, Role::Poststop) if !others_dead => Order::Keep,
         (Stage::Waiting, Role::Poststop) if anything_ran => Order::Start,
@@ -192,9 +198,15 @@ pub fn decide(tasks: &[View], wish: Wish) -> Vec<Order> {
     tasks.iter().map(order).collect()
 }
 
+/// Whether everything but the poststop tasks is being ended, or has ended.
+pub fn ends(tasks: &[View], wish: Wish) -> bool {
+    cause(tasks, wish).is_some() || tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead)
+}
+
 /// Why everything but the poststop tasks has to end, if it has to.
 fn cause(tasks: &[View], wish: Wish) -> Option<Cause> {
     match wish {
+        Wish::Fail => return Some(Cause::SetupFailed),
         Wish::Expire => return Some(Cause::Expired),
         Wish::Stop => return Some(Cause::Stopped),
         Wish::Again => return None,

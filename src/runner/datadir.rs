@@ -107,7 +107,23 @@ impl DataDir {
         self.run(id).join(task.as_str())
     }
 
-    /// Makes what one attempt needs; what is there already stays as it is.
+    /// Makes what the tasks of an alloc share; what is there already stays as it is.
+    ///
+    /// Errors: the first directory that cannot be made, with its path.
+    pub fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
+        let (alloc, logs) = (self.alloc(id), self.logs(id));
+        let shared = alloc.join("alloc");
+        make_dirs([
+            (&alloc, 0o755, None),
+            // Sticky: a task must not move away what is another's, least of all the logs.
+            (&shared, 0o1777, None),
+            (&shared.join("data"), 0o1777, None),
+            (&logs, 0o750, None),
+            (&shared.join("tmp"), 0o1777, None),
+        ])
+    }
+
+    /// Makes what one attempt needs, what its alloc shares with it; what is there already stays as it is.
     ///
     /// Errors: the first directory that cannot be made, with its path.
     pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<Owner>) -> io::Result<TaskDirs> {
@@ -124,25 +140,14 @@ impl DataDir {
             shared,
             run,
         };
-        let explain = |path: &Path, e: &io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-        let private = dirs.task.join("private");
-        let (data, shared_tmp) = (dirs.shared.join("data"), dirs.shared.join("tmp"));
-        let wanted: [(&Path, u32, Option<Owner>); 10] = [
-            (&alloc, 0o755, None),
-            // Sticky: a task must not move away what is another's, least of all the logs.
-            (&dirs.shared, 0o1777, None),
-            (&data, 0o1777, None),
-            (&dirs.logs, 0o750, None),
-            (&shared_tmp, 0o1777, None),
+        self.build_alloc(id)?;
+        make_dirs([
             (&dirs.task, 0o755, owner),
             (&dirs.local, 0o777, owner),
             (&dirs.secrets, 0o700, owner),
-            (&private, 0o700, owner),
+            (&dirs.task.join("private"), 0o700, owner),
             (&dirs.tmp, 0o777, owner),
-        ];
-        for (path, mode, owner) in wanted {
-            make_dir(path, mode, owner).map_err(|e| explain(path, &e))?;
-        }
+        ])?;
         std::fs::create_dir_all(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
         Ok(dirs)
     }
@@ -166,6 +171,14 @@ impl DataDir {
         tree::remove(&self.run(id))?;
         tree::remove(&self.alloc(id))
     }
+}
+
+fn make_dirs(wanted: [(&Path, u32, Option<Owner>); 5]) -> io::Result<()> {
+    wanted.into_iter().try_for_each(|(path, mode, owner)| make_dir(path, mode, owner).map_err(|e| explain(path, &e)))
+}
+
+fn explain(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Makes the last directory of a path; one that exists stays as it is.

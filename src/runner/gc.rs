@@ -15,12 +15,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::alloc::Alloc;
+use super::hooks::{OfAlloc, Phase};
 use super::manager::{Handle, Manager, RunnerError, lock};
 use super::record;
 use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Timestamp};
 use crate::store::{Batch, StoreError};
-use crate::supervisor::describe;
 use crate::telemetry::metrics::GcReason;
 
 /// How often the runner looks for allocs to collect, and for workloads to retire.
@@ -231,14 +231,19 @@ impl Manager {
             while removing.len() < AT_ONCE
                 && let Some(id) = left.next()
             {
-                let data_dir = Arc::clone(&self.ctx.data_dir);
-                removing.spawn_blocking(move || (data_dir.remove(&id), id));
+                let mut subject = OfAlloc { ctx: Arc::clone(&self.ctx), id, alloc: None };
+                removing.spawn(async move {
+                    let ctx = Arc::clone(&subject.ctx);
+                    (ctx.hooks.alloc.run(Phase::Destroy, &mut subject).await, subject.id)
+                });
             }
             match removing.join_next().await {
                 None => break,
-                Some(Ok((Ok(()), id))) => batch.remove(record::tombstone_key(&id)),
-                Some(Ok((Err(error), id))) => {
-                    tracing::warn!(alloc_id = %id, error = describe(&error), "its directories cannot be removed; tried again at the next start");
+                Some(Ok((failed, id))) if failed.is_empty() => batch.remove(record::tombstone_key(&id)),
+                Some(Ok((failed, id))) => {
+                    for error in failed {
+                        tracing::warn!(alloc_id = %id, %error, "something of it cannot be removed; tried again at the next start");
+                    }
                 }
                 Some(Err(error)) => tracing::error!(%error, "removing an alloc's directories failed"),
             }

@@ -1,22 +1,17 @@
-//! From a task's record to a running attempt: directories, cgroup, environment, durable handle, driver.
+//! From a task's record to a running attempt: prestart hooks (directories, environment), durable handle, driver.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::alloc::Alloc;
-use super::datadir::Owner;
 use super::drivers::call::{self, CallError, Running};
-use super::drivers::{Driver, DriverError, StartRequest, TaskDirs};
+use super::drivers::{Driver, DriverError, StartRequest};
+use super::hooks::{Failed, Failure, OfTask, Phase};
 use super::task::{Told, persist, told};
-use crate::host::process::{Account, UserError};
-use crate::jobspec::interpolate::{self, Prepared};
-use crate::model::env::{Env, TaskContext, node_attributes};
+use crate::jobspec::interpolate::Prepared;
 use crate::model::event::EventKind;
-use crate::model::id::CgroupPath;
-use crate::model::job::Task;
 use crate::model::task::TaskHandle;
 
 /// Why an attempt did not come to run.
@@ -33,8 +28,9 @@ pub(super) struct LaunchFailure {
 }
 
 impl LaunchFailure {
-    fn setup(message: String) -> LaunchFailure {
-        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped: None, may_run: false }
+    fn internal(message: String) -> LaunchFailure {
+        let kind = EventKind::DriverFailure;
+        LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: false }
     }
     fn driver(error: DriverError) -> LaunchFailure {
         let message = error.to_string();
@@ -50,12 +46,12 @@ impl LaunchFailure {
         let kind = EventKind::DriverFailure;
         LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: true }
     }
-    pub fn called_off(told: Option<Told>) -> LaunchFailure {
-        LaunchFailure { stopped: told, ..LaunchFailure::setup("stopped before it was started".to_owned()) }
+    pub fn called_off(stopped: Option<Told>) -> LaunchFailure {
+        let message = "stopped before it was started".to_owned();
+        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped, may_run: false }
     }
     pub fn panicked(error: &tokio::task::JoinError) -> LaunchFailure {
-        let message = format!("an internal error: {error}");
-        LaunchFailure { kind: EventKind::DriverFailure, message, recoverable: false, stopped: None, may_run: false }
+        LaunchFailure::internal(format!("an internal error: {error}"))
     }
 }
 
@@ -82,42 +78,29 @@ pub(super) struct Ready {
 /// Errors: the first step that failed; nothing runs then.
 pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFailure> {
     let began = Instant::now();
-    let task = alloc.task(at);
-    let attempt = alloc.status(at).attempt;
+    let mut order = alloc.order(at);
+    let mut subject = OfTask::of(&alloc, at);
+    let failed = tokio::select! {
+        biased;
+        told = told(&mut order, false) => return Err(LaunchFailure::called_off(Some(told))),
+        failed = alloc.ctx.hooks.task.run(Phase::Prestart, &mut subject) => failed,
+    };
+    if let Some(Failed { failure: Failure { kind, message, recoverable }, .. }) = failed.into_iter().next() {
+        return Err(LaunchFailure { kind, message, recoverable, stopped: None, may_run: false });
+    }
+    let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {
+        return Err(LaunchFailure::internal("its hooks made no directories or no environment".to_owned()));
+    };
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
-        let message = format!("this agent has no driver {:?}", task.driver);
-        return Err(LaunchFailure {
-            kind: EventKind::FailedValidation,
-            message,
-            recoverable: false,
-            stopped: None,
-            may_run: false,
-        });
+        return Err(LaunchFailure::internal(format!("this agent has no driver {:?}", task.driver)));
     };
-    let on_host = {
-        let alloc = Arc::clone(&alloc);
-        move || {
-            let task = alloc.task(at);
-            let account = account(task)?;
-            // Who owns what the task writes: its user, where we may give files away.
-            let may_give = rustix::process::geteuid().is_root();
-            let owner = account.as_ref().filter(|_| may_give).map(|a| Owner { uid: a.uid, gid: a.gid });
-            let dirs = alloc.ctx.data_dir.build(&alloc.id, &task.name, attempt, owner);
-            let setup = LaunchFailure::setup;
-            let dirs = dirs.map_err(|e| setup(format!("cannot make its directories: {e}")))?;
-            let cgroup = alloc.make_cgroup().map_err(|e| setup(format!("cannot make its cgroup: {e}")))?;
-            Ok((dirs, cgroup, account))
-        }
-    };
-    let made = alloc.ctx.blocking(on_host).await.map_err(LaunchFailure::setup)?;
-    let (dirs, alloc_cgroup, account) = made?;
-    let Prepared { task, env } = prepare(&alloc, task, &dirs, alloc_cgroup.as_ref(), account.as_ref())?;
+    let attempt = alloc.status(at).attempt;
+    let alloc_cgroup = alloc.own_cgroup();
     let request = StartRequest { alloc_id: alloc.id.clone(), attempt, task, env, dirs, alloc_cgroup };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
     // Durable before anything runs, so that nothing is started twice.
     alloc.edit(at, |edit| edit.set_handle(Some(handle.clone())));
-    let mut order = alloc.order(at);
     let durable = persist(&alloc, at, |error, first| {
         if first {
             alloc.edit(at, |edit| {
@@ -169,61 +152,5 @@ pub(super) async fn find(alloc: Arc<Alloc>, handle: TaskHandle) -> Result<Launch
         Ok(Some(running)) => Launched::Found(running),
         Ok(None) => Launched::Lost("its driver says that it was never started".to_owned()),
         Err(error) => Launched::Lost(error.to_string()),
-    })
-}
-
-/// The user that the job file names. One that an ordinary user's agent does not find is the driver's to refuse.
-fn account(task: &Task) -> Result<Option<Account>, LaunchFailure> {
-    match task.user.as_deref().map(crate::host::process::account) {
-        Some(Err(error)) if rustix::process::geteuid().is_root() => {
-            // Trying again makes no user.
-            let recoverable = matches!(error, UserError::Lookup { .. });
-            Err(LaunchFailure { recoverable, ..LaunchFailure::setup(error.to_string()) })
-        }
-        Some(found) => Ok(found.ok()),
-        None => Ok(None),
-    }
-}
-
-/// What a login would set; the job's `env` wins over it.
-fn login(account: &Account, inherited: &Env) -> Env {
-    /// Of users other than root, who have no business with `sbin`.
-    const USER_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-    let mut env = inherited.clone();
-    let of_account =
-        [("HOME", &account.home), ("USER", &account.name), ("LOGNAME", &account.name), ("SHELL", &account.shell)];
-    env.extend(of_account.map(|(name, value)| (name.to_owned(), value.clone())));
-    if account.uid != rustix::process::geteuid().as_raw() {
-        env.insert("PATH".to_owned(), USER_PATH.to_owned());
-    }
-    env
-}
-
-fn prepare(
-    alloc: &Alloc,
-    task: &Task,
-    dirs: &TaskDirs,
-    cgroup: Option<&CgroupPath>,
-    account: Option<&Account>,
-) -> Result<Prepared, LaunchFailure> {
-    let attributes = node_attributes(&alloc.ctx.node, &alloc.job);
-    let inherited = account.map_or(Cow::Borrowed(&alloc.ctx.inherited), |a| Cow::Owned(login(a, &alloc.ctx.inherited)));
-    let context = TaskContext {
-        job: &alloc.job,
-        group: alloc.group(),
-        task,
-        alloc_id: &alloc.id,
-        alloc_name: &alloc.name(),
-        index: alloc.index(),
-        alloc_dir: &dirs.shared,
-        local_dir: &dirs.local,
-        secrets_dir: &dirs.secrets,
-        alloc_cgroup: cgroup,
-        inherited: &inherited,
-        attributes: &attributes,
-    };
-    interpolate::prepare(&context).map_err(|unresolved| {
-        let message = unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        LaunchFailure { kind: EventKind::FailedValidation, message, recoverable: false, stopped: None, may_run: false }
     })
 }

@@ -309,6 +309,7 @@ impl Manager {
             stop_asked_at: None,
             expired: false,
             again: false,
+            failed_setup: None,
             earlier: None,
         }
     }

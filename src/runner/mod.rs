@@ -6,6 +6,7 @@
 //!            journal ◄──────────────┴────────────────┘ durable first
 //!                                   │
 //!                                 board, events ──► snapshot, API
+//! hooks: what happens around an alloc and a task, in phases
 //! pure: step (task states), restart (policy), outcome, restore::plan
 //! ```
 
@@ -19,6 +20,7 @@ pub mod datadir;
 pub mod drivers;
 pub mod events;
 mod gc;
+mod hooks;
 pub mod journal;
 mod launch;
 mod ledger;

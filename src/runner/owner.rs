@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::alloc::{Alloc, Wanted};
 use super::coordinator::Wish;
+use super::hooks::{Failed, OfAlloc, Phase};
 use super::task::{self, Entry};
 use crate::model::alloc::Desired;
 use crate::model::task::TaskState;
@@ -49,6 +50,7 @@ impl Created {
             ids.push(Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id()));
         }
         let mut waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)));
+        let mut hooks = Hooks::new(&alloc);
         while !(alloc.is_terminal() && owners.is_empty()) {
             changes.borrow_and_update();
             desired.borrow_and_update();
@@ -68,7 +70,11 @@ impl Created {
                 }
                 // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
                 Wanted::Now(Wish::Run) if waits.is_some() => {}
-                Wanted::Now(wish) => alloc.direct(wish),
+                Wanted::Now(wish) => {
+                    if hooks.allow(&alloc, wish) {
+                        alloc.direct(wish);
+                    }
+                }
             }
             tokio::select! {
                 biased;
@@ -88,10 +94,93 @@ impl Created {
                     });
                 }
                 () = ended(waits.as_mut()), if waits.is_some() => waits = None,
+                (phase, failed) = hooks.over(), if hooks.running.is_some() => hooked(&alloc, phase, failed).await,
                 () = sleep_until(again_at, now) => {}
             }
         }
+        hooks.before_the_end(&alloc).await;
         Ended(alloc)
+    }
+}
+
+/// The alloc's own hooks around its tasks' orders: which of their phases are through, and the one that runs.
+struct Hooks {
+    through: Vec<Phase>,
+    running: Option<(Phase, AbortOnDrop<Vec<Failed>>)>,
+}
+
+impl Hooks {
+    fn new(alloc: &Alloc) -> Hooks {
+        // Nothing is set up for what cannot be.
+        let through = alloc.failed_setup().map(|_| Phase::Prerun).into_iter().collect();
+        Hooks { through, running: None }
+    }
+
+    /// Whether its tasks can be told now what this wish makes of them; if not, the phase that comes before it runs.
+    fn allow(&mut self, alloc: &Arc<Alloc>, wish: Wish) -> bool {
+        let ends = wish == Wish::Run && alloc.ends(wish);
+        let before: &[Phase] = match wish {
+            Wish::Run if ends => &[Phase::Prerun, Phase::Prekill],
+            Wish::Run => &[Phase::Prerun],
+            Wish::Again => &[Phase::PreTaskRestart],
+            Wish::Stop | Wish::Expire => &[Phase::Prekill],
+            Wish::Fail => &[],
+        };
+        if wish == Wish::Run && !ends {
+            // It lives, again perhaps: its end, and its next beginning, are other ones.
+            self.through.retain(|phase| *phase == Phase::Prerun);
+        }
+        let missing = |phase: &&Phase| !self.through.contains(phase) && alloc.ctx.hooks.alloc.has(**phase);
+        let Some(before) = before.iter().find(missing).copied() else { return true };
+        if self.running.as_ref().is_none_or(|(phase, _)| *phase != before) {
+            // One that runs for another wish is called off.
+            let mut subject = OfAlloc::of(alloc);
+            let run = async move {
+                let ctx = Arc::clone(&subject.ctx);
+                ctx.hooks.alloc.run(before, &mut subject).await
+            };
+            self.running = Some((before, AbortOnDrop(tokio::spawn(run))));
+        }
+        false
+    }
+
+    /// Tasks that ended by themselves did not wait for it.
+    async fn before_the_end(&mut self, alloc: &Arc<Alloc>) {
+        while !self.allow(alloc, Wish::Stop) {
+            let (phase, failed) = self.over().await;
+            hooked(alloc, phase, failed).await;
+        }
+    }
+
+    async fn over(&mut self) -> (Phase, Vec<Failed>) {
+        let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
+        // Errors: the runtime is shutting down.
+        let failed = (&mut running.0).await.unwrap_or_default();
+        let phase = *phase;
+        self.running = None;
+        self.through.push(phase);
+        (phase, failed)
+    }
+}
+
+/// A task of the runtime that goes with who waits for it.
+pub(super) struct AbortOnDrop<T>(pub JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// An alloc that cannot be set up fails as a whole. One that ran goes on: what it lacks will be missed by the next start.
+async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<Failed>) {
+    for error in &failed {
+        tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an alloc failed");
+    }
+    if let (Phase::Prerun, false, Some(first)) = (phase, alloc.anything_ran(), failed.into_iter().next())
+        && let Err(error) = alloc.ctx.journal.commit(alloc.fail_setup(first.failure.message)).await
+    {
+        tracing::error!(alloc_id = %alloc.id, %error, "that an alloc cannot be set up is not saved");
     }
 }
 
@@ -127,22 +216,9 @@ impl Ended {
     /// Nothing of it stays on the host but its directories.
     pub async fn clear(self) {
         let alloc = self.0;
-        let clear = Arc::clone(&alloc);
-        let cleared = alloc.ctx.blocking(move || {
-            // A handle that was kept names what may still be there, and its record is in its directory.
-            let tasks = &clear.group().tasks;
-            for (_, task) in tasks.iter().enumerate().filter(|(at, _)| clear.handle(*at).is_none()) {
-                let _ = std::fs::remove_dir_all(clear.ctx.data_dir.run_task(&clear.id, &task.name));
-            }
-            // Refused where a task's is still in it.
-            let _ = std::fs::remove_dir(clear.ctx.data_dir.run(&clear.id));
-            match (clear.cgroup(), &clear.ctx.cgroups) {
-                (Some(path), Some(cgroups)) => cgroups.remove(&path),
-                (Some(_), None) | (None, _) => Ok(()),
-            }
-        });
-        if let Err(error) = cleared.await.and_then(|removed| removed) {
-            tracing::warn!(alloc_id = %alloc.id, error, "the alloc's cgroup cannot be removed");
+        let mut subject = OfAlloc::of(&alloc);
+        for error in alloc.ctx.hooks.alloc.run(Phase::Postrun, &mut subject).await {
+            tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an ended alloc failed");
         }
         alloc.tell_ended();
     }

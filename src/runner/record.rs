@@ -49,6 +49,9 @@ pub struct AllocRecord {
     /// All its tasks are to begin anew, and some are not ready for it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
+    /// It cannot be set up: why. Its tasks fail without ever having started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_setup: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Earlier>>,
 }
@@ -90,6 +93,9 @@ pub struct TaskRecord {
     /// Somebody asked for a restart, and the attempt has not ended yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
+    /// Hooks that are done for good, and what they left.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hooks: BTreeMap<String, serde_json::Value>,
 }
 
 /// The end of an attempt that somebody asked for, to have another one.

@@ -15,6 +15,7 @@ use super::board::Board;
 use super::context::{Context, Parts};
 use super::drivers::call;
 use super::events::Log;
+use super::hooks::{More, OrderError};
 use super::ledger::{self, Ledger};
 use super::manager::{Handle, Manager, lock};
 use super::marks::Marks;
@@ -34,6 +35,8 @@ const ENDS_SHOWN: Duration = Duration::from_secs(3);
 pub enum RestoreError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("an internal error")]
+    Hooks(#[from] OrderError),
     /// Written by a newer agent: reading it by guess could start things twice.
     #[error("the state database has schema {found}, this agent knows {known}: start the newer agent that wrote it")]
     Schema { found: String, known: u32 },
@@ -95,6 +98,11 @@ impl Handle {
     ///
     /// Errors: the database cannot be read. One bad record is set aside and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
+        Handle::start_with(parts, More::default()).await
+    }
+
+    /// The same, with hooks beside the runner's own.
+    pub(super) async fn start_with(parts: Parts, more: More) -> Result<Handle, RestoreError> {
         let began = Instant::now();
         let store = Arc::clone(parts.journal.store());
         let mut loaded = load(store.as_ref())?;
@@ -111,7 +119,7 @@ impl Handle {
         let events = Arc::new(Log::restored(events.collect(), Arc::clone(&marks)));
         loaded.ledger.last_serial = loaded.allocs.values().map(|a| a.serial).max().unwrap_or(0);
         let board = Arc::new(Board::new(loaded.ledger.totals(), marks));
-        let ctx = Arc::new(Context::new(parts, board, events));
+        let ctx = Arc::new(Context::new(parts, more, board, events)?);
         let manager = Arc::new(Manager {
             ctx,
             allocs: Mutex::default(),

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::exit::{exit_of, terminated};
@@ -23,7 +22,9 @@ use super::alloc::Alloc;
 use super::coordinator::{Cause, Order};
 use super::drivers::AttemptEnd;
 use super::drivers::call::{CallError, Running};
+use super::hooks::{OfTask, Phase};
 use super::launch::{LaunchFailure, Launched, Ready, find, launch, start};
+use super::owner::AbortOnDrop;
 use super::restart::{Decision, Ending, Why};
 use super::step::{Action, Event, State, step};
 use crate::model::event::EventKind;
@@ -54,13 +55,7 @@ pub(super) enum Entry {
 type LaunchResult = Result<Launched, LaunchFailure>;
 
 /// A launch goes with its owner: a launched process is found again by the next agent, like any other.
-struct Launching(JoinHandle<LaunchResult>);
-
-impl Drop for Launching {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+type Launching = AbortOnDrop<LaunchResult>;
 
 struct Owner {
     alloc: Arc<Alloc>,
@@ -71,8 +66,8 @@ struct Owner {
     ended: Option<Running>,
     /// Its launch; or, beside an attempt, the search for it after its driver died.
     launching: Option<Launching>,
-    /// What the driver was asked last to end it. Asking anew takes this one's place.
-    asking: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    /// What is done beside the wait for its end: hooks, or what the driver was asked last. The next takes this one's place.
+    beside: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     /// When it is given up; set by the first try to end it by force.
     give_up_at: Option<Instant>,
     /// How often its driver died while it waited for this attempt.
@@ -85,7 +80,7 @@ struct Owner {
 
 /// What an owner waits for.
 enum Happening {
-    Launched(LaunchResult),
+    Launched(Box<LaunchResult>),
     Answered(Answer),
     Ended(Box<AttemptEnd>),
     /// Its driver died while it waited.
@@ -97,8 +92,10 @@ enum Happening {
     Settle,
 }
 
-/// What a driver answered that was asked to end a task.
+/// What comes of what is done beside the wait for a task's end: one thing at a time, and the end of the task calls it off.
 enum Answer {
+    /// The hooks after its start, or those before its kill signal, are through.
+    Prepared,
     Signalled(Result<(), CallError>),
     Killed(Result<(), CallError>),
 }
@@ -120,7 +117,7 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
         attempt: None,
         ended: None,
         launching: None,
-        asking: None,
+        beside: None,
         give_up_at: None,
         deaths: 0,
         timer: None,
@@ -131,7 +128,10 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
     Box::pin(owner.enter(entry)).await;
     loop {
         match owner.state() {
-            State::Dead => return,
+            State::Dead => {
+                Box::pin(hooks(&owner.alloc, at, Phase::Stop)).await;
+                return;
+            }
             State::Pending => {
                 Box::pin(owner.wait_turn()).await;
                 continue;
@@ -144,7 +144,7 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
             | State::Recalled => {}
         }
         match owner.next().await {
-            Happening::Launched(launched) => Box::pin(owner.launched(launched)).await,
+            Happening::Launched(launched) => Box::pin(owner.launched(*launched)).await,
             Happening::Answered(answer) => owner.answered(answer),
             Happening::WaitDied(error) => Box::pin(owner.wait_died(&error)).await,
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
@@ -229,7 +229,7 @@ impl Owner {
 
     /// Until its alloc says so. What happened to it before is over.
     async fn wait_turn(&mut self) {
-        (self.kill_asked, self.timer, self.give_up_at, self.asking) = (None, None, None, None);
+        (self.kill_asked, self.timer, self.give_up_at, self.beside) = (None, None, None, None);
         let told = self.order.wait_for(|order| matches!(order, Order::Start | Order::End(_))).await.map(|order| *order);
         match told {
             Ok(Order::End(cause)) => self.kill(cause).await,
@@ -253,10 +253,10 @@ impl Owner {
             biased;
             launched = or_never(self.launching.as_mut().map(|l| &mut l.0)), if self.launching.is_some() => {
                 self.launching = None;
-                Happening::Launched(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e))))
+                Happening::Launched(Box::new(launched.unwrap_or_else(|e| Err(LaunchFailure::panicked(&e)))))
             }
-            answer = or_never(self.asking.as_mut()), if self.asking.is_some() => {
-                self.asking = None;
+            answer = or_never(self.beside.as_mut()), if self.beside.is_some() => {
+                self.beside = None;
                 Happening::Answered(answer)
             }
             end = wait(&self.alloc, self.attempt.as_ref()), if self.attempt.is_some() && self.launching.is_none() => match end {
@@ -301,7 +301,7 @@ impl Owner {
             edit.event(EventKind::TaskSetup, "building the task directory", &[]);
         });
         self.deaths = 0;
-        self.launching = Some(Launching(tokio::spawn(launch(Arc::clone(&self.alloc), self.at))));
+        self.launching = Some(AbortOnDrop(tokio::spawn(launch(Arc::clone(&self.alloc), self.at))));
     }
 
     async fn launched(&mut self, launched: LaunchResult) {
@@ -326,7 +326,7 @@ impl Owner {
             return self.start_failed(LaunchFailure::called_off(None)).await;
         }
         self.timer = Some((Instant::now() + self.alloc.ctx.config.start_budget, Event::GivenUp));
-        self.launching = Some(Launching(tokio::spawn(start(ready))));
+        self.launching = Some(AbortOnDrop(tokio::spawn(start(ready))));
     }
 
     /// Its driver died, and the task may be well: it is looked for, and waited for again.
@@ -335,7 +335,7 @@ impl Owner {
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "a driver died while it waited");
         match &self.attempt {
             Some(attempt) if self.deaths <= DEATHS => {
-                self.launching = Some(Launching(tokio::spawn(find(Arc::clone(&self.alloc), attempt.handle()))));
+                self.launching = Some(AbortOnDrop(tokio::spawn(find(Arc::clone(&self.alloc), attempt.handle()))));
             }
             Some(_) | None => self.give_up(EventKind::FailedRestore, error.to_string()).await,
         }
@@ -351,6 +351,7 @@ impl Owner {
         });
         self.attempt = Some(attempt);
         self.timer = None;
+        self.run_beside(Phase::Poststart);
         match (action, self.alloc.kill(self.at)) {
             (Some(Action::SendKillSignal), Some(kill)) => self.await_delay(kill.asked_at, true).await,
             (Some(Action::SendKillSignal), None) => self.send_kill_signal(),
@@ -432,7 +433,7 @@ impl Owner {
         let policy = self.alloc.task(self.at).restart.clone();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let killed = self.is_killed();
-        (self.timer, self.give_up_at, self.asking) = (None, None, None);
+        (self.timer, self.give_up_at, self.beside) = (None, None, None);
         let action = self.alloc.edit(self.at, |edit| {
             let now = edit.now;
             let decision = if killed {
@@ -506,7 +507,38 @@ impl Owner {
         }
         if let Some(ended) = self.ended.take() {
             self.remove(ended).await;
+            tokio::select! {
+                biased;
+                () = hooks(&alloc, at, Phase::Exited) => {}
+                _ = end_wished(&mut self.order), if waits => {}
+            }
         }
+    }
+
+    /// Begins a phase of hooks that nobody waits for but a kill signal. `false`: there is nothing to do.
+    fn run_beside(&mut self, phase: Phase) -> bool {
+        let (alloc, at) = (Arc::clone(&self.alloc), self.at);
+        let any = alloc.ctx.hooks.task.has(phase);
+        if any {
+            self.beside = Some(Box::pin(async move {
+                hooks(&alloc, at, phase).await;
+                Answer::Prepared
+            }));
+        }
+        any
+    }
+}
+
+/// Runs a phase of a task's hooks. Those that fail are told, and keep nothing from going on.
+async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: Phase) {
+    for failed in alloc.ctx.hooks.task.run(phase, &mut OfTask::of(alloc, at)).await {
+        let details = [
+            ("hook", failed.hook.to_owned()),
+            ("phase", phase.as_str().to_owned()),
+            ("error", failed.failure.message.clone()),
+        ];
+        alloc.edit(at, |edit| edit.event(EventKind::HookFailed, format!("the hook {failed}"), &details));
+        alloc.save_aside(at);
     }
 }
 

@@ -80,6 +80,23 @@ pub static ALLOCS_COLLECTED: MetricDesc = MetricDesc::counter(
 )
 .otlp("allostat.allocs.collected", "{alloc}");
 
+pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_hook_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "How long a hook took in a phase of an alloc's or a task's life, failed ones included.",
+    &["runner", "hook", "phase"],
+)
+.otlp("allostat.hook.duration", "s");
+
+pub static HOOK_FAILURES: MetricDesc = MetricDesc::counter(
+    "allostat_hook_failures_total",
+    Unit::None,
+    "Hooks that failed or did not end within their deadline.",
+    &["runner", "hook", "phase"],
+)
+.otlp("allostat.hook.failures", "{failure}");
+
 pub static RESTORE_TASKS: MetricDesc = MetricDesc::gauge(
     "allostat_restore_tasks",
     Unit::None,
@@ -173,6 +190,8 @@ pub static METRICS: &[&MetricDesc] = &[
     &SCRAPES,
     &SERIES_DROPPED,
     &ALLOCS_COLLECTED,
+    &HOOK_DURATION,
+    &HOOK_FAILURES,
     &RESTORE_TASKS,
     &RESTORE_DURATION,
     &STATE_DB_WRITES,
@@ -267,6 +286,8 @@ pub struct Metrics {
     scrapes: IntCounterVec,
     series_dropped: IntCounterVec,
     allocs_collected: IntCounterVec,
+    hook_duration: HistogramVec,
+    hook_failures: IntCounterVec,
     state_db_writes: IntCounter,
     state_db_deduped: IntCounter,
     state_db_failures: IntCounter,
@@ -302,6 +323,8 @@ impl Metrics {
             scrapes: counters(r, &SCRAPES),
             series_dropped: counters(r, &SERIES_DROPPED),
             allocs_collected: counters(r, &ALLOCS_COLLECTED),
+            hook_duration: histogram(r, &HOOK_DURATION, MEDIUM),
+            hook_failures: counters(r, &HOOK_FAILURES),
             state_db_writes: counter(r, &STATE_DB_WRITES),
             state_db_deduped: counter(r, &STATE_DB_DEDUPED),
             state_db_failures: counter(r, &STATE_DB_FAILURES),
@@ -354,6 +377,20 @@ impl Metrics {
     }
     pub fn allocs_collected(&self, reason: GcReason) -> u64 {
         self.allocs_collected.with_label_values(&[reason.as_str()]).get()
+    }
+    /// A hook that will run: what is counted of it is there from now on.
+    pub fn hook_known(&self, runner: &str, hook: &str, phase: &str) {
+        self.hook_duration.with_label_values(&[runner, hook, phase]);
+        self.hook_failures.with_label_values(&[runner, hook, phase]);
+    }
+    pub fn hook_took(&self, runner: &str, hook: &str, phase: &str, took: Duration) {
+        self.hook_duration.with_label_values(&[runner, hook, phase]).observe(took.as_secs_f64());
+    }
+    pub fn hook_failed(&self, runner: &str, hook: &str, phase: &str) {
+        self.hook_failures.with_label_values(&[runner, hook, phase]).inc();
+    }
+    pub fn hook_failures(&self, runner: &str, hook: &str, phase: &str) -> u64 {
+        self.hook_failures.with_label_values(&[runner, hook, phase]).get()
     }
     pub fn state_db_written(&self, took: Duration) {
         self.state_db_writes.inc();
@@ -459,6 +496,7 @@ mod tests {
     fn every_gathered_family_has_a_descriptor() {
         let metrics = Metrics::new();
         metrics.collector_known("x");
+        metrics.hook_known("task", "env", "prestart");
         metrics.scraped("text", "gzip", 200, Duration::from_millis(1));
         metrics.state_db_size(1);
         metrics.restored([0; 5], Duration::ZERO, 0);

@@ -11,7 +11,8 @@ use super::super::coordinator::Order;
 use super::super::journal::{self, Answer};
 use super::super::record::{self, Restart};
 use super::super::step::{Action, Event, State, step};
-use super::{Alloc, Edit, LATE};
+use super::show::LATE;
+use super::{Alloc, Edit};
 use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
 use crate::model::task::TaskState;
@@ -100,6 +101,7 @@ impl Alloc {
         let mut batch = Batch::default();
         let asked = inner.again;
         inner.again = true;
+        inner.failed_setup = None;
         let mut numbers = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
             let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now };

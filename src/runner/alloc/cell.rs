@@ -1,6 +1,6 @@
 //! One task as its owner works on it and as it is shown, and the changes that can be made to it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::{Alloc, NOTHING};
@@ -31,6 +31,8 @@ pub(super) struct Cell {
     pub handle: Option<TaskHandle>,
     pub kill: Option<Kill>,
     pub restart: Option<Restart>,
+    /// Hooks that are done for good, and what they left.
+    pub hooks: BTreeMap<String, serde_json::Value>,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Running>,
     pub shown: Shown,
@@ -123,6 +125,7 @@ impl Cell {
             more: MoreTotals::default(),
             kill: None,
             restart: None,
+            hooks: BTreeMap::new(),
         });
         let status = Arc::new(record.status);
         Cell {
@@ -133,6 +136,7 @@ impl Cell {
             handle: record.handle,
             kill: record.kill,
             restart: record.restart,
+            hooks: record.hooks,
             reader: None,
             attempt: None,
             frozen: VecDeque::new(),
@@ -338,7 +342,7 @@ impl Edit<'_> {
     /// The one event that says why it is asked to end, where the reason is another task's end.
     pub fn tell_cause(&mut self, cause: Cause) {
         let (kind, culprit) = match cause {
-            Cause::Stopped | Cause::Expired | Cause::NothingRan => return,
+            Cause::Stopped | Cause::Expired | Cause::NothingRan | Cause::SetupFailed => return,
             Cause::LeaderDead(at) => (EventKind::LeaderDead, Some(at)),
             Cause::SiblingFailed(at) => (EventKind::SiblingFailed, Some(at)),
             Cause::MainsDead => (EventKind::MainTasksDead, None),

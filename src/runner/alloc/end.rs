@@ -30,7 +30,7 @@ pub fn finished_of(record: &AllocRecord, cells: &[Cell]) -> Option<Finished> {
 /// The end of the task that tells most, of those that nobody else of the alloc ended.
 pub fn worst(cells: &[Cell]) -> Outcome {
     let its_own = |cell: &&Cell| match cell.kill.map(|kill| kill.cause) {
-        None | Some(Cause::Stopped | Cause::Expired) => true,
+        None | Some(Cause::Stopped | Cause::Expired | Cause::SetupFailed) => true,
         Some(Cause::LeaderDead(_) | Cause::SiblingFailed(_) | Cause::MainsDead | Cause::NothingRan) => false,
     };
     cells.iter().filter(its_own).map(Cell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)

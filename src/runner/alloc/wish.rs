@@ -18,6 +18,7 @@ pub struct Wishes {
     pub expired: bool,
     /// All its tasks are to begin anew.
     pub again: bool,
+    pub failed_setup: bool,
     pub created_at: Timestamp,
     pub shutdown_delay: Nanos,
     pub max_run: Option<Nanos>,
@@ -26,6 +27,9 @@ pub struct Wishes {
 
 /// Pure. A stop waits for the group's delay, if there is something to wait for; an expiry does not.
 pub fn wanted(wishes: &Wishes, now: Timestamp) -> (Wanted, Option<Timestamp>) {
+    if wishes.failed_setup {
+        return (Wanted::Now(Wish::Fail), None);
+    }
     if wishes.expired {
         return (Wanted::Now(Wish::Expire), None);
     }
@@ -58,6 +62,7 @@ mod tests {
             stop_asked_at: None,
             expired: false,
             again: false,
+            failed_setup: false,
             created_at: at(0),
             shutdown_delay: Nanos::ZERO,
             max_run: None,

@@ -15,6 +15,7 @@ use crate::runner::alloc::{Alloc, Force};
 use crate::runner::coordinator::Cause;
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, CallError, Running};
+use crate::runner::hooks::Phase;
 use crate::runner::launch::Launched;
 use crate::runner::record::{Kill, Restart};
 use crate::runner::step::{Action, Event, State, step};
@@ -50,11 +51,20 @@ impl Owner {
         match action {
             Some(Action::Finish { failed }) => {
                 self.timer = None;
+                let no_setup = self.alloc.failed_setup().filter(|_| cause == Cause::SetupFailed);
                 self.alloc.edit(self.at, |edit| {
-                    edit.status().failed = failed;
+                    edit.status().failed = failed || no_setup.is_some();
                     edit.status().finished_at = Some(edit.now);
                     let why = edit.why(cause);
-                    edit.event(EventKind::Killed, format!("ended while it was not running: {why}"), &[]);
+                    if let Some(error) = no_setup {
+                        let message = format!("the task could not be started: {error}");
+                        edit.event(EventKind::SetupFailure, message, &[("error", error.clone())]);
+                        let (attempt, now) = (edit.status().attempt, edit.now);
+                        let never = ExitStatus::NotStarted(error);
+                        edit.ended(exit_of(attempt, never, None, now, Usage::default(), false));
+                    } else {
+                        edit.event(EventKind::Killed, format!("ended while it was not running: {why}"), &[]);
+                    }
                     edit.enter_state(state);
                 });
                 self.persist_and_show().await;
@@ -152,10 +162,18 @@ impl Owner {
         if let Err(error) = tokio::time::timeout(SAVED_WITHIN, saved).await.unwrap_or(Ok(())) {
             tracing::error!(alloc_id = %self.alloc.id, %error, "that a task is being ended is not saved");
         }
-        if left.is_zero() {
-            self.send_kill_signal();
-        } else {
-            self.timer = Some((Instant::now() + left, Event::DelayOver));
+        if !self.run_beside(Phase::Prekill) {
+            self.prepared();
+        }
+    }
+
+    /// What comes before its kill signal is done: what is left of its delay, then the signal.
+    pub(super) fn prepared(&mut self) {
+        let Some(kill) = self.alloc.kill(self.at).filter(|_| self.state() == State::Killing) else { return };
+        let delay = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
+        match delay.saturating_sub(self.now().since(kill.asked_at)).as_duration() {
+            Duration::ZERO => self.send_kill_signal(),
+            left => self.timer = Some((Instant::now() + left, Event::DelayOver)),
         }
     }
 
@@ -168,7 +186,7 @@ impl Owner {
         let signalled_at = self.alloc.signalled_at(self.at);
         // A second one means something else to many programs.
         if signalled_at.is_none() {
-            self.asking = self.attempt.clone().map(|attempt| {
+            self.beside = self.attempt.clone().map(|attempt| {
                 let signal = signal.to_owned();
                 Box::pin(async move { Answer::Signalled(attempt.signal(&signal).await) }) as _
             });
@@ -197,6 +215,7 @@ impl Owner {
     pub(super) fn answered(&mut self, answer: Answer) {
         let alloc_id = &self.alloc.id;
         match answer {
+            Answer::Prepared => self.prepared(),
             Answer::Signalled(Ok(())) | Answer::Killed(Ok(())) => {}
             // It may have come through.
             Answer::Signalled(Err(error @ CallError::Late(_))) => {
@@ -262,7 +281,7 @@ impl Owner {
         let again_at = now + call::KILL;
         self.timer =
             Some(if again_at < give_up_at { (again_at, Event::GraceOver) } else { (give_up_at, Event::GivenUp) });
-        self.asking =
+        self.beside =
             self.attempt.clone().map(|attempt| Box::pin(async move { Answer::Killed(attempt.kill().await) }) as _);
     }
 
@@ -286,7 +305,7 @@ impl Owner {
             edit.set_handle(handle);
             edit.enter_state(state);
         });
-        (self.timer, self.asking) = (None, None);
+        (self.timer, self.beside) = (None, None);
         self.leave_late();
         self.note_kill_duration();
         self.persist_and_show().await;

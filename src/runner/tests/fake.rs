@@ -50,6 +50,8 @@ pub(super) struct World {
     pub processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
     /// What the driver answers when it is asked to find something again.
     pub recover_error: Mutex<Option<String>>,
+    /// Whether its allocs have cgroups.
+    pub has_processes: Mutex<bool>,
 }
 
 pub(super) struct Process {
@@ -139,7 +141,7 @@ impl Driver for FakeDriver {
         }
     }
     fn has_processes(&self) -> bool {
-        false
+        *self.0.has_processes.lock().unwrap()
     }
     fn health(&self) -> (bool, String) {
         (true, String::new())

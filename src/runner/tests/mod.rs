@@ -4,6 +4,7 @@ mod coordinate;
 mod crash;
 mod fake;
 mod gc;
+mod hooks;
 mod kill;
 mod lifecycle;
 mod places;

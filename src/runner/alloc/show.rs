@@ -1,0 +1,161 @@
+//! How a change gets on the disk and then on the board: recorded and queued under one lock, shown when that is durable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::cell::Delta;
+use super::{Alloc, Inner};
+use crate::model::alloc::{AllocState, AllocStatus, Forced};
+use crate::model::task::{TaskState, TaskStatus};
+use crate::runner::board::{Published, Totals};
+use crate::runner::journal::{self, Answer};
+use crate::runner::record::{self, MoreTotals, TaskRecord};
+use crate::store::{Batch, StoreError};
+
+/// A disk that takes longer hangs: what waits for it is shown all the same.
+pub(super) const LATE: Duration = Duration::from_secs(1);
+
+/// A record on its way to the disk, and what is shown when it is there.
+#[must_use = "nobody sees a change before its record is awaited"]
+pub(in crate::runner) struct Save {
+    at: usize,
+    number: u64,
+    answer: Answer,
+}
+
+impl Alloc {
+    /// Builds a task's record, with the alloc's end if it is its last task's, and queues it.
+    pub fn save(&self, at: usize) -> Save {
+        let mut inner = self.lock();
+        let mut batch = Batch::default();
+        let number = self.put_task(&mut inner, at, &mut batch);
+        if inner.finished.is_some() {
+            record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        }
+        Save { at, number, answer: self.ctx.journal.queue(batch) }
+    }
+
+    /// Waits until it is written, and shows it. A disk that fails or hangs keeps nobody from seeing it.
+    pub async fn shown(&self, save: Save) -> Result<(), StoreError> {
+        let Save { at, number, answer } = save;
+        let mut written = std::pin::pin!(journal::answer(answer));
+        let result = match tokio::time::timeout(LATE, &mut written).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.show(at, number);
+                written.await
+            }
+        };
+        self.show(at, number);
+        result
+    }
+
+    /// [`Alloc::save`], shown when it is written; its caller goes on.
+    pub fn save_aside(self: &Arc<Self>, at: usize) {
+        let (alloc, save) = (Arc::clone(self), self.save(at));
+        tokio::spawn(async move {
+            if let Err(error) = alloc.shown(save).await {
+                tracing::error!(alloc_id = %alloc.id, %error, "a change of a task is not saved; its next one will be");
+            }
+        });
+    }
+
+    /// The records of a new alloc's tasks, all of them.
+    pub fn put_new(&self, batch: &mut Batch) -> Vec<u64> {
+        let mut inner = self.lock();
+        (0..inner.cells.len()).map(|at| self.put_task(&mut inner, at, batch)).collect()
+    }
+    /// They are written.
+    pub fn show_new(&self, numbers: &[u64]) {
+        numbers.iter().enumerate().for_each(|(at, number)| self.show(at, *number));
+    }
+    /// They were refused: it never was.
+    pub fn discard(&self) {
+        for cell in &mut self.lock().cells {
+            let never = cell.thaw(u64::MAX).unwrap_or_default();
+            self.ctx.events.discard(never.seqs());
+        }
+    }
+
+    /// Puts a restored alloc on the board, as its records say.
+    pub fn appear(&self) {
+        self.publish(&mut self.lock(), None);
+    }
+
+    pub(super) fn put_task(&self, inner: &mut Inner, at: usize, batch: &mut Batch) -> u64 {
+        let cell = &mut inner.cells[at];
+        let number = cell.freeze(&self.ctx.events);
+        let task = TaskRecord {
+            status: TaskStatus::clone(&cell.status),
+            handle: cell.handle.clone(),
+            tracker: cell.tracker.clone(),
+            more: MoreTotals::clone(&cell.more),
+            kill: cell.kill,
+            restart: cell.restart,
+            hooks: cell.hooks.clone(),
+        };
+        record::put(batch, record::task_key(&self.id, &cell.status.name), &task);
+        number
+    }
+
+    fn show(&self, at: usize, number: u64) {
+        let mut inner = self.lock();
+        let Some(delta) = inner.cells[at].thaw(number) else { return };
+        self.publish(&mut inner, Some((at, &delta)));
+        self.ctx.events.settle(delta.seqs());
+    }
+
+    pub(super) fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
+        inner.generation += 1;
+        let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
+        let over = inner.finished.is_some() && tasks.iter().all(|t| t.state == TaskState::Dead);
+        let finished = inner.finished.as_deref().filter(|_| over);
+        let ran = finished.filter(|_| !inner.finish_shown).map(|f| (f.outcome, f.ran));
+        let base = match finished {
+            Some(finished) if ran.is_some() => Arc::new(finished.base.clone()),
+            Some(_) | None => Arc::clone(&inner.base),
+        };
+        let forced = match inner.failed_setup {
+            Some(_) => Some(Forced::SetupFailed),
+            None => inner.expired.then_some(Forced::Expired),
+        };
+        let status = AllocStatus {
+            id: self.id.clone(),
+            job: Arc::clone(&self.job),
+            group: self.group().name.clone(),
+            index: self.index,
+            name: self.name(),
+            created_at: self.created_at,
+            finished_at: finished.map(|f| f.at),
+            desired: inner.desired,
+            state: AllocState::derive(forced, &tasks).0,
+            forced,
+            measured: inner.measured,
+            cgroup: inner.cgroup.clone(),
+            tasks,
+            generation: inner.generation,
+        };
+        let published = Published {
+            status: Arc::new(status),
+            readers: inner.cells.iter().map(|c| c.shown.reader.clone()).collect(),
+            until: inner.cells.iter().map(|c| Arc::clone(&c.shown.until)).collect(),
+            alloc_reader: inner.reader.clone().filter(|_| !over),
+            alloc_base: Arc::clone(&base),
+        };
+        let job = &self.job.id;
+        let change = |totals: &mut Totals| {
+            if let Some((at, delta)) = &delta {
+                delta.apply(&self.id, totals.task_mut(job, &inner.cells[*at].status.name));
+            }
+            if let Some((outcome, ran)) = ran {
+                totals.add_alloc_run(job, outcome, ran);
+            }
+        };
+        self.ctx.board.publish([published], change);
+        inner.finish_shown |= ran.is_some();
+        inner.base = base;
+        if over {
+            inner.reader = None;
+        }
+    }
+}

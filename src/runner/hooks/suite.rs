@@ -1,0 +1,150 @@
+//! A set of hooks, in the order that follows from what each needs of the others, and how a phase of them is run.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use super::{Hook, Outcome, Phase, Subject};
+use crate::model::event::EventKind;
+use crate::telemetry::Metrics;
+
+/// Why a hook did not do what its phase wants of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    pub kind: EventKind,
+    pub message: String,
+    /// Trying again may help, so the restart policy decides.
+    pub recoverable: bool,
+}
+
+impl Failure {
+    pub fn setup(message: impl Into<String>) -> Failure {
+        Failure { kind: EventKind::SetupFailure, message: message.into(), recoverable: true }
+    }
+}
+
+/// A hook that failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{hook} ({phase}): {}", failure.message, phase = phase.as_str())]
+pub struct Failed {
+    pub hook: &'static str,
+    pub phase: Phase,
+    pub failure: Failure,
+}
+
+/// Hooks that cannot be brought into an order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    #[error("the hook {hook} wants to come after {after}, which there is not")]
+    Unknown { hook: &'static str, after: &'static str },
+    #[error("there are two hooks called {0}")]
+    Twice(&'static str),
+    #[error("the hooks {} wait for one another", .0.join(", "))]
+    Circle(Vec<&'static str>),
+}
+
+/// Concurrency: read only; any number of subjects at once.
+pub struct Suite<S> {
+    /// In the order of setting up.
+    hooks: Vec<Box<dyn Hook<S>>>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl<S: Subject> Suite<S> {
+    /// Each after all that it needs; otherwise in the order given.
+    ///
+    /// Errors: it needs what is not there, or they need one another.
+    pub fn new(hooks: Vec<Box<dyn Hook<S>>>, metrics: Arc<Metrics>) -> Result<Suite<S>, OrderError> {
+        let hooks = ordered(hooks)?;
+        for hook in &hooks {
+            hook.phases().iter().for_each(|phase| metrics.hook_known(S::RUNNER, hook.name(), phase.as_str()));
+        }
+        Ok(Suite { hooks, metrics })
+    }
+
+    /// The names, in the order of setting up.
+    pub fn order(&self) -> Vec<&'static str> {
+        self.hooks.iter().map(|h| h.name()).collect()
+    }
+
+    /// Whether any hook takes part in a phase.
+    pub fn has(&self, phase: Phase) -> bool {
+        self.hooks.iter().any(|h| h.phases().contains(&phase))
+    }
+
+    /// Runs a phase: see [`Phase`] for the order, and for what one failure does to the rest. May be dropped at any moment: the hook
+    /// that runs is called off, and those after it do not begin.
+    pub async fn run(&self, phase: Phase, subject: &mut S) -> Vec<Failed> {
+        let mut order: Vec<&dyn Hook<S>> =
+            self.hooks.iter().map(|h| &**h).filter(|h| h.phases().contains(&phase)).collect();
+        if phase.takes_down() {
+            order.reverse();
+        }
+        let mut failed = Vec::new();
+        for hook in order {
+            let Err(failure) = self.run_one(hook, phase, subject).await else { continue };
+            self.metrics.hook_failed(S::RUNNER, hook.name(), phase.as_str());
+            failed.push(Failed { hook: hook.name(), phase, failure });
+            if phase.stops_at_failure() {
+                break;
+            }
+        }
+        failed
+    }
+
+    async fn run_one(&self, hook: &dyn Hook<S>, phase: Phase, subject: &mut S) -> Result<(), Failure> {
+        if phase == Phase::Prestart
+            && let Some(data) = subject.done(hook.name())
+        {
+            hook.resume(subject, &data);
+            return Ok(());
+        }
+        let began = Instant::now();
+        let deadline = hook.deadline(phase);
+        let outcome = bounded(deadline, hook.run(phase, subject)).await;
+        self.metrics.hook_took(S::RUNNER, hook.name(), phase.as_str(), began.elapsed());
+        let outcome = outcome
+            .unwrap_or_else(|| Err(Failure::setup(format!("{} did not end within {deadline:?}", hook.name()))))?;
+        if let Outcome::Done(data) = outcome {
+            subject.set_done(hook.name(), data);
+        }
+        Ok(())
+    }
+}
+
+type Running<'a> = super::BoxFuture<'a, Result<Outcome, Failure>>;
+
+/// `None`: it took longer. A panic is a failure like any other.
+async fn bounded(deadline: Duration, mut hook: Running<'_>) -> Option<Result<Outcome, Failure>> {
+    let unwinding = poll_fn(|context| {
+        catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(context))).unwrap_or_else(|_| {
+            let failure = Failure { recoverable: false, ..Failure::setup("an internal error: the hook panicked") };
+            Poll::Ready(Err(failure))
+        })
+    });
+    tokio::time::timeout(deadline, unwinding).await.ok()
+}
+
+fn ordered<S>(hooks: Vec<Box<dyn Hook<S>>>) -> Result<Vec<Box<dyn Hook<S>>>, OrderError> {
+    let names: Vec<&'static str> = hooks.iter().map(|h| h.name()).collect();
+    for (at, hook) in hooks.iter().enumerate() {
+        if names[..at].contains(&hook.name()) {
+            return Err(OrderError::Twice(hook.name()));
+        }
+        if let Some(after) = hook.after().iter().find(|after| !names.contains(after)) {
+            return Err(OrderError::Unknown { hook: hook.name(), after });
+        }
+    }
+    let mut left = hooks;
+    let mut order: Vec<Box<dyn Hook<S>>> = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let there = |name: &&str| order.iter().any(|h| h.name() == *name);
+        let Some(next) = left.iter().position(|h| h.after().iter().all(&there)) else {
+            return Err(OrderError::Circle(left.iter().map(|h| h.name()).collect()));
+        };
+        order.push(left.remove(next));
+    }
+    Ok(order)
+}

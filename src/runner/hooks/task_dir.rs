@@ -1,0 +1,38 @@
+//! The directories of a task and of its attempt, its logs' among them. One that is there stays as it is; one that was removed
+//! underneath comes back with the next start.
+
+use std::sync::Arc;
+
+use super::{Failure, Hook, OfTask, Outcome, Phase};
+use crate::runner::datadir::Owner;
+use crate::runner::drivers::BoxFuture;
+
+pub struct TaskDir;
+
+impl Hook<OfTask> for TaskDir {
+    fn name(&self) -> &'static str {
+        "task_dir"
+    }
+    fn after(&self) -> &'static [&'static str] {
+        &["validate"]
+    }
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Prestart]
+    }
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        Box::pin(async move {
+            // Who owns what the task writes: its user, where we may give files away.
+            let may_give = rustix::process::geteuid().is_root();
+            let account = subject.account.as_ref().filter(|_| may_give);
+            let owner = account.map(|a| Owner { uid: a.uid, gid: a.gid });
+            let (alloc, at) = (Arc::clone(&subject.alloc), subject.at);
+            let build = move || {
+                let attempt = alloc.status(at).attempt;
+                alloc.ctx.data_dir.build(&alloc.id, &alloc.task(at).name, attempt, owner)
+            };
+            let built = subject.alloc.ctx.blocking(build).await.map_err(Failure::setup)?;
+            subject.dirs = Some(built.map_err(|e| Failure::setup(format!("cannot make its directories: {e}")))?);
+            Ok(Outcome::Again)
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! The frame, with hooks made for it. What the phases are called for is tested with whole allocs (`runner::tests::hooks`).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::model::event::EventKind;
+
+/// What a subject saw, and what is recorded of it.
+#[derive(Default)]
+struct Seen {
+    ran: Vec<(&'static str, Phase)>,
+    resumed: Vec<(String, Value)>,
+    done: BTreeMap<String, Value>,
+}
+
+impl Subject for Seen {
+    const RUNNER: &'static str = "test";
+    fn done(&self, hook: &str) -> Option<Value> {
+        self.done.get(hook).cloned()
+    }
+    fn set_done(&mut self, hook: &'static str, data: Value) {
+        self.done.insert(hook.to_owned(), data);
+    }
+}
+
+const EVERY: &[Phase] = &[
+    Phase::Prerun,
+    Phase::PreTaskRestart,
+    Phase::Postrun,
+    Phase::Destroy,
+    Phase::Prestart,
+    Phase::Poststart,
+    Phase::Prekill,
+    Phase::Exited,
+    Phase::Stop,
+];
+
+#[derive(Clone, Copy)]
+enum Does {
+    Nothing,
+    Fails,
+    Hangs,
+    Panics,
+    IsDone,
+}
+
+struct Made {
+    name: &'static str,
+    after: &'static [&'static str],
+    does: Does,
+}
+
+impl Hook<Seen> for Made {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+    fn after(&self) -> &'static [&'static str] {
+        self.after
+    }
+    fn phases(&self) -> &'static [Phase] {
+        EVERY
+    }
+    fn deadline(&self, _: Phase) -> Duration {
+        Duration::from_secs(7)
+    }
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut Seen) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        Box::pin(async move {
+            subject.ran.push((self.name, phase));
+            match self.does {
+                Does::Nothing => Ok(Outcome::Again),
+                Does::Fails => Err(Failure { kind: EventKind::FailedValidation, ..Failure::setup("no") }),
+                Does::Hangs => std::future::pending().await,
+                Does::Panics => panic!("a hook that panics"),
+                Does::IsDone => Ok(Outcome::Done(json!({ "of": self.name }))),
+            }
+        })
+    }
+    fn resume(&self, subject: &mut Seen, data: &Value) {
+        subject.resumed.push((self.name.to_owned(), data.clone()));
+    }
+}
+
+fn hook(name: &'static str, after: &'static [&'static str], does: Does) -> Box<dyn Hook<Seen>> {
+    Box::new(Made { name, after, does })
+}
+
+fn suite(hooks: Vec<Box<dyn Hook<Seen>>>) -> Suite<Seen> {
+    Suite::new(hooks, Arc::default()).unwrap()
+}
+
+fn three(middle: Does) -> Suite<Seen> {
+    suite(vec![hook("c", &["b"], Does::Nothing), hook("b", &["a"], middle), hook("a", &[], Does::Nothing)])
+}
+
+async fn ran(suite: &Suite<Seen>, phase: Phase) -> (Vec<&'static str>, Vec<Failed>) {
+    let mut seen = Seen::default();
+    let failed = suite.run(phase, &mut seen).await;
+    assert!(seen.ran.iter().all(|(_, at)| *at == phase));
+    (seen.ran.into_iter().map(|(name, _)| name).collect(), failed)
+}
+
+#[tokio::test]
+async fn setting_up_goes_after_what_is_needed_and_taking_down_the_other_way_round() {
+    let suite = three(Does::Nothing);
+    assert_eq!(suite.order(), ["a", "b", "c"]);
+    for phase in [Phase::Prerun, Phase::PreTaskRestart, Phase::Prestart, Phase::Poststart] {
+        assert_eq!(ran(&suite, phase).await.0, ["a", "b", "c"], "{phase:?}");
+    }
+    for phase in [Phase::Prekill, Phase::Exited, Phase::Stop, Phase::Postrun, Phase::Destroy] {
+        assert_eq!(ran(&suite, phase).await.0, ["c", "b", "a"], "{phase:?}");
+    }
+}
+
+#[test]
+fn an_order_that_cannot_be_is_refused_by_name() {
+    let refused = |hooks| Suite::<Seen>::new(hooks, Arc::default()).err().unwrap().to_string();
+    let circle =
+        vec![hook("a", &["b"], Does::Nothing), hook("b", &["a"], Does::Nothing), hook("x", &[], Does::Nothing)];
+    assert_eq!(refused(circle), "the hooks a, b wait for one another");
+    let unknown = refused(vec![hook("a", &["z"], Does::Nothing)]);
+    assert_eq!(unknown, "the hook a wants to come after z, which there is not");
+    let twice = refused(vec![hook("a", &[], Does::Nothing), hook("a", &[], Does::Nothing)]);
+    assert_eq!(twice, "there are two hooks called a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_ends_what_sets_up_and_nothing_else() {
+    for (does, said) in [
+        (Does::Fails, "no"),
+        (Does::Hangs, "b did not end within 7s"),
+        (Does::Panics, "an internal error: the hook panicked"),
+    ] {
+        let suite = three(does);
+        for phase in EVERY {
+            let (names, failed) = ran(&suite, *phase).await;
+            let expected: &[&str] = match phase {
+                Phase::Prerun | Phase::Prestart => &["a", "b"],
+                phase if phase.takes_down() => &["c", "b", "a"],
+                _ => &["a", "b", "c"],
+            };
+            assert_eq!(names, expected, "{phase:?}");
+            let [one] = &failed[..] else { panic!("{failed:?}") };
+            assert_eq!((one.hook, one.phase, one.failure.message.as_str()), ("b", *phase, said));
+            let counted = suite.metrics.hook_failures("test", "b", phase.as_str());
+            assert_eq!(counted, 1, "{phase:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_done_for_good_is_put_to_use_again_and_not_repeated() {
+    let suite = suite(vec![hook("fetch", &[], Does::IsDone), hook("env", &["fetch"], Does::Nothing)]);
+    let mut seen = Seen::default();
+    for _ in 0..3 {
+        assert_eq!(suite.run(Phase::Prestart, &mut seen).await, []);
+    }
+    let of = |name| seen.ran.iter().filter(|(n, _)| *n == name).count();
+    assert_eq!((of("fetch"), of("env")), (1, 3));
+    assert_eq!(seen.resumed, vec![("fetch".to_owned(), json!({ "of": "fetch" })); 2]);
+    // Done is what sets up: what takes down runs every time.
+    suite.run(Phase::Exited, &mut seen).await;
+    assert_eq!(seen.ran.iter().filter(|(n, p)| *n == "fetch" && *p == Phase::Exited).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_phase_that_is_called_off_begins_nothing_more() {
+    static CALLED_OFF: Mutex<u32> = Mutex::new(0);
+    struct Guard;
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            *CALLED_OFF.lock().unwrap() += 1;
+        }
+    }
+    struct Waits;
+    impl Hook<Seen> for Waits {
+        fn name(&self) -> &'static str {
+            "waits"
+        }
+        fn phases(&self) -> &'static [Phase] {
+            EVERY
+        }
+        fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<Outcome, Failure>> {
+            Box::pin(async {
+                let _guard = Guard;
+                std::future::pending().await
+            })
+        }
+    }
+    let suite = suite(vec![Box::new(Waits), hook("later", &["waits"], Does::Nothing)]);
+    let mut seen = Seen::default();
+    let run = suite.run(Phase::Prestart, &mut seen);
+    assert!(tokio::time::timeout(Duration::from_millis(100), run).await.is_err());
+    assert_eq!((*CALLED_OFF.lock().unwrap(), seen.ran.len()), (1, 0));
+}
+
+#[test]
+fn our_own_hooks_come_in_the_order_that_their_needs_give() {
+    let hooks = Hooks::new(&Arc::default(), More::default()).unwrap();
+    assert_eq!(hooks.alloc.order(), ["alloc_dir", "cgroup", "stats"]);
+    assert_eq!(hooks.task.order(), ["validate", "task_dir", "env"]);
+}
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+proptest! {
+    /// Any needs: an order that meets all of them, or a circle that is named.
+    #[test]
+    fn an_order_meets_every_need_or_there_is_a_circle(
+        needs in proptest::collection::vec(proptest::collection::btree_set(0..NAMES.len(), 0..3), NAMES.len()),
+    ) {
+        let hooks = needs.iter().enumerate().map(|(at, needs)| {
+            let after: Vec<&'static str> = needs.iter().filter(|n| **n != at).map(|n| NAMES[*n]).collect();
+            hook(NAMES[at], after.leak(), Does::Nothing)
+        });
+        let place = |order: &[&str], at: usize| order.iter().position(|n| *n == NAMES[at]);
+        match Suite::new(hooks.collect(), Arc::default()) {
+            Ok(suite) => {
+                let order = suite.order();
+                for (at, needs) in needs.iter().enumerate() {
+                    prop_assert!(needs.iter().filter(|n| **n != at).all(|n| place(&order, *n) < place(&order, at)));
+                }
+            }
+            Err(OrderError::Circle(left)) => {
+                // Each of them needs another of them.
+                for name in &left {
+                    let at = NAMES.iter().position(|n| n == name).unwrap();
+                    prop_assert!(needs[at].iter().any(|n| *n != at && left.contains(&NAMES[*n])));
+                }
+            }
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Whole allocs with hooks that look on: which phase comes when, and what a hook that fails or hangs does to them.
+
+use serde_json::json;
+
+use super::*;
+use crate::collectors::{FdBudget, Sampling, TaskReader};
+use crate::host::roots::Roots;
+use crate::model::alloc::Forced;
+use crate::model::id::CgroupPath;
+use crate::runner::drivers::BoxFuture;
+use crate::runner::gc::Collect;
+use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
+use crate::runner::{Restarted, Wait};
+
+const EVERY: &[Phase] = &[
+    Phase::Prerun,
+    Phase::PreTaskRestart,
+    Phase::Postrun,
+    Phase::Destroy,
+    Phase::Prestart,
+    Phase::Poststart,
+    Phase::Prekill,
+    Phase::Exited,
+    Phase::Stop,
+];
+
+/// What hooks saw, of whom; and the phase in which they fail or hang.
+#[derive(Default)]
+struct Log {
+    seen: std::sync::Mutex<Vec<String>>,
+    fails: std::sync::Mutex<Option<Phase>>,
+    hangs: std::sync::Mutex<Option<Phase>>,
+}
+
+impl Log {
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+    fn count(&self, what: &str) -> usize {
+        self.seen.lock().unwrap().iter().filter(|s| *s == what).count()
+    }
+    fn before(&self, first: &str, second: &str) -> bool {
+        let seen = self.seen.lock().unwrap();
+        let place = |what: &str| seen.iter().position(|s| s == what);
+        place(first).is_some() && place(first) < place(second)
+    }
+    async fn look(&self, phase: Phase, whom: &str) -> Result<Outcome, Failure> {
+        self.seen.lock().unwrap().push(format!("{whom}:{}", phase.as_str()));
+        if *self.hangs.lock().unwrap() == Some(phase) {
+            std::future::pending::<()>().await;
+        }
+        if *self.fails.lock().unwrap() == Some(phase) {
+            Err(Failure::setup("it is broken"))
+        } else {
+            Ok(Outcome::Again)
+        }
+    }
+}
+
+struct Looks(Arc<Log>);
+
+impl Hook<OfAlloc> for Looks {
+    fn name(&self) -> &'static str {
+        "looks"
+    }
+    fn phases(&self) -> &'static [Phase] {
+        EVERY
+    }
+    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        Box::pin(self.0.look(phase, "alloc"))
+    }
+}
+
+impl Hook<OfTask> for Looks {
+    fn name(&self) -> &'static str {
+        "looks"
+    }
+    fn phases(&self) -> &'static [Phase] {
+        EVERY
+    }
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        let whom = subject.alloc.task(subject.at).name.to_string();
+        Box::pin(async move { self.0.look(phase, &whom).await })
+    }
+}
+
+impl Host {
+    async fn start_with(&self, log: &Arc<Log>) -> Handle {
+        let hooks =
+            More { alloc: vec![Box::new(Looks(Arc::clone(log)))], task: vec![Box::new(Looks(Arc::clone(log)))] };
+        Handle::start_with(self.parts(), hooks).await.unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_phase_comes_at_its_moment_and_no_other() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let agent = host.start_with(&log).await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    until("poststart", || log.count("main:poststart") == 1).await;
+    assert_eq!(log.seen(), ["alloc:prerun", "main:prestart", "main:poststart"]);
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    until("postrun", || log.count("alloc:postrun") == 1).await;
+    assert_eq!(
+        log.seen()[3..],
+        ["alloc:prekill", "main:prekill", "main:exited", "main:stop", "alloc:postrun"],
+        "ended in this order"
+    );
+    agent.collectable([id.clone()]);
+    agent.collect(Collect::One(id)).await.unwrap();
+    assert_eq!(log.seen()[8..], ["alloc:destroy"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_attempt_has_its_own_prestart_poststart_and_exited_and_one_stop_ends_them() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let agent = host.start_with(&log).await;
+    let mut job = batch("b", 50, 1);
+    job.groups[0].tasks[0].restart.attempts = 2;
+    let id = submit(&agent, job).await;
+    until_over(&agent, &id).await;
+    until("postrun", || log.count("alloc:postrun") == 1).await;
+    for (phase, times) in [("prestart", 3), ("poststart", 3), ("exited", 3), ("stop", 1), ("prekill", 0)] {
+        assert_eq!(log.count(&format!("main:{phase}")), times, "{phase}");
+    }
+    assert_eq!(log.count("alloc:prekill"), 1, "when all tasks have ended by themselves too");
+    assert_eq!(log.count("alloc:prerun"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_starts() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    *log.fails.lock().unwrap() = Some(Phase::Prerun);
+    let agent = host.start_with(&log).await;
+    let mut two = service("s");
+    let beside = Task { name: "beside".into(), ..two.groups[0].tasks[0].clone() };
+    two.groups[0].tasks.push(beside);
+    let id = submit(&agent, two).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let found = published(&agent, &id);
+    assert_eq!(found.status.forced, Some(Forced::SetupFailed));
+    assert_eq!(found.status.description(), "it could not be set up");
+    for task in &found.status.tasks {
+        assert!(task.failed && task.last_exit().unwrap().status.never_ran());
+        assert_eq!(events(task), ["Received", "Setup Failure"]);
+    }
+    assert_eq!(host.world.started(), 0);
+    assert_eq!((log.count("main:prestart"), log.count("main:stop")), (0, 1));
+    // The next agent knows it, and tries nothing again.
+    let agent = host.restart(agent).await;
+    let found = published(&agent, &id);
+    assert_eq!((found.status.state, found.status.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
+    assert_eq!(events(&found.status.tasks[0]), ["Received", "Setup Failure"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alloc_that_could_not_be_set_up_can_be_restarted() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    *log.fails.lock().unwrap() = Some(Phase::Prerun);
+    let agent = host.start_with(&log).await;
+    let id = submit(&agent, service("s")).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    until("postrun", || log.count("alloc:postrun") == 1).await;
+    *log.fails.lock().unwrap() = None;
+    agent.restart(&id, Restarted::All).await.unwrap();
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!((log.count("alloc:prerun"), published(&agent, &id).status.forced), (2, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn set_up_again_after_a_restart_of_the_agent_and_a_failure_then_ends_no_running_task() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let agent = host.start_with(&log).await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.shutdown();
+    drop(agent);
+    tokio::task::yield_now().await;
+    *log.fails.lock().unwrap() = Some(Phase::Prerun);
+    let agent = host.start_with(&log).await;
+    until("prerun again", || log.count("alloc:prerun") == 2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(main_task(&agent, &id).state, TaskState::Running);
+    assert_eq!((log.count("main:prestart"), host.world.started()), (1, 1), "it was not started again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prestart_that_fails_is_a_failed_start_for_the_policy() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    *log.fails.lock().unwrap() = Some(Phase::Prestart);
+    let agent = host.start_with(&log).await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Backoff).await;
+    assert!(events(&main_task(&agent, &id)).contains(&"Setup Failure"));
+    *log.fails.lock().unwrap() = None;
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!((log.count("main:prestart"), host.world.started()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_that_fail_beside_a_task_are_told_and_end_nothing() {
+    for phase in [Phase::Poststart, Phase::Prekill, Phase::Exited, Phase::Stop] {
+        let (host, log) = (Host::new(), Arc::new(Log::default()));
+        *log.fails.lock().unwrap() = Some(phase);
+        let agent = host.start_with(&log).await;
+        let id = submit(&agent, service("s")).await;
+        until_state(&agent, &id, TaskState::Running).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        agent.stop(&id, Wait::UntilEnded).await.unwrap();
+        assert_eq!(until_over(&agent, &id).await, AllocState::Complete, "{phase:?}");
+        until("told", || events(&main_task(&agent, &id)).contains(&"Task hook failed")).await;
+        let task = main_task(&agent, &id);
+        let told = task.events.iter().find(|e| e.kind.text() == "Task hook failed").unwrap();
+        assert_eq!((told.details["hook"].as_str(), told.details["phase"].as_str()), ("looks", phase.as_str()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_that_hang_are_given_up_at_their_deadline_in_every_phase() {
+    for phase in EVERY {
+        let (host, log) = (Host::new(), Arc::new(Log::default()));
+        *log.hangs.lock().unwrap() = Some(*phase);
+        let agent = host.start_with(&log).await;
+        let id = submit(&agent, service("s")).await;
+        // However long the set-up hangs: its task runs or has failed in the end.
+        let task = || main_task(&agent, &id).state;
+        until("it is through", || matches!(task(), TaskState::Running | TaskState::Backoff | TaskState::Dead)).await;
+        if task() != TaskState::Dead {
+            agent.stop(&id, Wait::UntilEnded).await.unwrap();
+        }
+        until_over(&agent, &id).await;
+        agent.collectable([id.clone()]);
+        agent.collect(Collect::One(id.clone())).await.unwrap();
+        assert!(agent.board().get(&id).is_none(), "{phase:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_calls_off_what_sets_up() {
+    for phase in [Phase::Prerun, Phase::Prestart] {
+        let (host, log) = (Host::new(), Arc::new(Log::default()));
+        *log.hangs.lock().unwrap() = Some(phase);
+        let agent = host.start_with(&log).await;
+        let id = submit(&agent, service("s")).await;
+        let what = if phase == Phase::Prerun { "alloc:prerun" } else { "main:prestart" };
+        until(what, || log.count(what) == 1).await;
+        let asked = tokio::time::Instant::now();
+        agent.stop(&id, Wait::UntilEnded).await.unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(1), "{phase:?}: {:?}", asked.elapsed());
+        assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+        assert_eq!(host.world.started(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exit_calls_off_what_comes_before_the_kill_signal() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    *log.hangs.lock().unwrap() = Some(Phase::Prekill);
+    let agent = host.start_with(&log).await;
+    let mut job = service("s");
+    job.groups[0].tasks[0].config = json!({ "run_ms": 20_000 }).as_object().unwrap().clone();
+    let id = submit(&agent, job).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let began = tokio::time::Instant::now();
+    // Its alloc's own prekill hangs for as long as its deadline allows; then the task's.
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(61), "{:?}", began.elapsed());
+    assert!(host.world.last().signals.lock().unwrap().is_empty(), "it had ended by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn prekill_of_the_alloc_comes_before_the_first_task_is_told() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let agent = host.start_with(&log).await;
+    let mut job = service("s");
+    job.groups[0].tasks[0].leader = true;
+    job.groups[0].tasks[0].config = json!({ "run_ms": 100 }).as_object().unwrap().clone();
+    job.groups[0].tasks[0].restart.attempts = 0;
+    let beside =
+        Task { name: "beside".into(), leader: false, config: serde_json::Map::new(), ..job.groups[0].tasks[0].clone() };
+    job.groups[0].tasks.push(beside);
+    let id = submit(&agent, job).await;
+    until_over(&agent, &id).await;
+    assert!(log.before("alloc:prekill", "beside:prekill"), "{:?}", log.seen());
+    assert_eq!(log.count("alloc:prekill"), 1);
+}
+
+/// Fetches once, for all starts to come.
+struct Fetches(Arc<Log>);
+
+impl Hook<OfTask> for Fetches {
+    fn name(&self) -> &'static str {
+        "fetches"
+    }
+    fn after(&self) -> &'static [&'static str] {
+        &["task_dir"]
+    }
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Prestart]
+    }
+    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        Box::pin(async move {
+            self.0.look(phase, "fetched").await?;
+            Ok(Outcome::Done(json!("what it fetched")))
+        })
+    }
+    fn resume(&self, _: &mut OfTask, data: &Value) {
+        self.0.seen.lock().unwrap().push(format!("again: {}", data.as_str().unwrap()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hook_did_for_good_is_known_to_later_starts_and_later_agents() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    let more = || More { task: vec![Box::new(Fetches(Arc::clone(&log)))], ..More::default() };
+    let agent = Handle::start_with(host.parts(), more()).await.unwrap();
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.restart(&id, Restarted::Running).await.unwrap();
+    until("a second attempt", || host.world.started() == 2 && main_task(&agent, &id).state == TaskState::Running).await;
+    assert_eq!(log.seen(), ["fetched:prestart", "again: what it fetched"]);
+    agent.shutdown();
+    drop(agent);
+    tokio::task::yield_now().await;
+    let agent = Handle::start_with(host.parts(), more()).await.unwrap();
+    agent.restart(&id, Restarted::Running).await.unwrap();
+    until("a third attempt", || host.world.started() == 3).await;
+    assert_eq!(log.count("fetched:prestart"), 1);
+    assert_eq!(log.count("again: what it fetched"), 2);
+}
+
+/// Cgroups that are names only.
+#[derive(Default)]
+struct Names(std::sync::Mutex<std::collections::BTreeSet<String>>);
+
+impl crate::runner::AllocCgroups for Names {
+    fn create(&self, path: &CgroupPath) -> Result<(), String> {
+        self.0.lock().unwrap().insert(path.to_string());
+        Ok(())
+    }
+    fn exists(&self, path: &CgroupPath) -> bool {
+        self.0.lock().unwrap().contains(path.as_str())
+    }
+    fn reader(&self, path: &CgroupPath) -> Arc<TaskReader> {
+        let layout = crate::host::hierarchy::Layout::detect(&Roots::default()).unwrap();
+        let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
+        Arc::new(TaskReader::for_alloc_cgroup(&sampling, path.clone()))
+    }
+    fn remove(&self, path: &CgroupPath) -> Result<(), String> {
+        self.0.lock().unwrap().remove(path.as_str());
+        Ok(())
+    }
+}
+
+/// An agent may die before, in and after any of them: each of our own hooks in each of its phases, alone and twice, before
+/// anything was set up and after everything was removed.
+#[tokio::test]
+async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
+    let host = Host::new();
+    *host.world.has_processes.lock().unwrap() = true;
+    let cgroups = Arc::new(Names::default());
+    let parts = crate::runner::Parts { cgroups: Some(Arc::clone(&cgroups) as _), ..host.parts() };
+    let agent = Handle::start(parts).await.unwrap();
+    let id = submit(&agent, batch("b", 1, 0)).await;
+    until_over(&agent, &id).await;
+    let alloc = agent.0.alloc(&id).unwrap();
+    alloc.ended().wait_for(|ended| *ended).await.unwrap();
+    let ctx = &alloc.ctx;
+    for make in crate::runner::hooks::ALLOC {
+        let hook = make();
+        for phase in hook.phases() {
+            let mut outcomes = Vec::new();
+            for _ in 0..2 {
+                ctx.data_dir.remove(&id).unwrap();
+                for _ in 0..2 {
+                    outcomes.push(hook.run(*phase, &mut OfAlloc::of(&alloc)).await);
+                    let mut collected = OfAlloc { ctx: Arc::clone(ctx), id: id.clone(), alloc: None };
+                    outcomes.push(hook.run(*phase, &mut collected).await);
+                }
+            }
+            assert!(outcomes.iter().all(|o| *o == Ok(Outcome::Again)), "{} {phase:?}: {outcomes:?}", hook.name());
+        }
+    }
+    for make in crate::runner::hooks::TASK {
+        let hook = make();
+        for phase in hook.phases() {
+            ctx.data_dir.remove(&id).unwrap();
+            let mut subject = OfTask::of(&alloc, 0);
+            let alone = hook.run(*phase, &mut subject).await;
+            assert_eq!(hook.run(*phase, &mut subject).await, alone, "{} {phase:?}", hook.name());
+            // What it needs of others it misses by name.
+            let misses = alone.is_err_and(|e| e.message.contains("not there yet"));
+            assert_eq!(misses, hook.name() == "env", "{} {phase:?}", hook.name());
+        }
+    }
+    // Together, set up twice and taken down twice: nothing is left.
+    for phase in [Phase::Prerun, Phase::Prerun] {
+        assert_eq!(ctx.hooks.alloc.run(phase, &mut OfAlloc::of(&alloc)).await, []);
+    }
+    for _ in 0..2 {
+        let mut subject = OfTask::of(&alloc, 0);
+        assert_eq!(ctx.hooks.task.run(Phase::Prestart, &mut subject).await, []);
+        assert!(subject.dirs.unwrap().local.is_dir() && subject.prepared.is_some());
+    }
+    for phase in [Phase::Postrun, Phase::Postrun, Phase::Destroy, Phase::Destroy] {
+        assert_eq!(ctx.hooks.alloc.run(phase, &mut OfAlloc::of(&alloc)).await, []);
+    }
+    assert!(!ctx.data_dir.alloc(&id).exists() && !ctx.data_dir.run(&id).exists());
+    assert!(cgroups.0.lock().unwrap().is_empty());
+}
