@@ -6,6 +6,7 @@
 //! ```
 //! Nothing here ends with the agent: a dropped owner leaves its process running, to be found again.
 
+mod begin;
 mod exit;
 mod kill;
 
@@ -23,7 +24,7 @@ use super::coordinator::{Cause, Order};
 use super::drivers::AttemptEnd;
 use super::drivers::call::{CallError, Running};
 use super::hooks::{OfTask, Phase};
-use super::launch::{LaunchFailure, Launched, Ready, find, launch, start};
+use super::launch::{LaunchFailure, Launched};
 use super::owner::AbortOnDrop;
 use super::restart::{Decision, Ending, Why};
 use super::step::{Action, Event, State, step};
@@ -36,11 +37,6 @@ use crate::store::StoreError;
 /// Waits between tries to write what must be written.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MOST: Duration = Duration::from_secs(30);
-/// A start is recorded after so long: the record of a shorter task's end tells of both.
-const SETTLE: Duration = Duration::from_millis(10);
-
-/// So often a driver may die while it waits for one attempt.
-const DEATHS: u8 = 5;
 
 /// Where a task's owner begins.
 pub(super) enum Entry {
@@ -283,80 +279,6 @@ impl Owner {
 
     fn now(&self) -> Timestamp {
         self.alloc.ctx.clock.now()
-    }
-
-    /// Pending or backoff → starting.
-    fn begin(&mut self, event: Event) {
-        let (state, action) = step(self.state(), event);
-        if action != Some(Action::Launch) {
-            return;
-        }
-        let again = event == Event::BackoffOver;
-        // Recorded, and shown, with the handle.
-        self.alloc.edit(self.at, |edit| {
-            edit.enter_state(state);
-            if again {
-                edit.status().attempt += 1;
-            }
-            edit.event(EventKind::TaskSetup, "building the task directory", &[]);
-        });
-        self.deaths = 0;
-        self.launching = Some(AbortOnDrop(tokio::spawn(launch(Arc::clone(&self.alloc), self.at))));
-    }
-
-    async fn launched(&mut self, launched: LaunchResult) {
-        match launched {
-            Ok(Launched::Ready(ready)) => self.start(*ready).await,
-            Ok(Launched::Runs(attempt)) => self.started(attempt).await,
-            Ok(Launched::Found(attempt)) => {
-                self.alloc.edit(self.at, |edit| edit.attach(&attempt));
-                self.alloc.save_aside(self.at);
-                self.attempt = Some(attempt);
-            }
-            Ok(Launched::Lost(why)) => self.give_up(EventKind::FailedRestore, why).await,
-            Err(failure) => self.start_failed(failure).await,
-        }
-    }
-
-    /// On record: now its driver, for so long at most.
-    async fn start(&mut self, ready: Ready) {
-        if self.state() != State::Starting {
-            // Told in the same moment: nothing runs yet.
-            self.alloc.edit(self.at, |edit| edit.set_handle(None));
-            return self.start_failed(LaunchFailure::called_off(None)).await;
-        }
-        self.timer = Some((Instant::now() + self.alloc.ctx.config.start_budget, Event::GivenUp));
-        self.launching = Some(AbortOnDrop(tokio::spawn(start(ready))));
-    }
-
-    /// Its driver died, and the task may be well: it is looked for, and waited for again.
-    async fn wait_died(&mut self, error: &CallError) {
-        self.deaths += 1;
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "a driver died while it waited");
-        match &self.attempt {
-            Some(attempt) if self.deaths <= DEATHS => {
-                self.launching = Some(AbortOnDrop(tokio::spawn(find(Arc::clone(&self.alloc), attempt.handle()))));
-            }
-            Some(_) | None => self.give_up(EventKind::FailedRestore, error.to_string()).await,
-        }
-    }
-
-    async fn started(&mut self, attempt: Running) {
-        let (state, action) = step(self.state(), Event::Started);
-        self.alloc.edit(self.at, |edit| {
-            edit.attach(&attempt);
-            edit.enter_state(state);
-            let started_at = edit.status().started_at.unwrap_or(edit.now);
-            edit.event_at(started_at, EventKind::Started, "task started", &[]);
-        });
-        self.attempt = Some(attempt);
-        self.timer = None;
-        self.run_beside(Phase::Poststart);
-        match (action, self.alloc.kill(self.at)) {
-            (Some(Action::SendKillSignal), Some(kill)) => self.await_delay(kill.asked_at, true).await,
-            (Some(Action::SendKillSignal), None) => self.send_kill_signal(),
-            (_, _) => self.settle = Some(Instant::now() + SETTLE),
-        }
     }
 
     async fn lost(&mut self, reason: &str) {
