@@ -56,6 +56,11 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
         .metrics()
         .u64("allostat_task_events_total", &[("workload", "long"), ("task", "long"), ("event", "started")]);
     assert_eq!(started, 1, "no second Started");
+    for (outcome, n) in [("reattached", 1), ("ended", 1), ("lost", 0), ("failed", 0), ("restarted", 0)] {
+        assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)]), n, "{outcome}");
+    }
+    let took = agent.metrics().f64("allostat_restore_duration_seconds", &[]);
+    assert!(took > 0.0 && took < 30.0, "{took}");
     agent.stop();
 }
 
