@@ -103,6 +103,66 @@ fn what_only_the_agent_knows_of_a_job_is_refused_with_its_place_too() {
 }
 
 #[test]
+fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
+    let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
+    let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let job = |id: &str, faults: &str| {
+        format!(
+            "job \"{id}\" {{\n  group \"g\" {{\n    task \"t\" {{\n      driver = \"mock\"\n      config {{\n        \
+             faults = {{\n          {faults}\n        }}\n      }}\n    }}\n  }}\n}}\n"
+        )
+    };
+    fails(
+        &run(&agent, &job("x", "start = \"hnag\"")),
+        65,
+        &["job.hcl:7:", "no fault \"hnag\"", "did you mean `hang`?"],
+    );
+    fails(
+        &run(&agent, &job("x", "strat = \"hang\"")),
+        65,
+        &["job.hcl:7:", "no call \"strat\"", "did you mean `start`?"],
+    );
+    assert_eq!(agent.alloc_ids(), Vec::<String>::new());
+
+    agent.run(&job("never", "start = \"hang\""));
+    agent.run(&job("deaf", "signal = \"hang\", kill = \"hang\", wait = \"hang\""));
+    agent.run(&batch("good", "exec sleep 600", ""));
+    let states = |agent: &Agent| {
+        let list = agent.json("/v1/allocs");
+        let mut states: Vec<String> = list["allocs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|a| format!("{} {}", a["job"], a["tasks"]["t"]["state"]).replace('"', ""))
+            .collect();
+        states.sort();
+        states
+    };
+    wait_for("each to come as far as it does", Duration::from_secs(10) * patience(), || {
+        (states(&agent) == ["deaf running", "good running", "never starting"]).then_some(())
+    });
+    let allocs = agent.json("/v1/allocs");
+    let id = |job: &str| {
+        let alloc = allocs["allocs"].as_array().unwrap().iter().find(|a| a["job"] == job).unwrap();
+        alloc["id"].as_str().unwrap().to_owned()
+    };
+    agent.cli(&["stop", "--detach", &id("deaf"), &id("never")]).ok();
+    let asked = Instant::now();
+    agent.cli(&["stop", &id("good")]).ok();
+    assert_eq!(agent.get("/healthz").status, 200);
+    agent.terminate();
+    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    // What hangs goes on being ended, and is given up in its time.
+    agent.start_again();
+    wait_for("all to be given up or ended", Duration::from_secs(60) * patience(), || {
+        states(&agent).iter().all(|s| s.ends_with(" dead")).then_some(())
+    });
+    let told = agent.cli(&["events", &id("deaf")]).ok();
+    assert!(told.contains("given up: still there 30s"), "{told}");
+    agent.stop();
+}
+
+#[test]
 fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let agent = Agent::start();
     let good = run(&agent, &batch("good", "echo hello; echo oops >&2", ""));

@@ -25,6 +25,20 @@ fn same(file: &str, text: &str) {
 }
 
 #[test]
+fn what_the_mock_driver_takes_stands_at_the_end_of_the_page_of_job_files() {
+    const HEADING: &str = "## The driver that pretends";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/job-files.md");
+    let page = std::fs::read_to_string(&path).expect("the page must be there");
+    let before = page.split(HEADING).next().unwrap_or_default().trim_end();
+    let wanted = format!("{before}\n\n{}\n", allostat::runner::drivers::Mock::page());
+    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(&path, &wanted).expect("the page can be written");
+        return;
+    }
+    assert!(page == wanted, "docs/job-files.md: ALLOSTAT_BLESS=1 writes it anew");
+}
+
+#[test]
 fn the_help_of_every_command_is_as_it_was_reviewed() {
     let mut files = BTreeSet::new();
     for (command, text) in allostat::cli::help_texts() {

@@ -43,6 +43,26 @@ impl<'a> Fields<'a> {
         items.iter().enumerate().map(text).collect()
     }
 
+    pub fn numbers(&mut self, name: &'static str) -> Result<Vec<u64>, DriverError> {
+        let Some(value) = self.value(name) else { return Ok(Vec::new()) };
+        let items = value.as_array().ok_or_else(|| wrong(name, "a list of whole numbers", value))?;
+        let number = |(i, item): (usize, &Value)| {
+            item.as_u64().ok_or_else(|| wrong(&format!("{name}[{i}]"), "a whole number", item))
+        };
+        items.iter().enumerate().map(number).collect()
+    }
+
+    /// Texts by names of the file's choice.
+    pub fn texts_by_name(&mut self, name: &'static str) -> Result<Vec<(String, String)>, DriverError> {
+        let Some(value) = self.value(name) else { return Ok(Vec::new()) };
+        let items = value.as_object().ok_or_else(|| wrong(name, "names with texts", value))?;
+        let text = |(key, item): (&String, &Value)| {
+            let text = item.as_str().ok_or_else(|| wrong(&format!("{name}.{key}"), "a string", item))?;
+            Ok((key.clone(), text.to_owned()))
+        };
+        items.iter().map(text).collect()
+    }
+
     pub fn flag(&mut self, name: &'static str) -> Result<bool, DriverError> {
         let take = |value: &Value| value.as_bool().ok_or_else(|| wrong(name, "true or false", value));
         Ok(self.value(name).map(take).transpose()?.unwrap_or(false))

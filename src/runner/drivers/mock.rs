@@ -1,69 +1,71 @@
-//! Runs nothing: does what its `config` says, in Nomad's words, on tokio's clock. For tests of everything above drivers.
+//! Runs nothing: does what its `config` says, in Nomad's words, on tokio's clock. For tests of everything above drivers, and for
+//! trying out what allostat does when a driver misbehaves.
 //!
-//! | field | |
-//! |---|---|
-//! | `run_for` | how long it runs; absent: until it is killed |
-//! | `exit_code`, `exit_signal` | how it ends then; default 0 |
-//! | `start_error`, `start_error_recoverable` | it cannot be started, and whether trying again may help |
-//! | `start_block_for` | how long starting takes |
-//! | `kill_after` | how long it goes on after a kill signal; default: ends at once, killed by it |
-//! | `ignore_signals` | only force ends it |
+//! What it pretends to run outlives the agent as a note in the run directory: the next agent's finds it with what is left of
+//! its time. That it was signalled is not in it.
 
+mod config;
+mod faults;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::fields::{Fields, error};
+pub use self::config::Config;
+pub use self::faults::{Call, Fault};
 use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest};
-use crate::collectors::TaskReader;
+use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
-use crate::model::id::BootId;
-use crate::model::job::Task;
+use crate::model::id::{BootId, CgroupPath};
+use crate::model::job::{JobKind, Task};
 use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
+const NOTE: &str = "mock.json";
+/// Between two readings.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// A driver that dies while it waits does so after that.
+const DIES_AFTER: Duration = Duration::from_secs(1);
+
 pub struct Mock {
     clock: Arc<dyn Clock>,
     boot_id: BootId,
+    sampling: Arc<Sampling>,
+    died: Died,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Config {
-    run_for: Option<Duration>,
-    exit: ExitStatus,
-    start_error: Option<String>,
-    start_error_recoverable: bool,
-    start_block_for: Duration,
-    kill_after: Duration,
-    ignore_signals: bool,
+/// The calls that have died once, by run directory.
+type Died = Arc<Mutex<BTreeSet<(PathBuf, Call)>>>;
+
+/// What is in the run directory of a task that runs.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    started_at: Timestamp,
+    config: Map<String, Value>,
 }
 
-impl Config {
-    fn of(task: &Task) -> Result<Config, DriverError> {
-        let mut fields = Fields::new(&task.config);
-        let exit_code = fields.number("exit_code")?;
-        let exit_signal = fields.number("exit_signal")?;
-        let small = |name, n: u64| u8::try_from(n).map_err(|_| error(name, format!("must be 0 to 255, not {n}")));
-        let exit = match (exit_code, exit_signal) {
-            (Some(_), Some(_)) => return Err(error("exit_signal", "excludes `exit_code`".to_owned())),
-            (None, Some(number)) => ExitStatus::Signal(small("exit_signal", number)?),
-            (code, None) => ExitStatus::Code(small("exit_code", code.unwrap_or(0))?),
-        };
-        let config = Config {
-            run_for: fields.duration("run_for")?,
-            exit,
-            start_error: fields.text("start_error")?,
-            start_error_recoverable: fields.flag("start_error_recoverable")?,
-            start_block_for: fields.duration("start_block_for")?.unwrap_or_default(),
-            kill_after: fields.duration("kill_after")?.unwrap_or_default(),
-            ignore_signals: fields.flag("ignore_signals")?,
-        };
-        fields.done()?;
-        Ok(config)
+impl Note {
+    fn read(run_dir: &Path) -> io::Result<Option<Note>> {
+        match std::fs::read(run_dir.join(NOTE)) {
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+    fn write(&self, run_dir: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(run_dir)?;
+        std::fs::write(run_dir.join(NOTE), serde_json::to_vec(self)?)
     }
 }
 
@@ -71,8 +73,141 @@ impl Mock {
     pub const NAME: &'static str = "mock";
 
     pub fn new(context: &DriverContext) -> Mock {
-        Mock { clock: Arc::clone(&context.clock), boot_id: context.boot_id.clone() }
+        Mock {
+            clock: Arc::clone(&context.clock),
+            boot_id: context.boot_id.clone(),
+            sampling: Arc::clone(&context.sampling),
+            died: Arc::default(),
+        }
     }
+
+    /// The section of the documentation about it.
+    pub fn page() -> String {
+        let table = |head: &str, rows: &mut dyn Iterator<Item = (&str, &str)>| {
+            let marked = |names: &str| names.split(", ").map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let rows: String = rows.map(|(names, about)| format!("| {} | {about} |\n", marked(names))).collect();
+            format!("| {head} | |\n|---|---|\n{rows}")
+        };
+        let fields = table("in `config`", &mut Config::FIELDS.iter().copied());
+        let calls = table("call", &mut Call::ALL.iter().map(|c| (c.word(), c.about())));
+        let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
+        format!(
+            "## The driver that pretends\n\n`mock` runs nothing: it does what its `config` says, to try out what follows. With\n\
+             `faults = {{ start = \"hang\", kill = \"lie\" }}` its driver misbehaves in these calls; what becomes of the task then is told\n\
+             by its events.\n\n{fields}\n{calls}\n{}",
+            faults.trim_end()
+        )
+    }
+
+    fn attempt(
+        &self,
+        config: Config,
+        handle: TaskHandle,
+        started_at: Timestamp,
+        ending: Option<Ending>,
+    ) -> MockAttempt {
+        let ending = Arc::new(watch::Sender::new(ending));
+        let measured = config.cpu_percent.is_some() || !config.memory_samples.is_empty();
+        let reader = measured.then(|| Arc::new(TaskReader::told(&self.sampling)));
+        let teller = reader.as_ref().map(|reader| {
+            let script = (config.clone(), Arc::clone(&self.clock), started_at);
+            Teller(tokio::spawn(tell(Arc::clone(reader), script, ending.subscribe())).abort_handle())
+        });
+        MockAttempt {
+            clock: Arc::clone(&self.clock),
+            died: Arc::clone(&self.died),
+            handle: TaskHandle { started_at: Some(started_at), ..handle },
+            started_at,
+            config,
+            ending,
+            told: AtomicBool::new(false),
+            reader,
+            _teller: teller,
+        }
+    }
+
+    fn ends_at(&self, config: &Config, started_at: Timestamp) -> Option<Ending> {
+        let run_for = config.run_for?;
+        let finished_at = started_at.plus(Nanos::from_duration(run_for));
+        let left = finished_at.since(self.clock.now()).as_duration();
+        Some(Ending { at: Instant::now() + left, finished_at, status: config.exit.clone() })
+    }
+
+    fn found(&self, handle: TaskHandle) -> Result<Recovered, DriverError> {
+        let note = Note::read(&handle.run_dir).map_err(|e| failed(format!("its note cannot be read: {e}")))?;
+        let Some(Note { started_at, config }) = note else {
+            let Some(started_at) = handle.started_at else { return Ok(Recovered::NeverStarted) };
+            let now = self.clock.now();
+            let status = ExitStatus::Unknown("it went with its agent".to_owned());
+            let ending = Ending { at: Instant::now(), finished_at: now, status };
+            let config = Config::of(&pretended(Map::new()))?;
+            return Ok(Recovered::Attempt(Arc::new(self.attempt(config, handle, started_at, Some(ending)))));
+        };
+        let config = Config::of(&pretended(config))?;
+        let handle = match config.faults.of(Call::Recover) {
+            Some(Fault::Lie) => return Ok(Recovered::NeverStarted),
+            Some(Fault::Garbage) => of_another(handle),
+            Some(_) | None => handle,
+        };
+        let ending = self.ends_at(&config, started_at);
+        Ok(Recovered::Attempt(Arc::new(self.attempt(config, handle, started_at, ending))))
+    }
+
+    async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
+        let config = Config::of(&request.task)?;
+        let fault = config.faults.of(Call::Start);
+        tokio::time::sleep(config.start_block_for).await;
+        if let Some(message) = config.start_error {
+            return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
+        }
+        match fault {
+            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
+            Some(_) | None => {}
+        }
+        let started_at = self.clock.now();
+        // A hundred bytes into the page cache.
+        let note = Note { started_at, config: request.task.config }.write(&handle.run_dir);
+        note.map_err(|e| failed(format!("its note cannot be written: {e}")))?;
+        die(fault, Call::Start, &handle.run_dir, &self.died);
+        let (handle, ending) = match fault {
+            Some(Fault::Lie) => {
+                let status = ExitStatus::NotStarted("its driver only said that it started it".to_owned());
+                (handle, Some(Ending { at: Instant::now(), finished_at: started_at, status }))
+            }
+            Some(Fault::Garbage) => (of_another(handle), None),
+            Some(_) | None => (handle, self.ends_at(&config, started_at)),
+        };
+        Ok(Arc::new(self.attempt(config, handle, started_at, ending)))
+    }
+}
+
+fn failed(message: String) -> DriverError {
+    DriverError::Failed { message }
+}
+
+fn pretended(config: Map<String, Value>) -> Task {
+    Task::new("pretended", Mock::NAME, config, JobKind::Batch)
+}
+
+/// Nobody's: a place that is not there, at a number that no attempt has. Never one that is: whoever believes it may remove it.
+fn of_another(handle: TaskHandle) -> TaskHandle {
+    let nowhere = handle.run_dir.join("of/nobody");
+    TaskHandle { attempt: u32::MAX, cgroup: Some(CgroupPath::from("/of/nobody")), run_dir: nowhere, ..handle }
+}
+
+fn endless_text() -> String {
+    "\u{1b}[2J\0garbage\u{7}".repeat(10_000)
+}
+
+#[allow(clippy::panic)] // That is what it was told.
+fn die(fault: Option<Fault>, call: Call, run_dir: &Path, died: &Died) {
+    let dies = match fault {
+        Some(Fault::Die) => true,
+        Some(Fault::DieOnce) => died.lock().unwrap_or_else(PoisonError::into_inner).insert((run_dir.to_owned(), call)),
+        Some(Fault::Hang | Fault::Refuse | Fault::Lie | Fault::Garbage | Fault::Repeat) | None => false,
+    };
+    assert!(!dies, "the mock driver was told to die in `{}`", call.word());
 }
 
 impl Driver for Mock {
@@ -93,49 +228,21 @@ impl Driver for Mock {
         Ok(request.handle(Self::NAME, &self.boot_id, None))
     }
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
-        Box::pin(async move {
-            let config = Config::of(&request.task)?;
-            tokio::time::sleep(config.start_block_for).await;
-            if let Some(message) = config.start_error {
-                return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
-            }
-            let started_at = self.clock.now();
-            let ends =
-                config.run_for.map(|run_for| Ending { at: Instant::now() + run_for, status: config.exit.clone() });
-            let attempt = MockAttempt {
-                handle: TaskHandle { started_at: Some(started_at), ..handle },
-                started_at,
-                started: Instant::now(),
-                config,
-                ending: watch::channel(ends).0,
-                signals: Mutex::default(),
-            };
-            Ok(Arc::new(attempt) as Arc<dyn Attempt>)
-        })
+        Box::pin(self.start_it(request, handle))
     }
-    /// What it pretended to run went with the agent that pretended.
     fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(async move {
-            let Some(started_at) = handle.started_at else { return Ok(Recovered::NeverStarted) };
-            let ends = Ending { at: Instant::now(), status: ExitStatus::Unknown("it went with its agent".to_owned()) };
-            let config = Config {
-                run_for: None,
-                exit: ExitStatus::Code(0),
-                start_error: None,
-                start_error_recoverable: false,
-                start_block_for: Duration::ZERO,
-                kill_after: Duration::ZERO,
-                ignore_signals: false,
+            let note = Note::read(&handle.run_dir).ok().flatten();
+            let fault = match note {
+                Some(note) => Config::of(&pretended(note.config))?.faults.of(Call::Recover),
+                None => None,
             };
-            let attempt = MockAttempt {
-                handle,
-                started_at,
-                started: Instant::now(),
-                config,
-                ending: watch::channel(Some(ends)).0,
-                signals: Mutex::default(),
-            };
-            Ok(Recovered::Attempt(Arc::new(attempt) as Arc<dyn Attempt>))
+            match fault {
+                Some(Fault::Hang) => std::future::pending().await,
+                Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
+                Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
+            }
+            self.found(handle)
         })
     }
 }
@@ -143,26 +250,93 @@ impl Driver for Mock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ending {
     at: Instant,
+    finished_at: Timestamp,
     status: ExitStatus,
 }
 
 struct MockAttempt {
+    clock: Arc<dyn Clock>,
+    died: Died,
     handle: TaskHandle,
     started_at: Timestamp,
-    started: Instant,
     config: Config,
     /// When and how it will have ended; `None`: not decided.
-    ending: watch::Sender<Option<Ending>>,
-    signals: Mutex<Vec<u8>>,
+    ending: Arc<watch::Sender<Option<Ending>>>,
+    /// Its end was told.
+    told: AtomicBool,
+    reader: Option<Arc<TaskReader>>,
+    _teller: Option<Teller>,
+}
+
+/// Goes with its attempt.
+struct Teller(AbortHandle);
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Tells what it pretends to use, until it ends.
+async fn tell(
+    reader: Arc<TaskReader>,
+    (config, clock, started_at): (Config, Arc<dyn Clock>, Timestamp),
+    mut ending: watch::Receiver<Option<Ending>>,
+) {
+    let fault = config.faults.of(Call::Stats);
+    let last = config.memory_samples.last().copied();
+    for n in 0_u64.. {
+        let now = clock.now();
+        let ran = now.since(started_at).0;
+        let sample = usize::try_from(n).ok().and_then(|n| config.memory_samples.get(n).copied());
+        let mut usage = Usage {
+            memory_usage_bytes: sample.or(last),
+            cpu_usage_ns: config.cpu_percent.map(|percent| ran.saturating_mul(percent) / 100),
+            ..Usage::default()
+        };
+        match fault {
+            Some(Fault::Refuse) => return,
+            Some(Fault::Hang) if n > 0 => return,
+            Some(Fault::Die | Fault::DieOnce) if n > 0 => {
+                die(Some(Fault::Die), Call::Stats, Path::new(""), &Died::default())
+            }
+            Some(Fault::Lie) => usage.cpu_usage_ns = usage.cpu_usage_ns.map(|_| 1_000_000_000 / (n + 1)),
+            Some(Fault::Garbage) => {
+                usage.cpu_usage_ns = Some(u64::MAX);
+                (usage.memory_usage_bytes, usage.memory_peak_bytes, usage.oom_kills) =
+                    (Some(u64::MAX), Some(u64::MAX), Some(u64::MAX));
+            }
+            Some(Fault::Repeat) => reader.tell(usage.clone(), now),
+            Some(Fault::Hang | Fault::Die | Fault::DieOnce) | None => {}
+        }
+        reader.tell(usage, now);
+        let over = async {
+            loop {
+                let end = ending.borrow_and_update().as_ref().map(|e| e.at);
+                match end {
+                    Some(at) => {
+                        tokio::select! { () = tokio::time::sleep_until(at) => return, _ = ending.changed() => {} }
+                    }
+                    // An error: the attempt is gone, and this with it.
+                    None => drop(ending.changed().await),
+                }
+            }
+        };
+        if tokio::time::timeout(TELL_EVERY, over).await.is_ok() {
+            return;
+        }
+    }
 }
 
 impl MockAttempt {
     /// The earliest end holds.
     fn end_by(&self, at: Instant, status: ExitStatus) {
+        let in_future = Nanos::from_duration(at.saturating_duration_since(Instant::now()));
+        let finished_at = self.clock.now().plus(in_future);
         self.ending.send_if_modified(|ending| {
             let sooner = ending.as_ref().is_none_or(|e| at < e.at);
             if sooner {
-                *ending = Some(Ending { at, status });
+                *ending = Some(Ending { at, finished_at, status });
             }
             sooner
         });
@@ -170,13 +344,83 @@ impl MockAttempt {
     fn is_over(&self) -> bool {
         self.ending.borrow().as_ref().is_some_and(|e| e.at <= Instant::now())
     }
+    fn fault(&self, call: Call) -> Option<Fault> {
+        self.config.faults.of(call)
+    }
+
+    /// What is answered instead of doing it; `None`: do it.
+    async fn instead(&self, call: Call) -> Option<Result<(), DriverError>> {
+        match self.fault(call) {
+            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Refuse) => Some(Err(failed("told to refuse".to_owned()))),
+            Some(Fault::Lie) => Some(Ok(())),
+            Some(Fault::Garbage) => Some(Err(failed(endless_text()))),
+            fault @ (Some(Fault::Die | Fault::DieOnce | Fault::Repeat) | None) => {
+                die(fault, call, &self.handle.run_dir, &self.died);
+                None
+            }
+        }
+    }
+
+    async fn real_end(&self) -> Ending {
+        let mut ending = self.ending.subscribe();
+        loop {
+            let now = ending.borrow_and_update().clone();
+            match now {
+                Some(end) => tokio::select! {
+                    biased;
+                    () = tokio::time::sleep_until(end.at) => return end,
+                    _ = ending.changed() => {}
+                },
+                // The sender is ours: it outlives this wait.
+                None => drop(ending.changed().await),
+            }
+        }
+    }
+
+    async fn wait_for_end(&self) -> AttemptEnd {
+        let at_once = |status| Ending { at: Instant::now(), finished_at: self.clock.now(), status };
+        let fault = self.fault(Call::Wait);
+        let end = match fault {
+            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was told to refuse".to_owned())),
+            Some(Fault::Lie) => at_once(ExitStatus::Code(0)),
+            Some(Fault::Repeat) if self.told.load(Ordering::SeqCst) => at_once(ExitStatus::Code(7)),
+            Some(Fault::Die | Fault::DieOnce) => {
+                tokio::select! {
+                    biased;
+                    end = self.real_end() => end,
+                    () = tokio::time::sleep(DIES_AFTER) => {
+                        die(fault, Call::Wait, &self.handle.run_dir, &self.died);
+                        self.real_end().await
+                    }
+                }
+            }
+            Some(Fault::Garbage | Fault::Repeat) | None => self.real_end().await,
+        };
+        let mut end = AttemptEnd {
+            status: end.status,
+            recoverable: true,
+            started_at: Some(self.started_at),
+            finished_at: end.finished_at,
+            usage: self.reader.as_ref().and_then(|r| r.latest()).map(|r| Usage::clone(&r.usage)).unwrap_or_default(),
+            problems: Vec::new(),
+        };
+        self.told.store(true, Ordering::SeqCst);
+        if fault == Some(Fault::Garbage) {
+            end.status = ExitStatus::Unknown(endless_text());
+            (end.started_at, end.finished_at) = (Some(Timestamp(u64::MAX)), Timestamp(u64::MAX));
+            end.usage = Usage { cpu_usage_ns: Some(u64::MAX), oom_kills: Some(u64::MAX), ..Usage::default() };
+            end.problems = vec![endless_text(); 1_000];
+        }
+        end
+    }
+
     fn send(&self, name: &str) -> Result<(), DriverError> {
-        let failed = |message: String| DriverError::Failed { message };
         let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
         if self.is_over() {
             return Err(failed("its main process is not running".to_owned()));
         }
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner).push(number);
         let kills = matches!(signal::name(number), Some("SIGINT" | "SIGTERM" | "SIGQUIT" | "SIGKILL"));
         if kills && !(self.config.ignore_signals && number != 9) {
             self.end_by(Instant::now() + self.config.kill_after, ExitStatus::Signal(number));
@@ -190,60 +434,81 @@ impl Attempt for MockAttempt {
         self.handle.clone()
     }
     fn reader(&self) -> Option<Arc<TaskReader>> {
-        None
+        self.reader.clone()
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
-        Box::pin(async move {
-            let mut ending = self.ending.subscribe();
-            let Ending { at, status } = loop {
-                let now = ending.borrow_and_update().clone();
-                match now {
-                    Some(end) => tokio::select! {
-                        biased;
-                        () = tokio::time::sleep_until(end.at) => break end,
-                        _ = ending.changed() => {}
-                    },
-                    // The sender is ours: it outlives this wait.
-                    None => drop(ending.changed().await),
-                }
-            };
-            let ran = Nanos::from_duration(at.saturating_duration_since(self.started));
-            AttemptEnd {
-                status,
-                recoverable: true,
-                started_at: Some(self.started_at),
-                finished_at: self.started_at.plus(ran),
-                usage: Usage::default(),
-                problems: Vec::new(),
-            }
-        })
+        Box::pin(self.wait_for_end())
     }
     fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(std::future::ready(self.send(name)))
+        let name = name.to_owned();
+        Box::pin(async move {
+            if let Some(answer) = self.instead(Call::Signal).await {
+                return answer;
+            }
+            let sent = self.send(&name);
+            if self.fault(Call::Signal) == Some(Fault::Repeat) { self.send(&name) } else { sent }
+        })
     }
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.end_by(Instant::now(), ExitStatus::Signal(9));
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async move {
+            if let Some(answer) = self.instead(Call::Kill).await {
+                return answer;
+            }
+            self.end_by(Instant::now(), ExitStatus::Signal(9));
+            Ok(())
+        })
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(std::future::ready(if self.is_over() { Ok(()) } else { Err(DriverError::StillRunning) }))
+        Box::pin(async move {
+            if let Some(answer) = self.instead(Call::Destroy).await {
+                return answer;
+            }
+            if !self.is_over() {
+                return Err(DriverError::StillRunning);
+            }
+            // Its note, and nothing else: a directory that is not its own must not go with it.
+            match std::fs::remove_file(self.handle.run_dir.join(NOTE)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    Err(failed(format!("its note cannot be removed: {e}")))
+                }
+                _ => {
+                    let _ = std::fs::remove_dir(&self.handle.run_dir);
+                    Ok(())
+                }
+            }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collectors::FdBudget;
     use crate::host::clock::SystemClock;
+    use crate::host::hierarchy::Layout;
+    use crate::host::roots::Roots;
     use crate::runner::drivers::testing;
 
     fn mock() -> Mock {
-        Mock { clock: Arc::new(SystemClock), boot_id: BootId("b".into()) }
+        let roots = Roots::default();
+        let layout = Layout::detect(&roots).unwrap();
+        Mock {
+            clock: Arc::new(SystemClock),
+            boot_id: BootId("b".into()),
+            sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
+            died: Arc::default(),
+        }
     }
-    async fn start(config: &str) -> Result<Arc<dyn Attempt>, DriverError> {
-        let request = testing::request(testing::task("mock", config));
+    async fn start_in(dir: &Path, config: &str) -> Result<Arc<dyn Attempt>, DriverError> {
+        let request = StartRequest::alone(testing::task("mock", config), dir);
         let driver = mock();
         let handle = driver.prepare(&request)?;
         driver.start(request, handle).await
+    }
+    /// Its directory goes at once: it is needed again to be found after a restart only.
+    async fn start(config: &str) -> Result<Arc<dyn Attempt>, DriverError> {
+        let dir = tempfile::tempdir().unwrap();
+        start_in(dir.path(), config).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -305,5 +570,59 @@ mod tests {
         assert!(check(r#"{"exit_code": 256}"#).is_err());
         assert!(check(r#"{"run_for": "soon"}"#).is_err());
         check("{}").unwrap();
+    }
+
+    #[test]
+    fn an_unknown_call_or_fault_is_refused_at_its_place_with_the_nearest() {
+        let check = |config: &str| mock().check(&testing::task("mock", config)).map_err(|e| e.to_string());
+        let said = check(r#"{"faults": {"strat": "hang"}}"#).unwrap_err();
+        assert_eq!(said, "faults.strat: there is no call \"strat\"; did you mean `start`?");
+        let said = check(r#"{"faults": {"start": "hnag"}}"#).unwrap_err();
+        assert_eq!(said, "faults.start: there is no fault \"hnag\"; did you mean `hang`?");
+        assert!(check(r#"{"faults": {"start": 1}}"#).unwrap_err().starts_with("faults.start: must be a string"));
+        assert!(check(r#"{"faults": "hang"}"#).is_err());
+        assert!(check(r#"{"memory_samples": [1, "2"]}"#).unwrap_err().starts_with("memory_samples[1]"));
+        for call in Call::ALL {
+            for fault in Fault::ALL {
+                check(&format!(r#"{{"faults": {{"{}": "{}"}}}}"#, call.word(), fault.word())).unwrap();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn it_is_found_again_with_what_is_left_of_its_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let attempt = start_in(dir.path(), r#"{"run_for": "300ms", "exit_code": 3}"#).await.unwrap();
+        let handle = attempt.handle();
+        drop(attempt);
+        let Ok(Recovered::Attempt(found)) = mock().recover(handle.clone()).await else { panic!("not found") };
+        assert!(matches!(found.destroy().await, Err(DriverError::StillRunning)));
+        let end = found.wait().await;
+        assert_eq!(end.status, ExitStatus::Code(3));
+        assert_eq!(end.finished_at.since(end.started_at.unwrap()), Nanos(300_000_000), "not from when it was found");
+        found.destroy().await.unwrap();
+        let Ok(Recovered::Attempt(gone)) = mock().recover(handle.clone()).await else { panic!("it was started") };
+        assert!(matches!(gone.wait().await.status, ExitStatus::Unknown(_)));
+        let never = mock().recover(TaskHandle { started_at: None, ..handle }).await;
+        assert!(matches!(never, Ok(Recovered::NeverStarted)));
+    }
+
+    #[tokio::test]
+    async fn its_readings_follow_the_script() {
+        let attempt = start(r#"{"memory_samples": [5, 7], "cpu_percent": 50}"#).await.unwrap();
+        let reader = attempt.reader().unwrap();
+        let told = |bytes| {
+            let reader = Arc::clone(&reader);
+            async move {
+                while reader.latest().is_none_or(|r| r.usage.memory_usage_bytes != Some(bytes)) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                reader.latest().unwrap().usage.cpu_usage_ns.unwrap()
+            }
+        };
+        let first = told(5).await;
+        let second = tokio::time::timeout(Duration::from_secs(30), told(7)).await.unwrap();
+        assert!(second - first >= 500_000_000, "half a core for a second or more: {first} {second}");
+        assert!(start("{}").await.unwrap().reader().is_none(), "absent is not 0");
     }
 }

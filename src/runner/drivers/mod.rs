@@ -2,7 +2,7 @@
 
 pub mod call;
 mod fields;
-mod mock;
+pub mod mock;
 mod raw_exec;
 #[cfg(test)]
 mod testing;

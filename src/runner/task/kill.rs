@@ -399,7 +399,13 @@ async fn clear_late(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>, laun
             tracing::warn!(alloc_id = %alloc.id, %error, "what was given up cannot be killed by force");
         }
         match tokio::time::timeout(pause, attempt.wait(alloc.ctx.clock.as_ref())).await {
-            Ok(Ok(_)) => break attempt.destroy().await,
+            Ok(Ok(_)) => match attempt.destroy().await {
+                Err(CallError::Refused(DriverError::StillRunning)) => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LATE_PAUSE);
+                }
+                removed => break removed,
+            },
             Ok(Err(error)) => return tracing::error!(alloc_id = %alloc.id, %error, "a driver died while it waited"),
             Err(_) => pause = (pause * 2).min(LATE_PAUSE),
         }

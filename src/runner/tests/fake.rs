@@ -89,15 +89,24 @@ impl Process {
     fn option(&self, name: &str) -> Option<u64> {
         self.task.config.get(name).and_then(serde_json::Value::as_u64)
     }
-    /// It ends now: used 1 s of CPU, had a peak of 100 bytes and more with each attempt.
+    /// It ends now.
     pub fn end(&self, status: ExitStatus) {
+        let end = self.ended(status);
+        self.end.send_if_modified(|slot| {
+            let first = slot.is_none();
+            slot.get_or_insert(end);
+            first
+        });
+    }
+    /// What is told of its end: used 1 s of CPU, had a peak of 100 bytes and more with each attempt.
+    fn ended(&self, status: ExitStatus) -> AttemptEnd {
         let usage = Usage {
             cpu_usage_ns: Some(1_000_000_000),
             memory_peak_bytes: Some(100 + u64::from(self.handle.attempt)),
             oom_kills: Some(self.option("oom_kills").unwrap_or(0)),
             ..Usage::default()
         };
-        let end = AttemptEnd {
+        AttemptEnd {
             status,
             // 1: trying again cannot help.
             recoverable: self.option("not_started") != Some(1),
@@ -105,12 +114,7 @@ impl Process {
             finished_at: TokioClock.now(),
             usage,
             problems: Vec::new(),
-        };
-        self.end.send_if_modified(|slot| {
-            let first = slot.is_none();
-            slot.get_or_insert(end);
-            first
-        });
+        }
     }
 }
 
@@ -121,7 +125,8 @@ impl Driver for FakeDriver {
         "fake"
     }
     fn check(&self, task: &Task) -> Result<(), DriverError> {
-        const KNOWN: [&str; 12] = [
+        const KNOWN: [&str; 13] = [
+            "lies",
             "not_started",
             "run_ms",
             "exit_code",
@@ -213,7 +218,11 @@ impl Attempt for FakeAttempt {
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
         let mut end = self.0.end.subscribe();
+        let lies = self.0.option("lies").map(|code| ExitStatus::Code(u8::try_from(code).unwrap()));
         Box::pin(async move {
+            if let Some(status) = lies {
+                return self.0.ended(status);
+            }
             let end = end.wait_for(Option::is_some).await.unwrap();
             end.clone().unwrap()
         })
@@ -255,6 +264,9 @@ impl Attempt for FakeAttempt {
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(async {
+            if self.0.end.borrow().is_none() {
+                return Err(DriverError::StillRunning);
+            }
             *self.0.destroyed.lock().unwrap() += 1;
             Ok(())
         })

@@ -199,20 +199,37 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_stops_at_once_are_one_killing_and_one_killed() {
+async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
     let host = Host::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1 })).await;
     let mut stops = tokio::task::JoinSet::new();
-    for _ in 0..1_000 {
+    let mut others = tokio::task::JoinSet::new();
+    for n in 0..1_000 {
         let (agent, id) = (agent.clone(), id.clone());
-        stops.spawn(async move { agent.stop(&id, Wait::UntilEnded).await });
+        let wait = if n % 2 == 0 { Wait::UntilEnded } else { Wait::No };
+        stops.spawn({
+            let (agent, id) = (agent.clone(), id.clone());
+            async move { agent.stop(&id, wait).await }
+        });
+        // These come too late, or are overruled: a refusal is an answer.
+        others.spawn(async move {
+            match n % 2 {
+                0 => agent.restart(&id, crate::runner::Restarted::Running).await.is_ok(),
+                _ => agent.signal(&id, None, "SIGHUP").await.is_ok(),
+            }
+        });
     }
     while let Some(stop) = stops.join_next().await {
         stop.unwrap().unwrap();
     }
+    assert_eq!(others.join_all().await.len(), 1_000, "each has an answer");
     let counts = &main_task(&agent, &id).event_counts;
-    assert_eq!((counts["killing"], counts["killed"]), (1, 1));
+    assert_eq!((counts["killing"], counts["killed"], counts["terminated"]), (1, 1, 1));
+    let mut signals = host.world.last().signals.lock().unwrap().clone();
+    signals.retain(|s| s != "SIGHUP");
+    assert_eq!(signals, ["SIGINT", "force"], "one sequence, whoever else asked");
+    assert_eq!(host.world.started(), 1, "nothing is begun beside a kill");
 }
 
 #[tokio::test(start_paused = true)]

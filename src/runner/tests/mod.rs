@@ -3,6 +3,7 @@
 mod coordinate;
 mod crash;
 mod fake;
+mod faults;
 mod gc;
 mod hooks;
 mod kill;
@@ -79,7 +80,7 @@ impl Host {
                 })
             },
             journal: Journal::inline(Arc::clone(&self.store), Arc::clone(&metrics)),
-            drivers: Drivers::from([("fake", driver)]),
+            drivers: Drivers::from([("fake", driver), ("mock", faults::mock())]),
             clock: Arc::new(TokioClock::new()),
             cgroups: None,
             metrics,

@@ -20,7 +20,7 @@ async fn a_refused_job_leaves_nothing_behind_and_says_where_it_is_wrong() {
     let mut unknown = service("s");
     unknown.groups[0].tasks[0].driver = "exec".to_owned();
     let error = agent.submit(unknown).await.unwrap_err();
-    assert_eq!(error.to_string(), r#"task "main": there is no driver "exec"; this agent has fake"#);
+    assert_eq!(error.to_string(), r#"task "main": there is no driver "exec"; this agent has fake, mock"#);
     let wrong = job("s", JobKind::Service, &[("main", json!({})), ("second", json!({ "comand": 1 }))]);
     let error = agent.submit(wrong.clone()).await.unwrap_err();
     assert_eq!(error.to_string(), r#"task "second": comand: is not known"#);

@@ -1,0 +1,64 @@
+//! What a job file tells a pretended driver to do.
+
+use std::time::Duration;
+
+use super::faults::Faults;
+use crate::model::job::Task;
+use crate::model::task::ExitStatus;
+use crate::runner::drivers::DriverError;
+use crate::runner::drivers::fields::{Fields, error};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    pub run_for: Option<Duration>,
+    pub exit: ExitStatus,
+    pub start_error: Option<String>,
+    pub start_error_recoverable: bool,
+    pub start_block_for: Duration,
+    pub kill_after: Duration,
+    pub ignore_signals: bool,
+    pub memory_samples: Vec<u64>,
+    pub cpu_percent: Option<u64>,
+    pub faults: Faults,
+}
+
+impl Config {
+    /// The fields, for people.
+    pub const FIELDS: &'static [(&'static str, &'static str)] = &[
+        ("run_for", "how long it runs; absent: until it is ended"),
+        ("exit_code, exit_signal", "how it ends then; absent: with code 0"),
+        ("start_error, start_error_recoverable", "it cannot be started; whether trying again may help"),
+        ("start_block_for", "how long its start takes"),
+        ("kill_after", "how long it goes on after a signal that ends it"),
+        ("ignore_signals", "only force ends it"),
+        ("memory_samples", "bytes in use, one value for each second, the last one from then on; absent: not measured"),
+        ("cpu_percent", "of one core, from its start on; absent: not measured"),
+        ("faults", "how its driver misbehaves: calls and faults as below"),
+    ];
+
+    pub fn of(task: &Task) -> Result<Config, DriverError> {
+        let mut fields = Fields::new(&task.config);
+        let exit_code = fields.number("exit_code")?;
+        let exit_signal = fields.number("exit_signal")?;
+        let small = |name, n: u64| u8::try_from(n).map_err(|_| error(name, format!("must be 0 to 255, not {n}")));
+        let exit = match (exit_code, exit_signal) {
+            (Some(_), Some(_)) => return Err(error("exit_signal", "excludes `exit_code`".to_owned())),
+            (None, Some(number)) => ExitStatus::Signal(small("exit_signal", number)?),
+            (code, None) => ExitStatus::Code(small("exit_code", code.unwrap_or(0))?),
+        };
+        let config = Config {
+            run_for: fields.duration("run_for")?,
+            exit,
+            start_error: fields.text("start_error")?,
+            start_error_recoverable: fields.flag("start_error_recoverable")?,
+            start_block_for: fields.duration("start_block_for")?.unwrap_or_default(),
+            kill_after: fields.duration("kill_after")?.unwrap_or_default(),
+            ignore_signals: fields.flag("ignore_signals")?,
+            memory_samples: fields.numbers("memory_samples")?,
+            cpu_percent: fields.number("cpu_percent")?,
+            faults: Faults::take(&mut fields)?,
+        };
+        fields.done()?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,78 @@
+//! How a pretended driver misbehaves: for each call of its own at most one fault.
+
+use crate::jobspec::nearest::nearest;
+use crate::runner::drivers::DriverError;
+use crate::runner::drivers::fields::{Fields, error};
+
+macro_rules! words {
+    ($(#[$of:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal, $about:literal;)* }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+            /// What a job file calls it.
+            pub fn word(self) -> &'static str { match self { $($name::$variant => $word,)* } }
+            /// For people.
+            pub fn about(self) -> &'static str { match self { $($name::$variant => $about,)* } }
+        }
+    };
+}
+
+words! {
+    /// What a driver is asked in the life of a task.
+    Call {
+        Start = "start", "starting the task";
+        Recover = "recover", "finding it again after a restart of the agent";
+        Wait = "wait", "telling how it ended";
+        Signal = "signal", "sending it a signal";
+        Kill = "kill", "ending it by force";
+        Destroy = "destroy", "removing what it left";
+        Stats = "stats", "telling what it uses";
+    }
+}
+
+words! {
+    /// What it does instead.
+    Fault {
+        Hang = "hang", "it never answers, and does nothing; `stats`: no second reading";
+        Die = "die", "the driver panics in the middle of the call, each time; `start`: when the task runs already";
+        DieOnce = "die_once", "the same, the first time only";
+        Refuse = "refuse", "it answers with an error; `wait`: with an unknown end, while the task runs on; `stats`: no reading at all";
+        Lie = "lie", "it says that all went well, and did nothing; `wait`: that the task ended with 0, while it runs on; `recover`: that it was never started; `stats`: counters fall";
+        Garbage = "garbage", "it answers with what cannot be: an attempt of another task, times in the far future, counters at their very limit, a text without end";
+        Repeat = "repeat", "it does it, and tells of it, twice: a signal comes twice, an end is told again with another exit code";
+    }
+}
+
+/// The fault of each call, in the order of [`Call::ALL`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Faults([Option<Fault>; Call::ALL.len()]);
+
+impl Faults {
+    pub fn of(&self, call: Call) -> Option<Fault> {
+        self.0[call as usize]
+    }
+
+    /// `faults = { start = "hang", kill = "lie" }`.
+    pub fn take(fields: &mut Fields<'_>) -> Result<Faults, DriverError> {
+        let mut faults = Faults::default();
+        for (call, fault) in fields.texts_by_name("faults")? {
+            let place = format!("faults.{call}");
+            let unknown = |what: &str, word: &str, known: &[&'static str]| {
+                let advice = match nearest(word, known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("there are {}", known.join(", ")),
+                };
+                error(&place, format!("there is no {what} {word:?}; {advice}"))
+            };
+            let calls: Vec<_> = Call::ALL.iter().map(|c| c.word()).collect();
+            let words: Vec<_> = Fault::ALL.iter().map(|f| f.word()).collect();
+            let at = calls.iter().position(|c| *c == call).ok_or_else(|| unknown("call", &call, &calls))?;
+            let known =
+                Fault::ALL.iter().find(|f| f.word() == fault).ok_or_else(|| unknown("fault", &fault, &words))?;
+            faults.0[at] = Some(*known);
+        }
+        Ok(faults)
+    }
+}

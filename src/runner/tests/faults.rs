@@ -1,0 +1,358 @@
+//! Drivers that misbehave: each call in the life of a task with each fault, as the product of two lists. What must hold in every
+//! case stands in [`Case::check`]; how each ends, in [`expected`].
+
+use std::sync::OnceLock;
+
+use serde_json::json;
+
+use super::*;
+use crate::collectors::{FdBudget, Sampling};
+use crate::host::hierarchy::Layout;
+use crate::host::roots::Roots;
+use crate::model::event::EventKind;
+use crate::model::task::Outcome;
+use crate::runner::Wait;
+use crate::runner::drivers::mock::{Call, Fault};
+use crate::runner::drivers::{Driver, DriverContext, Mock, call};
+
+/// A driver as each agent makes its own.
+pub(super) fn mock() -> Arc<dyn Driver> {
+    static SAMPLING: OnceLock<Arc<Sampling>> = OnceLock::new();
+    let sampling = SAMPLING.get_or_init(|| {
+        let roots = Roots::default();
+        let layout = Layout::detect(&roots).unwrap();
+        Sampling::new(roots, layout, FdBudget::from_limit())
+    });
+    Arc::new(Mock::new(&DriverContext {
+        sampling: Arc::clone(sampling),
+        clock: Arc::new(TokioClock::new()),
+        boot_id: BootId("boot".to_owned()),
+        supervisor: "/nowhere".into(),
+        descriptors: None,
+        supervisors: None,
+        no_cgroups: None,
+    }))
+}
+
+fn pretending(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
+    let mut job = job(id, kind, tasks);
+    job.groups[0].tasks.iter_mut().for_each(|t| t.driver = Mock::NAME.to_owned());
+    job
+}
+
+/// How the task with the fault ends.
+#[derive(Debug, PartialEq, Eq)]
+struct End {
+    outcome: Outcome,
+    failed: bool,
+    /// The last thing that is told of it.
+    last: EventKind,
+    /// Whether it may still run, for all that anybody knows: then nothing is started in its place.
+    may_run: bool,
+    /// It took force.
+    force: bool,
+}
+
+const KILLED: End =
+    End { outcome: Outcome::Killed, failed: false, last: EventKind::Killed, may_run: false, force: false };
+const BY_FORCE: End = End { force: true, ..KILLED };
+const GIVEN_UP: End = End { failed: true, may_run: true, ..BY_FORCE };
+const LOST: End =
+    End { outcome: Outcome::Unknown, failed: true, last: EventKind::FailedRestore, may_run: true, force: false };
+const NOT_STARTED: End =
+    End { outcome: Outcome::Error, failed: true, last: EventKind::NotRestarting, may_run: false, force: false };
+
+/// Every pair is answered: a new call or fault stops the build here.
+fn expected(call: Call, fault: Fault) -> End {
+    use Call::{Destroy, Kill, Recover, Signal, Start, Stats, Wait};
+    use Fault::{Die, DieOnce, Garbage, Hang, Lie, Refuse, Repeat};
+    match (call, fault) {
+        // Nobody stops it: given up when its budget is over, and before that if somebody does.
+        (Start, Hang) => GIVEN_UP,
+        // It is looked for, and runs.
+        (Start, Die | DieOnce | Repeat) => KILLED,
+        (Start, Refuse | Lie) => NOT_STARTED,
+        (Start, Garbage) => End { may_run: true, ..NOT_STARTED },
+        (Recover, Hang | Die | DieOnce | Refuse | Lie | Garbage) => LOST,
+        (Recover, Repeat) => KILLED,
+        (Wait, Hang) => GIVEN_UP,
+        // Not asked for ever; and what is given up is ended, which it can be.
+        (Wait, Die) => End { may_run: false, ..LOST },
+        (Wait, DieOnce | Garbage | Repeat) => KILLED,
+        (Wait, Refuse) => End { outcome: Outcome::Unknown, ..NOT_STARTED },
+        (Wait, Lie) => End { outcome: Outcome::Success, last: EventKind::Terminated, ..KILLED },
+        (Signal, Hang | Die | DieOnce | Refuse | Lie | Garbage) => BY_FORCE,
+        (Signal, Repeat) => KILLED,
+        (Kill, Hang | Die | Refuse | Lie | Garbage) => GIVEN_UP,
+        // Tried again.
+        (Kill, DieOnce | Repeat) => BY_FORCE,
+        (Destroy | Stats, Hang | Die | DieOnce | Refuse | Lie | Garbage | Repeat) => KILLED,
+    }
+}
+
+struct Case {
+    name: String,
+    host: Host,
+    agent: Handle,
+    /// `main` has the fault, `beside` in the same alloc has none.
+    odd: AllocId,
+    /// Has nothing to do with it.
+    good: AllocId,
+}
+
+impl Case {
+    async fn new(call: Call, fault: Fault) -> Case {
+        let name = format!("{} {}", call.word(), fault.word());
+        let host = Host::new();
+        let agent = host.start().await;
+        let config = json!({
+            "faults": { call.word(): fault.word() },
+            "ignore_signals": call == Call::Kill,
+            "memory_samples": [10, 20],
+            "cpu_percent": 50,
+        });
+        let odd = pretending("odd", JobKind::Batch, &[("main", config), ("beside", json!({}))]);
+        let odd = submit(&agent, odd).await;
+        let good = submit(&agent, pretending("good", JobKind::Service, &[("main", json!({}))])).await;
+        Case { name, host, agent, odd, good }
+    }
+
+    /// The agent lives: what is asked of it about others is done at once.
+    async fn others_are_served(&self, when: &str) {
+        let id = submit(&self.agent, pretending(when, JobKind::Service, &[("main", json!({}))])).await;
+        let served = async {
+            while main_task(&self.agent, &id).state != TaskState::Running {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            self.agent.stop(&id, Wait::UntilEnded).await.unwrap();
+        };
+        let served = tokio::time::timeout(Duration::from_secs(1), served).await;
+        assert!(served.is_ok(), "{}: {when}: others wait for it", self.name);
+        assert_eq!(main_task(&self.agent, &self.good).state, TaskState::Running, "{}", self.name);
+    }
+
+    async fn run(&mut self, call: Call) {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        self.others_are_served("in the first seconds").await;
+        if call == Call::Recover {
+            let begun = tokio::time::Instant::now();
+            self.agent = self.host.restart(self.agent.clone()).await;
+            let took = begun.elapsed();
+            assert!(took <= call::RECOVER + Duration::from_secs(1), "{}: the start took {took:?}", self.name);
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        self.others_are_served("after a minute").await;
+        let asked = tokio::time::Instant::now();
+        let stops = (0..3).map(|_| self.agent.stop(&self.odd, Wait::UntilEnded));
+        for stop in stops {
+            stop.await.unwrap();
+        }
+        let took = asked.elapsed();
+        // Its kill timeout, the budget of the kill, and what removing may take, of two ranks of tasks.
+        let most = Duration::from_secs(5) + self.host.config.kill_budget + call::DESTROY * 2;
+        assert!(took <= most, "{}: the stop took {took:?}", self.name);
+        self.others_are_served("after its end").await;
+    }
+
+    /// What holds whatever the driver does.
+    async fn check(&self, end: &End) {
+        let name = &self.name;
+        let alloc = published(&self.agent, &self.odd);
+        assert!(alloc.status.is_terminal(), "{name}");
+        let [main, beside] = alloc.status.tasks.as_slice() else { panic!("two tasks") };
+        // What is given up is seen to: that may take a while more.
+        let kept = || self.agent.0.alloc(&self.odd).unwrap().handle(0).is_some();
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let exit = main.last_exit().unwrap_or_else(|| panic!("{name}: no exit"));
+        let of = totals(&self.agent, "odd");
+        let found = End {
+            outcome: exit.outcome,
+            failed: main.failed,
+            last: main.events.back().unwrap().kind,
+            may_run: kept(),
+            force: of.kill_escalations > 0,
+        };
+        assert_eq!(found, *end, "{name}: {:?}", main.events);
+
+        let told = main.events.iter().filter(|e| e.message.starts_with("given up")).count() as u64;
+        assert_eq!((of.given_up, of.kill_escalations <= 1), (told, true), "{name}: {:?}", main.events);
+
+        for task in [main, beside] {
+            let count = |kind: EventKind| task.event_counts.get(kind.label()).copied().unwrap_or(0);
+            assert_eq!(task.exits.len() as u64, u64::from(task.attempt) + 1, "{name}: one exit for each attempt");
+            let ran = task.exits.iter().filter(|e| !e.status.never_ran()).count() as u64;
+            assert_eq!(task.exit_counts.iter().sum::<u64>(), ran, "{name}");
+            assert!(count(EventKind::Killing) <= 1 && count(EventKind::Killed) <= 1, "{name}: {:?}", task.events);
+            assert!(count(EventKind::Started) <= u64::from(task.attempt) + 1, "{name}: {:?}", task.events);
+            for event in &task.events {
+                let texts = event.details.values().chain([&event.message]);
+                for text in texts {
+                    let tame = text.len() < 20_000 && !text.contains(|c: char| c.is_control());
+                    assert!(tame, "{name}: {} bytes: {:.60}", text.len(), text);
+                }
+            }
+            // Nothing ran for longer than this test.
+            for ran in task.time_in_state.iter().chain(&alloc_run(&self.agent)) {
+                assert!(*ran < crate::model::units::Nanos::from_secs(2_000), "{name}: {ran:?}");
+            }
+        }
+        assert_eq!(beside.exits.len(), 1, "{name}");
+        assert_eq!(beside.last_exit().unwrap().outcome, Outcome::Killed, "{name}: {:?}", beside.events);
+        assert!(!beside.failed, "{name}");
+        let notes = self.host.data_dir.run_task(&self.odd, &main.name);
+        assert!(kept() || !notes.exists(), "{name}: what has ended leaves nothing");
+    }
+
+    /// Nothing goes on when the agent has left.
+    async fn leave(self, before: usize) {
+        let begun = std::time::Instant::now();
+        self.agent.shutdown();
+        // Owners of ended allocs get two seconds to tidy up.
+        assert!(begun.elapsed() < Duration::from_secs(10), "{}: the agent's end waits for it", self.name);
+        drop(self.agent);
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(alive(), before, "{}: tasks of the runtime are left", self.name);
+    }
+}
+
+fn alive() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+fn alloc_run(agent: &Handle) -> Vec<crate::model::units::Nanos> {
+    agent.board().view().totals.alloc_run.values().flatten().copied().collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_call_with_each_fault_ends_in_time_and_as_declared_and_costs_nobody_else_anything() {
+    let before = alive();
+    for call in Call::ALL {
+        for fault in Fault::ALL {
+            let mut case = Case::new(*call, *fault).await;
+            // What hangs for ever fails this test, and does not hang it.
+            let done = tokio::time::timeout(Duration::from_secs(1_800), case.run(*call)).await;
+            assert!(done.is_ok(), "{}: it goes on for ever", case.name);
+            case.check(&expected(*call, *fault)).await;
+            case.leave(before).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_on_after_its_end_was_told_is_ended_before_another_attempt_begins() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({ "lies": 1 }))])).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    assert_eq!((host.world.started(), host.world.living()), (3, 0));
+    until("removed", || host.world.undestroyed() == 0).await;
+    for process in host.world.processes.lock().unwrap().values() {
+        assert_eq!(*process.signals.lock().unwrap(), ["force"]);
+    }
+    assert_eq!(totals(&agent, "b").exits[Outcome::Error.index()], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_on_and_cannot_be_ended_gets_no_second_attempt_beside_it() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({ "lies": 1, "unkillable": 1 }))])).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let task = main_task(&agent, &id);
+    assert_eq!(events(&task).last(), Some(&"Killed"), "{:?}", task.events);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((host.world.started(), main_task(&agent, &id).exits.len()), (1, 1));
+    assert!(agent.0.alloc(&id).unwrap().handle(0).is_some());
+    // It is seen to, for when it ends after all.
+    host.world.last().end(crate::model::task::ExitStatus::Signal(9));
+    until("cleared", || host.world.undestroyed() == 0).await;
+}
+
+/// What is known of a task's use while its driver misbehaves in telling it: nobody waits for that.
+#[tokio::test(start_paused = true)]
+async fn readings_that_hang_fall_or_are_garbage_cost_their_own_task_alone() {
+    for fault in Fault::ALL {
+        let case = Case::new(Call::Stats, *fault).await;
+        until_state(&case.agent, &case.odd, TaskState::Running).await;
+        let reader = published(&case.agent, &case.odd).readers[0].clone().expect("it is measured");
+        let (mut cpu, mut times) = (0, std::collections::BTreeSet::new());
+        for _ in 0..50 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let at = case.host.parts().clock.now();
+            let Ok(reading) = reader.read(std::time::Instant::now(), at, false) else { panic!("{}", case.name) };
+            if *fault == Fault::Refuse {
+                assert_eq!(*reading.usage, crate::model::usage::Usage::default(), "absent is not 0");
+                continue;
+            }
+            let now = reading.usage.cpu_usage_ns.unwrap();
+            assert!(now >= cpu, "{}: {now} after {cpu}", case.name);
+            cpu = now;
+            times.insert(reading.at);
+        }
+        let stuck = matches!(fault, Fault::Hang | Fault::Die | Fault::DieOnce);
+        match fault {
+            Fault::Refuse => {}
+            Fault::Hang | Fault::Die | Fault::DieOnce => {
+                assert_eq!(times.len(), 1, "{}: its time stands still", case.name)
+            }
+            Fault::Lie | Fault::Garbage | Fault::Repeat => assert!(times.len() >= 4, "{}", case.name),
+        }
+        assert_eq!(stuck, times.len() == 1);
+        case.agent.stop(&case.odd, Wait::UntilEnded).await.unwrap();
+    }
+}
+
+fn all_hang(but: &[Call]) -> Value {
+    let calls = Call::ALL.iter().filter(|call| !but.contains(call));
+    let faults: serde_json::Map<String, Value> = calls.map(|c| (c.word().to_owned(), json!("hang"))).collect();
+    json!({ "faults": faults, "ignore_signals": true, "cpu_percent": 1 })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_hangs_in_every_call_costs_its_tasks_alone() {
+    // What hangs for ever fails this test, and does not hang it.
+    tokio::time::timeout(Duration::from_secs(3_600), hangs_in_every_call()).await.expect("it goes on for ever");
+}
+
+async fn hangs_in_every_call() {
+    let host = Host::new();
+    let mut agent = host.start().await;
+    let never = submit(&agent, pretending("never", JobKind::Service, &[("main", all_hang(&[]))])).await;
+    let killed = submit(&agent, pretending("killed", JobKind::Service, &[("main", all_hang(&[Call::Start]))])).await;
+    let found = submit(&agent, pretending("found", JobKind::Service, &[("main", all_hang(&[Call::Start]))])).await;
+    let good = submit(&agent, pretending("good", JobKind::Service, &[("main", json!({}))])).await;
+    until_state(&agent, &found, TaskState::Running).await;
+    assert_eq!(main_task(&agent, &never).state, TaskState::Starting);
+
+    let stops: Vec<_> = (0..1_000)
+        .map(|_| {
+            let (agent, killed) = (agent.clone(), killed.clone());
+            tokio::spawn(async move { agent.stop(&killed, Wait::UntilEnded).await })
+        })
+        .collect();
+    let asked = tokio::time::Instant::now();
+    for stop in stops {
+        stop.await.unwrap().unwrap();
+    }
+    assert!(asked.elapsed() <= Duration::from_secs(36), "{:?}", asked.elapsed());
+    let task = main_task(&agent, &killed);
+    assert_eq!((task.event_counts["killing"], task.event_counts["killed"]), (1, 1));
+    assert!(task.events.back().unwrap().message.starts_with("given up: still there"), "{:?}", task.events.back());
+
+    // One that is found nowhere costs the next agent a minute, and is not started twice; one that is on record as given up, nothing.
+    agent = host.restart(agent).await;
+    until_over(&agent, &found).await;
+    assert_eq!(main_task(&agent, &found).event_counts["failed_restore"], 1);
+    assert_eq!(main_task(&agent, &killed).event_counts["killed"], 1);
+    // Nothing of that one was ever begun, as far as its record tells: it is tried again, and hangs again.
+    assert_eq!(main_task(&agent, &never).state, TaskState::Starting);
+    assert_eq!(main_task(&agent, &good).state, TaskState::Running);
+    let begun = tokio::time::Instant::now();
+    until_over(&agent, &never).await;
+    assert!(begun.elapsed() <= host.config.start_budget, "{:?}", begun.elapsed());
+    assert_eq!(main_task(&agent, &never).events.back().unwrap().kind, EventKind::DriverFailure);
+    agent.stop(&good, Wait::UntilEnded).await.unwrap();
+    agent.shutdown();
+}
