@@ -142,7 +142,7 @@ fn limits_of_tasks_and_of_the_slice_they_share_are_enforced() {
 }
 
 #[test]
-fn a_scope_that_is_stopped_under_the_agent_is_made_again() {
+fn a_scope_that_is_stopped_is_made_again_where_the_agent_is() {
     if !here() {
         skip_test!("no-systemd");
     }
@@ -158,6 +158,19 @@ fn a_scope_that_is_stopped_under_the_agent_is_made_again() {
     second.ready();
     in_its_place(&scope, &second, second.pid(), 1);
     assert_eq!(Who::Root.property(&agent.scope, "Delegate"), "yes");
+    // All of it is stopped, and the unit comes back in another slice: what runs from then on is there too.
+    Who::Root.systemctl(&["stop", "allostat.service", &agent.scope]);
+    agent.wait_scope_gone(&scope);
+    let agent = service("Slice=other.slice");
+    let second = Alloc { agent: &agent, id: second.id, task: second.task };
+    second.wait_dead();
+    agent.cli(&["restart", "--all", &second.id]).ok();
+    let scope = agent.scope_path();
+    assert_eq!(scope, "/other.slice/allostat-var-lib-allostat.scope");
+    wait_for("the task to run again, over there", Duration::from_secs(10) * patience(), || {
+        let leaf = inside_if_there(&format!("{scope}/tasks/{}/second", second.id));
+        (!leaf.is_empty()).then_some(())
+    });
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
     agent.wait_scope_gone(&scope);
