@@ -4,7 +4,7 @@ use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, or_absent};
 use super::output::{Align, Cell, Paint, Style, Table, pairs, printable};
-use super::shape::NodeReport;
+use super::shape::{KeptFiles, NodeReport};
 
 /// Show this host, what can be measured on it and why the rest cannot, and the drivers
 #[derive(Debug, clap::Args)]
@@ -28,6 +28,18 @@ impl Node {
     }
 }
 
+/// How many kernel files stay open, and what it means that there should be more.
+fn kept_files(files: &KeptFiles) -> String {
+    let KeptFiles { kept, wanted, limit } = files;
+    if wanted > limit {
+        format!(
+            "{kept} of {wanted}: no more than {limit} may be kept open, and the others cost more; raise LimitNOFILE"
+        )
+    } else {
+        format!("{kept} of up to {limit}")
+    }
+}
+
 fn text(node: &NodeReport, paint: Paint) -> String {
     let counts = |counts: &std::collections::BTreeMap<String, u64>| {
         let some: Vec<String> = counts.iter().filter(|(_, n)| **n > 0).map(|(s, n)| format!("{n} {s}")).collect();
@@ -42,6 +54,7 @@ fn text(node: &NodeReport, paint: Paint) -> String {
             ("cpus", node.cpus.to_string()),
             ("memory", or_absent(node.memory_bytes.map(human::bytes))),
             ("cgroups", node.cgroup_mode.clone()),
+            ("kept files", or_absent(node.kept_files.as_ref().map(kept_files))),
             ("allocs", counts(&node.allocs)),
             ("tasks", counts(&node.tasks)),
         ],

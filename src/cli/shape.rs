@@ -134,6 +134,9 @@ pub struct NodeReport {
     pub memory_bytes: Option<u64>,
     pub cgroup_mode: String,
     pub capabilities: Vec<Capability>,
+    /// Not before the first tick.
+    #[serde(default)]
+    pub kept_files: Option<KeptFiles>,
     pub taken_at: Timestamp,
     pub allocs: BTreeMap<String, u64>,
     pub tasks: BTreeMap<String, u64>,
@@ -141,6 +144,14 @@ pub struct NodeReport {
     pub drivers: Vec<DriverReport>,
     #[serde(default)]
     pub quarantined: Vec<String>,
+}
+
+/// Kernel files that stay open between two readings.
+#[derive(Debug, Clone, Deserialize)]
+pub struct KeptFiles {
+    pub kept: u64,
+    pub wanted: u64,
+    pub limit: u64,
 }
 
 #[derive(Debug, Clone, Deserialize, serde::Serialize)]

@@ -97,6 +97,7 @@ impl CgroupFiles {
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
         slots.iter().for_each(|slot| sampling.budget.need(rank(slot.file.when, of_alloc)));
+        sampling.budget.tell_if_short();
         CgroupFiles { sampling: Arc::clone(sampling), path, homes, slots, probes, of_alloc, by_path: 0 }
     }
 

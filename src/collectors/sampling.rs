@@ -1,7 +1,7 @@
 //! What all readers share: the hierarchies, the descriptor budget, the error counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::process::Proc;
@@ -51,6 +51,7 @@ pub struct FdBudget {
     needed: [AtomicU64; Rank::COUNT],
     held: [AtomicU64; Rank::COUNT],
     reopened: AtomicU64,
+    told: AtomicBool,
 }
 
 /// How much it costs not to keep a file open: the first one keeps its descriptor longest.
@@ -83,7 +84,7 @@ impl FdBudget {
     }
     pub fn of(limit: u64) -> FdBudget {
         let [needed, held] = [const { [const { AtomicU64::new(0) }; Rank::COUNT] }; 2];
-        FdBudget { limit, needed, held, reopened: AtomicU64::new(0) }
+        FdBudget { limit, needed, held, reopened: AtomicU64::new(0), told: AtomicBool::new(false) }
     }
     pub fn limit(&self) -> u64 {
         self.limit
@@ -103,6 +104,18 @@ impl FdBudget {
     /// A reader comes with a file of this rank.
     pub(super) fn need(&self, rank: Rank) {
         self.needed[rank as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    /// Says once that there are too few.
+    pub(super) fn tell_if_short(&self) {
+        let (needed, limit) = (self.needed(), self.limit);
+        if needed > limit && !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                needed,
+                limit,
+                "too few descriptors to keep every kernel file open: settings are opened anew for each reading first, and the \
+                 same values cost more; raise the limit (LimitNOFILE, ulimit -Hn)"
+            );
+        }
     }
     /// It goes, or there is no such file.
     pub(super) fn need_no_more(&self, rank: Rank) {

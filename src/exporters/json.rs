@@ -8,6 +8,7 @@ use crate::model::answer::Detail;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
+use crate::snapshot::itself::{KEPT_FILES, KEPT_FILES_LIMIT, WANTED_FILES};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
 /// `{"allocs":[...]}`.
@@ -169,6 +170,10 @@ fn absent(usage: &Usage, ended: bool) -> Vec<&'static str> {
 /// This host: what it is, what can be measured, what runs and ran on it.
 pub fn node(snapshot: &Snapshot) -> Value {
     let mut all = json!(*snapshot.info);
+    let files = [&KEPT_FILES, &WANTED_FILES, &KEPT_FILES_LIMIT].map(|desc| snapshot.agent.int(desc));
+    if let [Some(kept), Some(wanted), Some(limit)] = files {
+        all["kept_files"] = json!({ "kept": kept, "wanted": wanted, "limit": limit });
+    }
     all["epoch"] = json!(snapshot.epoch);
     all["taken_at"] = json!(snapshot.taken_at);
     all["allocs"] = by(AllocState::ALL.map(AllocState::as_str), snapshot.counts.allocs);

@@ -266,6 +266,11 @@ impl Samples {
         debug_assert_eq!(labels.len(), desc.labels.len(), "{} must get one value for each label", desc.name);
         self.0.push(Sample { desc, labels, value });
     }
+    /// The value of a family without labels; `None`: it is not there, or no integer.
+    pub fn int(&self, desc: &MetricDesc) -> Option<u64> {
+        let sample = self.0.iter().find(|s| s.desc.name == desc.name)?;
+        if let Value::Int(n) = sample.value { Some(n) } else { None }
+    }
     pub fn push_int(&mut self, desc: &'static MetricDesc, labels: &[&'static str], value: u64) {
         self.push(desc, labels, Value::Int(value));
     }

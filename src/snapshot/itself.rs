@@ -64,6 +64,16 @@ pub static KEPT_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
 )
 .otlp("allostat.collector.kept_files.limit", "{file}");
 
+pub static WANTED_FILES: MetricDesc = MetricDesc::gauge(
+    "allostat_collector_wanted_files",
+    Unit::None,
+    "Kernel files that would be kept open if the limit on descriptors let it. More than the limit: settings are opened anew for \
+     each reading first, then what is read when something moves, then what is read each 10 s, then window peaks of cgroup v2 are \
+     absent, and what is read of a task each second comes last.",
+    &[],
+)
+.otlp("allostat.collector.wanted_files", "{file}");
+
 pub static REOPENED: MetricDesc = MetricDesc::counter(
     "allostat_collector_reopened_files_total",
     Unit::None,
@@ -117,6 +127,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &CAPABILITY,
     &KEPT_FILES,
     &KEPT_FILES_LIMIT,
+    &WANTED_FILES,
     &REOPENED,
     &PROCESS_CPU,
     &PROCESS_RESIDENT,
@@ -174,6 +185,7 @@ pub(super) fn capabilities(out: &mut Samples, info: &NodeInfo) {
 pub(super) fn descriptors(out: &mut Samples, sampling: &Arc<Sampling>) {
     out.push_int(&KEPT_FILES, &[], sampling.budget.used());
     out.push_int(&KEPT_FILES_LIMIT, &[], sampling.budget.limit());
+    out.push_int(&WANTED_FILES, &[], sampling.budget.needed());
     out.push_int(&REOPENED, &[], sampling.budget.reopened());
 }
 

@@ -25,6 +25,8 @@ pub struct AgentOptions {
     pub env: Vec<(String, String)>,
     /// Run by nobody (65534), who may make no cgroups; needs root.
     pub as_nobody: bool,
+    /// The hard limit on its descriptors.
+    pub descriptors: Option<u64>,
 }
 
 /// How a command of the binary ended.
@@ -107,6 +109,10 @@ impl Agent {
         let mut command = if self.options.as_nobody {
             let mut command = Command::new(self.scratch().join("allostat"));
             command.uid(NOBODY).gid(NOBODY).current_dir("/");
+            command
+        } else if let Some(limit) = self.options.descriptors {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]).arg(programs::allostat());
             command
         } else {
             Command::new(programs::allostat())

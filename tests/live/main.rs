@@ -12,4 +12,5 @@ mod limits;
 mod memory;
 mod short;
 mod survive;
+mod window;
 mod work;
