@@ -264,6 +264,7 @@ fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_no
     site.work("", &["touch", "10", "60000"]);
     let (reader, began) = (site.reader(), Instant::now());
     if let Err(why) = site.can_reset() {
+        assert_eq!(common::place(), "v2-6.1", "{why}");
         assert!(why.contains("it needs kernel 6.12"), "{why}");
         site.spike("60");
         let never = (0..30).all(|s| after(&reader, began, s * 5).memory_window_peak_bytes.is_none());
