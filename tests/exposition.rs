@@ -303,7 +303,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     let metrics = Metrics::new();
     metrics.durations.known(&job.id);
     let millis = Duration::from_millis;
-    metrics.durations.started(&job.id, &alloc, [millis(7), millis(40)], NOW);
+    metrics.durations.started(&job.id, &alloc, [millis(4), millis(7), millis(36)], NOW);
     metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], totals);

@@ -71,8 +71,8 @@ pub(super) struct Ready {
     request: StartRequest,
     handle: TaskHandle,
     alloc: Arc<Alloc>,
-    /// How long it took to come here.
-    setup: Duration,
+    /// How long its hooks took, and its record.
+    took: [Duration; 2],
 }
 
 /// Errors: the first step that failed; nothing runs then.
@@ -88,6 +88,7 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, Lau
     if let Some(Failed { failure: Failure { kind, message, recoverable }, .. }) = failed.into_iter().next() {
         return Err(LaunchFailure { kind, message, recoverable, stopped: None, may_run: false });
     }
+    let prestart = began.elapsed();
     let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {
         return Err(LaunchFailure::internal("its hooks made no directories or no environment".to_owned()));
     };
@@ -120,17 +121,19 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, Lau
         }
         () = durable => {}
     }
-    Ok(Launched::Ready(Box::new(Ready { driver, request, handle, setup: began.elapsed(), alloc })))
+    let took = [prestart, began.elapsed().saturating_sub(prestart)];
+    Ok(Launched::Ready(Box::new(Ready { driver, request, handle, alloc, took })))
 }
 
 /// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.
 pub(super) async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
-    let Ready { driver, request, handle, alloc, setup } = ready;
+    let Ready { driver, request, handle, alloc, took: [prestart, setup] } = ready;
     let began = Instant::now();
     match call::start(driver.as_ref(), request, handle.clone()).await {
         Ok(running) => {
             let at = alloc.ctx.clock.now();
-            alloc.ctx.metrics.durations.started(&alloc.job.id, &alloc.id, [setup, began.elapsed()], at);
+            let phases = [prestart, setup, began.elapsed()];
+            alloc.ctx.metrics.durations.started(&alloc.job.id, &alloc.id, phases, at);
             Ok(Launched::Runs(running))
         }
         Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),

@@ -19,16 +19,19 @@ const BOUNDS: usize = 9;
 /// A part of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartPhase {
-    /// Directories, cgroup, environment, and the durable record of what is about to run.
+    /// The task's hooks: directories, environment ...
+    Prestart,
+    /// The durable record of what is about to run.
     Setup,
     /// The driver: until the main process runs.
     Driver,
 }
 
 impl StartPhase {
-    pub const ALL: [StartPhase; 2] = [StartPhase::Setup, StartPhase::Driver];
+    pub const ALL: [StartPhase; 3] = [StartPhase::Prestart, StartPhase::Setup, StartPhase::Driver];
     pub fn as_str(self) -> &'static str {
         match self {
+            StartPhase::Prestart => "prestart",
             StartPhase::Setup => "setup",
             StartPhase::Driver => "driver",
         }
@@ -71,14 +74,14 @@ impl Histogram {
 pub struct Durations {
     pub starts: Histogram,
     /// In the order of [`StartPhase::ALL`].
-    pub phases: [Histogram; 2],
+    pub phases: [Histogram; 3],
     pub kills: Histogram,
 }
 
 impl Default for Durations {
     fn default() -> Durations {
         let starts = Histogram::new(&STARTS);
-        Durations { phases: [starts.clone(), starts.clone()], starts, kills: Histogram::new(&KILLS) }
+        Durations { phases: std::array::from_fn(|_| starts.clone()), starts, kills: Histogram::new(&KILLS) }
     }
 }
 
@@ -102,7 +105,7 @@ impl ByWorkload {
         change(Arc::make_mut(self.lock().entry(workload.clone()).or_default()));
     }
     /// An attempt runs. `phases`: what each took, in the order of [`StartPhase::ALL`]; their sum is the whole.
-    pub fn started(&self, workload: &JobId, alloc_id: &AllocId, phases: [Duration; 2], at: Timestamp) {
+    pub fn started(&self, workload: &JobId, alloc_id: &AllocId, phases: [Duration; 3], at: Timestamp) {
         self.change(workload, |of| {
             of.starts.observe(phases.iter().sum(), alloc_id, at);
             for (phase, took) in of.phases.iter_mut().zip(phases) {

@@ -133,8 +133,8 @@ pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
     "allostat_task_start_phase_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "The parts of a start. setup: directories, cgroup, environment, the durable record; driver: until the main process \
-     runs. Begins with the agent's process.",
+    "The parts of a start. prestart: the task's hooks, which make its directories and environment; setup: the durable record \
+     of what is about to run; driver: until the main process runs. Begins with the agent's process.",
     &["workload", "phase"],
 )
 .from_source("runner")

@@ -193,7 +193,7 @@ async fn each_start_is_measured_in_its_phases_and_a_failed_one_is_none() {
     assert_eq!(counts(&of.starts), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0], "700 ms; the backoff before is none of it");
     let driver = StartPhase::ALL.iter().position(|p| *p == StartPhase::Driver).unwrap();
     assert_eq!(counts(&of.phases[driver]), counts(&of.starts));
-    assert_eq!(counts(&of.phases[1 - driver]).iter().sum::<u64>(), 1);
+    assert!(of.phases.iter().all(|phase| counts(phase).iter().sum::<u64>() == 1), "each phase of each start");
     assert_eq!(of.starts.buckets[5].latest.as_ref().unwrap().alloc_id, id);
 }
 
