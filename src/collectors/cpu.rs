@@ -24,18 +24,21 @@ pub(super) static FILES: &[File] = &[
         let (stat, error) = values(bytes, cpu_stat::v2);
         raw.exact_modes = stat.user_ns.zip(stat.system_ns);
         error
-    }),
+    })
+    .only_tasks(),
     File::new(ACCT, "cpuacct.usage_user", When::Ran, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage_user", bytes);
         raw.user_ns = ns;
         error
     })
+    .only_tasks()
     .if_needed(|raw| raw.exact_modes.is_none()),
     File::new(ACCT, "cpuacct.usage_sys", When::Ran, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage_sys", bytes);
         raw.system_ns = ns;
         error
     })
+    .only_tasks()
     .if_needed(|raw| raw.exact_modes.is_none()),
     // In ticks of 10 ms: only where the kernel has nothing finer.
     File::new(ACCT, "cpuacct.stat", When::Ran, |raw, bytes| {
@@ -44,6 +47,7 @@ pub(super) static FILES: &[File] = &[
         raw.ns_per_tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
         error
     })
+    .only_tasks()
     .if_needed(|raw| raw.exact_modes.is_none() && (raw.user_ns.is_none() || raw.system_ns.is_none())),
     File::new(V1, "cpu.stat", When::Ran, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v1);

@@ -168,7 +168,11 @@ mod tests {
     #[test]
     fn what_is_read_of_tasks_only_tells_what_an_alloc_takes_from_its_tasks() {
         let text = |name| match name {
-            "cpu.stat" => "nr_periods 3\nnr_throttled 2\nthrottled_time 1500\nnr_bursts 1\nburst_time 4\n",
+            "cpuacct.usage_user" | "cpuacct.usage_sys" => "8\n",
+            "cpuacct.stat" => "user 3\nsystem 4\n",
+            "cpu.stat" => {
+                "usage_usec 9\nuser_usec 4\nsystem_usec 5\nnr_periods 3\nnr_throttled 2\nthrottled_time 1500\nnr_bursts 1\nburst_time 4\n"
+            }
             "memory.oom_control" => "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
             "memory.events" => "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n",
             "io.stat" => "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n",

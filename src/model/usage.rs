@@ -9,8 +9,8 @@ pub enum Nature {
     Live,
     /// Only grows: attempts are added.
     Counter,
-    /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes: an alloc's is
-    /// the sum over its tasks, not what the alloc's own cgroup says.
+    /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it estimates
+    /// for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
     TaskCounter,
     /// The highest value of the whole life: the maximum over attempts.
     Peak,
@@ -129,8 +129,8 @@ usage_fields! {
     max_rss_bytes: Peak,
     // CPU.
     cpu_usage_ns: Counter,
-    cpu_user_ns: Counter,
-    cpu_system_ns: Counter,
+    cpu_user_ns: TaskCounter,
+    cpu_system_ns: TaskCounter,
     /// These three only with a quota: without one the kernel prints 0, which would read as "never throttled".
     cpu_cfs_periods: TaskCounter,
     cpu_cfs_throttled_periods: TaskCounter,

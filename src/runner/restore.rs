@@ -262,7 +262,7 @@ async fn restore(manager: &Arc<Manager>, known: Vec<Known>) -> [u64; FoundAs::AL
                 Plan::Recover(handle) => {
                     entries.push(None);
                     let alloc = Arc::clone(&alloc);
-                    finding.spawn(async move { (place, at, recover(&alloc, handle).await) });
+                    finding.spawn(async move { (place, at, recover(&alloc, at, handle).await) });
                 }
             }
         }
@@ -361,7 +361,14 @@ async fn note(found: &[(Arc<Alloc>, Vec<Entry>)]) {
     }
 }
 
-async fn recover(alloc: &Alloc, handle: TaskHandle) -> Entry {
+async fn recover(alloc: &Alloc, at: usize, handle: TaskHandle) -> Entry {
+    // What is done about an attempt, and what is removed after it, follows from its handle: one that names somebody else's
+    // place is not believed, however sound its record.
+    let own = alloc.ctx.data_dir.run_task(&alloc.id, &alloc.task(at).name).join(handle.attempt.to_string());
+    if handle.run_dir != own {
+        let reason = format!("its record names {} as its directory, which is not its own", handle.run_dir.display());
+        return Entry::Lost(reason);
+    }
     let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()).cloned() else {
         return Entry::Lost(format!("this agent has no driver {:?}", handle.driver));
     };

@@ -25,8 +25,12 @@ use crate::model::id::{BootId, ProcessId};
 use crate::model::units::Timestamp;
 
 pub const FILE: &str = "record";
-/// Written into each slot. A reader knows this version and the one before it.
+/// Written into each slot. A reader knows this version and the one before it: a supervisor outlives the agent that started it,
+/// and one upgrade. Of each version that was ever written a sample is kept (`samples/`); whoever changes what is written begins
+/// the next one.
 pub const VERSION: u16 = 1;
+/// The first, so far.
+const OLDEST: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"ALLOSTAT";
 const HEADER: usize = 24;
@@ -233,8 +237,8 @@ fn open_slot(place: &Place, mut bytes: Vec<u8>) -> Slot<Raw> {
     if magic != MAGIC || kind != u64::from(place.kind) {
         return bad("not ours");
     }
-    if version != u64::from(VERSION) {
-        return bad(&format!("of version {version}, this agent knows {VERSION}"));
+    if !(u64::from(OLDEST)..=u64::from(VERSION)).contains(&version) {
+        return bad(&format!("of version {version}, this agent knows {OLDEST} to {VERSION}"));
     }
     let end = usize::try_from(length).ok().and_then(|n| n.checked_add(HEADER)).filter(|end| *end <= bytes.len());
     match end {
@@ -392,6 +396,45 @@ mod tests {
         assert_eq!(read.files, [small]);
         assert_eq!(read.problems.len(), 3);
         assert!(read.problems[1].starts_with("big: no room"), "{:?}", read.problems);
+    }
+
+    /// As the supervisors of version 1 wrote it: the slots, without the zeros behind them.
+    fn sample() -> (&'static [u8], &'static [u8]) {
+        (include_bytes!("samples/start.v1"), include_bytes!("samples/exit.v1"))
+    }
+
+    fn sampled_end() -> End {
+        let files = vec![("memory/memory.max_usage_in_bytes".into(), Ok(b"1048576\n".to_vec())), ("x".into(), Err(2))];
+        End { main_rusage: Rusage { max_rss_kib: 4096, ..Rusage::default() }, ..end(files) }
+    }
+
+    #[test]
+    fn what_supervisors_of_each_kept_version_wrote_is_understood() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = Record::create(dir.path()).unwrap();
+        let (start_slot, exit_slot) = sample();
+        record.file.write_all_at(start_slot, START.offset).unwrap();
+        record.file.write_all_at(exit_slot, EXIT.offset).unwrap();
+        assert_eq!(record.read_start().unwrap(), Slot::Written(start()));
+        assert_eq!(record.read_end().unwrap(), Slot::Written(sampled_end()));
+    }
+
+    /// Writing something else is another version, and that an older agent would not know it has to be thought of.
+    #[test]
+    fn what_is_written_is_what_the_newest_sample_holds() {
+        let mut slot = vec![0; HEADER];
+        serde_json::to_writer(&mut slot, &start()).unwrap();
+        seal(&START, &mut slot).unwrap();
+        let mut exit = encode_end(&sampled_end(), Vec::new()).unwrap();
+        seal(&EXIT, &mut exit).unwrap();
+        if std::env::var_os("ALLOSTAT_BLESS").is_some() {
+            let samples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/supervisor/samples");
+            std::fs::create_dir_all(&samples).unwrap();
+            std::fs::write(samples.join(format!("start.v{VERSION}")), &slot).unwrap();
+            std::fs::write(samples.join(format!("exit.v{VERSION}")), &exit).unwrap();
+        }
+        let (start_slot, exit_slot) = sample();
+        assert_eq!((slot.as_slice(), exit.as_slice()), (start_slot, exit_slot));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct AgentOptions {
     pub as_nobody: bool,
     /// The hard limit on its descriptors.
     pub descriptors: Option<u64>,
+    /// Another file than the binary under test.
+    pub binary: Option<PathBuf>,
 }
 
 /// How a command of the binary ended.
@@ -101,6 +103,11 @@ impl Agent {
         });
     }
 
+    /// From now on this file is the agent.
+    pub fn upgrade(&mut self, binary: PathBuf) {
+        self.options.binary = Some(binary);
+    }
+
     /// The same, without waiting for anything.
     #[track_caller]
     pub fn begin(&mut self) {
@@ -115,7 +122,7 @@ impl Agent {
             command.args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")]).arg(programs::allostat());
             command
         } else {
-            Command::new(programs::allostat())
+            Command::new(self.options.binary.clone().unwrap_or_else(programs::allostat))
         };
         command.arg("agent").arg("--config").arg(self.config_file());
         command.arg("--data-dir").arg(self.data_dir()).arg("--listen").arg(self.address.to_string());

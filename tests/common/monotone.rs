@@ -35,17 +35,11 @@ pub fn counters(metrics: &Exposition) -> BTreeMap<String, f64> {
     samples.map(|s| (format!("{}{:?}", s.name, s.labels), s.f64())).collect()
 }
 
-/// docs/promises.md, "Known to fall short": how the kernel splits an alloc's CPU time is an estimate from ticks, which the next
-/// agent takes from the tasks' cgroups anew. Their sum does not fall.
-fn tolerated(name: &str) -> f64 {
-    if name.starts_with("allostat_alloc_cpu_seconds_total") { 0.02 } else { 0.0 }
-}
-
 #[track_caller]
 pub fn none_fell(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, when: &str) {
     let fallen: Vec<_> = before
         .iter()
-        .filter(|(name, was)| after.get(*name).is_none_or(|is| *is < **was - tolerated(name)))
+        .filter(|(name, was)| after.get(*name).is_none_or(|is| is < *was))
         .map(|(name, was)| format!("{name}: {was}, then {:?}", after.get(name)))
         .collect();
     assert!(fallen.is_empty(), "{when}: {fallen:#?}");

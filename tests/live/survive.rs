@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Agent, patience, wait_for};
+use crate::common::{Agent, AgentOptions, allostat, counters, none_fell, patience, wait_for};
 use crate::work::{Alloc, Work};
 
 fn main_pid(alloc: &Alloc<'_>) -> u64 {
@@ -85,5 +85,63 @@ fn sigterm_leaves_tasks_running_and_the_log_goes_on() {
     wait_for("the process to be gone", Duration::from_secs(5) * patience(), || {
         (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
     });
+    agent.stop();
+}
+
+/// What a package manager does: the old binary is gone from the disk, and the new one is another file in its place.
+/// `ALLOSTAT_OLD_BINARY`: an agent of an earlier version, to begin with.
+#[test]
+fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
+    let bin = tempfile::tempdir().expect("a directory for binaries");
+    let binary = bin.path().join("allostat");
+    let old = std::env::var_os("ALLOSTAT_OLD_BINARY").map_or_else(allostat, Into::into);
+    std::fs::copy(old, &binary).expect("the old binary can be copied");
+    let mut agent = Agent::with(AgentOptions { binary: Some(binary.clone()), ..AgentOptions::default() });
+    let again = "attempts = 1000\n interval = \"24h\"\n delay = \"200ms\"\n mode = \"delay\"";
+    let (held, held_pid, looping, meanwhile);
+    {
+        let ended = Work::batch("ended", &["burn", "50"]).run(&agent);
+        let hold = Work::batch("held", &["hold", "600000"]).run(&agent);
+        let lives = Work { restart: again.into(), kind: "service", ..Work::batch("looping", &["burn", "60"]) };
+        let ends = Work::batch("meanwhile", &["burn", "2000"]).run(&agent);
+        looping = lives.run(&agent).id.clone();
+        ended.wait_dead();
+        hold.ready();
+        ends.ready();
+        (held, held_pid, meanwhile) = (hold.id.clone(), main_pid(&hold), ends.id.clone());
+    }
+    wait_for("a restart", Duration::from_secs(10) * patience(), || {
+        let labels = [("workload", "looping"), ("task", "looping"), ("outcome", "success")];
+        (agent.metrics().one("allostat_task_exits_total", &labels)?.u64() > 1).then_some(())
+    });
+    let before = counters(&agent.metrics());
+    agent.kill();
+    std::fs::remove_file(&binary).expect("our own file");
+    std::thread::sleep(Duration::from_millis(2500) * patience());
+    let new = bin.path().join("new");
+    std::fs::copy(allostat(), &new).expect("the new binary can be copied");
+    std::fs::rename(&new, &binary).expect("our own files");
+    agent.upgrade(binary);
+    agent.start_again();
+
+    let hold = Alloc { agent: &agent, id: held, task: "held".into() };
+    let ends = Alloc { agent: &agent, id: meanwhile, task: "meanwhile".into() };
+    let lives = Alloc { agent: &agent, id: looping, task: "looping".into() };
+    assert_eq!(main_pid(&hold), held_pid, "the same process");
+    ends.wait_dead();
+    assert_eq!(ends.exits("success"), 1, "ended under no agent at all, and its exit was read by a new one");
+    assert!(hold.log("stdout").starts_with("ready") && ends.log("stdout").starts_with("ready"), "the logs are there");
+    none_fell(&before, &counters(&agent.metrics()), "over an upgrade");
+    let more = lives.exits("success");
+    wait_for("one more restart", Duration::from_secs(10) * patience(), || {
+        (lives.exits("success") > more).then_some(())
+    });
+    for alloc in [&hold, &lives] {
+        agent.cli(&["stop", &alloc.id]).ok();
+        alloc.wait_dead();
+    }
+    assert_eq!(hold.exits("killed"), 1, "a supervisor of the old binary obeys the new agent");
+    let allocs = agent.json("/v1/allocs");
+    assert_eq!(allocs["allocs"].as_array().expect("a list").len(), 4, "nothing was started twice or forgotten");
     agent.stop();
 }

@@ -313,3 +313,30 @@ async fn an_end_that_a_task_outlived_is_not_taken() {
     let finished = published(&agent, &id).status.finished_at.unwrap();
     assert!(Some(finished) >= main_task(&agent, &id).finished_at, "it ended when its task did");
 }
+
+/// A sound record with a place that is not its own, however it came about: nothing there is touched.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_names_somebody_elses_directory_is_not_believed() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.shutdown();
+    drop(agent);
+    tokio::task::yield_now().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::fs::write(elsewhere.path().join("precious"), "data").unwrap();
+    let (key, value) = host.store.scan("task/").unwrap().into_iter().next().unwrap();
+    let mut record: crate::runner::record::TaskRecord = serde_json::from_slice(&value).unwrap();
+    record.handle.as_mut().unwrap().run_dir = elsewhere.path().to_owned();
+    let mut batch = crate::store::Batch::default();
+    crate::runner::record::put(&mut batch, key, &record);
+    host.store.commit(&batch).unwrap();
+    let agent = host.start().await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let task = main_task(&agent, &id);
+    let told = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::FailedRestore).unwrap();
+    assert!(told.details["error"].contains("not its own"), "{told:?}");
+    assert!(elsewhere.path().join("precious").exists());
+    assert_eq!((host.world.started(), host.world.last().signals.lock().unwrap().len()), (1, 0));
+}

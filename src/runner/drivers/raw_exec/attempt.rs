@@ -168,12 +168,7 @@ fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
     if let Some(cgroup) = cgroup(shared, handle) {
         cgroup.remove(REMOVE_PATIENCE).map_err(|e| failed(describe(&e)))?;
     }
-    match std::fs::remove_dir_all(&handle.run_dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(failed(format!("cannot remove {}: {e}", handle.run_dir.display())))
-        }
-        _ => Ok(()),
-    }
+    crate::host::tree::remove(&handle.run_dir).map_err(|e| failed(describe(&e)))
 }
 
 /// Errors: why there is none; the supervisor did not live to write it.
