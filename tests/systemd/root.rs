@@ -91,6 +91,8 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     assert_eq!(Who::Root.property("allostat.service", "ActiveState"), "inactive");
     assert!(!Path::new(TREE).join("system.slice/allostat.service").exists(), "nothing is left in the unit");
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/long", long.id));
+    let one_look = Who::Root.run(crate::common::allostat().to_str().expect("UTF-8"), &["metrics"]);
+    assert!(one_look.contains(&long.id), "without an agent it is known where they are: {one_look}");
     // Nobody is there to see these two end; with them the scope would be empty, and be removed with what only an agent can read.
     for pid in [pid, short_pid] {
         Who::Root.run("kill", &["-KILL", &pid.to_string()]);

@@ -273,6 +273,9 @@ fn in_guests(
     for test in built.tests.iter().filter(|test| guests.iter().any(|g| g.tests.contains(&test.name.as_str()))) {
         lists.insert(test.name.as_str(), list(test, options)?);
     }
+    // Nothing to do there is no reason to boot.
+    let asked = |guest: &&&Guest| guest.tests.iter().any(|name| lists.get(name).is_some_and(|names| !names.is_empty()));
+    let guests: Vec<&Guest> = guests.iter().filter(asked).copied().collect();
     let of = |guest: &Guest| -> Vec<TestBinary> {
         built.tests.iter().filter(|test| guest.tests.contains(&test.name.as_str())).cloned().collect()
     };
@@ -290,7 +293,7 @@ fn in_guests(
             .collect();
         running.into_iter().map(|(guest, thread)| (guest, thread.join())).collect()
     });
-    for guest in guests {
+    for guest in &guests {
         if let Some(missing) = guest.missing(parts) {
             println!("  {:<8} cannot run: {}", guest.name, missing.why);
             let mut section = Section { place: guest.name.into(), binary: "guest".into(), ..Section::default() };
