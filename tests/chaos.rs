@@ -1,7 +1,7 @@
 //! Two hundred allocs of every kind, and an agent that is killed again and again: no orphan, no second start, no lost exit, no
 //! counter that falls, and every alloc ends as it must.
 //!
-//! `ALLOSTAT_CHAOS_KILLS` says how often (default 20; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
+//! `ALLOSTAT_CHAOS_KILLS` says how often (default 50; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
 
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]
@@ -114,7 +114,7 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let kills: u32 = std::env::var("ALLOSTAT_CHAOS_KILLS").map_or(20, |kills| kills.parse().expect("a number"));
+    let kills: u32 = std::env::var("ALLOSTAT_CHAOS_KILLS").map_or(50, |kills| kills.parse().expect("a number"));
     let (mut random, seed) = Random::seeded();
     let mut agent = Agent::start();
     let starts = agent.scratch().join("starts");

@@ -91,7 +91,7 @@ impl<T: Clone> Listener<T> {
                     return None;
                 }
             }
-            // The broadcaster itself is gone: nothing can come, and all was seen.
+            // Ends: with the next value, or with the broadcaster itself: then nothing can come, and all was seen.
             self.state.changed().await.ok()?;
         }
     }

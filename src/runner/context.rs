@@ -84,8 +84,8 @@ pub(super) struct Context {
     pub events: Arc<Log>,
     pub hooks: Hooks,
     blocking: Semaphore,
-    /// What waits for the late end of attempts that were given up.
-    late: Mutex<JoinSet<()>>,
+    /// What nobody waits for: records on their way, and the late end of attempts that were given up.
+    aside: Mutex<JoinSet<()>>,
 }
 
 /// File systems and cgroups block, for microseconds or for a while: few at once, so that they make no crowd of threads.
@@ -97,21 +97,22 @@ impl Context {
         let hooks = Hooks::new(&parts.metrics, more)?;
         tracing::debug!(alloc = hooks.alloc.order().join(" "), task = hooks.task.order().join(" "), "order of hooks");
         let blocking = Semaphore::new(BLOCKING_AT_ONCE);
-        Ok(Context { parts, board, events, hooks, blocking, late: Mutex::default() })
+        Ok(Context { parts, board, events, hooks, blocking, aside: Mutex::default() })
     }
 
-    /// Sees to an attempt that was given up, until [`Context::let_go`] at the latest.
-    pub fn see_to_late(&self, clear: impl Future<Output = ()> + Send + 'static) {
-        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        while late.try_join_next().is_some() {}
-        late.spawn(clear);
+    /// Does what nobody waits for, until [`Context::let_go`] at the latest.
+    pub fn see_to(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        while aside.try_join_next().is_some() {}
+        aside.spawn(work);
     }
     pub fn let_go(&self) {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
     }
 
     /// Does what may block where that disturbs nobody. Errors: it panicked, or the runtime is shutting down.
     pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        // Ends: whoever has a place leaves it, or its caller gives up (a hook's deadline, a launch that is called off).
         let _place = self.blocking.acquire().await.map_err(|e| e.to_string())?;
         tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
     }

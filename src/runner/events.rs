@@ -241,6 +241,7 @@ impl Reader {
             self.at = self.at.max(newest);
             tokio::select! {
                 biased;
+                // Ends: one branch of a select; the log is closed at the latest when the agent leaves.
                 _ = self.closed.wait_for(|closed| *closed) => return None,
                 news = self.news.recv() => { news?; }
             }

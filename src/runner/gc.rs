@@ -237,6 +237,7 @@ impl Manager {
                     (ctx.hooks.alloc.run(Phase::Destroy, &mut subject).await, subject.id)
                 });
             }
+            // Ends: the hooks that remove have deadlines.
             match removing.join_next().await {
                 None => break,
                 Some(Ok((failed, id))) if failed.is_empty() => batch.remove(record::tombstone_key(&id)),

@@ -103,6 +103,7 @@ impl Journal {
     ///
     /// Errors: the commit that carried this batch failed (then none of it is written), or the journal is closed.
     pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
+        // Ends: each commit frees places, and the journal's end closes them.
         let _place = self.0.places.acquire().await.map_err(|_| closed())?;
         answer(self.queue(batch)).await
     }

@@ -388,7 +388,7 @@ impl Manager {
         live.iter().for_each(|a| a.tell_stop());
         if wait == Wait::UntilEnded {
             for alloc in allocs {
-                // An error: it has been collected meanwhile, so it has ended.
+                // Ends: with the alloc, which a kill's budget ends; the caller may leave. An error: it has been collected.
                 let _ = alloc.ended().wait_for(|ended| *ended).await;
             }
         }

@@ -153,6 +153,7 @@ impl Hooks {
     }
 
     async fn over(&mut self) -> (Phase, Vec<Failed>) {
+        // Ends: a phase that runs has deadlines; without one this branch of the select is closed.
         let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
         // Errors: the runtime is shutting down.
         let failed = (&mut running.0).await.unwrap_or_default();
@@ -193,7 +194,7 @@ async fn expire(alloc: &Alloc) {
 
 async fn all_ended(predecessors: Vec<watch::Receiver<bool>>) {
     for mut predecessor in predecessors {
-        // An error: its alloc is gone altogether.
+        // Ends: with the alloc before; who is told to stop does not wait for it. An error: it is gone altogether.
         let _ = predecessor.wait_for(|ended| *ended).await;
     }
 }
@@ -201,6 +202,7 @@ async fn all_ended(predecessors: Vec<watch::Receiver<bool>>) {
 async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
     match waits {
         Some(waits) => waits.await,
+        // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }
 }
@@ -208,6 +210,7 @@ async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
 async fn sleep_until(at: Option<Timestamp>, now: Timestamp) {
     match at {
         Some(at) => tokio::time::sleep(at.since(now).as_duration().min(LOOK_AGAIN)).await,
+        // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }
 }

@@ -268,6 +268,7 @@ async fn restore(manager: &Arc<Manager>, known: Vec<Known>) -> [u64; FoundAs::AL
         }
         found.push((alloc, entries));
     }
+    // Ends: each call of a driver has its deadline.
     while let Some(result) = finding.join_next().await {
         match result {
             Ok((place, at, entry)) => found[place].1[at] = Some(entry),

@@ -226,11 +226,12 @@ impl Owner {
     /// Until its alloc says so. What happened to it before is over.
     async fn wait_turn(&mut self) {
         (self.kill_asked, self.timer, self.give_up_at, self.beside) = (None, None, None, None);
+        // Ends: its alloc starts or ends each of its tasks, whatever becomes of the others (`coordinator`).
         let told = self.order.wait_for(|order| matches!(order, Order::Start | Order::End(_))).await.map(|order| *order);
         match told {
             Ok(Order::End(cause)) => self.kill(cause).await,
             Ok(Order::Start | Order::Keep | Order::Recall) => self.begin(Event::Start),
-            // The alloc is gone, and with it its owner, who drops this one.
+            // Ends: the alloc is gone, and with it its owner, who drops this one.
             Err(_) => std::future::pending().await,
         }
     }
@@ -493,8 +494,9 @@ pub(super) async fn told(order: &mut watch::Receiver<Order>, recalled: bool) -> 
             Order::Recall if !recalled => return Told::Recall,
             Order::Keep | Order::Start | Order::Recall => {}
         }
+        // Ends: one branch of a select.
         if order.changed().await.is_err() {
-            // The alloc is gone, and nobody can tell it anything any more.
+            // Ends: the alloc is gone, and nobody can tell it anything any more.
             std::future::pending::<()>().await;
         }
     }
@@ -503,6 +505,7 @@ pub(super) async fn told(order: &mut watch::Receiver<Order>, recalled: bool) -> 
 async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,
+        // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }
 }
@@ -510,6 +513,7 @@ async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
 async fn wait(alloc: &Alloc, attempt: Option<&Running>) -> Result<Box<AttemptEnd>, CallError> {
     match attempt {
         Some(attempt) => attempt.wait(alloc.ctx.clock.as_ref()).await,
+        // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }
 }
@@ -517,6 +521,7 @@ async fn wait(alloc: &Alloc, attempt: Option<&Running>) -> Result<Box<AttemptEnd
 async fn or_late(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
+        // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }
 }

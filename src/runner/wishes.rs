@@ -145,7 +145,7 @@ impl Manager {
                 Recall::Ending => drop(ledger),
                 recall => break (ledger, recall),
             }
-            // An error: it has been collected, which the next look finds.
+            // Ends: all its tasks are dead, so with its tidying. An error: it has been collected, which the next look finds.
             let _ = ended.wait_for(|ended| *ended).await;
         };
         let (saves, revived) = match recall {

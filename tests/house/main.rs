@@ -6,6 +6,7 @@
 mod drawing;
 mod hygiene;
 mod source;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -65,6 +65,7 @@ impl Alloc {
         self.nudges[at].notify_one();
     }
     pub async fn nudged(&self, at: usize) {
+        // Ends: one branch of the owner's select.
         self.nudges[at].notified().await;
     }
 

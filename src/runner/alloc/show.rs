@@ -53,7 +53,8 @@ impl Alloc {
     /// [`Alloc::save`], shown when it is written; its caller goes on.
     pub fn save_aside(self: &Arc<Self>, at: usize) {
         let (alloc, save) = (Arc::clone(self), self.save(at));
-        tokio::spawn(async move {
+        let ctx = Arc::clone(&self.ctx);
+        ctx.see_to(async move {
             if let Err(error) = alloc.shown(save).await {
                 tracing::error!(alloc_id = %alloc.id, %error, "a change of a task is not saved; its next one will be");
             }

@@ -161,6 +161,7 @@ impl Mock {
             return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
         }
         match fault {
+            // Ends: with its caller's patience; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
             Some(_) | None => {}
@@ -238,6 +239,7 @@ impl Driver for Mock {
                 None => None,
             };
             match fault {
+                // Ends: with its caller's patience; that is the fault.
                 Some(Fault::Hang) => std::future::pending().await,
                 Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
                 Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
@@ -317,7 +319,7 @@ async fn tell(
                     Some(at) => {
                         tokio::select! { () = tokio::time::sleep_until(at) => return, _ = ending.changed() => {} }
                     }
-                    // An error: the attempt is gone, and this with it.
+                    // Ends: with the attempt (an error), or when it is to end.
                     None => drop(ending.changed().await),
                 }
             }
@@ -351,6 +353,7 @@ impl MockAttempt {
     /// What is answered instead of doing it; `None`: do it.
     async fn instead(&self, call: Call) -> Option<Result<(), DriverError>> {
         match self.fault(call) {
+            // Ends: with its caller's patience; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Refuse) => Some(Err(failed("told to refuse".to_owned()))),
             Some(Fault::Lie) => Some(Ok(())),
@@ -372,7 +375,7 @@ impl MockAttempt {
                     () = tokio::time::sleep_until(end.at) => return end,
                     _ = ending.changed() => {}
                 },
-                // The sender is ours: it outlives this wait.
+                // Ends: when somebody ends the attempt; its owner may leave. The sender is ours: it outlives this wait.
                 None => drop(ending.changed().await),
             }
         }
@@ -382,6 +385,7 @@ impl MockAttempt {
         let at_once = |status| Ending { at: Instant::now(), finished_at: self.clock.now(), status };
         let fault = self.fault(Call::Wait);
         let end = match fault {
+            // Ends: with its owner, who is told to end it otherwise; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was told to refuse".to_owned())),
             Some(Fault::Lie) => at_once(ExitStatus::Code(0)),

@@ -314,7 +314,7 @@ impl Owner {
     /// What may end, or begin, yet is seen to without us.
     fn leave_late(&mut self) {
         let (attempt, launching) = (self.attempt.take(), self.launching.take());
-        self.alloc.ctx.see_to_late(clear_late(Arc::clone(&self.alloc), self.at, attempt, launching));
+        self.alloc.ctx.see_to(clear_late(Arc::clone(&self.alloc), self.at, attempt, launching));
     }
 
     /// An attempt that has ended leaves nothing on the host. What its driver said of its end may have been wrong: then it is

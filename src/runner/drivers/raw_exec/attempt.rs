@@ -78,6 +78,7 @@ impl Supervised {
         places: &Semaphore,
         work: fn(&Shared, &TaskHandle) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
+        // Ends: with the deadline that every call of a driver has.
         let _place = places.acquire().await.map_err(|e| failed(e.to_string()))?;
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         blocking(move || work(&shared, &handle)).await?
