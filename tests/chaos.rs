@@ -211,7 +211,9 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
             assert!(cause <= 1, "{}", told("more than one cause"));
             let as_planned = match (alloc["job"].as_str().unwrap(), name.as_str()) {
                 ("pipeline", "init" | "main" | "clean") | ("short", _) => all == 1 && exits("success") == 1,
-                ("pipeline", _) => all == 1 && exits("killed") == 1 && cause == 1,
+                ("pipeline", "proxy") => all == 1 && exits("killed") == 1 && cause == 1,
+                // Its leader may have ended while no agent was there to start it.
+                ("pipeline", _) => all <= 1 && exits("killed") == all && cause == 1,
                 ("flaky", _) => all == 3 && exits("error") == 2 && exits("success") == 1,
                 ("broken", "bad") => all == 2 && exits("error") == 2,
                 ("broken", _) => all <= 1 && exits("killed") == all && cause == 1,
@@ -232,7 +234,10 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
             assert!(at("init", "Terminated") <= at("main", "Started"), "{}", told("main before the end of init"));
             // Not `Killing`: that is told when the signal has been sent, and an agent may die in between.
             let sidecar_told = at("proxy", "Leader Task Dead");
-            assert!(at("follower", "Terminated") <= sidecar_told, "{}", told("a sidecar before a main task"));
+            let follower_ran = noted.contains_key(&(id.clone(), "follower".to_owned()));
+            if follower_ran {
+                assert!(at("follower", "Terminated") <= sidecar_told, "{}", told("a sidecar before a main task"));
+            }
             assert!(at("proxy", "Terminated") <= at("clean", "Started"), "{}", told("poststop before the others' end"));
         }
     }

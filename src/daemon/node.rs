@@ -33,8 +33,9 @@ impl Parent {
         let was_there = parent.cgroup.exists();
         parent.cgroup.create().map_err(|error| describe(&error))?;
         if was_there {
-            // Another user's, perhaps: whether a task can have one in it is known by trying.
-            let probe = Cgroup::at(layout, &path.child(&format!("probe-{}", std::process::id())));
+            // Another user's, perhaps: whether a task can have one in it is known by trying. One name for all: what an agent
+            // leaves that dies right here goes with the next one.
+            let probe = Cgroup::at(layout, &path.child("probe"));
             probe.create().map_err(|error| describe(&error))?;
             probe.remove_if_empty();
         }
