@@ -145,5 +145,9 @@ fn two_hundred() {
         (measured.all("allostat_task_memory_usage_bytes", &[]).len() == ALLOCS).then_some(())
     });
     report("tasks/200-measured-again", began.elapsed().as_secs_f64(), "s, start to all measured", None);
+
+    let began = Instant::now();
+    agent.cli(&["stop", "--all"]).ok();
+    report("tasks/200-stopped", began.elapsed().as_secs_f64(), "s, asked to all ended and tidied", None);
     agent.stop();
 }

@@ -145,3 +145,38 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     assert_eq!(allocs["allocs"].as_array().expect("a list").len(), 4, "nothing was started twice or forgotten");
     agent.stop();
 }
+
+/// Somebody cleans up in the wrong place. What is lost with a directory is said, and nothing else is.
+#[test]
+fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
+    let agent = Agent::start();
+    let again = "attempts = 1000\n interval = \"24h\"\n delay = \"100ms\"\n mode = \"delay\"";
+    let lives = Work { restart: again.into(), kind: "service", ..Work::batch("looping", &["burn", "60"]) }.run(&agent);
+    let hold = Work::batch("held", &["hold", "600000"]).run(&agent);
+    let beside = Work::batch("beside", &["hold", "600000"]).run(&agent);
+    hold.ready();
+    beside.ready();
+    let data = agent.data_dir();
+    std::fs::remove_dir_all(data.join("alloc").join(&lives.id)).expect("it is there, and we may");
+    for of in [&hold.id, &lives.id] {
+        let _ = std::fs::remove_dir_all(data.join("run").join(of));
+    }
+    let before = lives.exits("success");
+    wait_for("starts in directories made anew", Duration::from_secs(20) * patience(), || {
+        (lives.exits("success") > before + 1).then_some(())
+    });
+    agent.cli(&["stop", &hold.id]).ok();
+    hold.wait_dead();
+    assert_eq!(
+        hold.exits("unknown") + hold.exits("killed"),
+        1,
+        "its record is gone: at most how it ended is not known"
+    );
+    agent.cli(&["stop", &lives.id]).ok();
+    lives.wait_dead();
+    let state = agent
+        .metrics()
+        .u64("allostat_task_state", &[("alloc_id", &beside.id), ("task", "beside"), ("state", "running")]);
+    assert_eq!(state, 1, "nobody else noticed");
+    agent.stop();
+}
