@@ -107,10 +107,7 @@ impl DataDir {
         self.run(id).join(task.as_str())
     }
 
-    /// Makes what the tasks of an alloc share; what is there already stays as it is.
-    ///
-    /// Errors: the first directory that cannot be made, with its path.
-    pub fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
+    fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
         let (alloc, logs) = (self.alloc(id), self.logs(id));
         let shared = alloc.join("alloc");
         make_dirs([
