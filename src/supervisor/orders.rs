@@ -27,6 +27,8 @@ pub struct Orders {
     /// The whole environment.
     pub env: Vec<(String, String)>,
     pub directory: PathBuf,
+    /// The task's own, which the agent makes with each start: where it is gone, another start may help.
+    pub task_dir: PathBuf,
     /// `None`: as the agent.
     pub account: Option<Account>,
     /// The soft limit on descriptors that the agent was started with.

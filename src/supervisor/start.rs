@@ -152,14 +152,22 @@ pub fn explain(orders: &Orders, error: LaunchError) -> How {
         Step::Groups | Step::Group | Step::User => format!("cannot become user {user}: {why}"),
         Step::Directory if user.is_empty() => format!("cannot use the directory {directory}: {why}"),
         Step::Directory => format!("cannot use the directory {directory} as user {user}: {why}"),
-        Step::Exec => return explain_exec(orders, error.errno, &why),
+        Step::Exec => explain_exec(orders, error.errno, &why),
     };
-    refuse(message, Some(error.errno))
+    match refuse(message, Some(error.errno)) {
+        // Somebody removed it after the agent had made it, and with it what was to be found in it.
+        How::NotStarted { message, .. } if is_gone(&orders.task_dir) => How::NotStarted { message, recoverable: true },
+        how => how,
+    }
 }
 
-fn explain_exec(orders: &Orders, errno: i32, why: &str) -> How {
+fn is_gone(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
+
+fn explain_exec(orders: &Orders, errno: i32, why: &str) -> String {
     let command = &orders.command;
-    let message = match errno {
+    match errno {
         libc::ENOENT if !command.contains('/') => {
             format!("{command}: not found in PATH ({})", search_path(orders))
         }
@@ -174,6 +182,5 @@ fn explain_exec(orders: &Orders, errno: i32, why: &str) -> How {
             None => format!("{command}: {why}"),
         },
         _ => format!("{command}: {why}"),
-    };
-    refuse(message, Some(errno))
+    }
 }

@@ -146,6 +146,16 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     agent.stop();
 }
 
+/// The agent may be making directories in it meanwhile.
+fn remove_under_use(path: &std::path::Path) {
+    use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
+    wait_for("a removal that nobody crossed", Duration::from_secs(10) * patience(), || {
+        let removed = std::fs::remove_dir_all(path).map_err(|e| e.kind());
+        assert!(matches!(removed, Ok(()) | Err(NotFound | DirectoryNotEmpty)), "{removed:?}");
+        (removed != Err(DirectoryNotEmpty)).then_some(())
+    });
+}
+
 /// Somebody cleans up in the wrong place. What is lost with a directory is said, and nothing else is.
 #[test]
 fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
@@ -157,9 +167,9 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     hold.ready();
     beside.ready();
     let data = agent.data_dir();
-    std::fs::remove_dir_all(data.join("alloc").join(&lives.id)).expect("it is there, and we may");
+    remove_under_use(&data.join("alloc").join(&lives.id));
     for of in [&hold.id, &lives.id] {
-        let _ = std::fs::remove_dir_all(data.join("run").join(of));
+        remove_under_use(&data.join("run").join(of));
     }
     let before = lives.exits("success");
     wait_for("starts in directories made anew", Duration::from_secs(20) * patience(), || {

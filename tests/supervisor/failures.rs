@@ -83,6 +83,23 @@ async fn a_directory_that_the_user_may_not_enter_is_named_with_the_user() {
     assert_eq!((message, recoverable), (expected, false));
 }
 
+/// Removed by somebody after the agent made it, it comes again with the next start; one that the job names does not.
+#[tokio::test]
+async fn a_start_whose_directory_has_vanished_may_be_tried_again() {
+    for world in [World::new(), World::without_cgroups()] {
+        let directory = world.dir.path().join("task");
+        let mut elsewhere = shell("true");
+        elsewhere.config.insert("work_dir".into(), "no/such".into());
+        let expected =
+            format!("cannot use the directory {}: No such file or directory", directory.join("no/such").display());
+        assert_eq!(refused(&world, elsewhere).await, (expected, false));
+
+        std::fs::remove_dir(&directory).unwrap();
+        let expected = format!("cannot use the directory {}: No such file or directory", directory.display());
+        assert_eq!(refused(&world, shell("true")).await, (expected, true));
+    }
+}
+
 #[tokio::test]
 async fn a_limit_that_the_kernel_does_not_take_names_it_and_leaves_no_cgroup() {
     let world = World::new();

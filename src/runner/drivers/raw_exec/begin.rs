@@ -67,6 +67,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         args: config.args.clone(),
         env: request.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         directory: config.work_dir.as_ref().map_or(request.dirs.task.clone(), |dir| request.dirs.task.join(dir)),
+        task_dir: request.dirs.task.clone(),
         account,
         descriptors: shared.descriptors,
         logs: (!task.logs.disabled).then(|| LogOrders {
