@@ -291,9 +291,15 @@ fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_no
 
     // The next agent has only what the kernel and the cgroup say.
     drop(reader);
-    let next = usage(&site.reader());
+    let (reader, began) = (site.reader().found(), Instant::now());
+    let next = after(&reader, began, 0);
     assert!(next.memory_peak_bytes >= Some(window), "{next:?}");
-    assert_eq!(next.memory_window_peak_bytes, None);
+    for seconds in 0..60 {
+        let next = after(&reader, began, seconds).memory_window_peak_bytes;
+        assert_eq!(next, None, "{seconds} s: what came before this agent may have been higher");
+    }
+    let known = after(&reader, began, 65).memory_window_peak_bytes.expect("a minute was looked at");
+    assert!((10 * MIB..20 * MIB).contains(&known), "{known}");
 }
 
 /// The peak of the file is one since the last reset then; what was kept beside it is as old as the cgroup.
@@ -312,7 +318,9 @@ fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() 
     let (reader, began) = (site.reader(), Instant::now());
     assert!(after(&reader, began, 0).memory_peak_bytes >= Some(70 * MIB));
     site.spike("30");
-    let spiked = after(&reader, began, 5);
+    let whole = after(&reader, began, 5);
+    assert_eq!(whole.memory_window_peak_bytes, whole.memory_peak_bytes, "its first sub-window began with the cgroup");
+    let spiked = (2..=12).map(|n| after(&reader, began, n * 5)).last().expect("a minute");
     assert!(spiked.memory_window_peak_bytes < Some(60 * MIB), "only since the first reset: {spiked:?}");
     assert!(spiked.memory_window_peak_bytes >= Some(40 * MIB), "{spiked:?}");
     let file = site.number("memory.max_usage_in_bytes", "").expect("it is v1");

@@ -173,7 +173,7 @@ pub static MEASURES: &[Measure] = &[
         &[cell!(memory_window_peak_bytes)],
     )
     .sources("memory.max_usage_in_bytes, reset for all readers (cgroup.peak_window_v1)", "memory.peak, reset for us alone (6.12)")
-    .absent_when("cgroup v1 without cgroup.peak_window_v1, an older kernel, no descriptor to keep, or the first 5 s")
+    .absent_when("cgroup v1 without cgroup.peak_window_v1, an older kernel, no descriptor to keep, the first 5 s, or less than a minute since an agent found it running")
     .otlp("allostat.task.memory.window_peak", "By"),
     bytes(
         "memory_sampled_peak_bytes",

@@ -91,6 +91,8 @@ enum Source {
         processes: bool,
         /// It is told when its tasks have moved, and does not look for itself at every tick.
         told: bool,
+        /// It was there before this agent.
+        found: bool,
         window: Option<Box<Window>>,
     },
     Processes(ProcessId),
@@ -102,18 +104,25 @@ impl TaskReader {
     /// Reads a task's cgroup, which exists by now. Opens nothing yet.
     pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: true, told: false, window: None })
+        TaskReader::new(sampling, Source::Cgroup { files, processes: true, told: false, found: false, window: None })
     }
     /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
     /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 10 s only.
     pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: true, window: None })
+        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: true, found: false, window: None })
+    }
+    /// The same, of a cgroup that was there before this agent: what it says of the last minute has to wait for that.
+    pub fn found(self) -> TaskReader {
+        if let Source::Cgroup { found, .. } = &mut lock(&self.inner).source {
+            *found = true;
+        }
+        self
     }
     /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: false, window: None })
+        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: false, found: false, window: None })
     }
     /// Adds up the processes below a supervisor (itself left out): where no cgroup could be made. Shared pages count in
     /// each process, and what a process did that nobody waited for is lost.
@@ -230,7 +239,7 @@ impl Inner {
         now: Instant,
         everything: bool,
     ) -> Result<Read, Gone> {
-        let (files, processes, told, window) = match &mut self.source {
+        let (files, processes, told, found, window) = match &mut self.source {
             Source::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
                 self.pace.next_look = Some(now + LOOK_EACH);
@@ -242,7 +251,7 @@ impl Inner {
                     self.raw.usage.page_faults_minor.zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
                 return Ok(Read::All);
             }
-            Source::Cgroup { files, processes, told, window } => (files, *processes, *told, window),
+            Source::Cgroup { files, processes, told, found, window } => (files, *processes, *told, *found, window),
             // Handed on where it was told.
             Source::Told(_) => return Ok(Read::Nothing),
         };
@@ -251,7 +260,7 @@ impl Inner {
         let look = self.pace.next_look.is_none_or(|at| at <= now);
         if first {
             raw.kept_peak = kept_peak(&sampling.layout, files.path());
-            *window = Window::begin(sampling, files.path(), now, &mut raw.kept_peak).map(Box::new);
+            *window = Window::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
         }
         if told && !everything && !look {
             return Ok(if close(window, files.path(), raw, now) { Read::Window } else { Read::Nothing });

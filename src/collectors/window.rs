@@ -37,6 +37,8 @@ const V2: &str = "memory.peak";
 struct Ring {
     peaks: [u64; KEPT],
     closed: usize,
+    /// The first of them began with the cgroup.
+    from_birth: bool,
 }
 
 impl Ring {
@@ -44,9 +46,11 @@ impl Ring {
         self.peaks[self.closed % KEPT] = peak;
         self.closed += 1;
     }
-    /// `None` before the first sub-window was closed.
+    /// `None` until a minute of the cgroup's life, or all of it, was looked at: what came before is not known.
     fn highest(&self) -> Option<u64> {
-        self.peaks.iter().take(self.closed).max().copied()
+        // The very first is a shorter one.
+        let known = self.from_birth || self.closed > KEPT;
+        self.peaks.iter().take(self.closed).max().copied().filter(|_| known)
     }
 }
 
@@ -67,10 +71,12 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Begins the first sub-window. `None`: this host has no such thing, or nobody asked for it.
+    /// Begins the first sub-window. `found`: the cgroup was there before this agent. `None`: this host has no such thing, or nobody
+    /// asked for it.
     pub(super) fn begin(
         sampling: &Arc<Sampling>,
         path: &CgroupPath,
+        found: bool,
         now: Instant,
         lifetime: &mut Option<u64>,
     ) -> Option<Window> {
@@ -78,8 +84,9 @@ impl Window {
         if version == Version::V2 {
             sampling.budget.need(Rank::Window);
         }
-        let (sampling, ring) = (Arc::clone(sampling), Ring::default());
-        let mut window = Window { sampling, version, ring, fd: None, begun: false, closes_at: now, moved: true };
+        let (sampling, ring) = (Arc::clone(sampling), Ring { from_birth: !found, ..Ring::default() });
+        // A new cgroup's own beginning is that of its first sub-window.
+        let mut window = Window { sampling, version, ring, fd: None, begun: !found, closes_at: now, moved: true };
         window.close(path, now, None, lifetime);
         // Readers that were made together are not read together.
         window.closes_at = now + EACH - window.sampling.stagger(EACH);
@@ -103,14 +110,15 @@ impl Window {
             self.closes_at += EACH;
         }
         let moved = std::mem::take(&mut self.moved);
-        let begun = std::mem::take(&mut self.begun) && (self.version == Version::V1 || self.fd.is_some());
+        let reset = self.version == Version::V1 || self.fd.is_some();
+        let begun = std::mem::take(&mut self.begun) && (reset || (self.ring.from_birth && self.ring.closed == 0));
         let peak = match usage.filter(|_| begun && !moved) {
             Some(usage) => Ok(usage),
             None => self.turn(path, lifetime),
         };
         match peak {
             Ok(peak) if begun => self.ring.push(peak),
-            // Since the cgroup was made, or another agent looked: not since a sub-window began.
+            // Since the cgroup was made, or another agent looked, and not since a sub-window began.
             Ok(_) => self.ring = Ring::default(),
             Err(errno) => {
                 tracing::debug!(%path, error = %std::io::Error::from(errno), "no window peak");
@@ -232,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_peak_is_shown_for_twelve_sub_windows_and_then_gone() {
-        let mut ring = Ring::default();
+        let mut ring = Ring { from_birth: true, ..Ring::default() };
         assert_eq!(ring.highest(), None, "absent, not 0");
         ring.push(900);
         for n in 0..11 {
@@ -243,6 +251,17 @@ mod tests {
         assert_eq!(ring.highest(), Some(10));
         (0..12).for_each(|_| ring.push(0));
         assert_eq!(ring.highest(), Some(0));
+    }
+
+    #[test]
+    fn of_a_cgroup_that_was_there_before_nothing_is_said_until_a_minute_of_it_is_known() {
+        let mut ring = Ring::default();
+        for n in 1..=12 {
+            ring.push(n);
+            assert_eq!(ring.highest(), None, "after {n}: what came before may have been higher");
+        }
+        ring.push(3);
+        assert_eq!(ring.highest(), Some(12));
     }
 
     /// A cgroup: what the kernel counts, what stands beside it, and an agent that dies before its n-th call.

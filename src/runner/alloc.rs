@@ -390,12 +390,16 @@ impl Alloc {
         self.cgroup().filter(|_| self.ctx.cgroups.is_some())
     }
 
+    /// Its cgroup is there, and is read.
+    pub fn is_read(&self) -> bool {
+        self.lock().reader.is_some()
+    }
     /// Begins to read its cgroup, which is there.
     pub fn measure(&self) {
         let mut inner = self.lock();
         let (Some(path), Some(cgroups)) = (&inner.cgroup, &self.ctx.cgroups) else { return };
         if inner.reader.is_none() {
-            inner.reader = Some(cgroups.reader(path));
+            inner.reader = Some(Arc::new(cgroups.reader(path)));
         }
     }
 
@@ -413,7 +417,7 @@ impl Alloc {
         let mut inner = self.lock();
         let (Some(path), Some(cgroups)) = (inner.cgroup.clone(), &self.ctx.cgroups) else { return };
         if cgroups.exists(&path) {
-            inner.reader = Some(cgroups.reader(&path));
+            inner.reader = Some(Arc::new(cgroups.reader(&path).found()));
         } else {
             // A new cgroup is made where this agent has its own, and will count from 0: what the tasks' ended attempts used is
             // all that is known of the old one.

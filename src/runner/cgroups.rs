@@ -31,8 +31,8 @@ impl AllocCgroups for HostCgroups {
     fn exists(&self, path: &CgroupPath) -> bool {
         self.at(path).exists()
     }
-    fn reader(&self, path: &CgroupPath) -> Arc<TaskReader> {
-        Arc::new(TaskReader::for_alloc_cgroup(&self.sampling, path.clone()))
+    fn reader(&self, path: &CgroupPath) -> TaskReader {
+        TaskReader::for_alloc_cgroup(&self.sampling, path.clone())
     }
     fn remove(&self, path: &CgroupPath) -> Result<(), String> {
         self.at(path).remove(PATIENCE).map_err(|e| chain(&e))

@@ -51,7 +51,7 @@ pub trait AllocCgroups: Send + Sync {
     /// Makes it, and its parents, in every hierarchy.
     fn create(&self, path: &CgroupPath) -> Result<(), String>;
     fn exists(&self, path: &CgroupPath) -> bool;
-    fn reader(&self, path: &CgroupPath) -> Arc<TaskReader>;
+    fn reader(&self, path: &CgroupPath) -> TaskReader;
     /// Removes it (not its parents), where it has no processes and no children.
     fn remove(&self, path: &CgroupPath) -> Result<(), String>;
 }

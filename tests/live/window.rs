@@ -48,7 +48,7 @@ fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_l
             return;
         }
         let limit = Duration::from_secs(15) * patience();
-        let quiet = wait_for("the first sub-window to end", limit, || window("task"));
+        let quiet = wait_for("the first reading", limit, || window("task"));
         assert!(quiet < 20 * MIB, "{quiet}");
         spike(&alloc, "150");
         shown = wait_for("the spike in the task's window peak", limit, || window("task").filter(|n| *n >= 150 * MIB));
@@ -74,6 +74,11 @@ fn a_spike_is_in_the_window_peak_and_no_reset_nor_death_of_the_agent_loses_the_l
     let (task, alloc) =
         wait_for("the task to be measured again", Duration::from_secs(10) * patience(), || peaks(&agent));
     assert!(task >= shown && alloc >= shown, "{task}, {alloc}, and {shown} was shown before");
+    let metrics = agent.metrics();
+    for level in ["task", "alloc"] {
+        let window = metrics.one(&format!("allostat_{level}_memory_window_peak_bytes"), &[("alloc_id", id.as_str())]);
+        assert!(window.is_none(), "{level}: what rose in this minute before the agent came is not known to it");
+    }
 
     // It ends while nobody is there: all that is left is what the kernel and the cgroup say.
     agent.kill();

@@ -59,8 +59,9 @@ struct Shared {
 const PLACES: usize = 4;
 
 impl Shared {
-    fn reader(&self, handle: &TaskHandle, supervisor: ProcessId) -> Arc<TaskReader> {
+    fn reader(&self, handle: &TaskHandle, supervisor: ProcessId, found: bool) -> Arc<TaskReader> {
         Arc::new(match &handle.cgroup {
+            Some(cgroup) if found => TaskReader::for_cgroup(&self.sampling, cgroup.clone()).found(),
             Some(cgroup) => TaskReader::for_cgroup(&self.sampling, cgroup.clone()),
             None => TaskReader::for_processes(&self.sampling, supervisor),
         })
@@ -109,7 +110,7 @@ impl RawExec {
                     return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
                 }
                 Ok(recover::Found::Alive { handle, supervisor }) => {
-                    match Supervised::running(Arc::clone(&self.shared), Running { handle, supervisor }) {
+                    match Supervised::running(Arc::clone(&self.shared), Running { handle, supervisor, found: true }) {
                         Ok(attempt) => return Ok(Recovered::Attempt(Arc::new(attempt))),
                         Err(error) => error.to_string(),
                     }

@@ -342,10 +342,10 @@ impl crate::runner::AllocCgroups for Names {
     fn exists(&self, path: &CgroupPath) -> bool {
         self.0.lock().unwrap().contains(path.as_str())
     }
-    fn reader(&self, path: &CgroupPath) -> Arc<TaskReader> {
+    fn reader(&self, path: &CgroupPath) -> TaskReader {
         let layout = crate::host::hierarchy::Layout::detect(&Roots::default()).unwrap();
         let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
-        Arc::new(TaskReader::for_alloc_cgroup(&sampling, path.clone()))
+        TaskReader::for_alloc_cgroup(&sampling, path.clone())
     }
     fn remove(&self, path: &CgroupPath) -> Result<(), String> {
         self.0.lock().unwrap().remove(path.as_str());

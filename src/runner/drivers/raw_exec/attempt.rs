@@ -29,6 +29,8 @@ const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Running {
     pub handle: TaskHandle,
     pub supervisor: Process,
+    /// By this agent after another one had started it.
+    pub found: bool,
 }
 
 pub struct Supervised {
@@ -45,8 +47,8 @@ pub struct Supervised {
 impl Supervised {
     /// Errors: no runtime, or no descriptor left. Concurrency: within the runtime.
     pub fn running(shared: Arc<Shared>, running: Running) -> Result<Supervised, DriverError> {
-        let Running { handle, supervisor } = running;
-        let reader = Some(shared.reader(&handle, supervisor.id()));
+        let Running { handle, supervisor, found } = running;
+        let reader = Some(shared.reader(&handle, supervisor.id(), found));
         let pidfd = watched(supervisor.into_pidfd());
         let pidfd = Some(pidfd.map_err(|e| failed(format!("cannot watch the supervisor: {e}")))?);
         Ok(Supervised { shared, handle, reader, pidfd, child: Mutex::new(None), end: OnceCell::new() })

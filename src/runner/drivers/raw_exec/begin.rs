@@ -171,7 +171,7 @@ impl Begun {
                 made.handle.supervisor = Some(start.supervisor);
                 made.handle.main = start.main;
                 made.handle.started_at = start.started_at;
-                let running = Running { handle: made.handle.clone(), supervisor };
+                let running = Running { handle: made.handle.clone(), supervisor, found: false };
                 match Supervised::running(Arc::clone(shared), running) {
                     Ok(attempt) => return Ok(attempt.reaping(made.child)),
                     Err(error) => Some(start_error(error.to_string(), true)),
