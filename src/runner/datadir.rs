@@ -16,6 +16,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -63,21 +64,17 @@ impl DataDir {
     ///
     /// Errors: it cannot be made or written; another agent has it.
     pub fn open(root: &Path) -> Result<DataDir, DataDirError> {
-        let make = |path: &Path, mode| {
-            make_dir(path, mode, None).map_err(|source| DataDirError::Make { path: path.to_owned(), source })
-        };
         if root.metadata().is_ok_and(|meta| !meta.is_dir()) {
             return Err(DataDirError::File { path: root.to_owned() });
         }
-        std::fs::create_dir_all(root).map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
+        let failed = |source| DataDirError::Make { path: root.to_owned(), source };
+        std::fs::create_dir_all(root).map_err(failed)?;
         // An absolute path: it is persisted in handles, and the working directory is somebody else's.
-        let root = root.canonicalize().map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
-        let lock = lock(&root)?;
-        make(&root.join("state"), 0o700)?;
-        make(&root.join("run"), 0o700)?;
-        // Tasks of any user pass through it to their own.
-        make(&root.join("alloc"), 0o711)?;
-        Ok(DataDir { root, _lock: lock })
+        let own = root.canonicalize().map_err(failed)?;
+        let lock = lock(&own)?;
+        let data = DataDir { root: own, _lock: lock };
+        make_dirs([(&data.state(), 0o700, None)]).and_then(|()| data.build_tops()).map_err(failed)?;
+        Ok(data)
     }
 
     pub fn root(&self) -> &Path {
@@ -107,9 +104,19 @@ impl DataDir {
         self.run(id).join(task.as_str())
     }
 
+    /// Those of all allocs: whoever removes them under a running agent takes what was in them, and no later start.
+    fn build_tops(&self) -> io::Result<()> {
+        make_dirs([
+            (&self.root.join("run"), 0o700, None),
+            // Tasks of any user pass through it to their own.
+            (&self.root.join("alloc"), 0o711, None),
+        ])
+    }
+
     fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
         let (alloc, logs) = (self.alloc(id), self.logs(id));
         let shared = alloc.join("alloc");
+        self.build_tops()?;
         make_dirs([
             (&alloc, 0o755, None),
             // Sticky: a task must not move away what is another's, least of all the logs.
@@ -145,7 +152,7 @@ impl DataDir {
             (&dirs.task.join("private"), 0o700, owner),
             (&dirs.tmp, 0o777, owner),
         ])?;
-        std::fs::create_dir_all(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
+        make_run_dir(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
         Ok(dirs)
     }
 
@@ -170,7 +177,12 @@ impl DataDir {
     }
 }
 
-fn make_dirs(wanted: [(&Path, u32, Option<Owner>); 5]) -> io::Result<()> {
+/// Of an attempt, with those above it that somebody may just have removed: none of them is for a task.
+pub fn make_run_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn make_dirs<const N: usize>(wanted: [(&Path, u32, Option<Owner>); N]) -> io::Result<()> {
     wanted.into_iter().try_for_each(|(path, mode, owner)| make_dir(path, mode, owner).map_err(|e| explain(path, &e)))
 }
 
@@ -311,6 +323,32 @@ mod tests {
         data.remove(&id).unwrap();
         assert!(!data.alloc(&id).exists() && !data.run(&id).exists());
         data.remove(&id).unwrap();
+    }
+
+    #[test]
+    fn directories_that_were_removed_come_again_with_their_modes_and_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&dir.path().join("data")).unwrap();
+        let id = AllocId::from("11111111-2222-4333-8444-555555555555");
+        let tops = [(data.root().join("alloc"), 0o711), (data.root().join("run"), 0o700)];
+        for (top, expected) in &tops {
+            std::fs::remove_dir(top).unwrap();
+            let dirs = data.build(&id, &"web".into(), 0, None).unwrap();
+            assert!(dirs.local.is_dir() && dirs.run.is_dir());
+            assert_eq!(std::fs::metadata(top).unwrap().permissions().mode() & 0o7777, *expected, "{}", top.display());
+            data.remove(&id).unwrap();
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        for (top, _) in &tops {
+            std::fs::remove_dir(top).unwrap();
+            std::os::unix::fs::symlink(&elsewhere, top).unwrap();
+            let message = data.build(&id, &"web".into(), 0, None).unwrap_err().to_string();
+            assert!(message.contains("something that is not a directory stands there"), "{message}");
+            assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+            std::fs::remove_file(top).unwrap();
+            std::fs::create_dir(top).unwrap();
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! SIGKILL of the agent: every task and its log run on, and are there again, with exits that nobody was there to see.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, allostat, counters, none_fell, patience, wait_for};
@@ -171,10 +172,13 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     for of in [&hold.id, &lives.id] {
         remove_under_use(&data.join("run").join(of));
     }
-    let before = lives.exits("success");
-    wait_for("starts in directories made anew", Duration::from_secs(20) * patience(), || {
-        (lives.exits("success") > before + 1).then_some(())
-    });
+    let starts_again = || {
+        let before = lives.exits("success");
+        wait_for("starts in directories made anew", Duration::from_secs(20) * patience(), || {
+            (lives.exits("success") > before + 1).then_some(())
+        });
+    };
+    starts_again();
     agent.cli(&["stop", &hold.id]).ok();
     hold.wait_dead();
     assert_eq!(
@@ -182,6 +186,12 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
         1,
         "its record is gone: at most how it ended is not known"
     );
+    for (name, mode) in [("alloc", 0o711), ("run", 0o700)] {
+        remove_under_use(&data.join(name));
+        starts_again();
+        let made = std::fs::metadata(data.join(name)).expect("made anew").permissions();
+        assert_eq!(made.mode() & 0o7777, mode, "{name}");
+    }
     agent.cli(&["stop", &lives.id]).ok();
     lives.wait_dead();
     let state = agent

@@ -16,6 +16,7 @@ use crate::collectors::final_files;
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{self, Child, Process};
 use crate::model::task::TaskHandle;
+use crate::runner::datadir::make_run_dir;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
 use crate::supervisor::record::{How, Record, Slot, Start};
@@ -135,7 +136,7 @@ fn start_supervisor(shared: &Shared, run_dir: &Path, streams: [OwnedFd; 3]) -> i
 /// A record of that attempt that nobody holds and nothing was written to is one of an agent that died before it spawned.
 fn new_record(run_dir: &Path) -> Result<Record, DriverError> {
     let error = || run_dir_error("make the record", run_dir);
-    std::fs::create_dir_all(run_dir).map_err(error())?;
+    make_run_dir(run_dir).map_err(error())?;
     if let Some(old) = Record::open(run_dir).map_err(error())? {
         let untouched = old.try_lock().map_err(error())? && old.read_start().map_err(error())? == Slot::Empty;
         if !untouched {
