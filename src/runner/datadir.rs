@@ -11,6 +11,7 @@
 //! <data>/alloc/<alloc id>/<task>/{local,tmp}    the task's, which it works in                  0777
 //! <data>/alloc/<alloc id>/<task>/{secrets,private}  the task's alone                           0700
 //! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record: never the task's      0700
+//!                                               made before the handle that names it is recorded; empty: nothing was started
 //! ```
 
 use std::fs::File;
@@ -153,6 +154,10 @@ impl DataDir {
             (&dirs.tmp, 0o777, owner),
         ])?;
         make_run_dir(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
+        // That of a start that came to nothing is empty, and nobody asks for it any more. Another one is refused.
+        if let Some(before) = attempt.checked_sub(1) {
+            let _ = std::fs::remove_dir(self.run_task(id, task).join(before.to_string()));
+        }
         Ok(dirs)
     }
 

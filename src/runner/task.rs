@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::exit::{exit_of, terminated};
-use super::alloc::Alloc;
+use super::alloc::{Alloc, Force};
 use super::coordinator::{Cause, Order};
 use super::drivers::AttemptEnd;
 use super::drivers::call::{CallError, Running};
@@ -294,6 +294,7 @@ impl Owner {
                 exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, Usage::default(), false);
             edit.status().finished_at = Some(edit.now);
             edit.ended(exit);
+            edit.forced(Force::GivenUp);
             // The driver could not end it: the processes that it names may still be there.
             edit.set_handle(handle);
             edit.enter_state(state);

@@ -16,6 +16,7 @@
 //! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
 //! removes the cgroup. It allocates little and touches little, for there is one per task.
 
+mod find;
 mod keep;
 pub mod orders;
 pub mod record;
@@ -26,6 +27,7 @@ mod tree;
 
 use std::path::Path;
 
+pub use find::find;
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
 pub use tree::describe;
 

@@ -20,7 +20,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use crate::host::process::Rusage;
+use crate::host::process::{Process, Rusage};
 use crate::model::id::{BootId, ProcessId};
 use crate::model::units::Timestamp;
 
@@ -124,6 +124,19 @@ impl Record {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// The one that a supervisor holds, whatever became of its name. `None`: the supervisor has ended.
+    /// Source: `/proc/PID/fd/0`, which opens the file itself, be it removed.
+    pub fn held_by(supervisor: &Process) -> io::Result<Option<Record>> {
+        let path = format!("/proc/{}/fd/0", supervisor.id().pid);
+        let file = match File::options().read(true).write(true).open(path) {
+            Ok(file) => Some(file),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(e),
+        };
+        // Asked after it was opened: until then nobody else can have had its pid.
+        Ok(file.filter(|_| supervisor.has_ended().is_ok_and(|ended| !ended)).map(|file| Record { file }))
     }
 
     /// The one that we were started with.

@@ -200,3 +200,55 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     assert_eq!(state, 1, "nobody else noticed");
     agent.stop();
 }
+
+/// The process of this pid, and who it is a child of, where it is none that waits to be reaped.
+fn parent(pid: u64) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+    (words.next()? != "Z").then(|| words.next()?.parse().ok())?
+}
+
+/// Somebody cleans up in the wrong place while no agent is there. A supervisor that lives still has the record; what one left
+/// that was killed as well is ended, and nothing is started beside anything.
+#[test]
+fn records_removed_while_no_agent_was_there_cost_no_living_task_and_leave_no_orphan() {
+    let mut agent = Agent::start();
+    let (kept, orphaned) = ("kept", "orphaned");
+    let (ids, pids): (Vec<String>, Vec<u64>) = [kept, orphaned]
+        .map(|name| {
+            let alloc = Work::batch(name, &["hold", "600000"]).run(&agent);
+            alloc.ready();
+            (alloc.id.clone(), main_pid(&alloc))
+        })
+        .into_iter()
+        .unzip();
+    agent.kill();
+    let supervisor = parent(pids[1]).expect("it runs");
+    let killed = std::process::Command::new("kill").args(["-9", &supervisor.to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    wait_for("the supervisor to be gone", Duration::from_secs(5) * patience(), || {
+        parent(supervisor).is_none().then_some(())
+    });
+    for id in &ids {
+        std::fs::remove_dir_all(agent.data_dir().join("run").join(id)).expect("it is there, and we may");
+    }
+    assert!(pids.iter().all(|pid| parent(*pid).is_some()), "both run on");
+    agent.start_again();
+
+    let [kept, orphaned] = [(kept, &ids[0]), (orphaned, &ids[1])].map(|(name, id)| Alloc {
+        agent: &agent,
+        id: id.clone(),
+        task: name.into(),
+    });
+    orphaned.wait_dead();
+    assert_eq!(orphaned.exits("unknown"), 1);
+    wait_for("the orphan to be ended", Duration::from_secs(5) * patience(), || parent(pids[1]).is_none().then_some(()));
+    assert_eq!(main_pid(&kept), pids[0], "the same process");
+    for (outcome, n) in [("reattached", 1), ("lost", 1), ("ended", 0), ("failed", 0), ("restarted", 0)] {
+        assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)]), n, "{outcome}");
+    }
+    agent.cli(&["stop", &kept.id]).ok();
+    kept.wait_dead();
+    assert_eq!(kept.exits("killed"), 1, "its exit is read from the record that its supervisor had open");
+    agent.stop();
+}

@@ -122,6 +122,8 @@ async fn what_cannot_start_is_an_error_and_no_attempt() {
 async fn what_was_only_prepared_was_never_started() {
     for (world, words) in each() {
         let handle = world.driver.prepare(&world.request(words.runs_on)).unwrap();
+        // As the runner does, before it records a handle.
+        std::fs::create_dir_all(&handle.run_dir).unwrap();
         assert!(matches!(world.driver.recover(handle).await.unwrap(), Recovered::NeverStarted));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use allostat::host::process;
 use allostat::model::id::BootId;
 use allostat::model::task::{ExitStatus, TaskHandle};
-use allostat::runner::drivers::{Attempt, Recovered};
+use allostat::runner::drivers::{Attempt, DriverError, Recovered};
 use allostat::supervisor::record::{Record, Start};
 
 use crate::world::{World, ended, lives, program, shell, until, work};
@@ -52,7 +52,11 @@ async fn an_attempt_that_ended_meanwhile_is_found_with_its_last_reading() {
         assert_eq!(end.usage, first.usage);
     }
     found(&world, handle.clone()).await.destroy().await.unwrap();
-    assert!(matches!(world.driver.recover(handle).await.unwrap(), Recovered::NeverStarted), "nothing is left of it");
+    let gone = ended(&found(&world, handle).await).await.status;
+    assert!(
+        matches!(gone, ExitStatus::Unknown(_)),
+        "nothing is left of it, least of all a reason to start it: {gone:?}"
+    );
 }
 
 #[tokio::test]
@@ -189,4 +193,113 @@ async fn what_is_given_up_as_lost_does_not_run_on() {
         assert!(!lives(handle.supervisor.unwrap().pid));
         again.destroy().await.unwrap();
     }
+}
+
+/// A supervisor's record is still there when its name is gone, as long as the supervisor lives.
+#[tokio::test]
+async fn a_removed_record_loses_no_living_task_and_no_exit() {
+    for world in [World::new(), World::without_cgroups()] {
+        for settled in [true, false] {
+            let attempt = world.start(program("sleep", &["600"])).await.unwrap();
+            let before = attempt.handle();
+            let handle = if settled { attempt.handle() } else { persisted(&world, &attempt) };
+            drop(attempt);
+            std::fs::remove_file(handle.run_dir.join("record")).unwrap();
+            if !settled {
+                std::fs::remove_file(handle.run_dir.join("orders.json")).unwrap();
+                std::fs::remove_file(handle.run_dir.join("supervisor.err")).unwrap();
+                std::fs::remove_dir(&handle.run_dir).unwrap();
+            }
+            let again = found(&world, handle).await;
+            assert_eq!(again.handle(), before, "as its supervisor's record says");
+            assert!(lives(before.main.unwrap().pid));
+            again.signal("SIGTERM").await.unwrap();
+            let end = ended(&again).await;
+            assert_eq!(end.status, ExitStatus::Signal(15), "read by the descriptor that was kept");
+            assert_eq!(end.started_at, before.started_at);
+            again.destroy().await.unwrap();
+            assert!(world.task_cgroups().is_empty());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_removed_record_and_a_killed_supervisor_left_is_ended_and_not_started_again() {
+    for world in [World::new(), World::without_cgroups()] {
+        for settled in [true, false] {
+            if !settled && !world.has_cgroups() {
+                // Nothing names its process: no handle, no record, no supervisor, no cgroup.
+                continue;
+            }
+            let attempt = world.start(shell("sleep 600 & echo ready; wait")).await.unwrap();
+            world.ready().await;
+            let (ids, handle) =
+                (attempt.handle(), if settled { attempt.handle() } else { persisted(&world, &attempt) });
+            drop(attempt);
+            process::signal_pid(ids.supervisor.unwrap().pid, 9).unwrap();
+            until("the supervisor to be gone", || (!lives(ids.supervisor.unwrap().pid)).then_some(())).await;
+            for name in ["record", "orders.json", "supervisor.err"] {
+                std::fs::remove_file(handle.run_dir.join(name)).unwrap();
+            }
+            assert!(lives(ids.main.unwrap().pid));
+            let again = found(&world, handle).await;
+            let end = ended(&again).await;
+            assert!(matches!(&end.status, ExitStatus::Unknown(why) if why.contains("removed")), "{:?}", end.status);
+            until("the main process to be gone", || (!lives(ids.main.unwrap().pid)).then_some(())).await;
+            again.destroy().await.unwrap();
+            assert!(world.task_cgroups().is_empty());
+            std::fs::remove_file(world.dir.path().join("logs/t.stdout.0")).unwrap();
+        }
+    }
+}
+
+/// What ran and has ended before its start was recorded, too: it left its directory, and its cgroup.
+#[tokio::test]
+async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
+    for world in [World::new(), World::without_cgroups()] {
+        let request = world.request(work(&["exit", "0"]));
+        let handle = world.driver.prepare(&request).unwrap();
+        let what = async || match world.driver.recover(handle.clone()).await.unwrap() {
+            Recovered::Attempt(attempt) => ended(&attempt).await.status,
+            Recovered::NeverStarted => ExitStatus::NotStarted(String::new()),
+        };
+        let never = ExitStatus::NotStarted(String::new());
+        assert_ne!(what().await, never, "its directory was made, and is gone");
+        std::fs::create_dir_all(&handle.run_dir).unwrap();
+        assert_eq!(what().await, never);
+        std::fs::write(handle.run_dir.join("orders.json"), "{}").unwrap();
+        assert_ne!(what().await, never, "orders are written right before the supervisor");
+        std::fs::remove_file(handle.run_dir.join("orders.json")).unwrap();
+        assert_eq!(what().await, never);
+
+        let attempt = world.driver.start(request, handle.clone()).await.unwrap();
+        ended(&attempt).await;
+        for entry in std::fs::read_dir(&handle.run_dir).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        if world.has_cgroups() {
+            assert_ne!(what().await, never, "its cgroup ran");
+        }
+        attempt.destroy().await.unwrap();
+    }
+}
+
+/// As a process that is stuck in the kernel after its supervisor was killed.
+#[tokio::test]
+async fn what_lives_on_in_a_cgroup_is_not_called_gone() {
+    let world = World::new();
+    if !world.has_cgroups() {
+        skip_test!("no-cgroup");
+    }
+    let (attempt, _) = world.run(work(&["exit", "0"])).await;
+    let mut late = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    for place in world.task_cgroups() {
+        std::fs::write(place.join("cgroup.procs"), late.id().to_string()).unwrap();
+    }
+    assert!(matches!(attempt.destroy().await, Err(DriverError::StillRunning)));
+    assert!(attempt.handle().run_dir.join("record").exists(), "nothing is removed before");
+    attempt.kill().await.unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&late.wait().unwrap()), Some(9));
+    attempt.destroy().await.unwrap();
+    assert!(world.task_cgroups().is_empty());
 }

@@ -19,7 +19,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 
-use self::attempt::{Running, Supervised};
+use self::attempt::Supervised;
 use self::config::Config;
 use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest, Unenforced};
 use crate::collectors::{Sampling, TaskReader};
@@ -109,12 +109,10 @@ impl RawExec {
                 Ok(recover::Found::Ended(attempt)) => {
                     return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
                 }
-                Ok(recover::Found::Alive { handle, supervisor }) => {
-                    match Supervised::running(Arc::clone(&self.shared), Running { handle, supervisor, found: true }) {
-                        Ok(attempt) => return Ok(Recovered::Attempt(Arc::new(attempt))),
-                        Err(error) => error.to_string(),
-                    }
-                }
+                Ok(recover::Found::Alive(running)) => match Supervised::running(Arc::clone(&self.shared), *running) {
+                    Ok(attempt) => return Ok(Recovered::Attempt(Arc::new(attempt))),
+                    Err(error) => error.to_string(),
+                },
                 Ok(recover::Found::NotSureYet) => {
                     let record = handle.run_dir.join(crate::supervisor::record::FILE);
                     format!("somebody holds the lock of {} and does not say who", record.display())

@@ -188,7 +188,7 @@ async fn a_task_that_cannot_be_found_is_given_up_aloud_and_not_started_twice() {
     assert_eq!(task.event_counts[EventKind::FailedRestore.label()], 1);
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Unknown);
     assert!(matches!(&task.last_exit().unwrap().status, ExitStatus::Unknown(e) if e.contains("damaged")));
-    assert_eq!(host.world.started(), 1);
+    assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
 }
 
 fn spoil(host: &Host, prefix: &str) -> String {

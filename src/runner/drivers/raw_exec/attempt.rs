@@ -12,7 +12,7 @@ use super::{Shared, blocking, failed, watched};
 use crate::collectors::{TaskReader, final_files, kept_peak, parse_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, session};
-use crate::model::id::ProcessId;
+use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::usage::Usage;
@@ -31,6 +31,8 @@ pub struct Running {
     pub supervisor: Process,
     /// By this agent after another one had started it.
     pub found: bool,
+    /// Its record, where that has no name any more: open, it can be read to the end.
+    pub unnamed: Option<Record>,
 }
 
 pub struct Supervised {
@@ -40,6 +42,7 @@ pub struct Supervised {
     /// Readable when the supervisor has ended; `None`: it had when we looked first.
     pidfd: Option<AsyncFd<OwnedFd>>,
     child: Mutex<Option<Child>>,
+    unnamed: Option<Record>,
     /// Boxed: a kibibyte that nothing fills while the attempt runs.
     end: OnceCell<Box<AttemptEnd>>,
 }
@@ -47,11 +50,11 @@ pub struct Supervised {
 impl Supervised {
     /// Errors: no runtime, or no descriptor left. Concurrency: within the runtime.
     pub fn running(shared: Arc<Shared>, running: Running) -> Result<Supervised, DriverError> {
-        let Running { handle, supervisor, found } = running;
+        let Running { handle, supervisor, found, unnamed } = running;
         let reader = Some(shared.reader(&handle, supervisor.id(), found));
         let pidfd = watched(supervisor.into_pidfd());
         let pidfd = Some(pidfd.map_err(|e| failed(format!("cannot watch the supervisor: {e}")))?);
-        Ok(Supervised { shared, handle, reader, pidfd, child: Mutex::new(None), end: OnceCell::new() })
+        Ok(Supervised { shared, handle, reader, pidfd, child: Mutex::new(None), unnamed, end: OnceCell::new() })
     }
 
     /// The supervisor is our own child, to be reaped.
@@ -62,7 +65,7 @@ impl Supervised {
     pub fn ended(shared: Arc<Shared>, handle: TaskHandle, mut end: AttemptEnd) -> Supervised {
         add_kept_peak(&shared, &handle, &mut end);
         let end = OnceCell::new_with(Some(Box::new(end)));
-        Supervised { shared, handle, reader: None, pidfd: None, child: Mutex::new(None), end }
+        Supervised { shared, handle, reader: None, pidfd: None, child: Mutex::new(None), unnamed: None, end }
     }
 
     fn send(&self, name: &str) -> Result<(), DriverError> {
@@ -98,7 +101,7 @@ impl Supervised {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
         // was killed takes longer.
-        let mut end = match read_end(&handle.run_dir) {
+        let mut end = match read_end(&handle.run_dir, self.unnamed.as_ref()) {
             Ok(end) => attempt_end(end),
             Err(why) => {
                 let finished_at = self.shared.clock.now();
@@ -165,20 +168,28 @@ fn kill(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
 }
 
 fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
-    if process(shared, handle, handle.supervisor)?.is_some_and(|supervisor| !supervisor.has_ended().unwrap_or(true)) {
-        return Err(DriverError::StillRunning);
+    for id in [handle.supervisor, handle.main] {
+        if process(shared, handle, id)?.is_some_and(|process| !process.has_ended().unwrap_or(true)) {
+            return Err(DriverError::StillRunning);
+        }
     }
-    if let Some(cgroup) = cgroup(shared, handle) {
-        cgroup.remove(REMOVE_PATIENCE).map_err(|e| failed(describe(&e)))?;
+    if let Some(cgroup) = cgroup(shared, handle)
+        && let Err(error) = cgroup.remove(REMOVE_PATIENCE)
+    {
+        // What a supervisor that was killed left behind, and cannot be ended.
+        let lives = cgroup.pids().is_ok_and(|pids| !pids.is_empty());
+        return Err(if lives { DriverError::StillRunning } else { failed(describe(&error)) });
     }
     crate::host::tree::remove(&handle.run_dir).map_err(|e| failed(describe(&e)))
 }
 
 /// Errors: why there is none; the supervisor did not live to write it.
-pub fn read_end(run_dir: &Path) -> Result<End, String> {
-    let record = Record::open(run_dir).map_err(|e| format!("the record cannot be opened: {e}"))?;
-    let record = record.ok_or("the record is gone")?;
-    match record.read_end() {
+fn read_end(run_dir: &Path, unnamed: Option<&Record>) -> Result<End, String> {
+    let named = match unnamed {
+        Some(_) => None,
+        None => Record::open(run_dir).map_err(|e| format!("the record cannot be opened: {e}"))?,
+    };
+    match unnamed.or(named.as_ref()).ok_or("its record was removed")?.read_end() {
         Ok(Slot::Written(end)) => Ok(end),
         Ok(Slot::Empty) => Err("the supervisor was killed".to_owned()),
         Ok(Slot::Bad(why)) => Err(why),
@@ -232,21 +243,25 @@ fn add_rusage(usage: &mut Usage, rusage: Rusage) {
     usage.page_faults_major = usage.page_faults_major.max(Some(rusage.major_faults));
 }
 
+/// What a cgroup that is still there has counted, and what of it could not be read.
+pub fn counted(shared: &Shared, path: &CgroupPath) -> (Usage, Vec<String>) {
+    let read = |path: &Path| std::fs::read(path).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
+    let files = final_files(&shared.sampling.layout, path).into_iter();
+    parse_final(&files.map(|f| (f.key, read(&f.path))).collect::<Vec<_>>())
+}
+
 /// Nobody saw the end: what still runs is ended, and what the cgroup counted is read. Blocks.
 pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd {
     let mut problems = Vec::new();
-    let layout = &shared.sampling.layout;
     let same_boot = handle.boot_id == shared.boot_id;
     let mut usage = Usage::default();
     if same_boot && let Some(path) = &handle.cgroup {
-        let cgroup = Cgroup::at(layout, path);
+        let cgroup = Cgroup::at(&shared.sampling.layout, path);
         if let Err(e) = cgroup.end(END_PATIENCE) {
             problems.push(describe(&e));
         }
         if cgroup.exists() {
-            let read = |path: &Path| std::fs::read(path).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
-            let files: Vec<_> = final_files(layout, path).into_iter().map(|f| (f.key, read(&f.path))).collect();
-            let (last, unread) = parse_final(&files);
+            let (last, unread) = counted(shared, path);
             usage = last;
             problems.extend(unread);
         }

@@ -19,7 +19,7 @@ use crate::model::task::TaskHandle;
 use crate::runner::datadir::make_run_dir;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
-use crate::supervisor::record::{How, Record, Slot, Start};
+use crate::supervisor::record::{self, How, Record, Slot, Start};
 use crate::supervisor::{ERRORS_KEPT, describe};
 
 /// A supervisor that was spawned and has not said yet whether its task runs.
@@ -142,12 +142,14 @@ fn new_record(run_dir: &Path) -> Result<Record, DriverError> {
         if !untouched {
             return Err(start_error(format!("{} is the record of an attempt already", run_dir.display()), false));
         }
-        std::fs::remove_file(run_dir.join(crate::supervisor::record::FILE)).map_err(error())?;
+        std::fs::remove_file(run_dir.join(record::FILE)).map_err(error())?;
     }
     Record::create(run_dir).map_err(error())
 }
 
 /// Removes what a start made that came to nothing. What cannot be removed is logged: the error of the start matters more.
+/// The run directory itself stays: an empty one says that nothing was started, one that is gone that somebody removed it. The
+/// record goes last, which says the same in more words.
 fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     if let Some(cgroup) = cgroup {
         let gone = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
@@ -155,10 +157,12 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
             tracing::warn!(error = describe(&error), cgroup = %cgroup.path, "a cgroup of a failed start is left");
         }
     }
-    if let Err(error) = std::fs::remove_dir_all(run_dir)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(%error, run_dir = %run_dir.display(), "the files of a failed start are left");
+    for name in [orders::FILE, orders::ERRORS_FILE, record::FILE] {
+        if let Err(error) = std::fs::remove_file(run_dir.join(name))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, name, run_dir = %run_dir.display(), "a file of a failed start is left");
+        }
     }
 }
 
@@ -172,7 +176,7 @@ impl Begun {
                 made.handle.supervisor = Some(start.supervisor);
                 made.handle.main = start.main;
                 made.handle.started_at = start.started_at;
-                let running = Running { handle: made.handle.clone(), supervisor, found: false };
+                let running = Running { handle: made.handle.clone(), supervisor, found: false, unnamed: None };
                 match Supervised::running(Arc::clone(shared), running) {
                     Ok(attempt) => return Ok(attempt.reaping(made.child)),
                     Err(error) => Some(start_error(error.to_string(), true)),

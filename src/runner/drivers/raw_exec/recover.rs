@@ -7,7 +7,11 @@
 //! | free | written | | has ended |
 //! | free | | written | ended unseen: its supervisor was killed |
 //! | free | empty | empty | was never started |
-//! | no record, or of another boot | | | never started in this boot; in another: nobody knows |
+//! | of another boot | | | nobody knows how it ended |
+//! | no record | | | was never started if its directory is empty and its cgroup never ran; else it ended unseen |
+//!
+//! A record whose name was removed is still there as long as its supervisor lives, who has it open: it is asked for by that.
+//! Whose supervisor is gone too is ended, with all that its handle names, before anybody says that it has.
 //!
 //! What cannot be told (no descriptor left, a disk that fails) is asked again for as long as a start may take; then the attempt
 //! is given up: all of it is ended first.
@@ -15,22 +19,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{END_PATIENCE, Supervised, attempt_end, clear_up, end_session};
+use super::attempt::{END_PATIENCE, Running, Supervised, attempt_end, clear_up, counted, end_session};
 use super::{Shared, failed};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::DriverError;
-use crate::supervisor::describe;
 use crate::supervisor::record::{Record, Slot, Start};
+use crate::supervisor::{self, describe};
 
 pub enum Found {
     NeverStarted,
     Ended(Box<Supervised>),
-    Alive {
-        handle: TaskHandle,
-        supervisor: Process,
-    },
+    Alive(Box<Running>),
     /// Look again in a moment.
     NotSureYet,
 }
@@ -39,8 +40,12 @@ pub enum Found {
 pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, DriverError> {
     let unreadable = |e: std::io::Error| failed(format!("cannot read the record of {}: {e}", handle.run_dir.display()));
     let same_boot = handle.boot_id == shared.boot_id;
-    let record = Record::open(&handle.run_dir).map_err(unreadable)?;
-    let (start, end, held) = match &record {
+    let named = Record::open(&handle.run_dir).map_err(unreadable)?;
+    let unnamed = match &named {
+        None if same_boot => held_by_its_supervisor(&handle).map_err(unreadable)?,
+        Some(_) | None => None,
+    };
+    let (start, end, held) = match unnamed.as_ref().or(named.as_ref()) {
         Some(record) => {
             // First the lock: what is read after it was free does not change any more.
             let held = !record.try_lock().map_err(unreadable)?;
@@ -50,6 +55,7 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
             }
             slots
         }
+        None if same_boot => return gone(shared, handle),
         None => (Slot::Empty, Slot::Empty, false),
     };
     if let Slot::Written(start) = &start {
@@ -60,7 +66,9 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
         let Some(supervisor) = running else { return Ok(Found::NotSureYet) };
         let process = Process::open(supervisor).map_err(|e| failed(format!("process {}: {e}", supervisor.pid)))?;
         // Gone between the lock and now: the lock will be free.
-        return Ok(process.map_or(Found::NotSureYet, |supervisor| Found::Alive { handle, supervisor }));
+        let running =
+            process.map(|supervisor| Found::Alive(Box::new(Running { handle, supervisor, found: true, unnamed })));
+        return Ok(running.unwrap_or(Found::NotSureYet));
     }
     let why = match (end, &start) {
         (Slot::Written(end), _) => {
@@ -75,6 +83,46 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
     };
     let end = clear_up(shared, &handle, why);
     Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))))
+}
+
+/// The record of an attempt of this boot, by whoever supervises it; `None`: nobody does.
+fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Record>> {
+    let supervisor = match handle.supervisor {
+        Some(id) => Process::open(id)?,
+        // Not recorded yet when the agent died.
+        None => supervisor::find(&handle.run_dir)?,
+    };
+    supervisor.map_or(Ok(None), |supervisor| Record::held_by(&supervisor))
+}
+
+/// Neither a record nor a supervisor: it came to nothing, or its record was removed. Blocks for as long as it takes to end
+/// what is left.
+fn gone(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Found, DriverError> {
+    if came_to_nothing(shared, &handle)? {
+        return Ok(Found::NeverStarted);
+    }
+    let why = "its record was removed, and its supervisor is gone".to_owned();
+    let end = clear_up(shared, &handle, why);
+    Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))))
+}
+
+/// Nothing of an attempt was ever begun, as far as can be seen: its directory was made before its handle was recorded, and its
+/// supervisor would have left something in there.
+fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
+    if handle.supervisor.is_some() || handle.main.is_some() || handle.started_at.is_some() {
+        return Ok(false);
+    }
+    let empty = match std::fs::read_dir(&handle.run_dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
+        Err(e) => return Err(failed(format!("cannot read {}: {e}", handle.run_dir.display()))),
+    };
+    let ran = handle.cgroup.as_ref().is_some_and(|path| {
+        let cgroup = Cgroup::at(&shared.sampling.layout, path);
+        cgroup.exists()
+            && (counted(shared, path).0.cpu_usage_ns > Some(0) || cgroup.pids().map_or(true, |p| !p.is_empty()))
+    });
+    Ok(empty && !ran)
 }
 
 fn learn(handle: &mut TaskHandle, start: &Start) {
@@ -107,7 +155,7 @@ fn end_all(shared: &Shared, handle: &TaskHandle, record: std::io::Result<Option<
     // First the supervisor: whoever sees it gone knows that nothing is started any more.
     let supervisor = match handle.supervisor {
         Some(id) => Process::open(id).map_err(|e| format!("process {}: {e}", id.pid))?,
-        None => None,
+        None => supervisor::find(&handle.run_dir).map_err(|e| format!("its supervisor cannot be looked for: {e}"))?,
     };
     if let Some(supervisor) = &supervisor {
         supervisor.signal(9).map_err(|e| format!("its supervisor: {e}"))?;
