@@ -86,6 +86,9 @@ pub struct Verdict {
 pub struct Collected {
     pub removed: Vec<Verdict>,
     pub kept: Vec<Verdict>,
+    /// Of those removed: what is still on the host.
+    #[serde(default)]
+    pub left: Vec<Verdict>,
 }
 
 /// What is to be restarted of an alloc.

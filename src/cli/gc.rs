@@ -16,7 +16,7 @@ pub struct Gc {
 }
 
 impl Gc {
-    /// Fails where one alloc was named and is kept.
+    /// Fails where one alloc was named and is kept, or something of those removed is still there.
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect()?;
         let target = match (&self.alloc, self.all) {
@@ -31,9 +31,13 @@ impl Gc {
         for one in &done.kept {
             writeln!(session.out, "kept {}: {}", one.id.short(), one.why)?;
         }
+        for one in &done.left {
+            writeln!(session.out, "left on the disk, until the agent starts again: {}: {}", one.id.short(), one.why)?;
+        }
         if done.removed.is_empty() && done.kept.is_empty() {
             writeln!(session.out, "nothing to remove")?;
         }
-        Ok(if self.alloc.is_some() && done.removed.is_empty() { Exit::Failed } else { Exit::Done })
+        let kept = self.alloc.is_some() && done.removed.is_empty();
+        Ok(if kept || !done.left.is_empty() { Exit::Failed } else { Exit::Done })
     }
 }

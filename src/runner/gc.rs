@@ -14,9 +14,8 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::alloc::Alloc;
-use super::hooks::{OfAlloc, Phase};
 use super::manager::{Handle, Manager, RunnerError, lock};
+use super::owner::{Destroyed, Ended};
 use super::record;
 use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Timestamp};
@@ -74,6 +73,8 @@ pub enum Collect {
 pub struct Collected {
     pub removed: Vec<(AllocId, GcReason)>,
     pub kept: Vec<(AllocId, String)>,
+    /// Of those removed: what is still on the host, and why. The next start of an agent tries again.
+    pub left: Vec<(AllocId, String)>,
 }
 
 /// An ended alloc, as far as collecting goes.
@@ -162,39 +163,42 @@ impl Manager {
                     tracing::warn!(alloc_id = %id, unread, "the disk is too full: an ended alloc is removed");
                 }
                 all.removed.extend(more.removed);
+                all.left.extend(more.left);
             }
         }
         let mut ledger = self.ledger.lock().await;
         let retired = self.retire(&mut ledger).await;
         drop(ledger);
-        self.bury(retired?).await?;
+        all.left.extend(self.bury(retired?).await?);
         Ok(all)
     }
 
     /// One choice: forgotten under the ledger, removed under no lock.
     async fn collect_once(
         &self,
-        choose: impl FnOnce(&Manager, &[(Arc<Alloc>, bool)], Timestamp) -> Choice,
+        choose: impl FnOnce(&Manager, &[(Ended, bool)], Timestamp) -> Choice,
     ) -> Result<Collected, StoreError> {
         let mut ledger = self.ledger.lock().await;
         let ended = self.ended_oldest_first();
         let (chosen, kept) = choose(self, &ended, self.ctx.clock.now());
-        let allocs: Vec<_> = chosen.iter().map(|(at, _)| Arc::clone(&ended[*at].0)).collect();
-        let ids = self.forget(&mut ledger, &allocs).await?;
+        let reasons: BTreeMap<usize, GcReason> = chosen.into_iter().collect();
+        let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
+        let destroyed = self.forget(&mut ledger, going.map(|(_, (ended, _))| ended).collect()).await?;
         drop(ledger);
-        let removed: Vec<_> = ids.iter().cloned().zip(chosen.iter().map(|(_, reason)| *reason)).collect();
+        let removed: Vec<_> = destroyed.iter().map(|d| d.id().clone()).zip(reasons.into_values()).collect();
         removed.iter().for_each(|(_, reason)| self.ctx.metrics.alloc_collected(*reason));
-        self.bury(ids).await?;
-        Ok(Collected { removed, kept })
+        let left = self.bury(destroyed).await?;
+        Ok(Collected { removed, kept, left })
     }
 
-    fn choose(&self, what: &Collect, ended: &[(Arc<Alloc>, bool)], now: Timestamp) -> Choice {
+    fn choose(&self, what: &Collect, ended: &[(Ended, bool)], now: Timestamp) -> Choice {
         if *what == Collect::Limits {
             return (by_limits(&candidates(ended), &self.ctx.config.gc, now), Vec::new());
         }
         let wanted = |id: &AllocId| matches!(what, Collect::All) || *what == Collect::One(id.clone());
         let (mut chosen, mut kept) = (Vec::new(), Vec::new());
-        for (at, (alloc, free)) in ended.iter().enumerate().filter(|(_, (alloc, _))| wanted(&alloc.id)) {
+        let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
+        for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
             if *free {
                 chosen.push((at, GcReason::Requested));
             } else {
@@ -202,18 +206,18 @@ impl Manager {
                 kept.push((alloc.id.clone(), why.to_owned()));
             }
         }
-        let over: HashSet<&AllocId> = ended.iter().map(|(alloc, _)| &alloc.id).collect();
+        let over: HashSet<&AllocId> = ended.iter().map(|(ended, _)| &ended.alloc().id).collect();
         let live = lock(&self.allocs).keys().filter(|id| wanted(id) && !over.contains(id)).cloned().collect::<Vec<_>>();
         kept.extend(live.into_iter().map(|id| (id, "it has not ended".to_owned())));
         (chosen, kept)
     }
 
-    fn ended_oldest_first(&self) -> Vec<(Arc<Alloc>, bool)> {
-        let mut ended = self.terminal();
-        ended.sort_by_key(|a| a.serial);
+    fn ended_oldest_first(&self) -> Vec<(Ended, bool)> {
+        let mut ended = self.ended();
+        ended.sort_by_key(|e| e.alloc().serial);
         let collectable = lock(&self.collectable);
-        let free = |a: &Arc<Alloc>| collectable.contains(&a.id);
-        ended.into_iter().map(|a| (Arc::clone(&a), free(&a))).collect()
+        let free = |e: &Ended| collectable.contains(&e.alloc().id);
+        ended.into_iter().map(|e| (free(&e), e)).map(|(free, e)| (e, free)).collect()
     }
 
     /// `None`: the file system does not say.
@@ -222,43 +226,48 @@ impl Manager {
         self.ctx.blocking(move || fill()).await.ok().flatten()
     }
 
-    /// Removes the directories of collected allocs, then their tombstones. What cannot be removed keeps its own.
-    pub async fn bury(&self, ids: Vec<AllocId>) -> Result<(), StoreError> {
-        let mut left = ids.into_iter();
+    /// Removes the directories of collected allocs, then their tombstones. What cannot be removed keeps its own, and is told.
+    pub async fn bury(&self, destroyed: Vec<Destroyed>) -> Result<Vec<(AllocId, String)>, StoreError> {
+        let mut waiting = destroyed.into_iter();
+        let mut left = Vec::new();
         let mut removing = JoinSet::new();
         let mut batch = Batch::default();
         loop {
             while removing.len() < AT_ONCE
-                && let Some(id) = left.next()
+                && let Some(destroyed) = waiting.next()
             {
-                let mut subject = OfAlloc { ctx: Arc::clone(&self.ctx), id, alloc: None };
-                removing.spawn(async move {
-                    let ctx = Arc::clone(&subject.ctx);
-                    (ctx.hooks.alloc.run(Phase::Destroy, &mut subject).await, subject.id)
-                });
+                let ctx = Arc::clone(&self.ctx);
+                removing.spawn(async move { (destroyed.remove(&ctx).await, destroyed) });
             }
             // Ends: the hooks that remove have deadlines.
             match removing.join_next().await {
                 None => break,
-                Some(Ok((failed, id))) if failed.is_empty() => batch.remove(record::tombstone_key(&id)),
-                Some(Ok((failed, id))) => {
-                    for error in failed {
+                Some(Ok((failed, destroyed))) => {
+                    let id = destroyed.id();
+                    for error in &failed {
                         tracing::warn!(alloc_id = %id, %error, "something of it cannot be removed; tried again at the next start");
                     }
+                    if failed.is_empty() {
+                        batch.remove(record::tombstone_key(id));
+                    }
+                    left.extend(failed.into_iter().map(|failed| (id.clone(), failed.failure.message)));
                 }
                 Some(Err(error)) => tracing::error!(%error, "removing an alloc's directories failed"),
             }
         }
-        if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await }
+        if !batch.is_empty() {
+            self.ctx.journal.commit(batch).await?;
+        }
+        Ok(left)
     }
 
-    pub(super) fn terminal(&self) -> Vec<Arc<Alloc>> {
-        lock(&self.allocs).values().map(|e| &e.alloc).filter(|a| *a.ended().borrow()).cloned().collect()
+    pub(super) fn ended(&self) -> Vec<Ended> {
+        lock(&self.allocs).values().filter_map(|e| Ended::of(&e.alloc)).collect()
     }
 }
 
-fn candidates(ended: &[(Arc<Alloc>, bool)]) -> Vec<Candidate> {
-    ended.iter().map(|(alloc, free)| Candidate { ended_at: alloc.finished_at(), free: *free }).collect()
+fn candidates(ended: &[(Ended, bool)]) -> Vec<Candidate> {
+    ended.iter().map(|(ended, free)| Candidate { ended_at: ended.alloc().finished_at(), free: *free }).collect()
 }
 
 #[cfg(test)]

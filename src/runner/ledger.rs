@@ -13,6 +13,7 @@ use super::alloc::Alloc;
 use super::board::Totals;
 use super::context::Context;
 use super::manager::{Manager, lock};
+use super::owner::{Destroyed, Ended};
 use super::record::{self, NodeRecord, WorkloadRecord};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
@@ -79,13 +80,14 @@ pub(super) fn add_known(totals: &mut Totals, alloc: &Alloc) {
 impl Manager {
     /// Durable first: what the allocs counted goes to their workloads. Then from the board; whose directories are left to
     /// be removed comes back.
-    pub(super) async fn forget(&self, ledger: &mut Ledger, allocs: &[Arc<Alloc>]) -> Result<Vec<AllocId>, StoreError> {
-        if allocs.is_empty() {
+    pub(super) async fn forget(&self, ledger: &mut Ledger, ended: Vec<Ended>) -> Result<Vec<Destroyed>, StoreError> {
+        if ended.is_empty() {
             return Ok(Vec::new());
         }
+        let allocs: Vec<&Alloc> = ended.iter().map(|ended| &**ended.alloc()).collect();
         let mut batch = Batch::default();
         let mut changed: BTreeMap<JobId, WorkloadRecord> = BTreeMap::new();
-        for alloc in allocs {
+        for alloc in &allocs {
             let job = &alloc.job.id;
             let workload =
                 changed.entry(job.clone()).or_insert_with(|| ledger.workloads.get(job).cloned().unwrap_or_default());
@@ -109,7 +111,7 @@ impl Manager {
             .filter(|e| !gone.contains(&e.alloc.id))
             .map(|e| (e.alloc.job.id.clone(), e.alloc.version))
             .collect();
-        for alloc in allocs {
+        for alloc in &allocs {
             if !still_used.contains(&(alloc.job.id.clone(), alloc.version)) {
                 batch.remove(record::job_key(&alloc.job.id, alloc.version));
             }
@@ -130,11 +132,11 @@ impl Manager {
             }
         }
         self.ctx.board.remove(&ids, |_| {});
-        Ok(ids)
+        Ok(ended.into_iter().map(Ended::forgotten).collect())
     }
 
     /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
-    pub(super) async fn retire(&self, ledger: &mut Ledger) -> Result<Vec<AllocId>, StoreError> {
+    pub(super) async fn retire(&self, ledger: &mut Ledger) -> Result<Vec<Destroyed>, StoreError> {
         let mut gone = Vec::new();
         let now = self.ctx.clock.now();
         let after = Nanos::from_duration(self.ctx.config.retire_after);
@@ -149,8 +151,8 @@ impl Manager {
         let over =
             last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
         for job in over.collect::<Vec<_>>() {
-            let allocs: Vec<_> = self.terminal().into_iter().filter(|a| a.job.id == job).collect();
-            gone.extend(self.forget(ledger, &allocs).await?);
+            let ended = self.ended().into_iter().filter(|e| e.alloc().job.id == job).collect();
+            gone.extend(self.forget(ledger, ended).await?);
             let Some(workload) = ledger.workloads.get(&job) else { continue };
             let mut node = ledger.node.clone();
             node.node.allocs = node.node.allocs.saturating_add(workload.allocs);

@@ -15,7 +15,6 @@ use super::events::Log;
 use super::ledger::Ledger;
 use super::owner::Created;
 use super::record::{self, AllocRecord, JobRecord};
-use super::task::Entry;
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::{Job, TaskGroup};
@@ -255,7 +254,7 @@ impl Manager {
                 let Some(alloc) = Alloc::new(Arc::clone(&self.ctx), Arc::clone(&job), restored) else { continue };
                 alloc.receive();
                 let numbers = alloc.put_new(&mut batch);
-                new.push((Arc::new(alloc), numbers));
+                new.push((Created::new(Arc::new(alloc)), numbers));
             }
         }
         for alloc in &running {
@@ -265,17 +264,16 @@ impl Manager {
         if let Err(error) = self.ctx.journal.commit(batch).await {
             running.iter().for_each(|a| a.want_run_again());
             self.take_back(keys, &running);
-            new.iter().for_each(|(alloc, _)| alloc.discard());
+            new.into_iter().for_each(|(created, _)| created.discard());
             return Err(RunnerError::StateDb(error));
         }
         self.write_ends_again(&running).await;
         running.iter().for_each(|a| a.tell_stop());
         ledger.taken_on(&self.ctx, &job, new.len());
-        let allocs = new.iter().map(|(alloc, _)| alloc.id.clone()).collect();
-        for (alloc, numbers) in new {
-            alloc.show_new(&numbers);
-            let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded).collect();
-            self.enter(alloc, entries);
+        let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
+        for (created, numbers) in new {
+            created.alloc().show_new(&numbers);
+            self.enter(created);
         }
         Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
     }
@@ -331,18 +329,20 @@ impl Manager {
     }
 
     /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks.
-    pub(super) fn enter(self: &Arc<Self>, alloc: Arc<Alloc>, entries: Vec<Entry>) {
+    pub(super) fn enter(self: &Arc<Self>, created: Created) {
+        let alloc = Arc::clone(created.alloc());
         let predecessors: Vec<_> = {
             let allocs = lock(&self.allocs);
             alloc.waits_for().iter().filter_map(|id| allocs.get(id)).map(|e| e.alloc.ended()).collect()
         };
         // Known before its owner runs: whoever ends first finds it.
-        lock(&self.allocs).insert(alloc.id.clone(), Entered { alloc: Arc::clone(&alloc), owner: None });
-        let (manager, id) = (Arc::clone(self), alloc.id.clone());
+        let id = alloc.id.clone();
+        lock(&self.allocs).insert(id.clone(), Entered { alloc, owner: None });
+        let manager = Arc::clone(self);
         let owner = tokio::spawn(async move {
-            let ended = Created { alloc, entries, predecessors }.run().await;
+            let ended = created.run(predecessors).until_ended().await;
             // What was told of an end before this one is not of this one.
-            lock(&manager.collectable).remove(&ended.0.id);
+            lock(&manager.collectable).remove(&ended.alloc().id);
             ended.clear().await;
             manager.tidy_if_many();
         });

@@ -1,25 +1,32 @@
 //! The owner of one alloc: starts and ends its tasks in their order, and clears it away when they are dead.
 //!
 //! ```text
-//! Created ──run──► (tasks) ──all dead──► Ended ──clear──► its directories and records alone are left
+//! Created ──run──► Running ──until_ended──► Ended ──forget──► Destroyed ──remove──► nothing is left
+//!    └─discard──► (it never was)               └─ recalled: Created anew
 //! ```
+//! Each is a type of its own, and each step takes the one before: what was never run has no wait to go through, and only
+//! what has ended can be forgotten and removed.
+//!
 //! What each task does next is [`coordinator::decide`]d from how all of them are, with each change of one; so an alloc that is
 //! found again goes on from where it was. Nothing here ends with the agent: a dropped owner drops its tasks' owners, and their
 //! processes run on.
 //!
 //! [`coordinator::decide`]: super::coordinator::decide
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{Id, JoinHandle, JoinSet};
 
 use super::alloc::{Alloc, Wanted};
+use super::context::Context;
 use super::coordinator::Wish;
 use super::hooks::{Failed, OfAlloc, Phase};
 use super::task::{self, Entry};
 use crate::model::alloc::Desired;
+use crate::model::id::AllocId;
 use crate::model::task::TaskState;
 use crate::model::units::Timestamp;
 
@@ -28,29 +35,65 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// An alloc that nobody owns yet.
 pub(super) struct Created {
-    pub alloc: Arc<Alloc>,
+    alloc: Arc<Alloc>,
     /// Where each of its tasks begins.
-    pub entries: Vec<Entry>,
-    /// These end before its first task starts.
-    pub predecessors: Vec<watch::Receiver<bool>>,
+    entries: Vec<Entry>,
+}
+
+/// An alloc whose tasks have their owners.
+pub(super) struct Running {
+    alloc: Arc<Alloc>,
+    changes: watch::Receiver<u64>,
+    desired: watch::Receiver<Desired>,
+    owners: JoinSet<()>,
+    /// Of each task the owner that it has.
+    ids: Vec<Option<Id>>,
+    /// Until its predecessors have ended.
+    waits: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    hooks: Hooks,
 }
 
 /// An alloc all of whose tasks are dead, and whose owners have left.
-pub(super) struct Ended(pub Arc<Alloc>);
+pub(super) struct Ended(Arc<Alloc>);
+
+/// An alloc whose records are gone but for its tombstone; its directories may still be there.
+pub(super) struct Destroyed(AllocId);
 
 impl Created {
-    /// Ends when every task is dead, and what their attempts left on the host is gone.
-    pub async fn run(self) -> Ended {
-        let Created { alloc, entries, predecessors } = self;
-        let (mut changes, mut desired) = (alloc.changes(), alloc.wish());
+    /// Its tasks begin where their records say.
+    pub fn new(alloc: Arc<Alloc>) -> Created {
+        let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded).collect();
+        Created { alloc, entries }
+    }
+    /// Each of its tasks was found somewhere.
+    pub fn found(alloc: Arc<Alloc>, entries: Vec<Entry>) -> Created {
+        Created { alloc, entries }
+    }
+    pub fn alloc(&self) -> &Arc<Alloc> {
+        &self.alloc
+    }
+
+    /// It is not to be after all. Nothing of it is on the host, so there is nothing to wait for.
+    pub fn discard(self) {
+        self.alloc.discard();
+    }
+
+    /// Gives each task its owner. `predecessors` end before its first task starts.
+    pub fn run(self, predecessors: Vec<watch::Receiver<bool>>) -> Running {
+        let Created { alloc, entries } = self;
         let mut owners = JoinSet::new();
-        // Of each task the owner that it has.
-        let mut ids = Vec::with_capacity(entries.len());
-        for (at, entry) in entries.into_iter().enumerate() {
-            ids.push(Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id()));
-        }
-        let mut waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)));
-        let mut hooks = Hooks::new(&alloc);
+        let own = |(at, entry)| Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id());
+        let ids = entries.into_iter().enumerate().map(own).collect();
+        let waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)) as _);
+        let (changes, desired, hooks) = (alloc.changes(), alloc.wish(), Hooks::new(&alloc));
+        Running { alloc, changes, desired, owners, ids, waits, hooks }
+    }
+}
+
+impl Running {
+    /// Ends when every task is dead, and what their attempts left on the host is gone.
+    pub async fn until_ended(self) -> Ended {
+        let Running { alloc, mut changes, mut desired, mut owners, mut ids, mut waits, mut hooks } = self;
         while !(alloc.is_terminal() && owners.is_empty()) {
             changes.borrow_and_update();
             desired.borrow_and_update();
@@ -216,6 +259,18 @@ async fn sleep_until(at: Option<Timestamp>, now: Timestamp) {
 }
 
 impl Ended {
+    /// `None`: it lives, or what it had on the host is not cleared away yet.
+    pub fn of(alloc: &Arc<Alloc>) -> Option<Ended> {
+        alloc.ended().borrow().then(|| Ended(Arc::clone(alloc)))
+    }
+    /// One whose tasks were found dead. Errors: it is given back, some of them are not.
+    pub fn found(alloc: Arc<Alloc>) -> Result<Ended, Arc<Alloc>> {
+        if alloc.is_terminal() { Ok(Ended(alloc)) } else { Err(alloc) }
+    }
+    pub fn alloc(&self) -> &Arc<Alloc> {
+        &self.0
+    }
+
     /// Nothing of it stays on the host but its directories.
     pub async fn clear(self) {
         let alloc = self.0;
@@ -224,5 +279,25 @@ impl Ended {
             tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an ended alloc failed");
         }
         alloc.tell_ended();
+    }
+
+    /// Its records are gone, durably, and a tombstone stands for them.
+    pub fn forgotten(self) -> Destroyed {
+        Destroyed(self.0.id.clone())
+    }
+}
+
+impl Destroyed {
+    /// A tombstone was found: an earlier agent did not come to an end with it.
+    pub fn found(id: AllocId) -> Destroyed {
+        Destroyed(id)
+    }
+    pub fn id(&self) -> &AllocId {
+        &self.0
+    }
+    /// Removes what is left of it on the host. Repeating it does no harm. Gives what could not be removed, and why.
+    pub async fn remove(&self, ctx: &Arc<Context>) -> Vec<Failed> {
+        let mut subject = OfAlloc { ctx: Arc::clone(ctx), id: self.0.clone(), alloc: None };
+        ctx.hooks.alloc.run(Phase::Destroy, &mut subject).await
     }
 }

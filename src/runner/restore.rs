@@ -19,7 +19,7 @@ use super::hooks::{More, OrderError};
 use super::ledger::{self, Ledger};
 use super::manager::{Handle, Manager, lock};
 use super::marks::Marks;
-use super::owner::Ended;
+use super::owner::{Created, Destroyed, Ended};
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use super::task::{Entry, note_found};
 use crate::model::id::{AllocId, JobId};
@@ -135,7 +135,7 @@ impl Handle {
         for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
             manager.ctx.metrics.durations.known(workload);
         }
-        manager.bury(loaded.tombstones).await?;
+        manager.bury(loaded.tombstones.into_iter().map(Destroyed::found).collect()).await?;
         *lock(&manager.tidier) = Some(tokio::spawn(Arc::clone(&manager).keep_tidy()).abort_handle());
         Ok(Handle(manager))
     }
@@ -286,16 +286,19 @@ async fn restore(manager: &Arc<Manager>, known: Vec<Known>) -> [u64; FoundAs::AL
     let mut ending = Vec::new();
     for (alloc, entries) in found {
         alloc.appear();
-        if alloc.is_terminal() {
-            let entered = super::manager::Entered { alloc: Arc::clone(&alloc), owner: None };
-            lock(&manager.allocs).insert(alloc.id.clone(), entered);
-            Ended(alloc).clear().await;
-            continue;
-        }
+        let alloc = match Ended::found(alloc) {
+            Ok(ended) => {
+                let entered = super::manager::Entered { alloc: Arc::clone(ended.alloc()), owner: None };
+                lock(&manager.allocs).insert(ended.alloc().id.clone(), entered);
+                ended.clear().await;
+                continue;
+            }
+            Err(alloc) => alloc,
+        };
         for (at, _) in entries.iter().enumerate().filter(|(_, e)| matches!(e, Entry::Found(_, Some(_)))) {
             ending.push((Arc::clone(&alloc), at, alloc.shown_exit(at)));
         }
-        manager.enter(alloc, entries);
+        manager.enter(Created::found(alloc, entries));
     }
     until_shown(ending).await;
     counted

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::alloc::{Alloc, Recall, Refusal};
 use super::manager::{Handle, Manager, RunnerError, lock};
-use super::task::Entry;
+use super::owner::Created;
 use crate::jobspec::nearest::nearest;
 use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
@@ -163,7 +163,7 @@ impl Manager {
             tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
         }
         if revived {
-            self.enter(Arc::clone(alloc), alloc.group().tasks.iter().map(|_| Entry::Recorded).collect());
+            self.enter(Created::new(Arc::clone(alloc)));
         }
         drop(ledger);
         Ok(alloc.group().tasks.iter().map(|t| t.name.clone()).collect())

@@ -60,6 +60,18 @@ pub enum Phase {
 }
 
 impl Phase {
+    #[cfg(test)]
+    pub const ALL: &[Phase] = &[
+        Phase::Prerun,
+        Phase::PreTaskRestart,
+        Phase::Postrun,
+        Phase::Destroy,
+        Phase::Prestart,
+        Phase::Poststart,
+        Phase::Prekill,
+        Phase::Exited,
+        Phase::Stop,
+    ];
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Prerun => "prerun",

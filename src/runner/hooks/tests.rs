@@ -27,18 +27,6 @@ impl Subject for Seen {
     }
 }
 
-const EVERY: &[Phase] = &[
-    Phase::Prerun,
-    Phase::PreTaskRestart,
-    Phase::Postrun,
-    Phase::Destroy,
-    Phase::Prestart,
-    Phase::Poststart,
-    Phase::Prekill,
-    Phase::Exited,
-    Phase::Stop,
-];
-
 #[derive(Clone, Copy)]
 enum Does {
     Nothing,
@@ -62,7 +50,7 @@ impl Hook<Seen> for Made {
         self.after
     }
     fn phases(&self) -> &'static [Phase] {
-        EVERY
+        Phase::ALL
     }
     fn deadline(&self, _: Phase) -> Duration {
         Duration::from_secs(7)
@@ -135,7 +123,7 @@ async fn a_failure_ends_what_sets_up_and_nothing_else() {
         (Does::Panics, "an internal error: the hook panicked"),
     ] {
         let suite = three(does);
-        for phase in EVERY {
+        for phase in Phase::ALL {
             let (names, failed) = ran(&suite, *phase).await;
             let expected: &[&str] = match phase {
                 Phase::Prerun | Phase::Prestart => &["a", "b"],
@@ -181,7 +169,7 @@ async fn a_phase_that_is_called_off_begins_nothing_more() {
             "waits"
         }
         fn phases(&self) -> &'static [Phase] {
-            EVERY
+            Phase::ALL
         }
         fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<Outcome, Failure>> {
             Box::pin(async {

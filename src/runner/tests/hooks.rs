@@ -12,18 +12,6 @@ use crate::runner::gc::Collect;
 use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
 use crate::runner::{Restarted, Wait};
 
-const EVERY: &[Phase] = &[
-    Phase::Prerun,
-    Phase::PreTaskRestart,
-    Phase::Postrun,
-    Phase::Destroy,
-    Phase::Prestart,
-    Phase::Poststart,
-    Phase::Prekill,
-    Phase::Exited,
-    Phase::Stop,
-];
-
 /// What hooks saw, of whom; and the phase in which they fail or hang.
 #[derive(Default)]
 struct Log {
@@ -64,7 +52,7 @@ impl Hook<OfAlloc> for Looks {
         "looks"
     }
     fn phases(&self) -> &'static [Phase] {
-        EVERY
+        Phase::ALL
     }
     fn run<'a>(&'a self, phase: Phase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
         Box::pin(self.0.look(phase, "alloc"))
@@ -76,7 +64,7 @@ impl Hook<OfTask> for Looks {
         "looks"
     }
     fn phases(&self) -> &'static [Phase] {
-        EVERY
+        Phase::ALL
     }
     fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
         let whom = subject.alloc.task(subject.at).name.to_string();
@@ -110,6 +98,35 @@ async fn each_phase_comes_at_its_moment_and_no_other() {
     agent.collectable([id.clone()]);
     agent.collect(Collect::One(id)).await.unwrap();
     assert_eq!(log.seen()[8..], ["alloc:destroy"]);
+}
+
+/// P-13.2, T-13.2.
+#[tokio::test(start_paused = true)]
+async fn what_a_destroy_leaves_is_told_the_rest_goes_and_the_next_agent_goes_on() {
+    for hangs in [false, true] {
+        let (host, log) = (Host::new(), Arc::new(Log::default()));
+        let agent = host.start_with(&log).await;
+        let id = submit(&agent, batch("b", 1, 0)).await;
+        until_over(&agent, &id).await;
+        until("cleared", || log.count("alloc:postrun") == 1).await;
+        let broken = if hangs { &log.hangs } else { &log.fails };
+        *broken.lock().unwrap() = Some(Phase::Destroy);
+        agent.collectable([id.clone()]);
+        let done = agent.collect(Collect::One(id.clone())).await.unwrap();
+        assert_eq!(done.removed.len(), 1, "forgotten");
+        let [(of, why)] = &done.left[..] else { panic!("{:?}", done.left) };
+        assert_eq!(*of, id);
+        assert!(why.contains(if hangs { "did not end within" } else { "it is broken" }), "{why}");
+        assert!(!host.data_dir.alloc(&id).exists(), "the other hooks did their part");
+        assert_eq!(host.store.scan("tombstone/").unwrap().len(), 1);
+        agent.shutdown();
+
+        *broken.lock().unwrap() = None;
+        let agent = host.start_with(&log).await;
+        assert_eq!(log.count("alloc:destroy"), 2, "tried again");
+        assert!(host.store.scan("tombstone/").unwrap().is_empty());
+        assert!(agent.board().get(&id).is_none(), "and does not come back");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,7 +235,7 @@ async fn hooks_that_fail_beside_a_task_are_told_and_end_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn hooks_that_hang_are_given_up_at_their_deadline_in_every_phase() {
-    for phase in EVERY {
+    for phase in Phase::ALL {
         let (host, log) = (Host::new(), Arc::new(Log::default()));
         *log.hangs.lock().unwrap() = Some(*phase);
         let agent = host.start_with(&log).await;
