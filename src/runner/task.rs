@@ -333,8 +333,9 @@ impl Owner {
         }
         let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
-            // Before its signal was sent it ended by itself, whatever was asked for.
-            let killed = killed || edit.restart().is_some_and(|r| r.signalled_at.is_some());
+            // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
+            let killed =
+                killed || edit.restart().is_some_and(|r| r.signalled_at.is_some() || r.asked_at <= end.finished_at);
             let attempt = edit.status().attempt;
             let exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
             let (kind, message, details) = terminated(&exit);

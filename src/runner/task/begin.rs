@@ -88,7 +88,7 @@ impl Owner {
         self.run_beside(Phase::Poststart);
         match (action, self.alloc.kill(self.at)) {
             (Some(Action::SendKillSignal), Some(kill)) => self.await_delay(kill.asked_at, true).await,
-            (Some(Action::SendKillSignal), None) => self.send_kill_signal(),
+            (Some(Action::SendKillSignal), None) => self.signal_recorded().await,
             (_, _) => self.settle = Some(Instant::now() + SETTLE),
         }
     }

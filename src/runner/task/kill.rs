@@ -100,7 +100,7 @@ impl Owner {
                 if told || self.attempt.is_none() {
                     self.alloc.save_aside(self.at);
                 } else {
-                    self.send_kill_signal();
+                    self.signal_recorded().await;
                 }
             }
             Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill | Action::AwaitTurn) | None => {}
@@ -135,7 +135,7 @@ impl Owner {
                 self.timer = None;
                 self.persist_and_show().await;
             }
-            Some(Action::SendKillSignal) => self.send_kill_signal(),
+            Some(Action::SendKillSignal) => self.signal_recorded().await,
             Some(Action::AwaitLaunch) => {
                 self.alloc.save_aside(self.at);
                 let grace = self.alloc.task(self.at).kill_timeout;
@@ -156,15 +156,26 @@ impl Owner {
                 edit.event(EventKind::ShutdownDelay, format!("waiting {delay:?} before its kill signal"), &details);
             });
         }
-        self.settle = None;
-        let saved = self.alloc.shown(self.alloc.save(self.at));
-        // A disk that fails or hangs keeps nobody from being ended.
-        if let Err(error) = tokio::time::timeout(SAVED_WITHIN, saved).await.unwrap_or(Ok(())) {
-            tracing::error!(alloc_id = %self.alloc.id, %error, "that a task is being ended is not saved");
-        }
+        self.record_wish().await;
         if !self.run_beside(Phase::Prekill) {
             self.prepared();
         }
+    }
+
+    /// Why it ends is durable before it is told: whoever finds it ended must not take it for crashed. A disk that fails or hangs
+    /// keeps nobody from being ended.
+    async fn record_wish(&mut self) {
+        self.settle = None;
+        let saved = self.alloc.shown(self.alloc.save(self.at));
+        if let Err(error) = tokio::time::timeout(SAVED_WITHIN, saved).await.unwrap_or(Ok(())) {
+            tracing::error!(alloc_id = %self.alloc.id, %error, "that a task is being ended is not saved");
+        }
+    }
+
+    /// Its kill signal, without a delay before it.
+    pub(super) async fn signal_recorded(&mut self) {
+        self.record_wish().await;
+        self.send_kill_signal();
     }
 
     /// What comes before its kill signal is done: what is left of its delay, then the signal.
