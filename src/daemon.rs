@@ -42,7 +42,7 @@ use crate::runner::journal::Journal;
 use crate::runner::{self, Handle, HostCgroups};
 use crate::snapshot::sampler::{self, Sampler};
 use crate::snapshot::{Scrapers, Snapshot};
-use crate::store::SledStore;
+use crate::store::{SledStore, Store};
 use crate::telemetry::Metrics;
 
 /// This very binary, even if its file was replaced meanwhile.
@@ -206,7 +206,9 @@ async fn start_runner(
 ) -> Result<Handle, DaemonError> {
     let Ground { sampling, info, parent, home } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
-    let store = Arc::new(SledStore::open(&data_dir.state())?);
+    let store: Arc<dyn Store> = Arc::new(SledStore::open(&data_dir.state())?);
+    #[cfg(debug_assertions)]
+    let store = crate::store::deadly::from_environment(store);
     let journal = Journal::start(store, Arc::clone(metrics)).map_err(DaemonError::Setup)?;
     let context = DriverContext {
         sampling: Arc::clone(sampling),

@@ -20,6 +20,8 @@
 mod conformance;
 #[cfg(test)]
 mod damage;
+#[cfg(debug_assertions)]
+pub mod deadly;
 mod dedup;
 mod failing;
 mod log;

@@ -77,14 +77,20 @@ impl Agent {
 
     #[track_caller]
     pub fn with(options: AgentOptions) -> Agent {
+        let mut agent = Agent::to_start(options);
+        agent.start_again();
+        agent
+    }
+
+    /// One that does not run yet.
+    pub fn to_start(options: AgentOptions) -> Agent {
         let dir = programs::test_dir();
-        let mut agent = Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, dir };
+        let agent = Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, dir };
         let config = format!("cgroup {{\n  parent = \"{}\"\n}}\n{}", agent.cgroups.parent, agent.options.config);
         std::fs::write(agent.config_file(), config).expect("the configuration file must be writable");
         if agent.options.as_nobody {
             agent.open_to_nobody();
         }
-        agent.start_again();
         agent
     }
 
@@ -137,6 +143,20 @@ impl Agent {
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(self.scratch(), open).expect("our own directory");
         std::fs::copy(programs::allostat(), self.scratch().join("allostat")).expect("the binary can be copied");
+    }
+
+    /// From its next start on.
+    pub fn set_env(&mut self, env: Vec<(String, String)>) {
+        self.options.env = env;
+    }
+
+    /// Whether the process has ended by itself; then it can be started again.
+    pub fn has_ended(&mut self) -> bool {
+        let ended = self.child.as_mut().is_none_or(|child| child.try_wait().expect("our own child").is_some());
+        if ended {
+            self.child = None;
+        }
+        ended
     }
 
     pub fn pid(&self) -> u32 {

@@ -81,6 +81,19 @@ fn no_file_names_this_machine_or_somebodys_home() {
     assert!(found.is_empty(), "words of somebody's machine:\n{}", found.join("\n"));
 }
 
+/// What a test kills the agent with must not be in anybody's hands.
+#[test]
+fn no_release_can_be_told_to_die_at_a_write() {
+    let variable = concat!("ALLOSTAT_TEST", "_DIE");
+    let source = files().into_iter().filter(|(name, _)| name.starts_with("src/"));
+    let known: Vec<String> = source.filter(|(_, text)| text.contains(variable)).map(|(name, _)| name).collect();
+    assert_eq!(known, ["src/store/deadly.rs"]);
+    let room = std::fs::read_to_string("src/store/mod.rs").expect("the room must be there");
+    assert!(room.contains("mod deadly;"));
+    let before = room.lines().take_while(|line| !line.ends_with("mod deadly;")).last();
+    assert_eq!(before, Some("#[cfg(debug_assertions)]"), "it is compiled with debug assertions only");
+}
+
 #[test]
 fn fixtures_hold_no_addresses_and_no_names_of_hosts() {
     let fixtures: Vec<_> = files().into_iter().filter(|(name, _)| name.starts_with("tests/fixtures/")).collect();

@@ -32,7 +32,8 @@ const HELP: &str = "\
 cargo xtask test [--only PLACE]... [FILTER]   every test: on this host, and in small virtual machines with cgroup v2
                                               PLACE: host, checks, power, v2-6.1, v2-6.12, v2-systemd, v1-6.1; FILTER: part of a test's name
 cargo xtask bench [--all] [NAME]...           the benchmarks, into docs/figures.md and the table of README.md
-cargo xtask chaos [KILLS]                     200 allocs and an agent that is killed again and again (default: 300 times)
+cargo xtask chaos [KILLS]                     200 allocs and an agent that is killed again and again (default: 300 times);
+                                              then one that dies before and after each single write
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";
 
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The test of the same name, with more kills; what it met is printed.
+/// The tests of the same name, with more kills, and each moment between two writes; what they met is printed.
 fn chaos(words: &[&str]) -> Result<bool> {
     let kills = match words {
         [] => "300",
@@ -70,8 +71,9 @@ fn chaos(words: &[&str]) -> Result<bool> {
     let mut cargo = cargo::cargo();
     cargo
         .current_dir(root())
-        .args(["test", "--test", "chaos", "--", "--show-output"])
-        .env("ALLOSTAT_CHAOS_KILLS", kills);
+        .args(["test", "--test", "chaos", "--", "--show-output", "--test-threads=1"])
+        .env("ALLOSTAT_CHAOS_KILLS", kills)
+        .env("ALLOSTAT_CHAOS_STRIDE", "1");
     Ok(cargo.status()?.success())
 }
 

@@ -14,7 +14,7 @@ use crate::skips::{AllowedSkips, Circumstances, Judgement};
 use crate::{Result, power, run};
 
 /// These start agents and compare what they measure: one test at a time.
-const ONE_AT_A_TIME: &[&str] = &["live", "supervisor", "prometheus", "boards", "systemd"];
+const ONE_AT_A_TIME: &[&str] = &["live", "supervisor", "prometheus", "boards", "systemd", "chaos"];
 const HOST_LIMIT: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone, Default, PartialEq)]

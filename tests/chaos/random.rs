@@ -3,13 +3,6 @@
 //!
 //! `ALLOSTAT_CHAOS_KILLS` says how often (default 50; `cargo xtask chaos` takes 300), `ALLOSTAT_SEED` repeats a run.
 
-// Its helpers are test code too: a step that fails must end the test.
-#![allow(clippy::unwrap_used)]
-
-#[path = "common/mod.rs"]
-#[macro_use]
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,32 +10,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};
-
-/// A task: `exec` replaces a shell that has noted the start.
-fn task(name: &str, head: &str, starts: &Path, exec: &str, resources: &str) -> String {
-    let note = format!("echo \\\"$NOMAD_ALLOC_ID $NOMAD_TASK_NAME\\\" >> {}", starts.display());
-    format!(
-        "task \"{name}\" {{\n{head}\ndriver = \"raw_exec\"\nkill_timeout = \"2s\"\nconfig {{\ncommand = \"/bin/sh\"\n\
-         args = [\"-c\", \"{note}; {exec}\"]\n}}\nresources {{\n{resources}\n}}\n}}\n"
-    )
-}
-
-fn job(id: &str, kind: &str, count: u32, attempts: u32, tasks: &[String]) -> String {
-    let mode = "interval = \"1h\"\ndelay = \"100ms\"\nmode = \"fail\"";
-    format!(
-        "job \"{id}\" {{\ntype = \"{kind}\"\ngroup \"g\" {{\ncount = {count}\nrestart {{\nattempts = {attempts}\n{mode}\n}}\n{}}}\n}}\n",
-        tasks.concat()
-    )
-}
-
-fn hook(hook: &str, sidecar: bool) -> String {
-    format!("lifecycle {{\nhook = \"{hook}\"\nsidecar = {sidecar}\n}}")
-}
+use crate::common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};
+use crate::job::{hook, job, task, tasks};
 
 /// Every kind of alloc, 200 together: name and job file.
 fn jobs(starts: &Path) -> Vec<(&'static str, String)> {
-    let task = |name: &str, head: &str, exec: &str| task(name, head, starts, exec, "");
+    let task = |name: &str, head: &str, exec: &str| task(name, head, starts, exec);
     let hold = "exec sleep 600";
     let spread = "exec sleep $(($NOMAD_ALLOC_INDEX % 8)).$(($NOMAD_ALLOC_INDEX % 10))";
     let tries = "$NOMAD_ALLOC_DIR/data/tries";
@@ -76,7 +49,7 @@ fn jobs(starts: &Path) -> Vec<(&'static str, String)> {
             ),
         ),
         ("broken", job("broken", "batch", 20, 1, &[task("bad", "", "sleep 0.2; exit 7"), task("beside", "", hold)])),
-        ("oom", job("oom", "batch", 10, 1, &[self::task("big", "", starts, &oom, "memory = 16")])),
+        ("oom", job("oom", "batch", 10, 1, &[task("big", "resources {\nmemory = 16\n}", &oom)])),
         ("short", job("short", "batch", 60, 0, &[task("short", "", "exit 0")])),
         ("service", job("service", "service", 50, 2, &[task("serve", "", hold)])),
     ]
@@ -84,10 +57,6 @@ fn jobs(starts: &Path) -> Vec<(&'static str, String)> {
 
 fn allocs(agent: &Agent) -> Vec<Value> {
     agent.json("/v1/allocs")["allocs"].as_array().unwrap().clone()
-}
-
-fn tasks(alloc: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    alloc["tasks"].as_object().unwrap().iter()
 }
 
 /// In which states the tasks were when the agent was killed: what this run met.

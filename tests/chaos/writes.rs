@@ -1,0 +1,435 @@
+//! The agent dies right before and right after each of its writes: in every moment between two of them, from the submit of a
+//! group to its removal. Who asked, asks again; what follows must be as if nothing had happened.
+//!
+//! `ALLOSTAT_CHAOS_STRIDE` says how many moments are between one that is met and the next (default 8, from a place by
+//! chance; `cargo xtask chaos` meets each), `ALLOSTAT_SEED` repeats a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::common::{Agent, AgentOptions, Exposition, Random, Response, counters, is_root, none_fell, patience, unix};
+use crate::job::{hook, job, task, tasks};
+
+/// Agents at once: most of their time they wait for tasks and for the disk.
+const WORKERS: usize = 4;
+
+/// Writes a task: its name, what its stanza says besides, its command.
+type Task<'a> = &'a dyn Fn(&str, &str, &str) -> String;
+
+struct Scenario {
+    name: &'static str,
+    /// Of one alloc.
+    job: fn(Task<'_>) -> String,
+    /// What is asked of it before it ends.
+    wishes: fn(&mut Run),
+    /// How it ends.
+    status: &'static str,
+    /// Of each task: its exits, by outcome.
+    exits: &'static [(&'static str, &'static [(&'static str, u64)])],
+}
+
+const HOLD: &str = "exec sleep 600";
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "a group with a leader",
+        job: |task| {
+            let tasks = [
+                task("init", &hook("prestart", false), "true"),
+                task("proxy", &hook("prestart", true), HOLD),
+                task("follower", "", HOLD),
+                task("main", "leader = true", "sleep 0.3"),
+                task("clean", &hook("poststop", false), "true"),
+            ];
+            job("group", "batch", 1, 0, &tasks)
+        },
+        wishes: |_| {},
+        status: "complete",
+        exits: &[
+            ("init", &[("success", 1)]),
+            ("proxy", &[("killed", 1)]),
+            ("follower", &[("killed", 1)]),
+            ("main", &[("success", 1)]),
+            ("clean", &[("success", 1)]),
+        ],
+    },
+    Scenario {
+        name: "a crash loop",
+        job: |task| job("loop", "batch", 1, 2, &[task("bad", "", "exit 7"), task("beside", "", HOLD)]),
+        wishes: |_| {},
+        status: "failed",
+        exits: &[("bad", &[("error", 3)]), ("beside", &[("killed", 1)])],
+    },
+    Scenario {
+        name: "a stop",
+        job: |task| {
+            let tasks = [
+                task("serve", "", HOLD),
+                task("beside", &hook("poststart", true), HOLD),
+                task("clean", &hook("poststop", false), "true"),
+            ];
+            job("stopped", "service", 1, 2, &tasks)
+        },
+        wishes: |run| {
+            run.until("its tasks to run", |alloc| {
+                state(alloc, "serve", "running") && state(alloc, "beside", "running")
+            });
+            run.insist("stop");
+        },
+        status: "complete",
+        exits: &[("serve", &[("killed", 1)]), ("beside", &[("killed", 1)]), ("clean", &[("success", 1)])],
+    },
+    Scenario {
+        name: "restarts",
+        job: |task| {
+            let tasks = [task("init", &hook("prestart", false), "true"), task("serve", "", HOLD)];
+            job("again", "service", 1, 2, &tasks)
+        },
+        wishes: |run| {
+            for (wish, attempts) in [("restart?task=serve", 1), ("restart?all=true", 2)] {
+                run.restart(wish);
+                run.until("the restart", |alloc| {
+                    let serve = &alloc["tasks"]["serve"];
+                    serve["state"] == "running" && exits(serve) == attempts
+                });
+            }
+            run.insist("stop");
+        },
+        status: "complete",
+        exits: &[("init", &[("success", 2)]), ("serve", &[("killed", 3)])],
+    },
+];
+
+fn state(alloc: &Value, task: &str, state: &str) -> bool {
+    alloc["tasks"][task]["state"] == state
+}
+
+/// How many attempts of it have ended.
+fn exits(task: &Value) -> u64 {
+    task["exits_by_outcome"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum()
+}
+
+/// `before:7` or `after:7`: the agent dies there.
+type Moment = String;
+
+/// One agent from its first start to its end, deaths included.
+struct Run {
+    agent: Agent,
+    what: String,
+    /// At which agents die, the next one last.
+    moments: Vec<Moment>,
+    deaths: usize,
+    /// What was shown must not fall.
+    shown: BTreeMap<String, f64>,
+    id: String,
+}
+
+impl Run {
+    /// The answer, or `None`: the agent died before it gave one, and another is there now.
+    fn ask(&mut self, method: &str, path: &str, body: &str) -> Option<Response> {
+        match unix(&self.agent.socket(), method, path, &[("Content-Type", "text/plain")], body.as_bytes()) {
+            Ok(response) => Some(response),
+            Err(error) => {
+                let began = Instant::now();
+                while !self.agent.has_ended() {
+                    assert!(began.elapsed() < limit(), "{}: {method} {path}: {error}, and it lives", self.what);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                self.deaths += 1;
+                self.start();
+                None
+            }
+        }
+    }
+
+    /// Until an agent is ready: the next one, or one after it where that one dies at once.
+    fn start(&mut self) {
+        loop {
+            let moment = self.moments.pop().map(|moment| ("ALLOSTAT_TEST_DIE".to_owned(), moment));
+            self.agent.set_env(moment.into_iter().collect());
+            self.agent.begin();
+            let began = Instant::now();
+            while !self.agent.has_ended() {
+                let answer = unix(&self.agent.socket(), "GET", "/readyz", &[], b"");
+                if answer.is_ok_and(|answer| answer.status == 200) {
+                    return;
+                }
+                assert!(began.elapsed() < limit(), "{}: it is not ready", self.what);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            self.deaths += 1;
+        }
+    }
+
+    /// Metrics, which must not have fallen. Dies with the agent like any request.
+    fn look(&mut self) {
+        let Some(response) = self.ask("GET", "/metrics", "") else { return };
+        let now = counters(&Exposition::parse(response.text()));
+        // With the alloc's end its own series go; its workload's and the node's stay.
+        self.shown.retain(|series, _| now.contains_key(series) || !series.contains("alloc_id"));
+        none_fell(&self.shown, &now, &self.what);
+        self.shown = now;
+    }
+
+    fn submit(&mut self, job: &str) {
+        loop {
+            let acknowledged = self.ask("POST", "/v1/jobs", job).map(|answer| {
+                assert_eq!(answer.status, 201, "{}: {}", self.what, answer.text());
+                answer.json()["allocs"][0].as_str().unwrap().to_owned()
+            });
+            // Whole or not at all; and if it was acknowledged, whole.
+            let ids = self.ids();
+            assert!(ids.len() <= 1, "{}: two allocs of one submit", self.what);
+            match (acknowledged, ids.first()) {
+                (Some(id), found) => assert_eq!(Some(&id), found, "{}: what was acknowledged is gone", self.what),
+                (None, None) => continue,
+                (None, Some(_)) => {}
+            }
+            self.id = ids[0].clone();
+            return;
+        }
+    }
+
+    fn ids(&mut self) -> Vec<String> {
+        let list = self.get("/v1/allocs");
+        list["allocs"].as_array().unwrap().iter().map(|alloc| alloc["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    fn get(&mut self, path: &str) -> Value {
+        loop {
+            let Some(answer) = self.ask("GET", path, "") else { continue };
+            assert_eq!(answer.status, 200, "{}: GET {path}: {}", self.what, answer.text());
+            return answer.json();
+        }
+    }
+
+    /// Until its tasks are as asked for; then what it looked like.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        let path = format!("/v1/allocs/{}", self.id);
+        loop {
+            self.look();
+            let alloc = self.get(&path);
+            if is_so(&alloc) {
+                return alloc;
+            }
+            assert!(began.elapsed() < limit(), "{}: waited in vain for {what}: {alloc:#}", self.what);
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    /// A wish that may be said twice, until it is acknowledged.
+    fn insist(&mut self, wish: &str) {
+        let path = format!("/v1/allocs/{}/{wish}", self.id);
+        while self.ask("POST", &path, "").is_none_or(|answer| {
+            assert_eq!(answer.status, 202, "{}: {}", self.what, answer.text());
+            false
+        }) {}
+    }
+
+    /// A wish that is another one when it is said twice: only where it was not heard.
+    fn restart(&mut self, wish: &str) {
+        let path = format!("/v1/allocs/{}/{wish}", self.id);
+        let heard = |alloc: &Value| alloc["tasks"]["serve"]["event_counts"]["restart_signaled"].as_u64().unwrap_or(0);
+        loop {
+            let before = heard(&self.until("its task to run", |alloc| state(alloc, "serve", "running")));
+            match self.ask("POST", &path, "") {
+                Some(answer) => return assert_eq!(answer.status, 202, "{}: {}", self.what, answer.text()),
+                None if heard(&self.until("", |_| true)) > before => return,
+                None => {}
+            }
+        }
+    }
+
+    /// Removed for good, once it may be.
+    fn collect(&mut self) {
+        let began = Instant::now();
+        let path = format!("/v1/gc?alloc={}", self.id);
+        loop {
+            let removed = match self.ask("POST", &path, "") {
+                Some(answer) if answer.status == 404 => true,
+                Some(answer) => answer.json()["removed"].as_array().is_some_and(|removed| !removed.is_empty()),
+                None => false,
+            };
+            self.look();
+            if removed && self.ids().is_empty() {
+                return;
+            }
+            assert!(!removed || began.elapsed() < limit(), "{}: it was removed and is there", self.what);
+            assert!(began.elapsed() < limit(), "{}: it is not removed", self.what);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn limit() -> Duration {
+    Duration::from_secs(60) * patience()
+}
+
+/// What each agent that died was about to write, or had just written.
+fn last_words(log: &str) -> Vec<(String, String)> {
+    let mut deaths: Vec<(String, BTreeSet<String>)> = Vec::new();
+    for line in log.lines().filter_map(|line| line.strip_prefix("dies ")) {
+        if let Some(record) = line.strip_prefix("with ") {
+            deaths.last_mut().unwrap().1.insert(kind(record));
+        } else {
+            deaths.push((line.split(' ').next().unwrap().to_owned(), BTreeSet::new()));
+        }
+    }
+    deaths.into_iter().map(|(side, kinds)| (side, kinds.into_iter().collect::<Vec<_>>().join(", "))).collect()
+}
+
+/// `task/5c…/main {…}` as people call it.
+fn kind(record: &str) -> String {
+    let (key, value) = record.split_once(' ').unwrap();
+    let what = key.split('/').next().unwrap();
+    let Ok(value) = serde_json::from_str::<Value>(value) else { return format!("{what} {value}") };
+    let is = |name: &str| value.get(name).is_some_and(|value| !value.is_null());
+    match what {
+        "task" if is("restart") => "task told to restart".to_owned(),
+        "task" if is("kill") && value["status"]["state"] != "dead" => "task told to end".to_owned(),
+        "task" => format!("task {}", value["status"]["state"].as_str().unwrap()),
+        "alloc" if is("finished") => "alloc ended".to_owned(),
+        "alloc" if is("again") => "alloc to restart".to_owned(),
+        "alloc" => format!("alloc to {}", value["desired"].as_str().unwrap()),
+        _ => what.to_owned(),
+    }
+}
+
+/// Runs a scenario with agents that die at `moments`, the first one at the last of them. Says how they died: none, if it had
+/// ended before.
+fn live_through(scenario: &Scenario, moments: Vec<Moment>) -> Vec<(String, String)> {
+    let what = format!("{}, deaths at {moments:?}, the last one first", scenario.name);
+    let config = "telemetry {\n retention = \"0s\"\n retention_max = \"0s\"\n}\n".to_owned();
+    let agent = Agent::to_start(AgentOptions { config, ..AgentOptions::default() });
+    let starts = agent.scratch().join("starts");
+    let job = (scenario.job)(&|name, head, exec| task(name, head, &starts, exec));
+    let (shown, id) = (BTreeMap::new(), String::new());
+    let mut run = Run { agent, what, moments, deaths: 0, shown, id };
+    run.start();
+    run.submit(&job);
+    (scenario.wishes)(&mut run);
+    let alloc = run.until("its end", |alloc| tasks(alloc).all(|(_, task)| task["state"] == "dead"));
+    let starts = std::fs::read_to_string(&starts).unwrap_or_default();
+    check(&run, scenario, &alloc, &starts);
+    run.collect();
+    nothing_left(run)
+}
+
+fn check(run: &Run, scenario: &Scenario, alloc: &Value, starts: &str) {
+    let told = |what: &str| format!("{}: {what}: {alloc:#}\nstarts:\n{starts}", run.what);
+    assert_eq!(alloc["status"], scenario.status, "{}", told("it ended otherwise"));
+    assert_eq!(tasks(alloc).count(), scenario.exits.len(), "{}", told("its tasks"));
+    for (name, expected) in scenario.exits {
+        let task = &alloc["tasks"][name];
+        let by_outcome = task["exits_by_outcome"].as_object().unwrap();
+        let all = exits(task);
+        for (outcome, number) in by_outcome {
+            let (number, wanted) = (number.as_u64().unwrap(), expected.iter().find(|(o, _)| o == outcome));
+            let wanted = wanted.map_or(0, |(_, n)| *n);
+            assert_eq!(number, wanted, "{}", told(&format!("{name} has {number} exits {outcome}")));
+        }
+        let started = starts.lines().filter(|line| **line == format!("{} {name}", run.id)).count() as u64;
+        // One that is killed at once has not come to note that it was started.
+        let unnoted = by_outcome["killed"].as_u64().unwrap();
+        assert!((all - unnoted..=all).contains(&started), "{}", told(&format!("{name} was started {started} times")));
+        assert_eq!(task["event_counts"]["started"], all, "{}", told(&format!("starts and exits of {name}")));
+        assert_eq!(task["event_counts"]["received"], 1, "{}", told(&format!("{name} was received twice")));
+        let attempts: BTreeSet<u64> =
+            task["exits"].as_array().unwrap().iter().map(|exit| exit["attempt"].as_u64().unwrap()).collect();
+        assert_eq!(attempts.len() as u64, all, "{}", told(&format!("an attempt of {name} ended twice")));
+    }
+}
+
+/// No process, no cgroup, no directory; what the dead were writing comes back.
+fn nothing_left(mut run: Run) -> Vec<(String, String)> {
+    let data = run.agent.data_dir();
+    let entries = |name: &str| -> Vec<PathBuf> {
+        std::fs::read_dir(data.join(name)).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let began = Instant::now();
+    // A forgotten alloc's directories go right after it.
+    while !entries("alloc").is_empty() || !entries("run").is_empty() {
+        let left = (entries("alloc"), entries("run"));
+        assert!(began.elapsed() < limit(), "{}: directories are left: {left:?}", run.what);
+        run.look();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    run.agent.terminate();
+    run.agent.assert_nothing_left();
+    let words = last_words(&run.agent.log());
+    assert_eq!(words.len(), run.deaths, "{}: it died otherwise", run.what);
+    words
+}
+
+/// All moments of a scenario on one side of its writes, as far as they have been met.
+struct Line {
+    scenario: &'static Scenario,
+    side: &'static str,
+    next: u64,
+    over: bool,
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_left_between_any_two_writes() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let stride: u64 = std::env::var("ALLOSTAT_CHAOS_STRIDE").map_or(8, |stride| stride.parse().expect("a number"));
+    let (mut random, seed) = Random::seeded();
+    let mut lines = Vec::new();
+    for scenario in SCENARIOS {
+        for side in ["before", "after"] {
+            lines.push(Line { scenario, side, next: 1 + random.below(stride), over: false });
+        }
+    }
+    let lines = Mutex::new((lines, random));
+    let met: Mutex<BTreeMap<String, [u32; 2]>> = Mutex::default();
+    let deaths = Mutex::new((0, 0));
+    let work = || {
+        loop {
+            let (line, scenario, moments) = {
+                let mut locked = lines.lock().unwrap();
+                let (lines, random) = &mut *locked;
+                let open = lines.iter_mut().enumerate().filter(|(_, line)| !line.over);
+                let Some((at, line)) = open.min_by_key(|(_, line)| line.next) else { return };
+                let mut moments = vec![format!("{}:{}", line.side, line.next)];
+                line.next += stride;
+                // Who finds what is left may die of its own first writes.
+                if random.below(3) == 0 {
+                    let side = if random.below(2) == 0 { "before" } else { "after" };
+                    moments.insert(0, format!("{side}:{}", 1 + random.below(4)));
+                }
+                (at, line.scenario, moments)
+            };
+            match catch_unwind(AssertUnwindSafe(|| live_through(scenario, moments))) {
+                Ok(words) if words.is_empty() => lines.lock().unwrap().0[line].over = true,
+                Ok(words) => {
+                    let mut deaths = deaths.lock().unwrap();
+                    *deaths = (deaths.0 + 1, deaths.1 + words.len() - 1);
+                    for (side, kind) in words {
+                        met.lock().unwrap().entry(kind).or_default()[usize::from(side == "after")] += 1;
+                    }
+                }
+                Err(panic) => {
+                    eprintln!("ALLOSTAT_SEED={seed} ALLOSTAT_CHAOS_STRIDE={stride}");
+                    lines.lock().unwrap().0.iter_mut().for_each(|line| line.over = true);
+                    resume_unwind(panic);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..WORKERS).for_each(|_| drop(scope.spawn(work))));
+    let (first, second) = deaths.into_inner().unwrap();
+    println!("{first} moments, one of {stride}; {second} second deaths, of who found what was left");
+    println!("  before  after  a write of");
+    for (kind, [before, after]) in met.into_inner().unwrap() {
+        println!("  {before:6}  {after:5}  {kind}");
+    }
+    assert!(first > 0, "the agent never died: does it know ALLOSTAT_TEST_DIE?");
+}
