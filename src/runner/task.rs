@@ -287,7 +287,7 @@ impl Owner {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(State::Pending, Event::Lost);
             edit.status().failed = true;
-            let message = "it was started and cannot be found again; it is not started twice";
+            let message = "given up: it was started and cannot be found again; it is not started twice";
             edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
             let attempt = edit.status().attempt;
             let exit =
