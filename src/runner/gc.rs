@@ -166,7 +166,7 @@ impl Manager {
                 all.left.extend(more.left);
             }
         }
-        let mut ledger = self.ledger.lock().await;
+        let mut ledger = self.ledger().await;
         let retired = self.retire(&mut ledger).await;
         drop(ledger);
         all.left.extend(self.bury(retired?).await?);
@@ -178,7 +178,7 @@ impl Manager {
         &self,
         choose: impl FnOnce(&Manager, &[(Ended, bool)], Timestamp) -> Choice,
     ) -> Result<Collected, StoreError> {
-        let mut ledger = self.ledger.lock().await;
+        let mut ledger = self.ledger().await;
         let ended = self.ended_oldest_first();
         let (chosen, kept) = choose(self, &ended, self.ctx.clock.now());
         let reasons: BTreeMap<usize, GcReason> = chosen.into_iter().collect();

@@ -75,6 +75,7 @@ fn closed() -> StoreError {
 
 /// Errors: as [`Journal::commit`].
 pub async fn answer(answer: Answer) -> Result<(), StoreError> {
+    // Ends: with the disk's answer; a journal that is closed answers too.
     answer.await.unwrap_or_else(|_| Err(closed()))
 }
 

@@ -187,6 +187,12 @@ impl Handle {
 }
 
 impl Manager {
+    /// Who has it looks at all allocs and may change the set.
+    pub(super) async fn ledger(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
+        // Ends: who has it waits for the disk and for nothing else.
+        self.ledger.lock().await
+    }
+
     pub(super) fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
         let found = lock(&self.allocs).get(id).map(|e| Arc::clone(&e.alloc));
         found.ok_or_else(|| RunnerError::UnknownAlloc(id.clone()))
@@ -231,7 +237,7 @@ impl Manager {
             return Err(RunnerError::ShuttingDown);
         }
         self.check(&job)?;
-        let mut ledger = self.ledger.lock().await;
+        let mut ledger = self.ledger().await;
         let live = self.live(|a| a.job.id == job.id);
         let running: Vec<_> = live.iter().filter(|a| a.desired() == Desired::Run).cloned().collect();
         if running.iter().any(|a| *a.job == job) {
@@ -339,6 +345,7 @@ impl Manager {
         let id = alloc.id.clone();
         lock(&self.allocs).insert(id.clone(), Entered { alloc, owner: None });
         let manager = Arc::clone(self);
+        // Ends: with the alloc; the manager holds its handle, and aborts it when it leaves.
         let owner = tokio::spawn(async move {
             let ended = created.run(predecessors).until_ended().await;
             // What was told of an end before this one is not of this one.
@@ -380,7 +387,7 @@ impl Manager {
         }
         if live.iter().any(|a| a.finished_at().is_some()) {
             // Collections wait meanwhile: what they remove must not be written again.
-            let _ledger = self.ledger.lock().await;
+            let _ledger = self.ledger().await;
             let known: Vec<_> =
                 live.iter().filter(|a| lock(&self.allocs).contains_key(&a.id)).copied().cloned().collect();
             self.write_ends_again(&known).await;

@@ -198,7 +198,7 @@ impl Hooks {
     async fn over(&mut self) -> (Phase, Vec<Failed>) {
         // Ends: a phase that runs has deadlines; without one this branch of the select is closed.
         let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
-        // Errors: the runtime is shutting down.
+        // Ends: the hooks of a phase have deadlines. Errors: the runtime is shutting down.
         let failed = (&mut running.0).await.unwrap_or_default();
         let phase = *phase;
         self.running = None;
@@ -244,6 +244,7 @@ async fn all_ended(predecessors: Vec<watch::Receiver<bool>>) {
 
 async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
     match waits {
+        // Ends: what is waited for says so, where it is made.
         Some(waits) => waits.await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,

@@ -506,6 +506,7 @@ pub(super) async fn told(order: &mut watch::Receiver<Order>, recalled: bool) -> 
 
 async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
     match future {
+        // Ends: what is waited for says so, where it is made.
         Some(future) => future.await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,

@@ -136,7 +136,7 @@ impl Manager {
         let mut ended = alloc.ended();
         // Collections and submissions wait meanwhile: it is neither forgotten nor replaced while it comes back.
         let (ledger, recall) = loop {
-            let ledger = self.ledger.lock().await;
+            let ledger = self.ledger().await;
             self.may_begin(alloc)?;
             if !lock(&self.allocs).contains_key(&alloc.id) {
                 return Err(RunnerError::UnknownAlloc(alloc.id.clone()));

@@ -1,58 +1,136 @@
-//! No wait without an end: whatever the runner waits for says who ends the wait, and nothing runs that nobody holds.
+//! No wait without an end: whatever the runner awaits is one of its own functions, whose waits are looked at likewise, has a
+//! time in its name, or says who ends it; and nothing runs that nobody holds.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use crate::source::sources;
 
-/// What waits for as long as somebody else likes.
-const WAITS: [&str; 8] = [
-    ".changed().await",
-    ".notified().await",
-    ".recv().await",
-    ".acquire().await",
-    ".join_next().await",
-    ".wait_for(",
-    "pending().await",
-    "pending::<()>().await",
-];
+/// End by themselves: at a time, or with work that is at hand.
+const BOUNDED: [&str; 4] = ["timeout", "sleep", "yield_now", "spawn_blocking"];
+/// Wait for as long as somebody else likes, whoever has a function of that name.
+const WAITS: [&str; 9] =
+    ["changed", "notified", "recv", "acquire", "acquire_owned", "join_next", "wait_for", "pending", "readable"];
 /// So far above the wait its reason may stand.
 const NEAR: usize = 2;
 const REASON: &str = "// Ends: ";
 
-/// Lines (from 1) of code that waits without a word on what ends it. `text`: the same lines with their comments.
-fn without_reason<'a>(code: impl Iterator<Item = (usize, &'a str)>, text: &[&str]) -> Vec<usize> {
-    let waits = code.filter(|(_, line)| WAITS.iter().any(|wait| line.contains(wait)));
-    let silent = |number: &usize| !text[number.saturating_sub(1 + NEAR)..*number].iter().any(|l| l.contains(REASON));
-    waits.map(|(number, _)| number).filter(silent).collect()
+/// The code of one file: lines with their numbers, from 1.
+type Code<'a> = Vec<(usize, &'a str)>;
+
+/// The functions that can be awaited: `async fn`, and those that give a future.
+fn awaitable(code: &Code<'_>) -> BTreeSet<String> {
+    let heads = code.iter().filter(|(_, line)| {
+        line.contains("async fn ") || line.contains("-> BoxFuture") || line.contains("-> impl Future")
+    });
+    let name = |line: &str| {
+        let (_, rest) = line.split_once("fn ")?;
+        Some(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>())
+    };
+    heads.filter_map(|(_, line)| name(line)).collect()
+}
+
+/// What each `.await` waits for, with its line: the name of the function that was called, or nothing, where a value is awaited.
+fn awaited(code: &Code<'_>) -> Vec<(usize, String)> {
+    let mut before = String::new();
+    let mut found = Vec::new();
+    for (number, line) in code {
+        let ends = |at: usize| !line[at + ".await".len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
+        for (at, _) in line.match_indices(".await").filter(|(at, _)| ends(*at)) {
+            found.push((*number, called(&format!("{before}{}", &line[..at]))));
+        }
+        before.push_str(line);
+        before.push('\n');
+    }
+    found
+}
+
+/// `a.b(c)?.d::<()>(e)` calls `d`; so does `Box::pin(d(e))`.
+fn called(text: &str) -> String {
+    let text = text.trim_end();
+    let Some(inside) = text.strip_suffix(')') else { return String::new() };
+    let mut depth = 1;
+    let open = inside.char_indices().rev().find(|(_, c)| {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        depth == 0
+    });
+    let Some((open, _)) = open else { return String::new() };
+    let head = inside[..open].trim_end_matches("::<()>");
+    let name = head.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(head, |at| &head[at + 1..]);
+    if name == "pin" { called(&inside[open + 1..]) } else { name.to_owned() }
+}
+
+/// Lines of code that wait without a word on what ends it. `text`: the same file with its comments.
+fn without_reason(code: &Code<'_>, known: &BTreeSet<String>, text: &[&str]) -> Vec<usize> {
+    let ends = |name: &str| BOUNDED.contains(&name) || (known.contains(name) && !WAITS.contains(&name));
+    awaited(code)
+        .into_iter()
+        .filter(|(number, name)| !ends(name) && !says(REASON, *number, text))
+        .map(|(number, _)| number)
+        .collect()
+}
+
+/// Lines that begin what goes on by itself and is not held in the same line, without a word on what ends it.
+fn detached(code: &Code<'_>, text: &[&str]) -> Vec<usize> {
+    let held = |line: &str| line.contains("AbortOnDrop(") || line.contains(".abort_handle()");
+    let begins = code.iter().filter(|(_, line)| line.contains("tokio::spawn(") && !held(line));
+    begins.map(|(number, _)| *number).filter(|number| !says(REASON, *number, text)).collect()
+}
+
+fn says(what: &str, number: usize, text: &[&str]) -> bool {
+    text[number.saturating_sub(1 + NEAR)..number].iter().any(|line| line.contains(what))
+}
+
+/// What `wrong` finds in the runner, as `src/path:line: text`.
+fn of_the_runner(wrong: impl Fn(&Code<'_>, &BTreeSet<String>, &[&str]) -> Vec<usize>) -> Vec<String> {
+    let sources: Vec<_> = sources().into_iter().filter(|s| s.room == "runner").collect();
+    let known = sources.iter().flat_map(|s| awaitable(&s.code().collect())).collect();
+    let mut found = Vec::new();
+    for source in &sources {
+        let text = fs::read_to_string(format!("src/{}", source.path)).expect("source must be readable");
+        let lines: Vec<&str> = text.lines().collect();
+        let numbers = wrong(&source.code().collect(), &known, &lines);
+        found.extend(numbers.into_iter().map(|n| format!("src/{}:{n}: {}", source.path, lines[n - 1].trim())));
+    }
+    found
 }
 
 #[test]
 fn every_wait_of_the_runner_says_what_ends_it() {
-    let (mut wrong, mut seen) = (Vec::new(), 0);
-    for source in sources().into_iter().filter(|s| s.room == "runner") {
-        let text = fs::read_to_string(format!("src/{}", source.path)).expect("source must be readable");
-        let lines: Vec<&str> = text.lines().collect();
-        seen += source.code().filter(|(_, line)| WAITS.iter().any(|wait| line.contains(wait))).count();
-        let silent = without_reason(source.code(), &lines);
-        wrong.extend(silent.into_iter().map(|n| format!("src/{}:{n}: {}", source.path, lines[n - 1].trim())));
-    }
-    assert!(seen > 15, "the waits were not found: {seen}");
+    let seen = of_the_runner(|code, _, _| awaited(code).into_iter().map(|(number, _)| number).collect());
+    assert!(seen.len() > 100, "the waits were not found: {}", seen.len());
+    let wrong = of_the_runner(without_reason);
     assert!(wrong.is_empty(), "add `{REASON}...`, or a deadline:\n{}", wrong.join("\n"));
 }
 
 #[test]
 fn nothing_of_the_runner_runs_that_nobody_holds() {
-    let mut wrong = Vec::new();
-    for source in sources().into_iter().filter(|s| s.room == "runner") {
-        let detached = source.code().filter(|(_, line)| line.trim_start().starts_with("tokio::spawn("));
-        wrong.extend(detached.map(|(number, line)| format!("src/{}:{number}: {}", source.path, line.trim())));
-    }
-    assert!(wrong.is_empty(), "give it to an owner, or to `Context::see_to`:\n{}", wrong.join("\n"));
+    let wrong = of_the_runner(|code, _, text| detached(code, text));
+    assert!(wrong.is_empty(), "hold it (`AbortOnDrop`, `Context::see_to`), or say what ends it:\n{}", wrong.join("\n"));
 }
 
 #[test]
 fn a_wait_without_a_reason_is_found_where_it_stands() {
-    let text = ["// Ends: soon.", "a.changed().await;", "", "", "b.recv().await;", "c();"];
-    let code = text.iter().enumerate().map(|(at, line)| (at + 1, *line)).filter(|(_, l)| !l.starts_with("//"));
-    assert_eq!(without_reason(code, &text), [5]);
+    let text = [
+        "async fn ours() {",
+        "// Ends: soon.",
+        "a.changed().await;",
+        "",
+        "",
+        "b.recv().await;",
+        "Box::pin(ours()).await; timeout(x, b.recv()).await; self.await_it();",
+        "theirs(ours()",
+        "    .b)",
+        "    .await; value.await;",
+        "tokio::spawn(ours()); AbortOnDrop(x);",
+        "let x = tokio::spawn(ours());",
+    ];
+    let code: Code<'_> =
+        text.iter().enumerate().map(|(at, line)| (at + 1, *line)).filter(|(_, l)| !l.starts_with("//")).collect();
+    assert_eq!(without_reason(&code, &awaitable(&code), &text), [6, 10, 10]);
+    assert_eq!(detached(&code, &text), [12]);
 }

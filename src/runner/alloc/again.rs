@@ -131,6 +131,7 @@ impl Alloc {
             Ok(result) => result,
             Err(_) => {
                 self.show_new(&numbers);
+                // Ends: with the disk's answer, or the journal; meanwhile it is shown.
                 written.await
             }
         };

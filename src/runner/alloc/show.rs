@@ -43,6 +43,7 @@ impl Alloc {
             Ok(result) => result,
             Err(_) => {
                 self.show(at, number);
+                // Ends: with the disk's answer, or the journal; meanwhile it is shown.
                 written.await
             }
         };

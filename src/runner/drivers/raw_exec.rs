@@ -89,6 +89,7 @@ impl RawExec {
 
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let shared = Arc::clone(&self.shared);
+        // Ends: whoever has one starts a task, which has its patience; and so has this call.
         let permit = Arc::clone(&self.starts).acquire_owned().await.map_err(|e| failed(e.to_string()))?;
         let begun = blocking(move || {
             let _permit = permit;

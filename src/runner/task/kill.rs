@@ -395,6 +395,7 @@ async fn clear_late(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>, laun
         });
     };
     let found = match launching {
+        // Ends: each call of a driver has its deadline.
         Some(mut launching) => match (&mut launching.0).await {
             Ok(Ok(Launched::Runs(attempt) | Launched::Found(attempt))) => Some(attempt),
             // Called off, or refused: nothing runs.

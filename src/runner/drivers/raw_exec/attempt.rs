@@ -91,7 +91,7 @@ impl Supervised {
 
     async fn wait_for_end(&self) -> AttemptEnd {
         if let Some(pidfd) = &self.pidfd {
-            // Errors only when the runtime shuts down, and then nobody asks any more.
+            // Ends: with the supervisor. Errors only when the runtime shuts down, and then nobody asks any more.
             let _ = pidfd.readable().await;
         }
         if let Some(mut child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -106,6 +106,7 @@ impl Supervised {
             Err(why) => {
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
+                // Ends: clearing up has its own patience.
                 lost.await.unwrap_or_else(|e| AttemptEnd {
                     status: ExitStatus::Unknown(format!("an internal error: {e}")),
                     recoverable: true,
@@ -134,6 +135,7 @@ impl Attempt for Supervised {
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
         let end = || async { Box::new(self.wait_for_end().await) };
+        // Ends: with the attempt, however long it runs.
         Box::pin(async move { AttemptEnd::clone(self.end.get_or_init(end).await) })
     }
     fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
