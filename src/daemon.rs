@@ -49,6 +49,8 @@ use crate::telemetry::Metrics;
 const OURSELVES: &str = "/proc/self/exe";
 /// How long answers that have begun may take when the agent ends.
 const DRAIN: Duration = Duration::from_secs(3);
+/// How long the last of it may take when everything else has ended.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 /// A running agent.
 pub struct Daemon {
@@ -288,19 +290,31 @@ async fn give_back_heap(mut snapshots: watch::Receiver<Arc<Snapshot>>) {
 pub fn run(config: Config) -> Result<(), DaemonError> {
     process::keep_heap_small();
     let runtime = runtime()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
         let mut term = signal(SignalKind::terminate()).map_err(DaemonError::Setup)?;
         let mut int = signal(SignalKind::interrupt()).map_err(DaemonError::Setup)?;
+        let mut signalled = async || tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
         let data_dir = config.data_dir.clone();
-        let daemon = Daemon::start(config).await?;
+        // Beside us: a disk that hangs keeps the signals waiting no more than a driver does.
+        let mut starting = tokio::spawn(Daemon::start(config));
+        let daemon = tokio::select! {
+            started = &mut starting => started.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))??,
+            signal = signalled() => {
+                tracing::info!(signal, "agent stops before it was ready; tasks run on");
+                return Ok(());
+            }
+        };
         let tcp = daemon.tcp.map_or_else(|| "none".to_owned(), |a| format!("http://{a}"));
         tracing::info!(tcp, socket = %daemon.socket.display(), data_dir = %data_dir.display(), "agent started");
-        let signal = tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
+        let signal = signalled().await;
         tracing::info!(signal, "agent stops; tasks run on");
         daemon.stop().await;
         Ok(())
-    })
+    });
+    // What still blocks by then (a driver that looks for something, a disk) is left as if we were killed: the next agent goes on.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    ended
 }
 
 /// Two workers: what the agent does beside sampling is waiting.

@@ -163,6 +163,70 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
 }
 
 #[test]
+fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
+    let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
+    let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    agent.run(
+        "job \"lost\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        cpu_percent = 50\n        \
+         faults = {\n          recover = \"hang\"\n        }\n      }\n    }\n  }\n}\n",
+    );
+    agent.run(&batch("good", "exec sleep 600", ""));
+    let id = |agent: &Agent, job: &str| {
+        let list = agent.json("/v1/allocs");
+        let mut allocs = list["allocs"].as_array().unwrap().iter();
+        let alloc = allocs.find(|a| a["job"] == job).unwrap_or_else(|| panic!("no alloc of {job}"));
+        (alloc["id"].as_str().unwrap().to_owned(), alloc["tasks"]["t"]["state"].as_str().unwrap().to_owned())
+    };
+    const USED: &str = "allostat_workload_cpu_usage_seconds_total";
+    let lost = [("workload", "lost")];
+    wait_for("both to run and to be measured", Duration::from_secs(10) * patience(), || {
+        let runs = ["lost", "good"].iter().all(|job| id(&agent, job).1 == "running");
+        (runs && agent.metrics().one(USED, &lost).is_some_and(|used| used.f64() > 0.0)).then_some(())
+    });
+    agent.kill();
+
+    // It obeys from its first moment on.
+    agent.begin();
+    let healthy = |agent: &Agent| common::tcp(agent.address, "GET", "/healthz", &[], b"").ok();
+    wait_for("a sign of life", Duration::from_secs(10) * patience(), || healthy(&agent));
+    let asked = Instant::now();
+    agent.terminate();
+    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+
+    agent.begin();
+    wait_for("answers", Duration::from_secs(10) * patience(), || {
+        let list = common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok()?;
+        (list.status == 200).then_some(())
+    });
+    let (sought, state) = id(&agent, "lost");
+    let short = sought.get(..8).unwrap();
+    let not_ready = |agent: &Agent| {
+        let ready = agent.get("/readyz");
+        assert_eq!((ready.status, &ready.json()["code"]), (503, &"not_ready".into()), "{}", ready.text());
+        assert!(ready.text().contains(&format!("still looking for t of {short}")), "{}", ready.text());
+    };
+    not_ready(&agent);
+    assert_eq!(state, "running", "as it is recorded");
+    let told = agent.cli(&["status", &sought]).ok();
+    assert!(told.contains("still looked for"), "{told}");
+    // What is not known is absent: as a smaller number it would grow a second time.
+    let metrics = agent.metrics();
+    assert!(metrics.one(USED, &lost).is_none() && metrics.one(USED, &[("workload", "good")]).is_some());
+    assert!(metrics.one("allostat_node_cpu_usage_seconds_total", &[]).is_none());
+    // Its stop is accepted; that of another is done.
+    agent.cli(&["stop", "--detach", &sought]).ok();
+    agent.cli(&["stop", &id(&agent, "good").0]).ok();
+    agent.run(&batch("new", "true", ""));
+    wait_for("a new job's end", Duration::from_secs(10) * patience(), || (id(&agent, "new").1 == "dead").then_some(()));
+    not_ready(&agent);
+    let asked = Instant::now();
+    agent.terminate();
+    assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
+    assert!(agent.log().contains("some tasks are still looked for"), "{}", agent.log());
+    agent.assert_nothing_left();
+}
+
+#[test]
 fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let agent = Agent::start();
     let good = run(&agent, &batch("good", "echo hello; echo oops >&2", ""));

@@ -115,6 +115,46 @@ fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
 }
 
 #[test]
+fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_not_smaller() {
+    let (shop, bank) = (synthetic::job("shop", &["web"]), synthetic::job("bank", &["web"]));
+    let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &shop), one_running("c", &bank)]);
+    // An earlier attempt of `a` used 40.
+    let exit = synthetic::exit(Outcome::Error, ExitStatus::Code(1), used(40, 10, 0));
+    stage.totals.task_mut(&shop.id, &"web".into()).add_exit(&exit);
+    stage.publish(0, |status| {
+        let task = TaskStatus { base: Arc::new(used(40, 10, 0).without_live()), ..(*status.tasks[0]).clone() };
+        status.tasks = vec![Arc::new(task)];
+        status.sought = vec!["web".into()];
+    });
+    stage.said.task("b", 0, used(100, 10, 7));
+    stage.said.task("c", 0, used(7, 10, 7));
+    let usage_of = |snapshot: &Snapshot, job: &str| {
+        snapshot.workloads.iter().find(|w| w.workload.as_str() == job).unwrap().usage.clone()
+    };
+    for snapshot in [stage.tick(), stage.tick(), stage.change()] {
+        let a = &snapshot.allocs[0];
+        for usage in [&a.usage, &a.sum, &a.tasks[0].usage] {
+            assert_eq!(**usage, Usage::default());
+        }
+        assert_eq!(a.status.tasks[0].state, TaskState::Running, "as it is recorded");
+        assert_eq!(usage_of(&snapshot, "shop"), Usage::default());
+        assert_eq!(usage_of(&snapshot, "bank").cpu_usage_ns, Some(7));
+        assert_eq!((snapshot.node.cpu_usage_ns, snapshot.node.oom_kills), (None, None));
+        assert_eq!(snapshot.node.exits, [0, 1, 0, 0, 0, 0], "of what needs no reading all is known");
+        let told = json::node(&snapshot);
+        assert_eq!((told["totals"].get("cpu_usage_ns"), &told["totals"]["allocs"]), (None, &serde_json::json!(0)));
+    }
+    // Found: with the very record that it had, and what it used meanwhile.
+    stage.said.task("a", 0, used(60, 10, 7));
+    stage.publish(0, |status| status.sought.clear());
+    let found = stage.change();
+    assert_eq!(found.allocs[0].tasks[0].usage.cpu_usage_ns, Some(100));
+    assert_eq!(found.allocs[0].sum.cpu_usage_ns, Some(100));
+    assert_eq!(usage_of(&found, "shop").cpu_usage_ns, Some(200));
+    assert_eq!(found.node.cpu_usage_ns, Some(207));
+}
+
+#[test]
 fn what_did_not_move_is_shared_with_the_snapshot_before() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);
@@ -175,7 +215,7 @@ fn at_the_hand_over_nothing_falls_and_nothing_counts_twice() {
     end(&mut stage, 0, &used(130, 60, 0));
     let ended = stage.change();
     assert_eq!(ended.workloads[0].usage.cpu_usage_ns, Some(130), "ended once, and not live any more");
-    assert_eq!(ended.node.cpu_usage_ns, 130);
+    assert_eq!(ended.node.cpu_usage_ns, Some(130));
     assert_eq!(ended.node.exits, [1, 0, 0, 0, 0, 0]);
     let alloc = &ended.allocs[0];
     assert!(alloc.ended && !alloc.retired);
@@ -199,7 +239,7 @@ fn a_last_reading_that_lacks_what_was_seen_takes_nothing_back() {
     assert_eq!(ended.allocs[0].tasks[0].usage.cpu_usage_ns, Some(100));
     assert_eq!(ended.allocs[0].tasks[0].usage.memory_peak_bytes, Some(50));
     assert_eq!(ended.workloads[0].usage.cpu_usage_ns, Some(100));
-    assert_eq!(ended.node.cpu_usage_ns, 100);
+    assert_eq!(ended.node.cpu_usage_ns, Some(100));
 }
 
 #[test]
@@ -347,11 +387,11 @@ fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
     stage.said.task("b", 0, used(7, 1, 1));
     stage.tick();
     end(&mut stage, 0, &used(120, 1, 0));
-    assert_eq!(stage.tick().node.cpu_usage_ns, 127);
+    assert_eq!(stage.tick().node.cpu_usage_ns, Some(127));
     stage.allocs.remove(0);
     let kept = stage.tick();
     assert_eq!(kept.workloads.len(), 2, "a workload outlives its allocs");
-    assert_eq!(kept.node.cpu_usage_ns, 127);
+    assert_eq!(kept.node.cpu_usage_ns, Some(127));
     // 24 hours later.
     let key = (batch.id.clone(), batch.groups[0].tasks[0].name.clone());
     let totals = stage.totals.workloads.remove(&key).expect("it was there");
@@ -362,7 +402,7 @@ fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
     let retired = stage.tick();
     assert_eq!(retired.workloads.iter().map(|w| w.workload.as_str()).collect::<Vec<_>>(), ["shop"]);
     assert_eq!(retired.workloads[0].usage.cpu_usage_ns, Some(9), "the others kept their places");
-    assert_eq!((retired.node.cpu_usage_ns, retired.node.exits[0]), (129, 1));
+    assert_eq!((retired.node.cpu_usage_ns, retired.node.exits[0]), (Some(129), 1));
 }
 
 #[test]
@@ -488,7 +528,7 @@ proptest! {
             for workload in &snapshot.workloads {
                 note("workload", &workload.usage);
             }
-            now.push(("node".into(), snapshot.node.cpu_usage_ns));
+            now.push(("node".into(), snapshot.node.cpu_usage_ns.unwrap()));
             for (series, value) in now {
                 let before = seen.insert(series.clone(), value);
                 prop_assert!(before.is_none_or(|b| b <= value), "{} fell from {:?} to {}", series, before, value);
@@ -497,7 +537,7 @@ proptest! {
             if complete && matches!(step, Step::Tick) {
                 let forgotten = seen.get("forgotten").copied().unwrap_or(0);
                 let expected: u64 = lives.iter().map(|(so_far, _)| so_far).sum::<u64>() + forgotten;
-                prop_assert_eq!(snapshot.node.cpu_usage_ns, expected);
+                prop_assert_eq!(snapshot.node.cpu_usage_ns, Some(expected));
             }
         }
     }

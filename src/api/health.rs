@@ -1,10 +1,17 @@
-//! `GET /healthz`: is the agent alive; `GET /readyz`: has it restored what ran before, and sampled once.
+//! `GET /healthz`: is the agent alive; `GET /readyz`: has it found all that ran before, and sampled once.
+
+use std::sync::Arc;
 
 use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::Reply;
 use super::{Context, Method, Route};
+use crate::model::id::TaskName;
+use crate::snapshot::AllocView;
 use crate::snapshot::sampler::Heartbeat;
+
+/// So many tasks are named that are still looked for.
+const NAMED: usize = 10;
 
 pub(super) static HEALTHZ: Route = Route {
     method: Method::Get,
@@ -40,10 +47,23 @@ fn alive(heartbeat: &Heartbeat) -> Result<Reply, ApiError> {
 }
 
 fn ready(context: &Context) -> Result<(), ApiError> {
-    if context.snapshot().epoch == 0 {
+    let snapshot = context.snapshot();
+    if snapshot.epoch == 0 {
         return Err(ApiError::new(Code::NotReady, "nothing is sampled yet"));
     }
-    Ok(())
+    let names = |a: &Arc<AllocView>| {
+        let alloc = a.status.id.clone();
+        let name = move |task: &TaskName| format!("{task} of {}", alloc.short());
+        a.status.sought.iter().map(name).collect::<Vec<_>>()
+    };
+    let sought: Vec<String> = snapshot.allocs.iter().flat_map(names).collect();
+    if sought.is_empty() {
+        return Ok(());
+    }
+    let named = sought[..sought.len().min(NAMED)].join(", ");
+    let more = sought.len().checked_sub(NAMED).filter(|more| *more > 0);
+    let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
+    Err(ApiError::new(Code::NotReady, format!("still looking for {named}{more}; everything else goes on")))
 }
 
 #[cfg(test)]

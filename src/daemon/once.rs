@@ -108,6 +108,7 @@ fn published(
             measured: Measured::Cgroup,
             cgroup: Some(cgroup.clone()),
             tasks: statuses,
+            sought: Vec::new(),
             generation: 1,
         }),
         readers: tasks.iter().map(|name| Some(reader(cgroup.child(name)))).collect(),

@@ -187,9 +187,9 @@ pub fn node(snapshot: &Snapshot) -> Value {
         "allocs": node.allocs,
         "task_exits": by(Outcome::ALL.map(Outcome::as_str), node.exits),
         "task_restarts": by(RestartReason::ALL.map(RestartReason::as_str), node.restarts),
-        "task_oom_kills": node.oom_kills,
-        "cpu_usage_ns": Nanos(node.cpu_usage_ns),
     });
+    set(&mut all["totals"], "task_oom_kills", node.oom_kills);
+    set(&mut all["totals"], "cpu_usage_ns", node.cpu_usage_ns.map(Nanos));
     all["workloads"] = workloads(snapshot);
     all
 }

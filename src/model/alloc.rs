@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{AllocId, CgroupPath, GroupName, JobId};
+use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::Job;
 use super::task::{TaskState, TaskStatus};
 use super::units::Timestamp;
@@ -109,6 +109,10 @@ pub struct AllocStatus {
     /// The alloc's own parent cgroup.
     pub cgroup: Option<CgroupPath>,
     pub tasks: Vec<Arc<TaskStatus>>,
+    /// Tasks that are still looked for after a start of the agent: shown as they are recorded. Until all are found nothing is
+    /// known of what the alloc uses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sought: Vec<TaskName>,
     /// Grows with each published change.
     pub generation: u64,
 }
@@ -116,6 +120,9 @@ pub struct AllocStatus {
 impl AllocStatus {
     /// A few words on why its state is what it is.
     pub fn description(&self) -> &'static str {
+        if !self.sought.is_empty() {
+            return "tasks of it are still looked for, since the agent was started again";
+        }
         AllocState::derive(self.forced, &self.tasks).1
     }
     pub fn workload(&self) -> &JobId {

@@ -35,7 +35,7 @@ use crate::model::alloc::{Desired, Measured};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
-use crate::model::task::{Exit, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
@@ -350,9 +350,22 @@ impl Alloc {
         }
     }
 
-    /// The end that is shown last of a task.
-    pub fn shown_exit(&self, at: usize) -> Option<Arc<Exit>> {
-        self.lock().cells[at].shown.status.last_exit().cloned()
+    /// A task that is looked for from now on. Nobody has seen the alloc yet.
+    pub fn seek(&self, at: usize) {
+        let cell = &mut self.lock().cells[at];
+        (cell.sought, cell.shown.sought) = (true, true);
+    }
+    /// It is not shown yet what became of a task that was looked for.
+    pub fn is_sought(&self, at: usize) -> bool {
+        self.lock().cells[at].shown.sought
+    }
+    /// Until it is known what became of a task that is looked for.
+    pub async fn found(&self, at: usize) {
+        let mut changes = self.changes();
+        while self.lock().cells[at].sought {
+            // Ends: its driver's answer has a deadline. No error: the alloc is ours.
+            let _ = changes.changed().await;
+        }
     }
 
     /// Something of a task is neither recorded nor on its way to be.

@@ -356,6 +356,7 @@ mod tests {
             measured: Measured::None,
             cgroup: None,
             tasks: Vec::new(),
+            sought: Vec::new(),
             generation,
         };
         Published {

@@ -133,8 +133,12 @@ impl Manager {
         }
     }
 
-    /// Collects and retires when there is something to do, for as long as the agent runs.
-    pub async fn keep_tidy(self: Arc<Self>) {
+    /// Removes what an agent before this one had begun to; then collects and retires when there is something to do, for as long
+    /// as the agent runs.
+    pub async fn keep_tidy(self: Arc<Self>, tombstones: Vec<Destroyed>) {
+        if let Err(error) = self.bury(tombstones).await {
+            tracing::warn!(%error, "that allocs are removed is not saved: the next start tries it again");
+        }
         loop {
             tokio::select! {
                 () = self.tidy.notified() => {}

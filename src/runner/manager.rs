@@ -15,6 +15,7 @@ use super::events::Log;
 use super::ledger::Ledger;
 use super::owner::Created;
 use super::record::{self, AllocRecord, JobRecord};
+use super::restore::Tally;
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::{Job, TaskGroup};
@@ -89,11 +90,13 @@ pub(super) struct Manager {
     pub tidy: Notify,
     pub closed: AtomicBool,
     pub tidier: Mutex<Option<AbortHandle>>,
+    /// What this start found.
+    pub tally: Mutex<Tally>,
     /// What of the state could not be read, at this start or an earlier one.
     pub quarantined: Vec<String>,
 }
 
-/// An alloc and its owner; one that was found ended has none.
+/// An alloc and its owner.
 pub(super) struct Entered {
     pub alloc: Arc<Alloc>,
     pub owner: Option<AbortHandle>,
@@ -278,8 +281,9 @@ impl Manager {
         ledger.taken_on(&self.ctx, &job, new.len());
         let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
         for (created, numbers) in new {
-            created.alloc().show_new(&numbers);
-            self.enter(created);
+            let alloc = Arc::clone(created.alloc());
+            alloc.show_new(&numbers);
+            self.enter(&alloc, std::future::ready(created));
         }
         Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
     }
@@ -334,27 +338,33 @@ impl Manager {
         self.ctx.journal.amend(batch);
     }
 
-    /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks.
-    pub(super) fn enter(self: &Arc<Self>, created: Created) {
-        let alloc = Arc::clone(created.alloc());
+    /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks. `created`: as soon as it
+    /// is known where each of these begins.
+    pub(super) fn enter(self: &Arc<Self>, alloc: &Arc<Alloc>, created: impl Future<Output = Created> + Send + 'static) {
         let predecessors: Vec<_> = {
             let allocs = lock(&self.allocs);
             alloc.waits_for().iter().filter_map(|id| allocs.get(id)).map(|e| e.alloc.ended()).collect()
         };
-        // Known before its owner runs: whoever ends first finds it.
-        let id = alloc.id.clone();
-        lock(&self.allocs).insert(id.clone(), Entered { alloc, owner: None });
         let manager = Arc::clone(self);
-        // Ends: with the alloc; the manager holds its handle, and aborts it when it leaves.
-        let owner = tokio::spawn(async move {
+        self.own(alloc, async move {
+            // In a place of its own: its owner waits for as long as it lives.
+            // Ends: each call of a driver has its deadline.
+            let created = Box::pin(created).await;
             let ended = created.run(predecessors).until_ended().await;
             // What was told of an end before this one is not of this one.
             lock(&manager.collectable).remove(&ended.alloc().id);
             ended.clear().await;
             manager.tidy_if_many();
         });
-        if let Some(entered) = lock(&self.allocs).get_mut(&id) {
-            entered.owner = Some(owner.abort_handle());
+    }
+
+    /// Known, and owned by a task of the runtime.
+    pub(super) fn own(&self, alloc: &Arc<Alloc>, life: impl Future<Output = ()> + Send + 'static) {
+        // Known before its owner runs: whoever ends first finds it.
+        lock(&self.allocs).insert(alloc.id.clone(), Entered { alloc: Arc::clone(alloc), owner: None });
+        let owner = tokio::spawn(life).abort_handle();
+        if let Some(entered) = lock(&self.allocs).get_mut(&alloc.id) {
+            entered.owner = Some(owner);
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use super::alloc::{Alloc, Restored};
 use super::board::Board;
@@ -24,12 +25,14 @@ use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, Worklo
 use super::task::{Entry, note_found};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
-use crate::model::task::{Exit, ExitStatus, TaskHandle, TaskState};
+use crate::model::task::{ExitStatus, TaskHandle, TaskState};
 use crate::store::{Batch, Store, StoreError};
 use crate::telemetry::metrics::Restored as FoundAs;
 
-/// How long a start waits for ends that it found to be on the board.
-const ENDS_SHOWN: Duration = Duration::from_secs(3);
+/// How long a start waits for what it looks for; from then on that is found while everything else goes on.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// So many tasks are named that are still looked for.
+const NAMED: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
@@ -94,7 +97,8 @@ struct Known {
 }
 
 impl Handle {
-    /// Reads the state, finds every task again and begins to run. When it returns everything that lives is on the board.
+    /// Reads the state, finds every task again and begins to run. When it returns all allocs are on the board, and of those whose
+    /// drivers answer soon what became of them; the rest stands there as it is recorded (`AllocStatus::sought`).
     ///
     /// Errors: the database cannot be read. One bad record is set aside and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
@@ -103,7 +107,7 @@ impl Handle {
 
     /// The same, with hooks beside the runner's own.
     pub(super) async fn start_with(parts: Parts, more: More) -> Result<Handle, RestoreError> {
-        let began = Instant::now();
+        let began = parts.clock.instant();
         let store = Arc::clone(parts.journal.store());
         let mut loaded = load(store.as_ref())?;
         let mut version = Batch::default();
@@ -128,15 +132,17 @@ impl Handle {
             tidy: Notify::new(),
             closed: AtomicBool::new(false),
             tidier: Mutex::default(),
+            tally: Mutex::new(Tally { began, found: [0; FoundAs::ALL.len()] }),
             quarantined,
         });
-        let found = restore(&manager, allocs).await;
-        manager.ctx.metrics.restored(found, began.elapsed(), manager.quarantined.len());
+        let sought = resume(&manager, allocs);
+        until_shown(sought).await;
+        manager.tell_tally();
         for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
             manager.ctx.metrics.durations.known(workload);
         }
-        manager.bury(loaded.tombstones.into_iter().map(Destroyed::found).collect()).await?;
-        *lock(&manager.tidier) = Some(tokio::spawn(Arc::clone(&manager).keep_tidy()).abort_handle());
+        let tidier = Arc::clone(&manager).keep_tidy(loaded.tombstones.into_iter().map(Destroyed::found).collect());
+        *lock(&manager.tidier) = Some(tokio::spawn(tidier).abort_handle());
         Ok(Handle(manager))
     }
 }
@@ -242,76 +248,89 @@ async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> 
     if batch.is_empty() { Ok(()) } else { parts.journal.commit(batch).await }
 }
 
-/// How many tasks were found how, in the order of [`FoundAs::ALL`].
-async fn restore(manager: &Arc<Manager>, known: Vec<Known>) -> [u64; FoundAs::ALL.len()] {
-    let mut finding = tokio::task::JoinSet::new();
-    let mut found: Vec<(Arc<Alloc>, Vec<Option<Entry>>)> = Vec::new();
+/// What is looked for: a task of an alloc.
+type Sought = (Arc<Alloc>, usize);
+
+/// Every alloc is known and owned when this returns, and on the board as it is recorded. Its owner first looks for its own tasks
+/// and begins with what it finds, so nobody waits for another one's driver. What is looked for comes back.
+fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
+    let mut all = Vec::new();
     for Known { job, restored, unreadable } in known {
         let plans: Vec<Plan> =
             restored.tasks.iter().zip(unreadable).map(|(t, unreadable)| plan(t.as_ref(), unreadable)).collect();
         let Some(alloc) = Alloc::new(Arc::clone(&manager.ctx), job, restored).map(Arc::new) else { continue };
-        let place = found.len();
-        let mut entries = Vec::new();
+        let (mut entries, mut handles) = (Vec::new(), Vec::new());
         for (at, plan) in plans.into_iter().enumerate() {
-            match plan {
+            entries.push(match plan {
                 Plan::Ended | Plan::GoOn => {
                     clear_leftovers(&alloc, at);
-                    entries.push(Some(Entry::Recorded));
+                    Entry::Recorded
                 }
-                Plan::Unreadable => entries.push(Some(Entry::Lost("its record cannot be read".to_owned()))),
+                Plan::Unreadable => Entry::Lost("its record cannot be read".to_owned()),
                 Plan::Recover(handle) => {
-                    entries.push(None);
-                    let alloc = Arc::clone(&alloc);
-                    finding.spawn(async move { (place, at, recover(&alloc, at, handle).await) });
+                    alloc.seek(at);
+                    handles.push((at, handle));
+                    Entry::Lost("its driver failed while it looked for the task".to_owned())
                 }
+            });
+            // The dead are nothing to find.
+            if !alloc.is_sought(at) && alloc.status(at).state != TaskState::Dead {
+                manager.tell_found(&entries[at]);
             }
         }
-        found.push((alloc, entries));
+        if !alloc.is_terminal() {
+            alloc.find_cgroup();
+        }
+        all.push((alloc, entries, handles));
+    }
+    manager.ctx.board.publish([], |totals| all.iter().for_each(|(alloc, ..)| ledger::add_known(totals, alloc)));
+    let mut sought = Vec::new();
+    for (alloc, entries, handles) in all {
+        alloc.appear();
+        sought.extend(handles.iter().map(|(at, _)| (Arc::clone(&alloc), *at)));
+        match Ended::found(Arc::clone(&alloc)) {
+            Ok(ended) => manager.own(&alloc, ended.clear()),
+            Err(alive) => manager.enter(&alloc, find(Arc::clone(manager), alive, entries, handles)),
+        }
+    }
+    sought
+}
+
+/// Looks for the tasks of one alloc, and puts what it finds into their cells. `entries`: of those that it does not hear of.
+async fn find(
+    manager: Arc<Manager>,
+    alloc: Arc<Alloc>,
+    mut entries: Vec<Entry>,
+    handles: Vec<(usize, TaskHandle)>,
+) -> Created {
+    let mut finding = JoinSet::new();
+    for (at, handle) in handles.clone() {
+        let alloc = Arc::clone(&alloc);
+        finding.spawn(async move { (at, recover(&alloc, at, handle).await) });
     }
     // Ends: each call of a driver has its deadline.
     while let Some(result) = finding.join_next().await {
         match result {
-            Ok((place, at, entry)) => found[place].1[at] = Some(entry),
-            Err(error) => tracing::error!(%error, "a driver panicked while it looked for a task"),
+            Ok((at, entry)) => entries[at] = entry,
+            Err(error) => tracing::error!(alloc_id = %alloc.id, %error, "looking for a task panicked"),
         }
     }
-    let lost = || Entry::Lost("its driver failed while it looked for the task".to_owned());
-    let found: Vec<(Arc<Alloc>, Vec<Entry>)> = found
-        .into_iter()
-        .map(|(alloc, entries)| (alloc, entries.into_iter().map(|e| e.unwrap_or_else(lost)).collect()))
-        .collect();
-    let counted = count(&found);
-    manager.ctx.board.publish([], |totals| found.iter().for_each(|(alloc, _)| ledger::add_known(totals, alloc)));
-    note(&found).await;
-    let mut ending = Vec::new();
-    for (alloc, entries) in found {
-        alloc.appear();
-        let alloc = match Ended::found(alloc) {
-            Ok(ended) => {
-                let entered = super::manager::Entered { alloc: Arc::clone(ended.alloc()), owner: None };
-                lock(&manager.allocs).insert(ended.alloc().id.clone(), entered);
-                ended.clear().await;
-                continue;
-            }
-            Err(alloc) => alloc,
-        };
-        for (at, _) in entries.iter().enumerate().filter(|(_, e)| matches!(e, Entry::Found(_, Some(_)))) {
-            ending.push((Arc::clone(&alloc), at, alloc.shown_exit(at)));
-        }
-        manager.enter(Created::found(alloc, entries));
-    }
-    until_shown(ending).await;
-    counted
+    handles.iter().for_each(|(at, _)| manager.tell_found(&entries[*at]));
+    note(&alloc, &entries);
+    Created::found(alloc, entries)
 }
 
-/// The dead are nothing to find.
-fn count(found: &[(Arc<Alloc>, Vec<Entry>)]) -> [u64; FoundAs::ALL.len()] {
-    let entries =
-        found.iter().flat_map(|(alloc, entries)| entries.iter().enumerate().map(move |(at, e)| (alloc, at, e)));
-    let mut counted = [0; FoundAs::ALL.len()];
-    for (alloc, at, entry) in entries {
+/// What a start has found so far.
+#[derive(Debug)]
+pub(super) struct Tally {
+    began: Instant,
+    /// Tasks, in the order of [`FoundAs::ALL`].
+    found: [u64; FoundAs::ALL.len()],
+}
+
+impl Manager {
+    fn tell_found(&self, entry: &Entry) {
         let found_as = match entry {
-            Entry::Recorded if alloc.status(at).state == TaskState::Dead => continue,
             Entry::Recorded => FoundAs::Restarted,
             Entry::Found(_, None) => FoundAs::Reattached,
             Entry::Found(_, Some(end)) if matches!(end.status, ExitStatus::Unknown(_)) => FoundAs::Lost,
@@ -319,48 +338,53 @@ fn count(found: &[(Arc<Alloc>, Vec<Entry>)]) -> [u64; FoundAs::ALL.len()] {
             Entry::Lost(_) => FoundAs::Failed,
         };
         let place = FoundAs::ALL.iter().position(|o| *o == found_as).expect("ALL must list every outcome");
-        counted[place] += 1;
+        lock(&self.tally).found[place] += 1;
+        self.tell_tally();
     }
-    counted
+    fn tell_tally(&self) {
+        let tally = lock(&self.tally);
+        let took = self.ctx.clock.instant().saturating_duration_since(tally.began);
+        self.ctx.metrics.restored(tally.found, took, self.quarantined.len());
+    }
 }
 
-/// Ends that came while no agent was there are on the board when the first snapshot is taken: until then what such an attempt
-/// used is in nobody's count. Each owner is writing one down; a disk that hangs is not waited for.
-async fn until_shown(ending: Vec<(Arc<Alloc>, usize, Option<Arc<Exit>>)>) {
-    let known = |(alloc, at, before): &(Arc<Alloc>, usize, Option<Arc<Exit>>)| {
-        alloc.shown_exit(*at).as_ref().map(Arc::as_ptr) != before.as_ref().map(Arc::as_ptr)
-    };
+/// What is found soon is on the board when the first snapshot is taken, ends that came while no agent was there too: until then
+/// what such an attempt used is in nobody's count. A driver or a disk that hangs is not waited for.
+async fn until_shown(mut sought: Vec<Sought>) {
     let all = async {
-        while !ending.iter().all(known) {
+        loop {
+            sought.retain(|(alloc, at)| alloc.is_sought(*at));
+            if sought.is_empty() {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    if tokio::time::timeout(ENDS_SHOWN, all).await.is_err() {
-        tracing::warn!("the ends of some tasks take long to write: their counters lack them until then");
+    if tokio::time::timeout(PATIENCE, all).await.is_err() {
+        let names: Vec<_> = sought.iter().map(|(alloc, at)| format!("{}/{}", alloc.id, alloc.task(*at).name)).collect();
+        let (tasks, first) = (names.len(), names[..names.len().min(NAMED)].join(" "));
+        tracing::warn!(tasks, first, "some tasks are still looked for; everything else goes on");
     }
 }
 
-/// Puts what was found into the cells, and makes it durable before anybody sees it: one commit for all.
-async fn note(found: &[(Arc<Alloc>, Vec<Entry>)]) {
-    let mut saves = Vec::new();
-    for (alloc, entries) in found.iter().filter(|(alloc, _)| !alloc.is_terminal()) {
-        alloc.find_cgroup();
-        alloc.receive();
-        for (at, entry) in entries.iter().enumerate() {
-            let mut ended = false;
-            if let Entry::Found(attempt, end) = entry {
+/// Puts what was found into the cells, to be seen when it is recorded.
+fn note(alloc: &Arc<Alloc>, entries: &[Entry]) {
+    alloc.receive();
+    for (at, entry) in entries.iter().enumerate() {
+        let recorded = match entry {
+            Entry::Found(attempt, end) => {
                 note_found(alloc, at, attempt, end.as_deref());
-                ended = end.is_some();
+                end.is_none()
             }
-            // Its owner is about to record its end.
-            if !ended && alloc.is_changed(at) {
-                saves.push((alloc, alloc.save(at)));
+            Entry::Recorded => {
+                alloc.edit(at, |edit| edit.found());
+                true
             }
-        }
-    }
-    for (alloc, save) in saves {
-        if let Err(error) = alloc.shown(save).await {
-            tracing::error!(alloc_id = %alloc.id, %error, "that a task was found again is not saved");
+            Entry::Lost(_) => false,
+        };
+        // Of the others their owner is about to record the end.
+        if recorded && alloc.is_changed(at) {
+            alloc.save_aside(at);
         }
     }
 }

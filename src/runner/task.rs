@@ -180,7 +180,10 @@ pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Optio
         edit.attach(attempt);
         match end {
             Some(end) => edit.left_unseen(end.finished_at.max(mark)),
-            None => edit.event(EventKind::Restored, "found running after a restart of the agent", &[]),
+            None => {
+                edit.found();
+                edit.event(EventKind::Restored, "found running after a restart of the agent", &[]);
+            }
         }
     });
 }

@@ -70,6 +70,7 @@ impl Manager {
         let (mut sent, mut refused) = (Vec::new(), None);
         for at in wanted {
             let task_name = alloc.task(at).name.clone();
+            alloc.found(at).await;
             let Some(attempt) = alloc.attempt(at) else {
                 if task.is_some() {
                     return Err(RunnerError::NotRunning { task: task_name, state: alloc.status(at).state });
@@ -163,7 +164,7 @@ impl Manager {
             tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
         }
         if revived {
-            self.enter(Created::new(Arc::clone(alloc)));
+            self.enter(alloc, std::future::ready(Created::new(Arc::clone(alloc))));
         }
         drop(ledger);
         Ok(alloc.group().tasks.iter().map(|t| t.name.clone()).collect())

@@ -115,7 +115,8 @@ impl Assembler {
         let live = self.entries.iter().flat_map(|e| {
             e.slots.iter().zip(&e.raw_tasks).filter_map(|(slot, raw)| raw.as_deref().map(|usage| (*slot, usage)))
         });
-        let workloads = self.workloads.views(live);
+        let sought = self.entries.iter().filter(|e| !e.published.status.sought.is_empty());
+        let workloads = self.workloads.views(live, sought.flat_map(|e| e.slots.iter().copied()));
         let mut node = self.workloads.node();
         workloads::never_fall(&mut node, &self.last.node);
         let snapshot = Arc::new(Snapshot {
@@ -196,6 +197,8 @@ impl Assembler {
     ) -> Entry {
         let status = &published.status;
         let steady_at = self.last.steady_at;
+        let known = status.sought.is_empty();
+        let earlier_known = earlier.as_ref().is_none_or(|e| e.status.sought.is_empty());
         let mut tasks = Vec::with_capacity(status.tasks.len());
         for (task, reading) in status.tasks.iter().zip(&said.tasks) {
             let place = tasks.len();
@@ -203,10 +206,14 @@ impl Assembler {
             let raw = reading.as_ref().map(|r| &r.usage);
             let until = until(published, place);
             let same_state = previous.filter(|p| Arc::ptr_eq(&p.status, task) && p.until == until);
-            let unchanged = same_state.filter(|p| same(p.attempt.as_ref(), raw));
+            let unchanged = same_state.filter(|p| known == earlier_known && same(p.attempt.as_ref(), raw));
             tasks.push(match unchanged {
                 Some(view) => Arc::clone(view),
-                None => Arc::new(aggregate::task(task, reading.as_ref(), until, previous.map(|p| (&**p, steady_at)))),
+                None => {
+                    let previous = previous.map(|p| (&**p, steady_at));
+                    let view = aggregate::task(task, reading.as_ref(), until, previous);
+                    Arc::new(if known { view } else { TaskView { usage: Arc::default(), ..view } })
+                }
             });
         }
         let reading = said.alloc.as_ref();
@@ -227,6 +234,10 @@ impl Assembler {
         if let Some(earlier) = &earlier {
             aggregate::never_fall(&mut usage, &earlier.usage);
             aggregate::never_fall(&mut sum, &earlier.sum);
+        }
+        if !known {
+            // Whatever its cgroup says, its tasks' own counters would be missing.
+            usage = Arc::default();
         }
         let ended = status.is_terminal();
         if ended && reading.is_some() {

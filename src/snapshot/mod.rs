@@ -136,7 +136,7 @@ impl Aggregation {
 pub struct WorkloadView {
     pub workload: JobId,
     pub task: TaskName,
-    /// Counters: ended attempts plus the running ones.
+    /// Counters: ended attempts plus the running ones. Nothing while one that may run is still looked for.
     pub usage: Usage,
     /// Exits, restarts and events, which need no reading. Its `usage` lacks the running attempts.
     pub ended: Arc<TaskTotals>,
@@ -149,8 +149,9 @@ pub struct NodeSums {
     pub exits: [u64; 6],
     /// In the order of `RestartReason::ALL`.
     pub restarts: [u64; 4],
-    pub oom_kills: u64,
-    pub cpu_usage_ns: u64,
+    /// `None`, like the CPU time: a part of it is not known (yet).
+    pub oom_kills: Option<u64>,
+    pub cpu_usage_ns: Option<u64>,
     pub allocs: u64,
 }
 

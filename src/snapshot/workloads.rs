@@ -17,6 +17,8 @@ pub(super) struct Workloads {
     slots: Vec<Slot>,
     totals: Arc<Totals>,
     views: Vec<Arc<WorkloadView>>,
+    /// Of allocs of which nobody knows what they use.
+    unknown: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -101,8 +103,14 @@ impl Workloads {
         moved
     }
 
-    /// The views, added up again where needed. `live`: the running attempts with their slots.
-    pub(super) fn views<'a>(&mut self, live: impl Iterator<Item = (usize, &'a Usage)>) -> Vec<Arc<WorkloadView>> {
+    /// The views, added up again where needed. `live`: the running attempts with their slots; `unknown`: slots of allocs of which
+    /// nobody knows (yet) what they use. A sum without a part would fall, and grow by all of it again later.
+    pub(super) fn views<'a>(
+        &mut self,
+        live: impl Iterator<Item = (usize, &'a Usage)>,
+        unknown: impl Iterator<Item = usize>,
+    ) -> Vec<Arc<WorkloadView>> {
+        self.unknown = unknown.collect();
         if !self.slots.iter().any(|s| s.dirty) {
             return self.views.clone();
         }
@@ -114,6 +122,11 @@ impl Workloads {
         for (slot, usage) in live {
             if let Some(sum) = &mut sums[slot] {
                 sum.add_counters(usage);
+            }
+        }
+        for slot in &self.unknown {
+            if let Some(sum) = &mut sums[*slot] {
+                *sum = Usage::default();
             }
         }
         self.views.clear();
@@ -140,7 +153,9 @@ impl Workloads {
     /// The sums of the whole node: retired workloads and all that are there.
     pub(super) fn node(&self) -> NodeSums {
         let retired = &self.totals.node;
-        let mut node = NodeSums { allocs: retired.allocs, ..NodeSums::default() };
+        let known = self.unknown.is_empty().then_some(0);
+        let mut node =
+            NodeSums { allocs: retired.allocs, oom_kills: known, cpu_usage_ns: known, ..NodeSums::default() };
         add(&mut node, &retired.totals, &retired.totals.usage);
         for view in &self.views {
             add(&mut node, &view.ended, &view.usage);
@@ -158,9 +173,7 @@ fn add(node: &mut NodeSums, totals: &TaskTotals, usage: &Usage) {
     }
     for (sum, part) in [(&mut node.oom_kills, usage.oom_kills), (&mut node.cpu_usage_ns, usage.cpu_usage_ns)] {
         // A part that was never measured adds nothing to the sum of what was.
-        if let Some(part) = part {
-            *sum = sum.saturating_add(part);
-        }
+        *sum = sum.map(|sum| sum.saturating_add(part.unwrap_or(0)));
     }
 }
 
@@ -172,7 +185,8 @@ pub(super) fn never_fall(node: &mut NodeSums, earlier: &NodeSums) {
     for (now, before) in node.restarts.iter_mut().zip(earlier.restarts) {
         *now = before.max(*now);
     }
-    node.oom_kills = node.oom_kills.max(earlier.oom_kills);
-    node.cpu_usage_ns = node.cpu_usage_ns.max(earlier.cpu_usage_ns);
+    for (now, before) in [(&mut node.oom_kills, earlier.oom_kills), (&mut node.cpu_usage_ns, earlier.cpu_usage_ns)] {
+        *now = now.map(|now| now.max(before.unwrap_or(0)));
+    }
     node.allocs = node.allocs.max(earlier.allocs);
 }

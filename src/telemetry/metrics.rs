@@ -293,6 +293,7 @@ pub struct Metrics {
     state_db_failures: IntCounter,
     state_db_duration: HistogramVec,
     state_db_size: OnceLock<IntGauge>,
+    restored: OnceLock<(IntGaugeVec, Gauge, IntGauge)>,
     events_missed: IntCounter,
     lines_suppressed: IntCounter,
     /// How long tasks take to start and to die.
@@ -330,6 +331,7 @@ impl Metrics {
             state_db_failures: counter(r, &STATE_DB_FAILURES),
             state_db_duration: histogram(r, &STATE_DB_DURATION, MEDIUM),
             state_db_size: OnceLock::new(),
+            restored: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             durations: ByWorkload::default(),
@@ -407,19 +409,20 @@ impl Metrics {
         let gauge = self.state_db_size.get_or_init(|| gauge(&self.registry, &STATE_DB_SIZE));
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
-    /// What a start found, once: there are no such series before. `found`: tasks, in the order of [`Restored::ALL`].
+    /// What a start has found so far: there are no such series before. `found`: tasks, in the order of [`Restored::ALL`].
     pub fn restored(&self, found: [u64; Restored::ALL.len()], took: Duration, quarantined: usize) {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let tasks: IntGaugeVec = register(
-            &self.registry,
-            IntGaugeVec::new(Opts::new(RESTORE_TASKS.name, RESTORE_TASKS.help), RESTORE_TASKS.labels),
-        );
+        let (tasks, duration, records) = self.restored.get_or_init(|| {
+            let tasks = IntGaugeVec::new(Opts::new(RESTORE_TASKS.name, RESTORE_TASKS.help), RESTORE_TASKS.labels);
+            let duration = Gauge::new(RESTORE_DURATION.name, RESTORE_DURATION.help);
+            let records = gauge(&self.registry, &STATE_DB_QUARANTINED);
+            (register(&self.registry, tasks), register(&self.registry, duration), records)
+        });
         for (outcome, n) in Restored::ALL.iter().zip(found) {
             tasks.with_label_values(&[outcome.as_str()]).set(whole(n));
         }
-        let duration: Gauge = register(&self.registry, Gauge::new(RESTORE_DURATION.name, RESTORE_DURATION.help));
         duration.set(took.as_secs_f64());
-        gauge(&self.registry, &STATE_DB_QUARANTINED).set(i64::try_from(quarantined).unwrap_or(i64::MAX));
+        records.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
     }
     /// A reader that had read already was told that so many are gone.
     pub fn events_missed(&self, events: u64) {

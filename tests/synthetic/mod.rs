@@ -78,6 +78,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> AllocStatus {
         measured: Measured::Cgroup,
         cgroup: Some(CgroupPath::new(format!("/allostat/{id}"))),
         tasks,
+        sought: Vec::new(),
         generation: 1,
     }
 }

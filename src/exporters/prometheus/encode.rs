@@ -295,9 +295,13 @@ fn latest_of<'a>(view: &'a WorkloadView, nobody: &'a Latest) -> &'a Latest {
 fn node(body: &mut Body<'_>, snapshot: &Snapshot) {
     let node = &snapshot.node;
     plain(body, &lifecycle::NODE_EXITS, "outcome", Outcome::ALL.iter().map(|o| o.as_str()).zip(node.exits));
-    single(body, &lifecycle::NODE_OOM_KILLS, Value::Int(node.oom_kills));
+    if let Some(kills) = node.oom_kills {
+        single(body, &lifecycle::NODE_OOM_KILLS, Value::Int(kills));
+    }
     plain(body, &lifecycle::NODE_RESTARTS, "reason", RestartReason::ALL.iter().map(|r| r.as_str()).zip(node.restarts));
-    single(body, &lifecycle::NODE_CPU, Value::Nanos(node.cpu_usage_ns));
+    if let Some(used) = node.cpu_usage_ns {
+        single(body, &lifecycle::NODE_CPU, Value::Nanos(used));
+    }
     single(body, &lifecycle::NODE_ALLOCS, Value::Int(node.allocs));
 }
 

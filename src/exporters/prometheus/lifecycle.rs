@@ -195,6 +195,7 @@ pub static NODE_OOM_KILLS: MetricDesc = MetricDesc::counter(
     &[],
 )
 .from_source("as task_oom_kills_total")
+.absent_when("a task that may run is still looked for after a start of the agent")
 .otlp("allostat.node.task.oom_kills", "{kill}");
 
 pub static NODE_RESTARTS: MetricDesc = MetricDesc::counter(
@@ -213,6 +214,7 @@ pub static NODE_CPU: MetricDesc = MetricDesc::counter(
     &[],
 )
 .from_source("as task_cpu_usage_seconds_total")
+.absent_when("a task that may run is still looked for after a start of the agent")
 .otlp("allostat.node.cpu.usage", "s");
 
 pub static NODE_ALLOCS: MetricDesc =

@@ -35,6 +35,8 @@ pub(super) struct Cell {
     pub hooks: BTreeMap<String, serde_json::Value>,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Running>,
+    /// This agent still looks for it: nothing is done about it until its driver has answered.
+    pub sought: bool,
     pub shown: Shown,
     /// What is being recorded, oldest first.
     pub frozen: VecDeque<Frozen>,
@@ -47,6 +49,7 @@ pub(super) struct Cell {
 pub(super) struct Shown {
     pub status: Arc<TaskStatus>,
     pub reader: Option<Arc<TaskReader>>,
+    pub sought: bool,
     pub until: Arc<Until>,
 }
 
@@ -129,7 +132,7 @@ impl Cell {
         });
         let status = Arc::new(record.status);
         Cell {
-            shown: Shown { status: Arc::clone(&status), reader: None, until: Arc::default() },
+            shown: Shown { status: Arc::clone(&status), reader: None, sought: false, until: Arc::default() },
             status,
             tracker: record.tracker,
             more: Box::new(record.more),
@@ -139,6 +142,7 @@ impl Cell {
             hooks: record.hooks,
             reader: None,
             attempt: None,
+            sought: false,
             frozen: VecDeque::new(),
             freezes: 0,
             pending: Delta::default(),
@@ -165,7 +169,8 @@ impl Cell {
             gone.event = place.and_then(|place| delta.seqs.get(place).copied());
         }
         self.freezes += 1;
-        let shown = Shown { status: Arc::clone(&self.status), reader: self.reader.clone(), until: Arc::default() };
+        let (status, reader) = (Arc::clone(&self.status), self.reader.clone());
+        let shown = Shown { status, reader, sought: self.sought, until: Arc::default() };
         self.frozen.push_back(Frozen { number: self.freezes, shown, delta });
         self.freezes
     }
@@ -189,8 +194,8 @@ impl Cell {
 
     /// Something of it is neither recorded nor on its way to be.
     pub fn is_changed(&self) -> bool {
-        let last = self.frozen.back().map_or(&self.shown.status, |f| &f.shown.status);
-        !Arc::ptr_eq(last, &self.status)
+        let last = self.frozen.back().map_or(&self.shown, |f| &f.shown);
+        !Arc::ptr_eq(&last.status, &self.status) || last.sought != self.sought
     }
 
     /// It leaves its state: nobody shows it in there for longer, however long the record takes.
@@ -291,6 +296,11 @@ impl Edit<'_> {
         status.state_since = now.max(at);
     }
 
+    /// It is known what became of it.
+    pub fn found(&mut self) {
+        self.cell.sought = false;
+    }
+
     /// An attempt runs: it can be measured and signalled from the moment this is shown.
     pub fn attach(&mut self, attempt: &Running) {
         let handle = attempt.handle();
@@ -310,6 +320,7 @@ impl Edit<'_> {
         self.cell.reader = None;
         self.cell.attempt = None;
         self.cell.handle = None;
+        self.found();
         let status = self.status();
         status.main = None;
         status.base = Arc::new(exit.usage.on_top_of(&status.base).without_live());

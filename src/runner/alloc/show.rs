@@ -135,6 +135,7 @@ impl Alloc {
             measured: inner.measured,
             cgroup: inner.cgroup.clone(),
             tasks,
+            sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.status.name.clone()).collect(),
             generation: inner.generation,
         };
         let published = Published {

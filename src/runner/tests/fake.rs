@@ -50,6 +50,8 @@ pub(super) struct World {
     pub processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
     /// What the driver answers when it is asked to find something again.
     pub recover_error: Mutex<Option<String>>,
+    /// Tasks that the driver does not find for as long as they stand here.
+    pub hidden: watch::Sender<Vec<&'static str>>,
     /// Whether its allocs have cgroups.
     pub has_processes: Mutex<bool>,
 }
@@ -199,10 +201,11 @@ impl Driver for FakeDriver {
             if let Some(message) = self.0.recover_error.lock().unwrap().clone() {
                 return Err(DriverError::Failed { message });
             }
-            Ok(match self.0.processes.lock().unwrap().get(&handle.run_dir) {
-                Some(process) => Recovered::Attempt(Arc::new(FakeAttempt(Arc::clone(process)))),
-                None => Recovered::NeverStarted,
-            })
+            let found = self.0.processes.lock().unwrap().get(&handle.run_dir).cloned();
+            let Some(process) = found else { return Ok(Recovered::NeverStarted) };
+            let hidden = |hidden: &Vec<&str>| hidden.contains(&process.task.name.as_str());
+            self.0.hidden.subscribe().wait_for(|names| !hidden(names)).await.unwrap();
+            Ok(Recovered::Attempt(Arc::new(FakeAttempt(process))))
         })
     }
 }

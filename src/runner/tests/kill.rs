@@ -57,7 +57,7 @@ async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_tha
     until("escalated", || totals(&agent, "s").kill_escalations == 1).await;
     assert_eq!(main_task(&agent, &id).state, TaskState::Killing);
     let agent = host.restart(agent).await;
-    assert_eq!(totals(&agent, "s").kill_escalations, 1);
+    assert!(totals(&agent, "s").kill_escalations >= 1, "and perhaps the next agent's is there already");
     until_over(&agent, &id).await;
     let of = totals(&agent, "s");
     assert_eq!((of.kill_escalations, of.given_up), (2, 1), "the next agent used force again");

@@ -14,6 +14,7 @@ mod restore;
 mod retention;
 mod shown;
 mod signal;
+mod sought;
 mod submit;
 
 use std::collections::BTreeMap;

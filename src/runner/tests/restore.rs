@@ -8,7 +8,7 @@ use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::{RestoreError, RunnerError, Wait};
 
 /// What the last start found, by outcome, and the quarantined records.
-fn found(agent: &Handle) -> (BTreeMap<String, f64>, f64) {
+pub(super) fn found(agent: &Handle) -> (BTreeMap<String, f64>, f64) {
     let families = agent.0.ctx.metrics.gather();
     let family = |name: &str| families.iter().find(|f| f.name() == name).unwrap_or_else(|| panic!("no {name}"));
     let tasks = family("allostat_restore_tasks").get_metric().iter();
@@ -17,7 +17,7 @@ fn found(agent: &Handle) -> (BTreeMap<String, f64>, f64) {
     (tasks, family("allostat_state_db_quarantined_records").get_metric()[0].get_gauge().get_value())
 }
 
-fn only(outcome: &str) -> BTreeMap<String, f64> {
+pub(super) fn only(outcome: &str) -> BTreeMap<String, f64> {
     let all = ["reattached", "ended", "lost", "failed", "restarted"];
     all.iter().map(|name| ((*name).to_owned(), if *name == outcome { 1.0 } else { 0.0 })).collect()
 }
@@ -99,9 +99,14 @@ async fn a_prepared_task_that_never_started_is_started() {
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 1_000, "run_ms": 5 }))];
     let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
-    until("prepared", || !host.store.scan("task/").unwrap().is_empty()).await;
+    // A record alone is there since the submission.
+    let prepared = |value: &[u8]| String::from_utf8_lossy(value).contains("run_dir");
+    until("prepared", || host.store.scan("task/").unwrap().iter().any(|(_, value)| prepared(value))).await;
     // Kills the driver's start too: nothing has come of it.
+    let begun = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
+    assert!(published(&agent, &id).status.sought.is_empty(), "it is known that it never started");
+    assert!(begun.elapsed() < Duration::from_millis(500), "and nobody waits for its start: {:?}", begun.elapsed());
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
     assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
 }

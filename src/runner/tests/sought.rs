@@ -1,0 +1,201 @@
+//! A driver that does not answer after a restart of the agent: nobody waits for it, and what is wished of its tasks is done once
+//! it does.
+
+use serde_json::json;
+
+use super::restore::{found, only};
+use super::*;
+use crate::model::event::EventKind;
+use crate::model::task::{ExitStatus, Outcome};
+use crate::runner::drivers::call;
+use crate::runner::restore::PATIENCE;
+use crate::runner::{Restarted, Wait};
+
+struct Stage {
+    host: Host,
+    agent: Handle,
+    /// Its task `slow` is not found; with it in one alloc is `main`.
+    odd: AllocId,
+    good: AllocId,
+}
+
+/// Both run, and the next agent is there.
+async fn stage(config: Value) -> Stage {
+    let host = Host::new();
+    let agent = host.start().await;
+    let odd = submit(&agent, job("odd", JobKind::Service, &[("main", json!({})), ("slow", config)])).await;
+    let good = submit(&agent, service("good")).await;
+    until("both run", || states(&agent, &odd) == [TaskState::Running; 2]).await;
+    until_state(&agent, &good, TaskState::Running).await;
+    host.world.hidden.send_replace(vec!["slow"]);
+    let begun = tokio::time::Instant::now();
+    let agent = host.restart(agent).await;
+    assert!(begun.elapsed() < PATIENCE + Duration::from_secs(1), "{:?}", begun.elapsed());
+    Stage { host, agent, odd, good }
+}
+
+fn states(agent: &Handle, id: &AllocId) -> Vec<TaskState> {
+    published(agent, id).status.tasks.iter().map(|t| t.state).collect()
+}
+fn sought(agent: &Handle, id: &AllocId) -> Vec<String> {
+    published(agent, id).status.sought.iter().map(ToString::to_string).collect()
+}
+fn count(agent: &Handle, id: &AllocId, task: usize, kind: EventKind) -> u64 {
+    published(agent, id).status.tasks[task].event_counts.get(kind.label()).copied().unwrap_or(0)
+}
+
+impl Stage {
+    fn show(&self) {
+        self.host.world.hidden.send_replace(Vec::new());
+    }
+    async fn until_found(&self) {
+        until("found", || sought(&self.agent, &self.odd).is_empty()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn neighbours_of_a_task_that_is_looked_for_are_served_at_once_and_it_is_shown_as_it_is_recorded() {
+    let Stage { host, agent, odd, good } = &stage(json!({})).await;
+    assert_eq!(states(agent, odd), [TaskState::Running; 2]);
+    // Of its alloc none is told anything before all are found: they end in their order.
+    assert_eq!(sought(agent, odd), ["main", "slow"]);
+    assert!(sought(agent, good).is_empty());
+    assert_eq!(found(agent).0, only("reattached"), "of the good one alone, so far");
+    let new = submit(agent, service("new")).await;
+    until_state(agent, &new, TaskState::Running).await;
+    let served = agent.stop(good, Wait::UntilEnded);
+    tokio::time::timeout(Duration::from_secs(1), served).await.expect("it waits for nobody").unwrap();
+    assert_eq!(main_task(agent, good).last_exit().unwrap().outcome, Outcome::Killed);
+    assert_eq!(host.world.started(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_found_late_goes_on_and_counts_once() {
+    let stage = stage(json!({})).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(sought(&stage.agent, &stage.odd), ["main", "slow"]);
+    stage.show();
+    stage.until_found().await;
+    let Stage { host, agent, odd, .. } = &stage;
+    assert_eq!(states(agent, odd), [TaskState::Running; 2]);
+    for task in 0..2 {
+        assert_eq!(count(agent, odd, task, EventKind::Restored), 1);
+        assert_eq!(count(agent, odd, task, EventKind::Started), 1);
+    }
+    let mut all = only("none");
+    all.insert("reattached".to_owned(), 3.0);
+    assert_eq!(found(agent).0, all);
+    let families = agent.0.ctx.metrics.gather();
+    let took = families.iter().find(|f| f.name() == "allostat_restore_duration_seconds").unwrap();
+    let took = took.get_metric()[0].get_gauge().get_value();
+    assert!((30.0..40.0).contains(&took), "as long as the last one took: {took}");
+    agent.stop(odd, Wait::UntilEnded).await.unwrap();
+    assert_eq!((host.world.started(), totals(agent, "odd").exits.iter().sum::<u64>()), (3, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_meanwhile_and_is_found_late_counts_once() {
+    let stage = stage(json!({})).await;
+    let Stage { host, agent, odd, .. } = &stage;
+    host.world.of(&"slow".into()).end(ExitStatus::Code(0));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(states(agent, odd), [TaskState::Running; 2], "nobody knows");
+    stage.show();
+    until("processed", || states(agent, odd)[1] == TaskState::Backoff).await;
+    assert!(sought(agent, odd).is_empty());
+    let slow = &agent.board().view().totals.workloads[&("odd".into(), "slow".into())].clone();
+    assert_eq!((slow.exits, slow.usage.cpu_usage_ns), ([1, 0, 0, 0, 0, 0], Some(1_000_000_000)));
+    assert_eq!(count(agent, odd, 1, EventKind::Restored), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_what_is_looked_for_is_accepted_and_done_when_it_is_found() {
+    let stage = stage(json!({})).await;
+    let Stage { host, agent, odd, .. } = &stage;
+    let asked = tokio::time::timeout(Duration::from_secs(1), agent.stop(odd, Wait::No)).await;
+    asked.expect("asking waits for nobody").unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((states(agent, odd), host.world.living()), (vec![TaskState::Running; 2], 3));
+    stage.show();
+    until_over(agent, odd).await;
+    for task in 0..2 {
+        assert_eq!((count(agent, odd, task, EventKind::Killing), count(agent, odd, task, EventKind::Killed)), (1, 1));
+    }
+    assert_eq!((host.world.living(), host.world.started()), (1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signal_waits_until_its_task_is_found() {
+    let stage = stage(json!({})).await;
+    let (agent, odd) = (stage.agent.clone(), stage.odd.clone());
+    let signal = tokio::spawn(async move { agent.signal(&odd, Some("slow"), "SIGHUP").await });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!signal.is_finished());
+    stage.show();
+    assert_eq!(signal.await.unwrap().unwrap(), ["slow".into()]);
+    assert_eq!(*stage.host.world.of(&"slow".into()).signals.lock().unwrap(), ["SIGHUP"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_what_is_looked_for_is_accepted_and_done_once() {
+    for what in [Restarted::Task("slow"), Restarted::All] {
+        let stage = stage(json!({})).await;
+        let Stage { host, agent, odd, .. } = &stage;
+        let asked = tokio::time::timeout(Duration::from_secs(1), agent.restart(odd, what)).await;
+        asked.expect("asking waits for nobody").unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(host.world.started(), 3, "{what:?}");
+        stage.show();
+        let second =
+            || published(agent, odd).status.tasks[1].attempt == 1 && states(agent, odd) == [TaskState::Running; 2];
+        until("begun anew", second).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let all = what == Restarted::All;
+        assert_eq!((host.world.started(), host.world.living()), (if all { 5 } else { 4 }, 3), "{what:?}");
+        assert_eq!(count(agent, odd, 1, EventKind::RestartSignaled), 1, "{what:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_never_answers_costs_its_task_and_not_what_runs_beside_it() {
+    let stage = stage(json!({})).await;
+    let Stage { host, agent, odd, good } = &stage;
+    assert_eq!(until_over(agent, odd).await, AllocState::Failed);
+    assert_eq!(count(agent, odd, 1, EventKind::FailedRestore), 1);
+    assert_eq!(published(agent, odd).status.tasks[0].last_exit().unwrap().outcome, Outcome::Killed, "by its sibling");
+    assert_eq!(main_task(agent, good).state, TaskState::Running);
+    assert_eq!((found(agent).0["failed"], found(agent).0["reattached"]), (1.0, 2.0));
+    assert_eq!(host.world.started(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_dies_while_it_looks_leaves_everything_to_the_next_one() {
+    let before = alive();
+    let mut stage = stage(json!({})).await;
+    stage.agent.stop(&stage.odd, Wait::No).await.unwrap();
+    for _ in 0..3 {
+        stage.agent = stage.host.restart(stage.agent.clone()).await;
+        assert_eq!(sought(&stage.agent, &stage.odd), ["main", "slow"]);
+    }
+    stage.show();
+    until_over(&stage.agent, &stage.odd).await;
+    assert_eq!((stage.host.world.living(), stage.host.world.started()), (1, 3));
+    let of = totals(&stage.agent, "odd");
+    assert_eq!((of.exits.iter().sum::<u64>(), of.events["received"], of.events["killing"]), (1, 1, 1));
+    // Leaving waits for nobody either.
+    stage.host.world.hidden.send_replace(vec!["main"]);
+    let agent = stage.host.restart(stage.agent).await;
+    assert_eq!(sought(&agent, &stage.good), ["main"]);
+    let began = std::time::Instant::now();
+    agent.shutdown();
+    assert!(began.elapsed() < call::RECOVER / 4, "{:?}", began.elapsed());
+    drop(agent);
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(alive(), before, "tasks of the runtime are left");
+}
+
+fn alive() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
