@@ -5,6 +5,7 @@
 
 mod drawing;
 mod hygiene;
+mod papers;
 mod source;
 mod waits;
 

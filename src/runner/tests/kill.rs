@@ -74,6 +74,9 @@ async fn an_unkillable_task_is_given_up_in_bounded_time_and_cleared_when_it_ends
     assert!(took >= Duration::from_secs(35) && took < Duration::from_secs(36), "{took:?}");
     let task = main_task(&agent, &id);
     assert!(task.failed);
+    // P-10.2: what it was told to take at most, it took.
+    let told = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::Killing).expect("it was told");
+    assert_eq!(told.details["at_most_ns"], Duration::from_secs(35).as_nanos().to_string());
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Killed);
     assert!(matches!(task.last_exit().unwrap().status, crate::model::task::ExitStatus::Unknown(_)));
     assert_eq!(host.world.undestroyed(), 1);

@@ -1,0 +1,97 @@
+//! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::source::walk;
+
+const PAPER: &str = "docs/promises.md";
+
+/// What can be named: functions of the tests, modules (by their files), other files.
+struct There {
+    tests: BTreeSet<String>,
+    modules: BTreeSet<String>,
+}
+
+fn there() -> There {
+    let (mut tests, mut modules) = (BTreeSet::new(), BTreeSet::new());
+    for root in ["src", "tests", "benches", "xtask/src"] {
+        walk(Path::new(root), &mut |path| {
+            if path.extension().is_some_and(|e| e == "rs") {
+                modules.extend(path.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()));
+                tests.extend(tests_in(&fs::read_to_string(path).expect("source must be readable")));
+            }
+        });
+    }
+    There { tests, modules }
+}
+
+/// The functions behind `#[test]` and its like, whatever stands between.
+fn tests_in(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut marked = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            marked = true;
+        } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| marked) {
+            found.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
+            marked = false;
+        }
+    }
+    found
+}
+
+/// `a::{b_…,c}` names `a::b_…` and `a::c`.
+fn expanded(name: &str) -> Vec<String> {
+    let Some((head, rest)) = name.split_once('{') else { return vec![name.to_owned()] };
+    let (inside, tail) = rest.split_once('}').unwrap_or((rest, ""));
+    inside.split(',').map(|one| format!("{head}{}{tail}", one.trim())).collect()
+}
+
+fn is_there(name: &str, there: &There) -> bool {
+    if name.contains('/') {
+        return Path::new(name).exists();
+    }
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let mut tests = there.tests.iter();
+    match (last.strip_prefix('…'), last.strip_suffix('…')) {
+        (Some(middle), Some(_)) => tests.any(|test| test.contains(middle.trim_end_matches('…'))),
+        (Some(end), None) => tests.any(|test| test.ends_with(end)),
+        (None, Some(beginning)) => tests.any(|test| test.starts_with(beginning)),
+        (None, None) => there.tests.contains(last) || there.modules.contains(last),
+    }
+}
+
+/// What stands in the second column of the tables, between backticks.
+fn proofs(text: &str) -> Vec<(usize, String)> {
+    let rows = text.lines().enumerate().filter(|(_, line)| line.starts_with("| ") && !line.starts_with("| **"));
+    rows.flat_map(|(at, line)| {
+        let proof = line.split(" | ").nth(1).unwrap_or_default();
+        let names = proof.split('`').skip(1).step_by(2).flat_map(expanded);
+        names.map(move |name| (at + 1, name)).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+#[test]
+fn every_proof_that_the_promises_name_is_there() {
+    let there = there();
+    let text = fs::read_to_string(PAPER).expect("the paper must be readable");
+    let proofs = proofs(&text);
+    assert!(proofs.len() > 150, "the proofs were not found: {}", proofs.len());
+    let missing = proofs.into_iter().filter(|(_, name)| !is_there(name, &there));
+    let missing: Vec<_> = missing.map(|(line, name)| format!("{PAPER}:{line}: {name}")).collect();
+    assert!(missing.is_empty(), "there is no such test, module or file:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn a_proof_that_is_not_there_is_missed() {
+    let there = There {
+        tests: tests_in("#[test]\n#[ignore]\nfn a_b_c() {}").into_iter().collect(),
+        modules: ["m".to_owned()].into(),
+    };
+    let text = "| promise | test | where |\n| x `no` | `m::{a_b_…,b_…}`, `…a_b_c`, `m`, `n`, `src/none.rs` | host |";
+    let missing: Vec<_> = proofs(text).into_iter().filter(|(_, n)| !is_there(n, &there)).map(|(_, n)| n).collect();
+    assert_eq!(missing, ["m::b_…", "n", "src/none.rs"]);
+}
