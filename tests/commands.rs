@@ -226,6 +226,110 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
     agent.assert_nothing_left();
 }
 
+/// A command that goes on beside the test.
+struct Background {
+    child: std::process::Child,
+    file: std::path::PathBuf,
+}
+
+impl Background {
+    #[track_caller]
+    fn start(agent: &Agent, args: &[&str]) -> Background {
+        let file = agent.scratch().join("background");
+        let out = std::fs::File::create(&file).expect("a file can be made");
+        let mut command = Command::new(allostat());
+        command.args(args).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display())).env("NO_COLOR", "1");
+        command.stdin(Stdio::null()).stdout(out.try_clone().expect("a descriptor")).stderr(out);
+        Background { child: command.spawn().expect("the binary under test must start"), file }
+    }
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.file).unwrap_or_default()
+    }
+    #[track_caller]
+    fn wait_for(&self, word: &str) {
+        wait_for(word, Duration::from_secs(10) * patience(), || self.said().contains(word).then_some(()));
+    }
+    #[track_caller]
+    fn ends(mut self) -> (Option<i32>, String) {
+        let limit = Duration::from_secs(20) * patience();
+        let ended = wait_for("the command to end", limit, || self.child.try_wait().expect("our own child"));
+        (ended.code(), self.said())
+    }
+    fn interrupt(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("our own child");
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const GONE: &str = "the agent is gone; this goes on when it is back";
+
+#[test]
+fn run_and_stop_go_on_over_the_death_of_the_agent() {
+    let mut agent = Agent::start();
+    let go = agent.scratch().join("go");
+    let until = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    let file = agent.scratch().join("job.hcl");
+    let path = file.to_str().expect("UTF-8").to_owned();
+
+    std::fs::write(&file, batch("result", &format!("{until}; exit 7"), "")).expect("a file can be written");
+    let run = Background::start(&agent, &["run", &path]);
+    run.wait_for("Started");
+    for round in 0..2 {
+        agent.kill();
+        if round == 0 {
+            run.wait_for(GONE);
+        } else {
+            // Its end comes while no agent is there.
+            std::fs::write(&go, "").expect("a file can be written");
+        }
+        agent.start_again();
+    }
+    let (code, said) = run.ends();
+    assert_eq!(code, Some(7), "{said}");
+    let times = |word: &str| said.matches(word).count();
+    assert_eq!((times("  Received"), times("  Started"), times("  Terminated")), (1, 1, 1), "each once: {said}");
+
+    std::fs::remove_file(&go).expect("it is there");
+    let obeys = format!("trap '{until}; exit 0' INT; while :; do sleep 0.05; done");
+    agent.run(&batch("slow", &obeys, "kill_timeout = \"300s\""));
+    let ids = agent.alloc_ids();
+    let slow = ids.last().expect("it was submitted").clone();
+    wait_for("its start", Duration::from_secs(10) * patience(), || {
+        let task = agent.json(&format!("/v1/allocs/{slow}"))["tasks"]["t"].clone();
+        (task["state"] == "running").then_some(())
+    });
+    let stop = Background::start(&agent, &["stop", &slow]);
+    stop.wait_for("Killing");
+    agent.kill();
+    stop.wait_for(GONE);
+    agent.start_again();
+    std::fs::write(&go, "").expect("a file can be written");
+    let (code, said) = stop.ends();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("stopped 1 alloc"), "{said}");
+
+    // Who does not want to wait is told that it goes on.
+    std::fs::remove_file(&go).expect("it is there");
+    std::fs::write(&file, batch("left", &until, "")).expect("a file can be written");
+    let run = Background::start(&agent, &["run", &path]);
+    run.wait_for("Started");
+    agent.kill();
+    run.wait_for(GONE);
+    run.interrupt();
+    let (code, said) = run.ends();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("detached; it goes on"), "{said}");
+    agent.start_again();
+    agent.stop();
+}
+
 #[test]
 fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let agent = Agent::start();

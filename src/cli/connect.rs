@@ -1,6 +1,8 @@
 //! Finds the agent and talks to it: JSON in, JSON out, errors for people.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -28,6 +30,14 @@ pub struct Where {
 /// A connection to an agent that answered.
 pub struct Agent {
     client: Client,
+    patience: Patience,
+}
+
+/// How long an agent that restores is asked again.
+enum Patience {
+    For(Duration),
+    /// Until this is true.
+    Until(Arc<AtomicBool>),
 }
 
 impl Where {
@@ -64,7 +74,7 @@ fn default_addresses() -> Vec<Address> {
 fn try_one(address: &Address) -> Result<Agent, HttpError> {
     let mut client = Client::new(address.clone())?;
     client.connect()?;
-    Ok(Agent { client })
+    Ok(Agent { client, patience: Patience::For(RESTORE_PATIENCE) })
 }
 
 impl Agent {
@@ -73,6 +83,16 @@ impl Agent {
     }
     pub fn address(&self) -> &Address {
         self.client.address()
+    }
+    /// From now on it may restore for as long as it takes, or until this is true.
+    pub fn wait_until(&mut self, stop: Arc<AtomicBool>) {
+        self.patience = Patience::Until(stop);
+    }
+    fn waits(&self, since: Instant) -> bool {
+        match &self.patience {
+            Patience::For(time) => since.elapsed() < *time,
+            Patience::Until(stop) => !stop.load(Ordering::Relaxed),
+        }
     }
     pub fn get<T: DeserializeOwned>(&mut self, target: &str) -> Result<T, CliError> {
         let answer = self.get_raw(target, &[])?;
@@ -93,11 +113,11 @@ impl Agent {
 
     /// Server-sent events. `None`: this agent does not know how to go on.
     pub fn open(&mut self, target: &str) -> Result<Option<Stream>, CliError> {
-        let until = Instant::now() + RESTORE_PATIENCE;
+        let since = Instant::now();
         loop {
             match self.client.open(target).map_err(|e| lost(&e))? {
                 Opened::Stream(stream) => return Ok(Some(stream)),
-                Opened::Answer(answer) if is_restoring(&answer) && Instant::now() < until => {
+                Opened::Answer(answer) if is_restoring(&answer) && self.waits(since) => {
                     std::thread::sleep(ASK_AGAIN);
                 }
                 Opened::Answer(answer) => return self.checked(answer).map(|_| None),
@@ -111,10 +131,10 @@ impl Agent {
 
     /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
     fn patiently(&mut self, mut ask: impl FnMut(&mut Client) -> Result<Answer, HttpError>) -> Result<Answer, CliError> {
-        let until = Instant::now() + RESTORE_PATIENCE;
+        let since = Instant::now();
         loop {
             let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
-            if !is_restoring(&answer) || Instant::now() >= until {
+            if !is_restoring(&answer) || !self.waits(since) {
                 return self.checked(answer);
             }
             std::thread::sleep(ASK_AGAIN);
@@ -173,5 +193,57 @@ fn refusal(code: &str, message: &str, problems: &Value) -> CliError {
         "socket_only" => error.hint("use --address unix:/path/to/allostat.sock, as the user that runs the agent"),
         "not_found" => error.hint("`allostat status` lists the allocs"),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tail::{Next, Tail};
+    use crate::cli::testing::{self, RESTORING};
+
+    /// Restores until it is told that it is through.
+    fn restoring() -> (Agent, Arc<AtomicBool>, tempfile::TempDir) {
+        let through = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&through);
+        let (mut agent, dir) = testing::agent(Arc::new(move |target| match seen.load(Ordering::SeqCst) {
+            false => Some((503, RESTORING.to_owned())),
+            true if target.contains("follow") => Some((200, "id: 7\n\n".to_owned())),
+            true => Some((200, "1".to_owned())),
+        }));
+        agent.patience = Patience::For(Duration::from_millis(120));
+        (agent, through, dir)
+    }
+
+    #[test]
+    fn an_agent_that_restores_is_asked_again_for_a_while_and_by_followers_for_as_long_as_it_does() {
+        let (mut agent, through, _dir) = restoring();
+        let error = agent.get::<u64>("/").unwrap_err();
+        assert_eq!((error.exit, error.message.as_str()), (Exit::Failed, "still restoring"));
+        assert!(Tail::open(&mut agent, 0, "").is_err());
+        let stop = Arc::new(AtomicBool::new(false));
+        agent.wait_until(Arc::clone(&stop));
+        let later = std::thread::spawn({
+            let through = Arc::clone(&through);
+            move || {
+                std::thread::sleep(Duration::from_millis(500));
+                through.store(true, Ordering::SeqCst);
+            }
+        });
+        let mut tail = Tail::open(&mut agent, 0, "").unwrap().expect("it can be followed");
+        while !matches!(tail.next(&mut agent, Duration::from_secs(1)).unwrap(), Next::End) {}
+        later.join().unwrap();
+        assert_eq!((tail.place(), agent.get::<u64>("/").unwrap()), (7, 1));
+        // An agent that is back and restores again; then Ctrl-C.
+        through.store(false, Ordering::SeqCst);
+        let interrupt = std::thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || {
+                std::thread::sleep(Duration::from_millis(500));
+                stop.store(true, Ordering::SeqCst);
+            }
+        });
+        assert!(tail.again(&mut agent, || stop.load(Ordering::SeqCst)).unwrap().is_none());
+        interrupt.join().unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! `allostat events`
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -66,7 +67,12 @@ impl Events {
         let interrupted = follow::interrupts()?;
         let stop = || interrupted.load(Ordering::Relaxed);
         let mut agent = session.connect()?;
-        let Some(mut tail) = Tail::open(&mut agent, 0, filter)? else {
+        agent.wait_until(Arc::clone(&interrupted));
+        let tail = match Tail::open(&mut agent, 0, filter) {
+            Err(_) if stop() => return Ok(Exit::Done),
+            tail => tail?,
+        };
+        let Some(mut tail) = tail else {
             return Err(CliError::failed("this agent cannot be followed").hint("is it of an older version?"));
         };
         while !stop() {

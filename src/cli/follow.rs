@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connect::Agent;
-use super::exit::CliError;
+use super::exit::{CliError, Exit};
 use super::human;
 use super::output::{Paint, Style, printable};
 use super::shape::{AllocList, AllocRow, EventPage};
-use super::tail::{Next, Tail};
+use super::tail::{AGAIN, KNOWS_ALLOCS, Next, Tail};
 use crate::model::event::{Event, EventKind};
 
 /// Short tasks end within milliseconds: the first looks are close together.
@@ -22,12 +22,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// and so often in any case.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
-/// Follows some allocs from a place in the event log.
+/// How long an agent may be gone, until nobody waits for another one.
+const GONE_FOR: Duration = Duration::from_secs(60);
+
+/// Follows some allocs from a place in the event log, over restarts of the agent too.
 pub struct Follow<'a> {
     agent: &'a mut Agent,
     since: u64,
     /// `None`: not opened yet, or it cannot be had; then the agent is asked again and again.
     tail: Option<Tail>,
+    /// It broke off, and is opened again when the agent is back.
+    cut: bool,
+    /// The allocs are known to be there: an agent that does not know them has just come back.
+    known: bool,
+    gone_for: Duration,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -44,15 +52,67 @@ impl<'a> Follow<'a> {
     /// From now on: call this before acting, so that nothing is missed.
     pub fn from_now(agent: &'a mut Agent) -> Result<Follow<'a>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", u64::MAX))?;
-        Ok(Follow { agent, since: page.next, tail: None, interrupted: interrupts()? })
+        let interrupted = interrupts()?;
+        Ok(Follow { agent, since: page.next, tail: None, cut: false, known: false, gone_for: GONE_FOR, interrupted })
     }
 
     pub fn agent(&mut self) -> &mut Agent {
         self.agent
     }
 
+    /// Asks again while the agent is gone, and until one that is back knows its allocs: for what may be asked twice.
+    ///
+    /// Errors: it refuses; it is gone for too long ([`Exit::NoAgent`]); Ctrl-C came while it was.
+    pub fn insist<T>(&mut self, mut ask: impl FnMut(&mut Agent) -> Result<T, CliError>) -> Result<T, CliError> {
+        self.agent.wait_until(Arc::clone(&self.interrupted));
+        let (mut gone, mut unknown) = (None, None);
+        loop {
+            let error = match ask(self.agent) {
+                Err(error) if error.exit == Exit::NoAgent => {
+                    if gone.is_none() {
+                        super::remark("the agent is gone; this goes on when it is back");
+                    }
+                    if gone.get_or_insert_with(Instant::now).elapsed() >= self.gone_for {
+                        return Err(error);
+                    }
+                    unknown = None;
+                    error
+                }
+                Err(error) if error.exit == Exit::NotFound && (self.known || gone.is_some()) => {
+                    if unknown.get_or_insert_with(Instant::now).elapsed() >= KNOWS_ALLOCS {
+                        return Err(error);
+                    }
+                    error
+                }
+                answer => return answer,
+            };
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(error);
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
     /// Prints what happens to `ids` until `enough` is true of them.
+    ///
+    /// Errors: as [`Follow::insist`].
     pub fn until(
+        &mut self,
+        ids: &[String],
+        out: &mut dyn Write,
+        paint: Paint,
+        enough: impl Fn(&[AllocRow]) -> bool,
+    ) -> Result<Ended, CliError> {
+        self.known = true;
+        match self.go_on(ids, out, paint, enough) {
+            Err(error) if error.exit == Exit::NoAgent && self.interrupted.load(Ordering::Relaxed) => {
+                Ok(Ended::Interrupted)
+            }
+            ended => ended,
+        }
+    }
+
+    fn go_on(
         &mut self,
         ids: &[String],
         out: &mut dyn Write,
@@ -69,7 +129,11 @@ impl<'a> Follow<'a> {
                 self.print_coming(rest.clamp(FIRST_LOOK, LOOK_EVERY), &wanted, out, paint)?
             } else {
                 std::thread::sleep(pause);
-                self.print_new(&wanted, out, paint)?
+                let happened = self.print_new(&wanted, out, paint)?;
+                if std::mem::take(&mut self.cut) {
+                    self.tail = Tail::open(self.agent, self.since, "").unwrap_or(None);
+                }
+                happened
             };
             pause = if happened { FIRST_LOOK } else { (pause * 2).min(LOOK_EVERY) };
             if happened {
@@ -93,15 +157,19 @@ impl<'a> Follow<'a> {
 
     fn allocs(&mut self, ids: &[String]) -> Result<Vec<AllocRow>, CliError> {
         if let [id] = ids {
-            return Ok(vec![self.agent.get(&format!("/v1/allocs/{id}"))?]);
+            let target = format!("/v1/allocs/{id}");
+            return Ok(vec![self.insist(|agent| agent.get(&target))?]);
         }
-        let list: AllocList = self.agent.get("/v1/allocs")?;
         let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
-        let found: Vec<AllocRow> = list.allocs.into_iter().filter(|a| wanted.contains(a.id.as_str())).collect();
-        if found.len() < wanted.len() {
-            return Err(CliError::failed("an alloc that was followed is forgotten: it ended long ago"));
-        }
-        Ok(found)
+        self.insist(|agent| {
+            let list: AllocList = agent.get("/v1/allocs")?;
+            let found: Vec<AllocRow> = list.allocs.into_iter().filter(|a| wanted.contains(a.id.as_str())).collect();
+            if found.len() < wanted.len() {
+                let message = "an alloc that was followed is forgotten: it ended long ago";
+                return Err(CliError::new(Exit::NotFound, message));
+            }
+            Ok(found)
+        })
     }
 
     /// What comes within `wait`, and what has come with it.
@@ -125,7 +193,7 @@ impl<'a> Follow<'a> {
                 Next::Missed(count) => writeln!(out, "{}", missed(count, paint))?,
                 Next::Nothing => break,
                 // The next question says whether the agent is still there.
-                Next::End => self.tail = None,
+                Next::End => (self.tail, self.cut) = (None, true),
             }
             wait = Duration::ZERO;
         }
@@ -134,7 +202,8 @@ impl<'a> Follow<'a> {
     }
 
     fn print_new(&mut self, wanted: &BTreeSet<&str>, out: &mut dyn Write, paint: Paint) -> Result<bool, CliError> {
-        let page: EventPage = self.agent.get(&format!("/v1/events?since={}", self.since))?;
+        let target = format!("/v1/events?since={}", self.since);
+        let page: EventPage = self.insist(|agent| agent.get(&target))?;
         self.since = page.next;
         if page.missed > 0 {
             writeln!(out, "{}", missed(page.missed, paint))?;
@@ -213,4 +282,55 @@ pub fn interrupts() -> Result<Arc<AtomicBool>, CliError> {
         })
         .map_err(cannot)?;
     Ok(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::cli::testing::{self, Answers, RESTORING};
+
+    const EVENTS: &str = r#"{"events":[],"next":3,"missed":0}"#;
+    const DEAD: &str = r#"{"id":"a","job":"j","group":"g","name":"j.g[0]","status":"complete","desired":"run","created_at":1,"tasks":{}}"#;
+
+    fn until_over(answers: Answers, gone_for: Duration, interrupted: bool) -> Result<Ended, CliError> {
+        let (mut agent, _dir) = testing::agent(answers);
+        let interrupted = Arc::new(AtomicBool::new(interrupted));
+        let mut follow =
+            Follow { agent: &mut agent, since: 0, tail: None, cut: false, known: false, gone_for, interrupted };
+        follow
+            .until(&["a".to_owned()], &mut std::io::sink(), Paint(false), |allocs| allocs.iter().all(AllocRow::is_over))
+    }
+
+    #[test]
+    fn an_agent_that_is_back_may_restore_and_not_know_its_allocs_at_once() {
+        // Of the requests for the alloc: four break off, four are too early, two are answered before the first sample.
+        let asked = AtomicUsize::new(0);
+        let ended = until_over(
+            Arc::new(move |target| match target {
+                "/v1/allocs/a" => match asked.fetch_add(1, Ordering::SeqCst) {
+                    0..4 => None,
+                    4..8 => Some((503, RESTORING.to_owned())),
+                    8..10 => Some((404, r#"{"code":"not_found","message":"there is no alloc \"a\""}"#.to_owned())),
+                    _ => Some((200, DEAD.to_owned())),
+                },
+                _ => Some((200, EVENTS.to_owned())),
+            }),
+            GONE_FOR,
+            false,
+        );
+        assert!(matches!(ended, Ok(Ended::Done(allocs)) if allocs[0].id == "a"));
+    }
+
+    #[test]
+    fn an_agent_that_does_not_come_back_is_given_up_and_ctrl_c_ends_the_waiting_before() {
+        let began = Instant::now();
+        let error = until_over(Arc::new(|_| None), Duration::from_millis(300), false).unwrap_err();
+        assert_eq!(error.exit, Exit::NoAgent);
+        assert!(began.elapsed() >= Duration::from_millis(300));
+        let ended = until_over(Arc::new(|_| None), GONE_FOR, true);
+        assert!(matches!(ended, Ok(Ended::Interrupted)), "{ended:?}");
+        assert!(began.elapsed() < GONE_FOR);
+    }
 }

@@ -26,6 +26,8 @@ mod status;
 mod stop;
 mod sweep;
 mod tail;
+#[cfg(test)]
+mod testing;
 mod workload;
 
 use std::io::Write;
@@ -99,8 +101,12 @@ impl Session<'_> {
     }
     /// A remark beside the output: standard error, so that a pipe gets only what was asked for.
     pub fn remark(&self, text: &str) {
-        eprintln!("{text}");
+        remark(text);
     }
+}
+
+fn remark(text: &str) {
+    eprintln!("{text}");
 }
 
 /// The whole program, but for the supervisor.

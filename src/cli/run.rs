@@ -12,7 +12,8 @@ use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its lifecycle
 ///
-/// A batch job: until it is done, with its result as exit code. A service: until it runs. Ctrl-C detaches; the job goes on.
+/// A batch job: until it is done, with its result as exit code. A service: until it runs. Over restarts of the agent too.
+/// Ctrl-C detaches; the job goes on.
 #[derive(Debug, clap::Args)]
 pub struct Run {
     /// HCL or JSON; - is standard input
@@ -28,7 +29,7 @@ impl Run {
         let mut agent = session.connect()?;
         let mut follow = Follow::from_now(&mut agent)?;
         let target = format!("/v1/jobs?file={}", encode(&job.file));
-        let submitted: Submitted = follow.agent().post(&target, job.text)?;
+        let submitted: Submitted = follow.agent().post(&target, job.text).map_err(unsure)?;
         plan::show_warnings(session, &submitted.warnings);
         if self.detach {
             for id in &submitted.allocs {
@@ -52,8 +53,8 @@ impl Run {
                 // has to.
                 allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun)
             }
-        })?;
-        match ended {
+        });
+        match ended.map_err(|error| gone(error, &job, &submitted.allocs))? {
             Ended::Interrupted => {
                 session.remark(&format!(
                     "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
@@ -71,6 +72,28 @@ impl Run {
             }
         }
     }
+}
+
+/// The agent broke off while it was told of the job.
+fn unsure(error: CliError) -> CliError {
+    match (error.exit, &error.hint) {
+        (Exit::NoAgent, None) => {
+            error.hint("whether it took the job on is not known: `allostat status` shows it if it did")
+        }
+        _ => error,
+    }
+}
+
+fn gone(error: CliError, job: &str, allocs: &[String]) -> CliError {
+    if error.exit != Exit::NoAgent {
+        return error;
+    }
+    let first = allocs.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id));
+    let message =
+        format!("the agent does not come back: {}\njob {job} was submitted as {}", error.message, allocs.join(", "));
+    CliError::new(Exit::NoAgent, message).hint(format!(
+        "what runs of it goes on, and an agent that is started again goes on with it: then `allostat events -f {first}` follows it"
+    ))
 }
 
 /// The result of a batch job: that of its first task that failed.
@@ -105,5 +128,25 @@ pub fn describe(status: &ExitStatus, outcome: Outcome) -> String {
         (ExitStatus::Signal(signal), _) => format!("was ended by signal {signal}"),
         (ExitStatus::NotStarted(why), _) => format!("could not be started: {}", printable(why)),
         (ExitStatus::Unknown(why), _) => format!("ended unseen: {}", printable(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_in_vain_is_told_what_was_submitted_and_how_to_follow_it() {
+        let ids = ["0123456789ab".to_owned(), "fedc".to_owned()];
+        let told = gone(CliError::new(Exit::NoAgent, "cannot connect"), "web", &ids);
+        assert_eq!(told.exit, Exit::NoAgent);
+        let text = told.to_string();
+        for word in ["cannot connect", "web was submitted as 0123456789ab, fedc", "goes on", "events -f 01234567`"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let refused = CliError::failed("no");
+        assert_eq!(gone(refused.clone(), "web", &ids), refused);
+        assert_eq!(unsure(refused.clone()), refused);
+        assert!(unsure(CliError::new(Exit::NoAgent, "broke off")).to_string().contains("not known"));
     }
 }

@@ -10,6 +10,8 @@ use super::{Session, human};
 use crate::api::encode;
 
 /// Stop allocs, and wait until they have ended
+///
+/// Over restarts of the agent too. Ctrl-C ends the waiting, not the stop.
 #[derive(Debug, clap::Args)]
 pub struct Stop {
     /// Ids, or unique beginnings
@@ -36,7 +38,9 @@ impl Stop {
         let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
         let mut had_ended: Vec<String> = Vec::new();
         for id in &wanted {
-            let answer: Value = follow.agent().post(&format!("/v1/allocs/{}/stop", encode(id)), "")?;
+            let target = format!("/v1/allocs/{}/stop", encode(id));
+            // Asking twice is asking once.
+            let answer: Value = follow.insist(|agent| agent.post(&target, "")).map_err(|e| gone(e, &ids))?;
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
             let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };
             if !list.contains(&id) {
@@ -55,7 +59,8 @@ impl Stop {
             return Ok(Exit::Done);
         }
         let paint = session.paint;
-        match follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over))? {
+        let ended = follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over));
+        match ended.map_err(|e| gone(e, &ids))? {
             Ended::Done(_) => {
                 let text = format!("stopped {}", human::count(ids.len(), "alloc"));
                 writeln!(session.out, "{}", paint.paint(Style::Green, &text))?;
@@ -64,6 +69,15 @@ impl Stop {
             Ended::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
         }
     }
+}
+
+fn gone(error: CliError, ids: &[String]) -> CliError {
+    if error.exit != Exit::NoAgent || ids.is_empty() {
+        return error;
+    }
+    let message = format!("the agent does not come back: {}\n{}", error.message, asked(ids));
+    CliError::new(Exit::NoAgent, message)
+        .hint("an agent that is started again goes on with that: `allostat status` shows how far it is")
 }
 
 fn asked(ids: &[String]) -> String {

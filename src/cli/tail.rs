@@ -10,9 +10,9 @@ use crate::host::http::{Piece, Stream};
 use crate::model::event::Event;
 
 /// Between tries to reach an agent that is gone.
-const AGAIN: Duration = Duration::from_millis(200);
+pub const AGAIN: Duration = Duration::from_millis(200);
 /// An agent that is back knows its allocs when it has sampled once.
-const KNOWS_ALLOCS: Duration = Duration::from_secs(10);
+pub const KNOWS_ALLOCS: Duration = Duration::from_secs(10);
 
 /// What comes next.
 #[derive(Debug)]
@@ -102,6 +102,7 @@ impl Tail {
                     return Ok(Some(Tail { stream, parser: Parser::default(), ready: VecDeque::new(), ..self }));
                 }
                 Ok(None) => return Err(CliError::failed("the agent that is back cannot be followed")),
+                Err(_) if stop() => break,
                 Err(error) if error.exit == Exit::NoAgent => back_since = None,
                 Err(error) => {
                     let since = *back_since.get_or_insert_with(Instant::now);
