@@ -19,6 +19,9 @@ mod coordinator;
 pub mod datadir;
 pub mod drivers;
 pub mod events;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod foresee;
 mod gc;
 mod hooks;
 pub mod journal;

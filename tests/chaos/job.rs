@@ -1,7 +1,10 @@
-//! Job files in which every task notes its start.
+//! Job files in which every task notes its start, and the ends that the pure model of the runner allows them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use allostat::model::task::Outcome;
+use allostat::runner::foresee::{self, Asked, Course, End};
 use serde_json::Value;
 
 /// A task: `exec` replaces a shell that has noted the start. `head`: what else its stanza says.
@@ -27,4 +30,19 @@ pub fn hook(hook: &str, sidecar: bool) -> String {
 
 pub fn tasks(alloc: &Value) -> impl Iterator<Item = (&String, &Value)> {
     alloc["tasks"].as_object().unwrap().iter()
+}
+
+/// Every end that an alloc of this job can come to: of each of its tasks what it does by itself, then what is asked of it.
+pub fn ends(hcl: &str, courses: &[Course], asked: &[Asked]) -> BTreeSet<End> {
+    foresee::ends(&allostat::jobspec::parse("job.hcl", hcl).unwrap().job, courses, asked)
+}
+
+/// How an alloc ended, as the API tells it.
+pub fn end(alloc: &Value) -> End {
+    let tasks = alloc["definition"]["groups"][0]["tasks"].as_array().unwrap();
+    let exits = |task: &Value| {
+        let by_outcome = &alloc["tasks"][task["name"].as_str().unwrap()]["exits_by_outcome"];
+        Outcome::ALL.map(|outcome| by_outcome[outcome.as_str()].as_u64().unwrap())
+    };
+    End { state: serde_json::from_value(alloc["status"].clone()).unwrap(), exits: tasks.iter().map(exits).collect() }
 }

@@ -101,3 +101,42 @@ fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
     drop((live, done));
     agent.stop();
 }
+
+#[test]
+fn allocs_that_came_and_went_leave_the_agent_no_descriptor() {
+    let config = "telemetry {\n retention = \"0s\"\n retention_max = \"0s\"\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let limit = Duration::from_secs(20) * patience();
+    let come_and_go = || {
+        let serves = Work { kind: "service", ..Work::batch("serves", &["hold", "120000"]) }.run(&agent);
+        Work::batch("ends", &["burn", "1"]).run(&agent);
+        serves.ready();
+        agent.cli(&["restart", &serves.id]).ok();
+        wait_for("the restart", limit, || {
+            let task = &agent.json(&format!("/v1/allocs/{}", serves.id))["tasks"]["serves"];
+            (task["attempt"] == 2 && task["state"] == "running").then_some(())
+        });
+        agent.cli(&["stop", "--all"]).ok();
+        wait_for("all to be collected", limit, || {
+            agent.cli(&["gc", "--all"]);
+            agent.alloc_ids().is_empty().then_some(())
+        });
+    };
+    let open = || {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).expect("it runs");
+        let names = fds.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        let mut names: Vec<_> = names.map(|name| name.display().to_string()).collect();
+        names.sort();
+        names
+    };
+    // Whatever is opened once for all is open then.
+    come_and_go();
+    let before = open();
+    (0..3).for_each(|_| come_and_go());
+    let began = std::time::Instant::now();
+    while open().len() > before.len() {
+        assert!(began.elapsed() < limit, "open before: {before:#?}\nopen now: {:#?}", open());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    agent.stop();
+}

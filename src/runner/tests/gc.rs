@@ -1,7 +1,7 @@
 //! Which ended allocs go when, and what is said of those that stay.
 
 use super::*;
-use crate::runner::{Collect, Collected, Fill, Restarted, RunnerError};
+use crate::runner::{Collect, Collected, Fill, Restarted, RunnerError, Wait};
 use crate::telemetry::metrics::GcReason;
 
 async fn ended(agent: &Handle, n: usize) -> Vec<AllocId> {
@@ -112,4 +112,31 @@ async fn an_alloc_that_lives_again_is_not_collected_for_its_earlier_end() {
     agent.collectable([id.clone()]);
     assert_eq!(agent.collect(Collect::All).await.unwrap().removed.len(), 1);
     assert_eq!(totals(&agent, "b").exits[0], 2);
+}
+
+/// Whatever its allocs went through.
+#[tokio::test(start_paused = true)]
+async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let host = Host::new();
+    let agent = host.start().await;
+    let before = alive();
+    for n in 0..10 {
+        let crashes = submit(&agent, batch(&format!("crashes{n}"), 1, 1)).await;
+        let serves = submit(&agent, service(&format!("serves{n}"))).await;
+        until_state(&agent, &serves, TaskState::Running).await;
+        agent.restart(&serves, Restarted::Task("main")).await.unwrap();
+        until("again", || main_task(&agent, &serves).attempt == 1).await;
+        until_state(&agent, &serves, TaskState::Running).await;
+        agent.restart(&serves, Restarted::All).await.unwrap();
+        until("and again", || main_task(&agent, &serves).attempt == 2).await;
+        assert!(alive() > before);
+        agent.stop(&serves, Wait::UntilEnded).await.unwrap();
+        until_over(&agent, &crashes).await;
+        until("its end is through", || *agent.0.alloc(&crashes).unwrap().ended().borrow()).await;
+        agent.collectable([serves, crashes]);
+        agent.collect(Collect::All).await.unwrap();
+        assert!(known(&agent).is_empty());
+    }
+    until("its tasks to have left", || alive() == before).await;
 }

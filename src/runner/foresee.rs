@@ -1,0 +1,285 @@
+//! Pure: every end that an alloc can come to, from what its tasks do by themselves and what is asked of it: the pure cores
+//! (`coordinator`, `step`, `restart`, the state of an alloc) walked through in any order of what may happen next. For tests,
+//! which compare real allocs with it; compiled with debug assertions only.
+//!
+//! An agent that is away does nothing, so whatever it misses is among the orders.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::coordinator::{self, Order, View};
+use super::restart::{Decision, Ending, Tracker, Why};
+use super::step::{Action, Event, State, step};
+use crate::model::alloc::AllocState;
+use crate::model::job::{Job, Task};
+use crate::model::task::{Outcome, RestartReason, TaskStatus};
+use crate::model::units::{Nanos, Timestamp};
+
+/// What a task does if nobody ends it.
+#[derive(Debug, Clone, Copy)]
+pub enum Course {
+    /// It runs on.
+    Runs,
+    /// How its attempts end, one after the other; those that follow end as the last one.
+    Ends(&'static [Outcome]),
+}
+
+/// What somebody asks for.
+#[derive(Debug, Clone, Copy)]
+pub enum Wish {
+    Stop,
+    /// Of the task at this place, once it runs.
+    Restart(usize),
+    RestartAll,
+}
+
+/// A wish, and which tasks run when it is asked.
+pub type Asked = (Wish, &'static [usize]);
+
+/// How an alloc ended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct End {
+    pub state: AllocState,
+    /// Of each task its exits by outcome, in the order of `Outcome::ALL`.
+    pub exits: Vec<[u64; 6]>,
+}
+
+/// Every end of an alloc of a job's first group. `courses`: one for each task. `asked`: one after the other, each at any moment
+/// from when its tasks run.
+///
+/// Panics: where nothing can happen any more before all tasks are dead.
+pub fn ends(job: &Job, courses: &[Course], asked: &[Asked]) -> BTreeSet<End> {
+    let tasks = &job.groups[0].tasks;
+    assert_eq!(tasks.len(), courses.len(), "one course for each task");
+    let world = World { job, tasks, courses, asked };
+    let (mut seen, mut ends) = (BTreeSet::new(), BTreeSet::new());
+    let mut open = vec![Life { tasks: tasks.iter().map(One::new).collect(), asked: 0, stop: false, again: false }];
+    while let Some(life) = open.pop() {
+        if !seen.insert(format!("{life:?}")) {
+            continue;
+        }
+        if life.tasks.iter().all(|one| one.state == State::Dead) {
+            ends.insert(life.end());
+            continue;
+        }
+        let next = world.next(&life);
+        assert!(!next.is_empty(), "nothing can happen any more: {life:?}");
+        open.extend(next);
+    }
+    ends
+}
+
+/// All within one interval of every restart policy.
+const NOW: Timestamp = Timestamp(1_000_000_000);
+
+struct World<'a> {
+    job: &'a Job,
+    tasks: &'a [Task],
+    courses: &'a [Course],
+    asked: &'a [Asked],
+}
+
+#[derive(Debug, Clone)]
+struct Life {
+    tasks: Vec<One>,
+    /// How many wishes were asked.
+    asked: usize,
+    stop: bool,
+    again: bool,
+}
+
+#[derive(Debug, Clone)]
+struct One {
+    state: State,
+    status: TaskStatus,
+    tracker: Tracker,
+    /// Its driver has started it.
+    runs: bool,
+}
+
+impl One {
+    fn new(task: &Task) -> One {
+        let status = TaskStatus::new(task.name.clone(), task.driver.clone(), None, NOW);
+        One { state: State::Pending, status, tracker: Tracker::seeded(task.name.as_str()), runs: false }
+    }
+}
+
+/// To one task.
+enum Happening {
+    Told(Event),
+    /// Its attempt has ended.
+    Ended(Outcome),
+    /// Its start was stopped in time.
+    CalledOff,
+}
+
+impl Life {
+    fn end(&self) -> End {
+        let statuses: Vec<Arc<TaskStatus>> = self.tasks.iter().map(|one| Arc::new(one.status.clone())).collect();
+        let exits = self.tasks.iter().map(|one| one.status.exit_counts).collect();
+        End { state: AllocState::derive(None, &statuses).0, exits }
+    }
+
+    fn wish(&self) -> coordinator::Wish {
+        match (self.stop, self.again) {
+            (true, _) => coordinator::Wish::Stop,
+            (false, true) => coordinator::Wish::Again,
+            (false, false) => coordinator::Wish::Run,
+        }
+    }
+}
+
+impl World<'_> {
+    /// Whatever may happen next, each for itself.
+    fn next(&self, life: &Life) -> Vec<Life> {
+        let mut next = Vec::new();
+        let views: Vec<View> = self.tasks.iter().zip(&life.tasks).map(|(t, one)| View::of(t, &one.status)).collect();
+        for (at, order) in coordinator::decide(&views, life.wish()).into_iter().enumerate() {
+            for happening in self.happenings(at, &life.tasks[at], order, life.again && !life.stop) {
+                let mut after = life.clone();
+                self.apply(at, &mut after.tasks[at], happening);
+                // All wait: it goes on as if it were new.
+                after.again &= !after.tasks.iter().all(|one| one.state == State::Pending);
+                next.push(after);
+            }
+        }
+        if let Some((wish, running)) = self.asked.get(life.asked)
+            && running.iter().all(|at| life.tasks[*at].state == State::Running)
+        {
+            let mut after = life.clone();
+            after.asked += 1;
+            match wish {
+                Wish::Stop => after.stop = true,
+                Wish::RestartAll => after.again = true,
+                Wish::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Event::Restart)),
+            }
+            next.push(after);
+        }
+        next
+    }
+
+    fn happenings(&self, at: usize, one: &One, order: Order, again: bool) -> Vec<Happening> {
+        use Happening::{CalledOff, Ended, Told};
+        let mut all = Vec::new();
+        match (one.state, order) {
+            (State::Dead | State::Killing, _) | (State::Pending | State::Recalled, Order::Recall) => {}
+            (State::Pending, Order::Start) => all.push(Told(Event::Start)),
+            (_, Order::End(_)) => all.push(Told(Event::Kill)),
+            (_, Order::Recall) => all.push(Told(Event::Recall)),
+            (_, Order::Keep | Order::Start) => {}
+        }
+        match (one.state, one.runs) {
+            (State::Starting, _) => all.push(Told(Event::Started)),
+            (State::Backoff, _) => all.push(Told(Event::BackoffOver)),
+            (State::Dead, _) if again => all.push(Told(Event::Recall)),
+            // Called off, or too late for that.
+            (State::Killing | State::Recalled, false) => all.extend([Told(Event::Started), CalledOff]),
+            (State::Killing | State::Restarting | State::Recalled, true) => all.push(Ended(Outcome::Killed)),
+            (State::Running, _) => match self.courses[at] {
+                Course::Runs => {}
+                Course::Ends(outcomes) => {
+                    let exits = usize::try_from(one.status.exit_counts.iter().sum::<u64>()).unwrap_or(usize::MAX);
+                    all.push(Ended(outcomes[exits.min(outcomes.len() - 1)]));
+                }
+            },
+            (State::Pending | State::Dead | State::Restarting, _) => {}
+        }
+        all
+    }
+
+    fn apply(&self, at: usize, one: &mut One, happening: Happening) {
+        let event = match happening {
+            Happening::Told(event) => event,
+            Happening::CalledOff => Event::StartFailed(self.decide(at, one, Outcome::Killed)),
+            Happening::Ended(outcome) => {
+                let decision = self.decide(at, one, outcome);
+                one.status.exit_counts[outcome.index()] += 1;
+                one.runs = false;
+                Event::Exited(decision)
+            }
+        };
+        if event == Event::Started {
+            (one.runs, one.status.started_at) = (true, Some(NOW));
+        }
+        let (state, action) = step(one.state, event);
+        (one.state, one.status.state) = (state, state.shown());
+        match action {
+            Some(Action::Finish { failed }) => (one.status.failed, one.status.finished_at) = (failed, Some(NOW)),
+            Some(Action::AwaitTurn) => {
+                one.tracker.begin_anew();
+                one.status.failed = false;
+                (one.status.started_at, one.status.finished_at) = (None, None);
+                one.status.attempt = u32::from(one.status.exit_counts != [0; 6]);
+            }
+            Some(
+                Action::Launch
+                | Action::WaitToRestart { .. }
+                | Action::SendKillSignal
+                | Action::AwaitLaunch
+                | Action::AwaitEnd
+                | Action::ForceKill,
+            )
+            | None => {}
+        }
+    }
+
+    fn decide(&self, at: usize, one: &mut One, outcome: Outcome) -> Decision {
+        if one.state == State::Killing {
+            Decision::Finish { failed: false, why: Why::Killed }
+        } else if one.state.restarts() {
+            Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
+        } else {
+            let on_success = self.tasks[at].restarts_on_success(self.job.kind);
+            one.tracker.decide(&self.tasks[at].restart, on_success, Ending::Exit(outcome), NOW)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Outcome::{Error, Success};
+
+    fn group(kind: &str, attempts: u32, tasks: &[(&str, &str)]) -> Job {
+        let task = |(name, head): &(&str, &str)| format!("task \"{name}\" {{\n driver = \"mock\"\n {head}\n}}\n");
+        let tasks: String = tasks.iter().map(task).collect();
+        let restart = format!("restart {{\n attempts = {attempts}\n interval = \"1h\"\n mode = \"fail\"\n}}");
+        let text = format!("job \"j\" {{\n type = \"{kind}\"\n group \"g\" {{\n {restart}\n {tasks} }}\n}}");
+        crate::jobspec::parse("j.hcl", &text).unwrap().job
+    }
+
+    /// State, and of each task successes, errors and kills.
+    fn told(ends: &BTreeSet<End>) -> Vec<(AllocState, Vec<[u64; 3]>)> {
+        let of = |exits: &[u64; 6]| [Success, Error, Outcome::Killed].map(|outcome| exits[outcome.index()]);
+        ends.iter().map(|end| (end.state, end.exits.iter().map(of).collect())).collect()
+    }
+
+    #[test]
+    fn what_a_task_does_by_itself_ends_one_way() {
+        let flaky = group("batch", 5, &[("try", "")]);
+        let ends = ends(&flaky, &[Course::Ends(&[Error, Error, Success])], &[]);
+        assert_eq!(told(&ends), [(AllocState::Complete, vec![[1, 2, 0]])]);
+        let broken = group("batch", 1, &[("bad", "")]);
+        let ends = super::ends(&broken, &[Course::Ends(&[Error])], &[]);
+        assert_eq!(told(&ends), [(AllocState::Failed, vec![[0, 2, 0]])]);
+    }
+
+    #[test]
+    fn who_stands_beside_a_leader_was_ended_or_never_started() {
+        let clean = "lifecycle {\n hook = \"poststop\"\n}";
+        let job = group("batch", 0, &[("main", "leader = true"), ("beside", ""), ("clean", clean)]);
+        let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs, Course::Ends(&[Success])], &[]);
+        let of = |beside| (AllocState::Complete, vec![[1, 0, 0], [0, 0, beside], [1, 0, 0]]);
+        assert_eq!(told(&ends), [of(0), of(1)]);
+    }
+
+    #[test]
+    fn restarts_that_are_asked_for_begin_anew_and_a_stop_ends_all() {
+        let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
+        let asked: [Asked; 3] = [(Wish::Restart(1), &[1]), (Wish::RestartAll, &[1]), (Wish::Stop, &[1])];
+        let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
+        // Stopped right after the wish, while it still runs, or after it.
+        let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);
+        assert_eq!(told(&ends), [of(1, 2), of(2, 3)]);
+    }
+}
