@@ -27,8 +27,9 @@ const QUEUE: usize = 1024;
 const SIZE_EVERY: u64 = 64;
 /// Between tries to write what takes a refused batch back.
 const AMEND_AGAIN: Duration = Duration::from_secs(1);
-/// How long nobody must have written before the store may tidy up.
+/// How long nobody must have written before the store may tidy up, and how often it looks after itself from then on.
 const TIDY_AFTER: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long what nobody waits for may stay behind.
 const NOTE_WAITS: Duration = Duration::from_millis(100);
 
@@ -246,29 +247,23 @@ impl Shared {
                     return None;
                 }
                 let amends = !lock(&self.amends).is_empty();
-                if !amends && tidied {
-                    queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                    continue;
-                }
-                if !amends {
-                    let (back, slept) =
-                        self.filled.wait_timeout(queue, TIDY_AFTER).unwrap_or_else(PoisonError::into_inner);
-                    queue = back;
-                    if slept.timed_out() && queue.waiting.is_empty() {
-                        drop(queue);
-                        // A panic is over with it: the next commit shows what is left.
-                        let _ = catch_unwind(AssertUnwindSafe(|| self.store.store().tidy()));
-                        tidied = true;
-                        queue = lock(&self.queue);
-                    }
-                    continue;
-                }
-                let (back, slept) =
-                    self.filled.wait_timeout(queue, AMEND_AGAIN).unwrap_or_else(PoisonError::into_inner);
+                let pause = match (amends, tidied) {
+                    (true, _) => AMEND_AGAIN,
+                    (false, true) => LOOK_EVERY,
+                    (false, false) => TIDY_AFTER,
+                };
+                let (back, slept) = self.filled.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner);
                 queue = back;
-                if slept.timed_out() && queue.waiting.is_empty() {
+                if !slept.timed_out() || !queue.waiting.is_empty() {
+                    continue;
+                }
+                if amends {
                     return Some(VecDeque::new());
                 }
+                drop(queue);
+                self.tidy();
+                tidied = true;
+                queue = lock(&self.queue);
                 continue;
             }
             let waited = since.get_or_insert_with(Instant::now).elapsed();
@@ -277,6 +272,14 @@ impl Shared {
             }
             let rest = NOTE_WAITS.saturating_sub(waited);
             queue = self.filled.wait_timeout(queue, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn tidy(&self) {
+        // A panic is over with it: the next commit shows what is left.
+        if let Ok(Err(error)) = catch_unwind(AssertUnwindSafe(|| self.store.store().tidy())) {
+            self.metrics.state_db_failed();
+            tracing::error!(%error, "the state database is not where the next agent looks for it");
         }
     }
 
@@ -449,6 +452,32 @@ mod tests {
         faults.fail_writes(false);
         journal.commit(put("a")).await.unwrap();
         assert_eq!(faults.commits(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_database_that_vanishes_while_nobody_writes_is_written_again_and_what_cannot_be_is_counted() {
+        let root = tempfile::tempdir().unwrap();
+        let above = root.path().join("data");
+        std::fs::create_dir(&above).unwrap();
+        let (dir, metrics) = (above.join("state"), Arc::new(Metrics::new()));
+        let journal = Journal::start(Arc::new(SledStore::open(&dir).unwrap()), Arc::clone(&metrics)).unwrap();
+        journal.commit(put("a")).await.unwrap();
+        let until = |what: &str, done: &dyn Fn() -> bool| {
+            let asked = Instant::now();
+            while !done() {
+                assert!(asked.elapsed() < Duration::from_secs(60), "in vain: {what}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        std::fs::remove_dir_all(&dir).unwrap();
+        until("it is there again", &|| dir.join("log").exists());
+        journal.commit(put("b")).await.unwrap();
+        assert!(shown(&metrics, "allostat_state_db_write_failures_total") < 0.1);
+        std::fs::remove_dir_all(&above).unwrap();
+        until("each look is a failure", &|| shown(&metrics, "allostat_state_db_write_failures_total") > 1.5);
+        std::fs::create_dir(&above).unwrap();
+        until("it is there again", &|| dir.join("log").exists());
+        drop(journal);
     }
 
     /// Panics in its first commit.

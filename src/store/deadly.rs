@@ -66,8 +66,8 @@ impl Store for DeadlyStore {
         }
         done
     }
-    fn tidy(&self) {
-        self.inner.tidy();
+    fn tidy(&self) -> Result<(), StoreError> {
+        self.inner.tidy()
     }
     fn size_bytes(&self) -> Option<u64> {
         self.inner.size_bytes()

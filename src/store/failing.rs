@@ -68,8 +68,8 @@ impl<S: Store> Store for FailingStore<S> {
         self.faults.commits.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
-    fn tidy(&self) {
-        self.inner.tidy();
+    fn tidy(&self) -> Result<(), StoreError> {
+        self.inner.tidy()
     }
     fn size_bytes(&self) -> Option<u64> {
         self.inner.size_bytes()

@@ -16,6 +16,8 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::place;
+
 pub(super) type Records = BTreeMap<String, Vec<u8>>;
 type Writes = Vec<(String, Option<Vec<u8>>)>;
 
@@ -285,6 +287,11 @@ impl Log {
         let mut records = Records::new();
         found.replay(&mut records, None);
         Ok(records)
+    }
+
+    /// Whether it is what the next agent will find.
+    pub fn is_in_place(&self) -> io::Result<bool> {
+        place::is_at(&self.file, &path(&self.dir))
     }
 
     pub fn len(&self) -> u64 {

@@ -72,6 +72,14 @@ impl Mirror {
         Ok((records, seq))
     }
 
+    /// Ends it. Its files may be gone: whatever it makes of that is its own.
+    pub fn close(self) {
+        let _ = caught(|| {
+            drop(self);
+            Ok(())
+        });
+    }
+
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Trouble> {
         caught(|| self.0.get(key)).map(|value| value.map(|value| value.to_vec()))
     }

@@ -27,6 +27,7 @@ mod failing;
 mod log;
 mod memory;
 mod mirror;
+mod place;
 mod sled;
 mod upgrade;
 
@@ -79,8 +80,13 @@ pub trait Store: Send + Sync {
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
     /// Durable when it returns: it survives the power going.
     fn commit(&self, batch: &Batch) -> Result<(), StoreError>;
-    /// Work left behind by commits that nobody need wait for. Whoever commits calls it when he has told who waited.
-    fn tidy(&self) {}
+    /// Work left behind by commits that nobody need wait for, and a look whether the files are still in their place. Whoever
+    /// commits calls it when he has told who waited, and each second.
+    ///
+    /// Errors: the next agent would not find what was committed. It is tried again with each call and each commit.
+    fn tidy(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
     /// Bytes on disk; `None` where there is no disk.
     fn size_bytes(&self) -> Option<u64>;
 }
@@ -95,8 +101,8 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
         (**self).commit(batch)
     }
-    fn tidy(&self) {
-        (**self).tidy();
+    fn tidy(&self) -> Result<(), StoreError> {
+        (**self).tidy()
     }
     fn size_bytes(&self) -> Option<u64> {
         (**self).size_bytes()

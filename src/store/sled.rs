@@ -6,6 +6,8 @@
 //! <dir>/damaged-<n>/      files that were found damaged, for people to look at; `quarantine/damaged-<n>` tells of them
 //! <dir>.schema-<n>/       the database as an older agent left it
 //!
+//! commit, tidy   the log is not in its place any more: it is still open, and written anew where it belongs
+//!
 //! open    log whole, sled not ahead of it    the log
 //!         else, sled readable                sled, and the commits of the log after it
 //!         else                               what can be read of the log
@@ -23,6 +25,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::log::{self, Found, Log, Records};
 use super::mirror::{Mirror, Trouble};
+use super::place;
 use super::upgrade::{self, Schema};
 use super::{Batch, Store, StoreError};
 
@@ -31,11 +34,11 @@ pub struct SledStore {
     dir: PathBuf,
     schema: Schema,
     state: Mutex<State>,
-    /// Held locked as long as the store is open.
-    _lock: File,
 }
 
 struct State {
+    /// The directory, held locked as long as the store is open.
+    lock: File,
     log: Log,
     /// Of the last commit.
     seq: u64,
@@ -64,11 +67,10 @@ impl SledStore {
     pub(super) fn open_as(dir: &Path, schema: Schema) -> Result<SledStore, StoreError> {
         let failed = |error: &io::Error| open_error(dir, format!("{error}; give the agent's user write access to it"));
         fs::create_dir_all(dir).map_err(|e| failed(&e))?;
-        let lock = File::open(dir).map_err(|e| failed(&e))?;
-        let take = || flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Trouble::Busy);
-        patiently(take).map_err(|_| open_error(dir, BUSY.to_owned()))?;
-        let state = open(dir, schema)?;
-        Ok(SledStore { dir: dir.to_owned(), schema, state: Mutex::new(state), _lock: lock })
+        let directory = File::open(dir).map_err(|e| failed(&e))?;
+        lock(&directory).map_err(|e| open_error(dir, e.to_string()))?;
+        let state = open(dir, directory, schema)?;
+        Ok(SledStore { dir: dir.to_owned(), schema, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -108,6 +110,7 @@ impl Store for SledStore {
         }
         let failed = |e: io::Error| StoreError::Write { message: e.to_string() };
         let mut state = self.lock();
+        state.stay_in_place(&self.dir, self.schema.current).map_err(failed)?;
         if state.behind_bytes > BEHIND_BYTES {
             state.tidy(self.schema.current);
         }
@@ -124,8 +127,12 @@ impl Store for SledStore {
         Ok(())
     }
 
-    fn tidy(&self) {
-        self.lock().tidy(self.schema.current);
+    fn tidy(&self) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let stayed = state.stay_in_place(&self.dir, self.schema.current);
+        stayed.map_err(|e| StoreError::Write { message: e.to_string() })?;
+        state.tidy(self.schema.current);
+        Ok(())
     }
 
     fn size_bytes(&self) -> Option<u64> {
@@ -141,6 +148,54 @@ impl Drop for SledStore {
 }
 
 impl State {
+    /// Somebody may have removed the files, or moved them away. What was acknowledged is read from the log, which is open, and
+    /// written to where the next agent looks.
+    fn stay_in_place(&mut self, dir: &Path, schema: u32) -> io::Result<()> {
+        if self.log.is_in_place()? {
+            return Ok(());
+        }
+        let again = self.write_again(dir, schema);
+        let failed =
+            |e| io::Error::other(format!("it was removed from {} and cannot be written again: {e}", dir.display()));
+        again.map_err(failed)?;
+        tracing::error!(path = %dir.display(), "the state database was removed under the agent; it is written again, whole");
+        Ok(())
+    }
+
+    fn write_again(&mut self, dir: &Path, schema: u32) -> io::Result<()> {
+        // Some of its files it finds by name, and they may be another's by now.
+        if let Some(mirror) = self.mirror.take() {
+            mirror.close();
+        }
+        self.behind.clear();
+        self.behind_bytes = 0;
+        place::make_again(dir)?;
+        if !place::is_at(&self.lock, dir)? {
+            let directory = File::open(dir)?;
+            lock(&directory)?;
+            self.lock = directory;
+        }
+        let records = self.log.records()?;
+        self.log = Log::write(dir, schema, self.seq, &records)?;
+        match patiently(|| Mirror::open(dir)).and_then(|mirror| mirror.contents().map(|contents| (mirror, contents))) {
+            Ok((mirror, contents)) => self.mirrored_by(mirror, contents, &records),
+            Err(trouble) => self.give_up_mirror(&trouble),
+        }
+        Ok(())
+    }
+
+    /// From here on that is the second copy: it is made equal to the records.
+    fn mirrored_by(&mut self, mirror: Mirror, (old, old_seq): (Records, u64), records: &Records) {
+        self.mirror = Some(mirror);
+        let changed = records.iter().filter(|(key, value)| old.get(*key) != Some(value));
+        let changed = changed.map(|(key, value)| (key.as_str(), Some(value.as_slice())));
+        let gone = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
+        let writes: Vec<_> = changed.chain(gone).collect();
+        if !writes.is_empty() || old_seq != self.seq {
+            self.follow(writes.into_iter());
+        }
+    }
+
     fn tidy(&mut self, schema: u32) {
         self.catch_up();
         if self.log.is_long() {
@@ -188,7 +243,13 @@ fn patiently<T>(mut take: impl FnMut() -> Result<T, Trouble>) -> Result<T, Troub
     }
 }
 
-fn open(dir: &Path, schema: Schema) -> Result<State, StoreError> {
+/// Errors: somebody else has it.
+fn lock(directory: &File) -> io::Result<()> {
+    let take = || flock(directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| Trouble::Busy);
+    patiently(take).map_err(|_| io::Error::other(BUSY))
+}
+
+fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     let failed = |error: io::Error| open_error(dir, error.to_string());
     let has_db = dir.join("db").exists();
     let bytes = match fs::read(log::path(dir)) {
@@ -202,7 +263,7 @@ fn open(dir: &Path, schema: Schema) -> Result<State, StoreError> {
         // Before sled makes its files: a database without a log is an old one.
         Log::write(dir, schema.current, 0, &Records::new()).map_err(failed)?;
         upgrade::sync_parent(dir).map_err(failed)?;
-        return open(dir, schema);
+        return open(dir, lock, schema);
     }
     let found = log::parse(bytes.as_deref().unwrap_or_default());
     let older = if bytes.is_none() { Some(1) } else { found.schema() };
@@ -248,17 +309,10 @@ fn open(dir: &Path, schema: Schema) -> Result<State, StoreError> {
 
     let as_it_was = log_is_good && older.is_none();
     let log = if as_it_was { Log::go_on(dir, &found) } else { Log::write(dir, schema.current, seq, &records) };
-    let mut state = State { log: log.map_err(failed)?, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
+    let log = log.map_err(failed)?;
+    let mut state = State { lock, log, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
     if let Some((mirror, contents)) = mirror {
-        state.mirror = Some(mirror);
-        let (old, old_seq) = contents.unwrap_or_default();
-        let changed = records.iter().filter(|(key, value)| old.get(*key) != Some(value));
-        let changed = changed.map(|(key, value)| (key.as_str(), Some(value.as_slice())));
-        let gone = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
-        let writes: Vec<_> = changed.chain(gone).collect();
-        if !writes.is_empty() || old_seq != seq {
-            state.follow(writes.into_iter());
-        }
+        state.mirrored_by(mirror, contents.unwrap_or_default(), &records);
     }
     Ok(state)
 }

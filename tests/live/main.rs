@@ -6,6 +6,7 @@
 mod common;
 
 mod again;
+mod disk;
 mod follow;
 mod ledger;
 mod limits;

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, allostat, counters, none_fell, patience, wait_for};
-use crate::work::{Alloc, Work};
+use crate::work::{Alloc, Work, remove_under_use};
 
 fn main_pid(alloc: &Alloc<'_>) -> u64 {
     // "Accepted" is not "running": the pid is there once the task was started.
@@ -98,12 +98,11 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     let old = std::env::var_os("ALLOSTAT_OLD_BINARY").map_or_else(allostat, Into::into);
     std::fs::copy(old, &binary).expect("the old binary can be copied");
     let mut agent = Agent::with(AgentOptions { binary: Some(binary.clone()), ..AgentOptions::default() });
-    let again = "attempts = 1000\n interval = \"24h\"\n delay = \"200ms\"\n mode = \"delay\"";
     let (held, held_pid, looping, meanwhile);
     {
         let ended = Work::batch("ended", &["burn", "50"]).run(&agent);
         let hold = Work::batch("held", &["hold", "600000"]).run(&agent);
-        let lives = Work { restart: again.into(), kind: "service", ..Work::batch("looping", &["burn", "60"]) };
+        let lives = Work::looping("looping", &["burn", "60"]);
         let ends = Work::batch("meanwhile", &["burn", "2000"]).run(&agent);
         looping = lives.run(&agent).id.clone();
         ended.wait_dead();
@@ -147,22 +146,11 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     agent.stop();
 }
 
-/// The agent may be making directories in it meanwhile.
-fn remove_under_use(path: &std::path::Path) {
-    use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
-    wait_for("a removal that nobody crossed", Duration::from_secs(10) * patience(), || {
-        let removed = std::fs::remove_dir_all(path).map_err(|e| e.kind());
-        assert!(matches!(removed, Ok(()) | Err(NotFound | DirectoryNotEmpty)), "{removed:?}");
-        (removed != Err(DirectoryNotEmpty)).then_some(())
-    });
-}
-
 /// Somebody cleans up in the wrong place. What is lost with a directory is said, and nothing else is.
 #[test]
 fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     let agent = Agent::start();
-    let again = "attempts = 1000\n interval = \"24h\"\n delay = \"100ms\"\n mode = \"delay\"";
-    let lives = Work { restart: again.into(), kind: "service", ..Work::batch("looping", &["burn", "60"]) }.run(&agent);
+    let lives = Work::looping("looping", &["burn", "60"]).run(&agent);
     let hold = Work::batch("held", &["hold", "600000"]).run(&agent);
     let beside = Work::batch("beside", &["hold", "600000"]).run(&agent);
     hold.ready();
@@ -172,12 +160,8 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     for of in [&hold.id, &lives.id] {
         remove_under_use(&data.join("run").join(of));
     }
-    let starts_again = || {
-        let before = lives.exits("success");
-        wait_for("starts in directories made anew", Duration::from_secs(20) * patience(), || {
-            (lives.exits("success") > before + 1).then_some(())
-        });
-    };
+    // In directories made anew.
+    let starts_again = || lives.wait_exits("success", lives.exits("success") + 2);
     starts_again();
     agent.cli(&["stop", &hold.id]).ok();
     hold.wait_dead();

@@ -33,6 +33,11 @@ impl Work {
             task: String::new(),
         }
     }
+    /// Ends and is started again for as long as anybody looks.
+    pub fn looping(id: &str, args: &[&str]) -> Work {
+        let again = "attempts = 1000\n interval = \"24h\"\n delay = \"100ms\"\n mode = \"delay\"";
+        Work { restart: again.into(), kind: "service", ..Work::batch(id, args) }
+    }
     pub fn resources(mut self, lines: &str) -> Work {
         self.resources = lines.into();
         self
@@ -113,6 +118,12 @@ impl Alloc<'_> {
         std::thread::sleep(Duration::from_millis(2200));
         self.agent.metrics()
     }
+    #[track_caller]
+    pub fn wait_exits(&self, outcome: &str, at_least: u64) {
+        wait_for(&format!("{at_least} exits of {}", self.task), Duration::from_secs(30) * patience(), || {
+            (self.exits(outcome) >= at_least).then_some(())
+        });
+    }
     pub fn exits(&self, outcome: &str) -> u64 {
         self.agent
             .metrics()
@@ -128,6 +139,16 @@ impl Alloc<'_> {
         let text = self.kernel(controller, v1, v2).unwrap_or_else(|| panic!("no {v1} or {v2}"));
         text.trim().parse().unwrap_or_else(|_| panic!("{v1} or {v2} says {text:?}"))
     }
+}
+
+/// The agent may be making directories in it meanwhile.
+pub fn remove_under_use(path: &std::path::Path) {
+    use std::io::ErrorKind::{DirectoryNotEmpty, NotFound};
+    wait_for("a removal that nobody crossed", Duration::from_secs(10) * patience(), || {
+        let removed = std::fs::remove_dir_all(path).map_err(|e| e.kind());
+        assert!(matches!(removed, Ok(()) | Err(NotFound | DirectoryNotEmpty)), "{removed:?}");
+        (removed != Err(DirectoryNotEmpty)).then_some(())
+    });
 }
 
 /// The number after `key` in a flat keyed kernel file.
