@@ -425,3 +425,96 @@ fn clear_leftovers(alloc: &Alloc, at: usize) {
     }
     let _ = std::fs::remove_dir_all(alloc.ctx.data_dir.run_task(&alloc.id, &status.name));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::coordinator::Cause;
+    use super::super::record::{Kill, Restart};
+    use super::super::restart::Tracker;
+    use super::*;
+    use crate::model::id::BootId;
+    use crate::model::task::TaskStatus;
+    use crate::model::units::Timestamp;
+
+    fn record(state: TaskState, handle: Option<TaskHandle>) -> TaskRecord {
+        let status = TaskStatus::new("t".into(), "raw_exec".into(), None, Timestamp(1));
+        TaskRecord {
+            status: TaskStatus { state, ..status },
+            handle,
+            tracker: Tracker::seeded("t"),
+            more: record::MoreTotals::default(),
+            kill: None,
+            restart: None,
+            hooks: BTreeMap::new(),
+        }
+    }
+
+    fn handle(attempt: u32) -> TaskHandle {
+        TaskHandle {
+            driver: "raw_exec".to_owned(),
+            attempt,
+            boot_id: BootId("boot".to_owned()),
+            run_dir: format!("run/t/{attempt}").into(),
+            cgroup: None,
+            supervisor: None,
+            main: None,
+            started_at: None,
+        }
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Kind {
+        Ended,
+        GoOn,
+        Recover,
+    }
+    use Kind::{Ended as End, GoOn, Recover};
+
+    /// By the state on record: without and with a handle. Whatever was prepared and is not known to have ended is asked for at its
+    /// driver, and what has ended is left alone, even if something of it may still be there.
+    const TABLE: [(TaskState, Kind, Kind); TaskState::ALL.len()] = [
+        (TaskState::Pending, GoOn, Recover),
+        (TaskState::Starting, GoOn, Recover),
+        (TaskState::Running, GoOn, Recover),
+        (TaskState::Backoff, GoOn, Recover),
+        (TaskState::Killing, GoOn, Recover),
+        (TaskState::Dead, End, End),
+    ];
+
+    fn of(kind: Kind, handle: Option<&TaskHandle>) -> Plan {
+        match (kind, handle) {
+            (End, _) => Plan::Ended,
+            (GoOn, _) => Plan::GoOn,
+            (Recover, handle) => Plan::Recover(handle.expect("the table asks for one").clone()),
+        }
+    }
+
+    #[test]
+    fn what_is_done_about_a_task_is_a_table_of_what_is_recorded_of_it() {
+        assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
+        assert_eq!(plan(None, false), Plan::GoOn, "it was submitted, and nothing was ever written of it");
+        assert_eq!(plan(None, true), Plan::Unreadable, "it may run: it is not started a second time");
+        let kill = Kill { cause: Cause::Stopped, asked_at: Timestamp(2), told: true, signalled_at: Some(Timestamp(3)) };
+        let restart = |whole| Restart { whole, asked_at: Timestamp(2), signalled_at: None };
+        let asked = [(None, None), (Some(kill), None), (None, Some(restart(false))), (None, Some(restart(true)))];
+        for (state, without, with) in TABLE {
+            for (kill, restart) in asked {
+                let plan_of = |handle: Option<TaskHandle>| {
+                    let record = TaskRecord { kill, restart, ..record(state, handle) };
+                    // A record that is there was read, whatever is said of others.
+                    assert_eq!(plan(Some(&record), true), plan(Some(&record), false), "{record:?}");
+                    plan(Some(&record), false)
+                };
+                assert_eq!(plan_of(None), of(without, None), "{state:?} {kill:?} {restart:?}");
+                for attempt in 0..2 {
+                    let handle = handle(attempt);
+                    assert_eq!(
+                        plan_of(Some(handle.clone())),
+                        of(with, Some(&handle)),
+                        "{state:?} {kill:?} {restart:?}"
+                    );
+                }
+            }
+        }
+    }
+}

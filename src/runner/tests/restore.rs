@@ -196,6 +196,23 @@ async fn a_task_that_cannot_be_found_is_given_up_aloud_and_not_started_twice() {
     assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_task_that_ended_beside_a_living_one_runs_again_with_its_whole_alloc_alone() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("short", json!({ "run_ms": 5 })), ("long", json!({}))];
+    let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
+    let states = |agent: &Handle| published(agent, &id).status.tasks.iter().map(|t| t.state).collect::<Vec<_>>();
+    let half = [TaskState::Dead, TaskState::Running];
+    until("one to have ended", || states(&agent) == half).await;
+    let before = main_task(&agent, &id);
+    let agent = host.restart(agent).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((states(&agent), main_task(&agent, &id), host.world.started()), (half.to_vec(), before, 2));
+    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    until("both to have begun anew", || host.world.started() == 4).await;
+}
+
 fn spoil(host: &Host, prefix: &str) -> String {
     let key = host.store.scan(prefix).unwrap()[0].0.clone();
     let mut batch = crate::store::Batch::default();
