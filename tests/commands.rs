@@ -357,7 +357,10 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     assert!(agent.cli(&["status", prefix]).ok().contains(&id));
     assert!(agent.cli(&["stats", prefix]).ok().contains("cpu usage"));
     assert!(agent.cli(&["events", prefix]).ok().lines().all(|l| l.contains(&id[..8])));
-    assert!(agent.cli(&["node"]).ok().contains("raw_exec"));
+    let node = agent.cli(&["node"]).ok();
+    for part in ["raw_exec", "alloc_dir, cgroup, stats", "validate, task_dir, env"] {
+        assert!(node.contains(part), "{part}: {node}");
+    }
     fails(&agent.cli(&["status", "ffffffff-0000"]), 66, &["no alloc"]);
     fails(&agent.cli(&["logs", prefix, "none"]), 66, &["no task \"none\"", "it has t"]);
     for args in [

@@ -45,6 +45,7 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         let some: Vec<String> = counts.iter().filter(|(_, n)| **n > 0).map(|(s, n)| format!("{n} {s}")).collect();
         if some.is_empty() { "none".to_owned() } else { some.join(", ") }
     };
+    let hooks = |runner: &str| or_absent(node.hooks.get(runner).map(|order| order.join(", ")));
     let up = node.booted_at.map(|at| human::duration(node.taken_at.since(at)));
     let mut out = pairs(
         &[
@@ -57,6 +58,8 @@ fn text(node: &NodeReport, paint: Paint) -> String {
             ("kept files", or_absent(node.kept_files.as_ref().map(kept_files))),
             ("allocs", counts(&node.allocs)),
             ("tasks", counts(&node.tasks)),
+            ("alloc hooks", hooks("alloc")),
+            ("task hooks", hooks("task")),
         ],
         paint,
     );

@@ -142,6 +142,9 @@ pub struct NodeReport {
     pub tasks: BTreeMap<String, u64>,
     #[serde(default)]
     pub drivers: Vec<DriverReport>,
+    /// By runner, in the order in which they set up.
+    #[serde(default)]
+    pub hooks: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     pub quarantined: Vec<String>,
 }

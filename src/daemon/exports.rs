@@ -58,6 +58,8 @@ impl Views for Exports {
             json!({ "name": name, "healthy": healthy, "message": message })
         });
         node["drivers"] = drivers.collect();
+        node["hooks"] =
+            self.runner.hooks().into_iter().map(|(runner, order)| (runner.to_owned(), json!(order))).collect();
         node["quarantined"] = json!(self.runner.quarantined());
         node
     }

@@ -122,6 +122,12 @@ impl Handle {
         &self.0.quarantined
     }
 
+    /// The hooks of allocs and of tasks, in the order in which they set up.
+    pub fn hooks(&self) -> [(&'static str, Vec<&'static str>); 2] {
+        let hooks = &self.0.ctx.hooks;
+        [("alloc", hooks.alloc.order()), ("task", hooks.task.order())]
+    }
+
     /// What [`Handle::submit`] would refuse of the job itself; touches nothing.
     pub fn check(&self, job: &Job) -> Result<(), RunnerError> {
         self.0.check(job)
