@@ -219,6 +219,14 @@ impl Alloc {
     pub fn handle(&self, at: usize) -> Option<TaskHandle> {
         self.lock().cells[at].handle.clone()
     }
+    /// Whether something of a task that was given up may be there. Then its alloc neither begins anew nor is forgotten.
+    pub fn may_run(&self, at: usize) -> bool {
+        self.lock().cells[at].may_run()
+    }
+    /// The first such task.
+    pub fn one_that_may_run(&self) -> Option<usize> {
+        self.lock().cells.iter().position(Cell::may_run)
+    }
     /// That somebody asked for a task's end.
     pub fn kill(&self, at: usize) -> Option<Kill> {
         self.lock().cells[at].kill

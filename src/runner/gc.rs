@@ -3,7 +3,8 @@
 //! ```text
 //! each minute, or asked: chosen and forgotten (one batch, under the ledger) ─► their directories removed, two at once, under no lock
 //! ```
-//! An alloc goes when every scraper had its final series and their time is over (`collectable`), oldest first. Only a full
+//! An alloc of which something may still run, because a task of it was given up, stays whatever the limits say.
+//! Another one goes when every scraper had its final series and their time is over (`collectable`), oldest first. Only a full
 //! disk does not wait for that; then it is said and counted. What was forgotten and not removed yet has a tombstone: the next
 //! agent goes on with it.
 
@@ -83,6 +84,8 @@ struct Candidate {
     ended_at: Option<Timestamp>,
     /// Its final series were delivered, and their time is over.
     free: bool,
+    /// A task of it was given up: nobody else would know of what is there.
+    may_run: bool,
 }
 
 /// Which of the ended allocs go, and what is said of those that do not.
@@ -94,7 +97,7 @@ fn by_limits(ended: &[Candidate], config: &GcConfig, now: Timestamp) -> Vec<(usi
     let too_old = |c: &Candidate| {
         config.max_age.zip(c.ended_at).is_some_and(|(most, at)| now.since(at) > Nanos::from_duration(most))
     };
-    let free = || ended.iter().enumerate().filter(|(_, c)| c.free);
+    let free = || ended.iter().enumerate().filter(|(_, c)| c.free && !c.may_run);
     let mut chosen: BTreeMap<usize, GcReason> =
         free().filter(|(_, c)| too_old(c)).map(|(at, _)| (at, GcReason::Age)).collect();
     let more = excess.saturating_sub(chosen.len());
@@ -106,7 +109,8 @@ fn by_limits(ended: &[Candidate], config: &GcConfig, now: Timestamp) -> Vec<(usi
 /// Pure: which go for want of room, a few at a time: those that nobody waits for first.
 fn by_pressure(ended: &[Candidate]) -> Vec<(usize, GcReason)> {
     let of = |free: bool, reason| {
-        ended.iter().enumerate().filter(move |(_, c)| c.free == free).map(move |(at, _)| (at, reason))
+        let goes = move |c: &Candidate| c.free == free && !c.may_run;
+        ended.iter().enumerate().filter(move |(_, c)| goes(c)).map(move |(at, _)| (at, reason))
     };
     of(true, GcReason::Disk).chain(of(false, GcReason::DiskUnread)).take(AT_ONCE).collect()
 }
@@ -203,7 +207,15 @@ impl Manager {
         let (mut chosen, mut kept) = (Vec::new(), Vec::new());
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
         for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
-            if *free {
+            if let Some(task) = alloc.one_that_may_run() {
+                // Tried again now.
+                alloc.nudge(task);
+                let name = &alloc.task(task).name;
+                kept.push((
+                    alloc.id.clone(),
+                    format!("its task {name:?} was given up and may still run: it is being ended"),
+                ));
+            } else if *free {
                 chosen.push((at, GcReason::Requested));
             } else {
                 let why = "its final series are still shown: not every scraper had them, or their time is not over";
@@ -271,7 +283,11 @@ impl Manager {
 }
 
 fn candidates(ended: &[(Ended, bool)]) -> Vec<Candidate> {
-    ended.iter().map(|(ended, free)| Candidate { ended_at: ended.alloc().finished_at(), free: *free }).collect()
+    let candidate = |(ended, free): &(Ended, bool)| {
+        let alloc = ended.alloc();
+        Candidate { ended_at: alloc.finished_at(), free: *free, may_run: alloc.one_that_may_run().is_some() }
+    };
+    ended.iter().map(candidate).collect()
 }
 
 #[cfg(test)]
@@ -284,7 +300,7 @@ mod tests {
         Timestamp(0).plus(Nanos::from_secs(secs))
     }
     fn ended(secs: u64, free: bool) -> Candidate {
-        Candidate { ended_at: Some(at(secs)), free }
+        Candidate { ended_at: Some(at(secs)), free, may_run: false }
     }
 
     #[test]
@@ -302,6 +318,14 @@ mod tests {
         let all = [ended(1, false), ended(2, true), ended(3, false)];
         assert_eq!(by_pressure(&all), [(1, GcReason::Disk), (0, GcReason::DiskUnread)]);
         assert_eq!(by_pressure(&[]), []);
+    }
+
+    #[test]
+    fn what_may_still_run_is_never_taken_however_old_it_is_and_full_the_disk() {
+        let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
+        let all = [true, false].map(|free| Candidate { may_run: true, ..ended(1, free) });
+        assert_eq!(by_limits(&all, &config, at(9_999)), []);
+        assert_eq!(by_pressure(&all), []);
     }
 
     proptest! {

@@ -147,13 +147,24 @@ pub(super) async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
 }
 
 /// Asks a driver that died while it waited what became of the attempt.
-pub(super) async fn find(alloc: Arc<Alloc>, handle: TaskHandle) -> Result<Launched, LaunchFailure> {
-    let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()) else {
-        return Ok(Launched::Lost("its driver is gone".to_owned()));
-    };
-    Ok(match call::recover(driver.as_ref(), handle).await {
+pub(super) async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Launched, LaunchFailure> {
+    Ok(match found(&alloc, at, handle).await {
         Ok(Some(running)) => Launched::Found(running),
         Ok(None) => Launched::Lost("its driver says that it was never started".to_owned()),
-        Err(error) => Launched::Lost(error.to_string()),
+        Err(why) => Launched::Lost(why),
     })
+}
+
+/// What a task's driver knows of an attempt; `None`: it was never started. Errors: why it cannot be found.
+pub(super) async fn found(alloc: &Alloc, at: usize, handle: TaskHandle) -> Result<Option<Running>, String> {
+    // What is done about an attempt, and what is removed after it, follows from its handle: one that names somebody else's
+    // place is not believed, however sound its record.
+    let own = alloc.ctx.data_dir.run_task(&alloc.id, &alloc.task(at).name).join(handle.attempt.to_string());
+    if handle.run_dir != own {
+        return Err(format!("its record names {} as its directory, which is not its own", handle.run_dir.display()));
+    }
+    let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()).cloned() else {
+        return Err(format!("this agent has no driver {:?}", handle.driver));
+    };
+    call::recover(driver.as_ref(), handle).await.map_err(|e| e.to_string())
 }

@@ -14,15 +14,15 @@ use tokio::task::JoinSet;
 use super::alloc::{Alloc, Restored};
 use super::board::Board;
 use super::context::{Context, Parts};
-use super::drivers::call;
 use super::events::Log;
 use super::hooks::{More, OrderError};
+use super::launch::found;
 use super::ledger::{self, Ledger};
 use super::manager::{Handle, Manager, lock};
 use super::marks::Marks;
 use super::owner::{Created, Destroyed, Ended};
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
-use super::task::{Entry, note_found};
+use super::task::{Entry, late, note_found};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
@@ -287,6 +287,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
     let mut sought = Vec::new();
     for (alloc, entries, handles) in all {
         alloc.appear();
+        late::take_over(&alloc);
         sought.extend(handles.iter().map(|(at, _)| (Arc::clone(&alloc), *at)));
         match Ended::found(Arc::clone(&alloc)) {
             Ok(ended) => manager.own(&alloc, ended.clear()),
@@ -390,24 +391,14 @@ fn note(alloc: &Arc<Alloc>, entries: &[Entry]) {
 }
 
 async fn recover(alloc: &Alloc, at: usize, handle: TaskHandle) -> Entry {
-    // What is done about an attempt, and what is removed after it, follows from its handle: one that names somebody else's
-    // place is not believed, however sound its record.
-    let own = alloc.ctx.data_dir.run_task(&alloc.id, &alloc.task(at).name).join(handle.attempt.to_string());
-    if handle.run_dir != own {
-        let reason = format!("its record names {} as its directory, which is not its own", handle.run_dir.display());
-        return Entry::Lost(reason);
-    }
-    let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()).cloned() else {
-        return Entry::Lost(format!("this agent has no driver {:?}", handle.driver));
-    };
-    match call::recover(driver.as_ref(), handle).await {
+    match found(alloc, at, handle).await {
         Ok(Some(attempt)) => {
             // Polled once: an attempt that has ended says so at once. If its driver died of that, its owner asks again.
             let end = tokio::select! { biased; end = attempt.wait(alloc.ctx.clock.as_ref()) => end.ok(), () = std::future::ready(()) => None };
             Entry::Found(attempt, end)
         }
         Ok(None) => Entry::Recorded,
-        Err(error) => Entry::Lost(error.to_string()),
+        Err(why) => Entry::Lost(why),
     }
 }
 

@@ -9,6 +9,7 @@
 mod begin;
 mod exit;
 mod kill;
+pub(super) mod late;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -302,6 +303,7 @@ impl Owner {
             edit.set_handle(handle);
             edit.enter_state(state);
         });
+        self.leave_late();
         self.persist_and_show().await;
     }
 

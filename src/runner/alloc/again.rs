@@ -83,8 +83,7 @@ impl Alloc {
         if over && !*self.ended.borrow() {
             return Recall::Ending;
         }
-        let may_run = |c: &super::Cell| c.status.state == TaskState::Dead && c.handle.is_some();
-        if let Some(at) = inner.cells.iter().position(may_run) {
+        if let Some(at) = inner.cells.iter().position(super::Cell::may_run) {
             return Recall::Refused(Refusal::MayRun(at));
         }
         let never = |c: &super::Cell| c.status.state == TaskState::Pending && c.status.attempt == 0;
@@ -195,7 +194,7 @@ impl Edit<'_> {
 
     /// Whether it was dead, with nothing left that may run.
     fn turn_back_if_dead(&mut self) -> bool {
-        if self.cell.status.state != TaskState::Dead || self.cell.handle.is_some() {
+        if self.cell.status.state != TaskState::Dead || self.cell.may_run() {
             return false;
         }
         let (state, action) = step(self.state(), Event::Recall);

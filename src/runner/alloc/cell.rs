@@ -149,6 +149,11 @@ impl Cell {
         }
     }
 
+    /// Called dead, and something of it may be there all the same: its handle was kept.
+    pub fn may_run(&self) -> bool {
+        self.status.state == TaskState::Dead && self.handle.is_some()
+    }
+
     /// Its part of the workload's totals.
     pub fn totals(&self) -> TaskTotals {
         self.more.with(&self.status)

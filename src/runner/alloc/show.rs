@@ -62,6 +62,21 @@ impl Alloc {
         });
     }
 
+    /// Nothing is left of a task that was given up. Queued to be written in the same moment: from then on its alloc may be
+    /// forgotten, and no write may follow that. Not waited for: who finds it unwritten looks again.
+    pub fn has_gone(&self, at: usize) {
+        let mut inner = self.lock();
+        if !inner.cells[at].may_run() {
+            return;
+        }
+        inner.cells[at].handle = None;
+        let mut batch = Batch::default();
+        self.put_task(&mut inner, at, &mut batch);
+        drop(self.ctx.journal.queue(batch));
+        drop(inner);
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
     /// The records of a new alloc's tasks, all of them.
     pub fn put_new(&self, batch: &mut Batch) -> Vec<u64> {
         let mut inner = self.lock();

@@ -69,7 +69,8 @@ impl Owner {
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "a driver died while it waited");
         match &self.attempt {
             Some(attempt) if self.deaths <= DEATHS => {
-                self.launching = Some(AbortOnDrop(tokio::spawn(find(Arc::clone(&self.alloc), attempt.handle()))));
+                self.launching =
+                    Some(AbortOnDrop(tokio::spawn(find(Arc::clone(&self.alloc), self.at, attempt.handle()))));
             }
             Some(_) | None => self.give_up(EventKind::FailedRestore, error.to_string()).await,
         }

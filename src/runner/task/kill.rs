@@ -6,17 +6,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exit::exit_of;
-use super::{Answer, Launching, Owner};
+use super::{Answer, Owner, late};
 use crate::model::event::EventKind;
 use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::runner::alloc::{Alloc, Force};
+use crate::runner::alloc::Force;
 use crate::runner::coordinator::Cause;
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::hooks::Phase;
-use crate::runner::launch::Launched;
 use crate::runner::record::{Kill, Restart};
 use crate::runner::step::{Action, Event, State, step};
 
@@ -24,8 +23,6 @@ use crate::runner::step::{Action, Event, State, step};
 const KILL_SIGNAL: &str = "SIGINT";
 /// How long the disk may keep a kill signal back.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
-/// Between tries to end what was given up.
-const LATE_PAUSE: Duration = Duration::from_secs(60);
 
 impl Owner {
     /// Begins to end it, or goes on with that after a restart of the agent: then nothing is told again, and what is left of
@@ -323,9 +320,9 @@ impl Owner {
     }
 
     /// What may end, or begin, yet is seen to without us.
-    fn leave_late(&mut self) {
+    pub(super) fn leave_late(&mut self) {
         let (attempt, launching) = (self.attempt.take(), self.launching.take());
-        self.alloc.ctx.see_to(clear_late(Arc::clone(&self.alloc), self.at, attempt, launching));
+        self.alloc.ctx.see_to(late::clear(Arc::clone(&self.alloc), self.at, attempt, launching));
     }
 
     /// An attempt that has ended leaves nothing on the host. What its driver said of its end may have been wrong: then it is
@@ -383,49 +380,4 @@ impl Owner {
 fn before(ago: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(ago).unwrap_or(now)
-}
-
-/// A task that was given up may end yet, or begin. Then its alloc may begin anew.
-async fn clear_late(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>, launching: Option<Launching>) {
-    let over = || {
-        alloc.edit(at, |edit| {
-            if edit.state() == State::Dead {
-                edit.set_handle(None);
-            }
-        });
-    };
-    let found = match launching {
-        // Ends: each call of a driver has its deadline.
-        Some(mut launching) => match (&mut launching.0).await {
-            Ok(Ok(Launched::Runs(attempt) | Launched::Found(attempt))) => Some(attempt),
-            // Called off, or refused: nothing runs.
-            Ok(Err(failure)) if !failure.may_run => return over(),
-            Ok(Ok(Launched::Ready(_) | Launched::Lost(_)) | Err(_)) | Err(_) => None,
-        },
-        None => None,
-    };
-    let Some(attempt) = found.or(attempt) else { return };
-    let mut pause = call::KILL;
-    let removed = loop {
-        if let Err(error) = attempt.kill().await {
-            tracing::warn!(alloc_id = %alloc.id, %error, "what was given up cannot be killed by force");
-        }
-        match tokio::time::timeout(pause, attempt.wait(alloc.ctx.clock.as_ref())).await {
-            Ok(Ok(_)) => match attempt.destroy().await {
-                Err(CallError::Refused(DriverError::StillRunning)) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LATE_PAUSE);
-                }
-                removed => break removed,
-            },
-            Ok(Err(error)) => return tracing::error!(alloc_id = %alloc.id, %error, "a driver died while it waited"),
-            Err(_) => pause = (pause * 2).min(LATE_PAUSE),
-        }
-    };
-    match removed {
-        Ok(()) => over(),
-        Err(error) => {
-            tracing::warn!(alloc_id = %alloc.id, %error, "what a task that was given up left cannot be removed")
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! Which ended allocs go when, and what is said of those that stay.
 
 use super::*;
-use crate::runner::{Collect, Collected, Fill, Restarted, RunnerError, Wait};
+use crate::model::task::ExitStatus;
+use crate::runner::{Collect, Collected, Fill, GcConfig, Restarted, RunnerError, Wait};
 use crate::telemetry::metrics::GcReason;
 
 async fn ended(agent: &Handle, n: usize) -> Vec<AllocId> {
@@ -139,4 +140,41 @@ async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
         assert!(known(&agent).is_empty());
     }
     until("its tasks to have left", || alive() == before).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_still_run_is_not_forgotten_and_is_ended_again_and_again_by_later_agents_too() {
+    let mut host = Host::new();
+    host.config.gc = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
+    *host.fill.lock().unwrap() = [Fill { used_percent: 100, inodes_percent: 100 }].into();
+    let mut agent = host.start().await;
+    let stuck = json!({ "deaf": 1, "unkillable": 1 });
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", stuck), ("beside", json!({}))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let process = host.world.of(&"main".into());
+    let forced = || process.signals.lock().unwrap().iter().filter(|s| *s == "force").count();
+    for _ in 0..2 {
+        until("its end is through", || *agent.0.alloc(&id).unwrap().ended().borrow()).await;
+        agent.collectable([id.clone()]);
+        let before = forced();
+        let told = agent.collect(Collect::All).await.unwrap();
+        assert!(told.removed.is_empty(), "{told:?}");
+        assert!(told.kept[0].1.contains("\"main\" was given up and may still run"), "{told:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(forced() > before, "who asks has it ended once more");
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        assert_eq!(known(&agent), std::slice::from_ref(&id), "not even on a full disk");
+        assert!(forced() > before + 2, "and nobody needs to ask");
+        agent = host.restart(agent).await;
+    }
+    assert_eq!((host.world.started(), host.world.living()), (2, 1));
+    process.end(ExitStatus::Signal(9));
+    until("noticed", || agent.0.alloc(&id).unwrap().one_that_may_run().is_none()).await;
+    assert_eq!(host.world.undestroyed(), 0);
+    agent.collectable([id.clone()]);
+    assert_eq!(agent.collect(Collect::All).await.unwrap().removed.len(), 1);
+    for key in ["task/", "alloc/", "tombstone/"] {
+        assert!(host.store.scan(key).unwrap().is_empty(), "{key}: nothing is written after it was forgotten");
+    }
 }

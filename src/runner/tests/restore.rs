@@ -194,6 +194,15 @@ async fn a_task_that_cannot_be_found_is_given_up_aloud_and_not_started_twice() {
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Unknown);
     assert!(matches!(&task.last_exit().unwrap().status, ExitStatus::Unknown(e) if e.contains("damaged")));
     assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
+    // As soon as it can be found it is ended: nobody would know of it otherwise.
+    assert_eq!(host.world.living(), 1);
+    *host.world.recover_error.lock().unwrap() = None;
+    until("ended", || host.world.living() == 0).await;
+    until("removed", || host.world.undestroyed() == 0).await;
+    until("forgotten", || agent.0.alloc(&id).unwrap().handle(0).is_none()).await;
+    let agent = host.restart(agent).await;
+    assert!(agent.0.alloc(&id).unwrap().handle(0).is_none(), "which is on record");
+    assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,86 @@
+//! What was given up: called dead, and perhaps still there. It is ended again and again, by this agent and by each later one, until
+//! nothing of it is left; before that its alloc neither begins anew nor is forgotten.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Launching;
+use crate::runner::alloc::Alloc;
+use crate::runner::drivers::call::{self, Running};
+use crate::runner::launch::{Launched, found};
+use crate::runner::owner::Ended;
+
+/// Between tries, at the most.
+const LATE_PAUSE: Duration = Duration::from_secs(60);
+
+/// Whatever an agent before this one gave up of an alloc: seen to from now on.
+pub(in crate::runner) fn take_over(alloc: &Arc<Alloc>) {
+    for at in (0..alloc.group().tasks.len()).filter(|at| alloc.may_run(*at)) {
+        alloc.ctx.see_to(clear(Arc::clone(alloc), at, None, None));
+    }
+}
+
+/// Returns when nothing is left of the task. `launching`: what may come to life yet.
+pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>, launching: Option<Launching>) {
+    let mut attempt = match launching {
+        // Ends: with its driver's answer, or with the agent; nobody else waits for this.
+        Some(mut launching) => match (&mut launching.0).await {
+            Ok(Ok(Launched::Runs(attempt) | Launched::Found(attempt))) => Some(attempt),
+            // Called off, or refused: nothing runs.
+            Ok(Err(failure)) if !failure.may_run => return over(&alloc, at).await,
+            Ok(Ok(Launched::Ready(_) | Launched::Lost(_)) | Err(_)) | Err(_) => attempt,
+        },
+        None => attempt,
+    };
+    let (mut pause, mut said) = (call::KILL, String::new());
+    while let Err(why) = end(&alloc, at, &mut attempt, pause).await {
+        if why != said {
+            tracing::warn!(alloc_id = %alloc.id, task = %alloc.task(at).name, why, "what was given up may still run");
+            said = why;
+        }
+        pause = (pause * 2).min(LATE_PAUSE);
+    }
+    over(&alloc, at).await;
+}
+
+/// One try, which takes `pause` if nothing comes of it, or until somebody asks. Errors: why it may still run.
+async fn end(alloc: &Alloc, at: usize, attempt: &mut Option<Running>, pause: Duration) -> Result<(), String> {
+    let again = tokio::time::Instant::now() + pause;
+    let tried = async {
+        if attempt.is_none() {
+            let Some(handle) = alloc.handle(at) else { return Ok(()) };
+            *attempt = found(alloc, at, handle).await?;
+        }
+        let Some(running) = attempt else { return Ok(()) };
+        let killed = running.kill().await;
+        let wait = tokio::time::timeout_at(again, running.wait(alloc.ctx.clock.as_ref()));
+        match wait.await {
+            Ok(Ok(_)) => running.destroy().await.map_err(|e| e.to_string()),
+            // Its driver died while it waited: it is asked for the task anew.
+            Ok(Err(error)) => {
+                *attempt = None;
+                Err(error.to_string())
+            }
+            Err(_) => {
+                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force, and is there".to_owned()))
+            }
+        }
+    };
+    let nudged = async {
+        alloc.nudged(at).await;
+        Err("asked for once more".to_owned())
+    };
+    let result = tokio::select! { biased; result = tried => result, again = nudged => return again };
+    if result.is_err() {
+        tokio::select! { () = tokio::time::sleep_until(again) => {}, () = alloc.nudged(at) => {} }
+    }
+    result
+}
+
+/// Its alloc may have ended long ago, without being able to clear away what this task held.
+async fn over(alloc: &Arc<Alloc>, at: usize) {
+    if let Some(ended) = Ended::of(alloc) {
+        ended.clear().await;
+    }
+    alloc.has_gone(at);
+}
