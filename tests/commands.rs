@@ -152,11 +152,15 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     assert_eq!(agent.get("/healthz").status, 200);
     agent.terminate();
     assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
-    // What hangs goes on being ended, and is given up in its time.
+    // What hangs goes on being ended, and is given up in its time; that is not called stopped.
     agent.start_again();
-    wait_for("all to be given up or ended", Duration::from_secs(60) * patience(), || {
-        states(&agent).iter().all(|s| s.ends_with(" dead")).then_some(())
-    });
+    let stopped = agent.cli(&["stop", "--all"]);
+    assert_eq!(stopped.code, Some(1), "{}{}", stopped.stdout, stopped.stderr);
+    assert!(stopped.stderr.contains(&format!("may still run: {} t", &id("deaf")[..8])), "{}", stopped.stderr);
+    assert!(states(&agent).iter().all(|s| s.ends_with(" dead")), "{:?}", states(&agent));
+    assert_eq!(agent.json(&format!("/v1/allocs/{}", id("deaf")))["may_run"], serde_json::json!(["t"]));
+    let status = agent.cli(&["status", &id("deaf")]).ok();
+    assert!(status.contains("may still run  t"), "{status}");
     let told = agent.cli(&["events", &id("deaf")]).ok();
     assert!(told.contains("given up: still there 30s"), "{told}");
     agent.stop();

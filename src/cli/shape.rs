@@ -35,6 +35,9 @@ pub struct AllocRow {
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
     pub tasks: BTreeMap<String, TaskRow>,
+    /// Tasks that were given up, and may still run.
+    #[serde(default)]
+    pub may_run: Vec<String>,
     /// Alone only: `cgroup`, `process`, `none`.
     #[serde(default)]
     pub measured: Option<String>,

@@ -92,22 +92,23 @@ fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
 }
 
 fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
-    let mut out = pairs(
-        &[
-            ("alloc", alloc.id.clone()),
-            ("job", printable(&alloc.job)),
-            ("name", printable(&alloc.name)),
-            ("type", or_absent(alloc.kind.clone())),
-            ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
-            ("because", or_absent(Some(printable(&alloc.description)).filter(|d| !d.is_empty()))),
-            ("desired", alloc.desired.clone()),
-            ("created", moment(alloc.created_at, now)),
-            ("ended", or_absent(alloc.finished_at.map(|t| moment(t, now)))),
-            ("measured by", or_absent(alloc.measured.clone())),
-            ("cgroup", or_absent(alloc.cgroup.as_deref().map(printable))),
-        ],
-        paint,
-    );
+    let mut lines = vec![
+        ("alloc", alloc.id.clone()),
+        ("job", printable(&alloc.job)),
+        ("name", printable(&alloc.name)),
+        ("type", or_absent(alloc.kind.clone())),
+        ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
+        ("because", or_absent(Some(printable(&alloc.description)).filter(|d| !d.is_empty()))),
+        ("desired", alloc.desired.clone()),
+        ("created", moment(alloc.created_at, now)),
+        ("ended", or_absent(alloc.finished_at.map(|t| moment(t, now)))),
+        ("measured by", or_absent(alloc.measured.clone())),
+        ("cgroup", or_absent(alloc.cgroup.as_deref().map(printable))),
+    ];
+    if !alloc.may_run.is_empty() {
+        lines.push(("may still run", paint.paint(Style::Red, &printable(&alloc.may_run.join(", ")))));
+    }
+    let mut out = pairs(&lines, paint);
     let mut table = Table::new(&[
         ("TASK", Align::Left),
         ("DRIVER", Align::Left),

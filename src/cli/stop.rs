@@ -61,10 +61,13 @@ impl Stop {
         let paint = session.paint;
         let ended = follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over));
         match ended.map_err(|e| gone(e, &ids))? {
-            Ended::Done(_) => {
-                let text = format!("stopped {}", human::count(ids.len(), "alloc"));
-                writeln!(session.out, "{}", paint.paint(Style::Green, &text))?;
-                Ok(Exit::Done)
+            Ended::Done(allocs) => {
+                let stuck: Vec<_> = allocs.iter().filter(|a| !a.may_run.is_empty()).collect();
+                if stuck.len() < ids.len() {
+                    let text = format!("stopped {}", human::count(ids.len() - stuck.len(), "alloc"));
+                    writeln!(session.out, "{}", paint.paint(Style::Green, &text))?;
+                }
+                if stuck.is_empty() { Ok(Exit::Done) } else { Err(given_up(&stuck)) }
             }
             Ended::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
         }
@@ -78,6 +81,16 @@ fn gone(error: CliError, ids: &[String]) -> CliError {
     let message = format!("the agent does not come back: {}\n{}", error.message, asked(ids));
     CliError::new(Exit::NoAgent, message)
         .hint("an agent that is started again goes on with that: `allostat status` shows how far it is")
+}
+
+/// Called dead, since nobody waits for ever; whether they are is another matter.
+fn given_up(stuck: &[&AllocRow]) -> CliError {
+    let tasks: Vec<String> =
+        stuck.iter().flat_map(|a| a.may_run.iter().map(|task| format!("{} {task}", a.short()))).collect();
+    let allocs = human::count(stuck.len(), "alloc");
+    CliError::failed(format!("gave up {allocs}, of which something may still run: {}", tasks.join(", "))).hint(
+        "the agent goes on ending them; `allostat gc` removes them when they are gone, and says so while they are not",
+    )
 }
 
 fn asked(ids: &[String]) -> String {

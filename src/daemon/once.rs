@@ -109,6 +109,7 @@ fn published(
             cgroup: Some(cgroup.clone()),
             tasks: statuses,
             sought: Vec::new(),
+            may_run: Vec::new(),
             generation: 1,
         }),
         readers: tasks.iter().map(|name| Some(reader(cgroup.child(name)))).collect(),

@@ -32,6 +32,7 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
         "tasks": tasks,
     });
     set(&mut row, "finished_at", status.finished_at);
+    set(&mut row, "may_run", Some(&status.may_run).filter(|tasks| !tasks.is_empty()));
     row
 }
 

@@ -113,6 +113,9 @@ pub struct AllocStatus {
     /// known of what the alloc uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sought: Vec<TaskName>,
+    /// Tasks that were given up: they are dead, and something of them may still be there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_run: Vec<TaskName>,
     /// Grows with each published change.
     pub generation: u64,
 }

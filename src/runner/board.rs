@@ -357,6 +357,7 @@ mod tests {
             cgroup: None,
             tasks: Vec::new(),
             sought: Vec::new(),
+            may_run: Vec::new(),
             generation,
         };
         Published {

@@ -79,6 +79,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> AllocStatus {
         cgroup: Some(CgroupPath::new(format!("/allostat/{id}"))),
         tasks,
         sought: Vec::new(),
+        may_run: Vec::new(),
         generation: 1,
     }
 }

@@ -62,8 +62,8 @@ impl Alloc {
         });
     }
 
-    /// Nothing is left of a task that was given up. Queued to be written in the same moment: from then on its alloc may be
-    /// forgotten, and no write may follow that. Not waited for: who finds it unwritten looks again.
+    /// Nothing is left of a task that was given up. Queued to be written, and shown, in the same moment: from then on its alloc may
+    /// be forgotten, and neither may follow that. Not waited for: who finds it unwritten looks again.
     pub fn has_gone(&self, at: usize) {
         let mut inner = self.lock();
         if !inner.cells[at].may_run() {
@@ -73,6 +73,7 @@ impl Alloc {
         let mut batch = Batch::default();
         self.put_task(&mut inner, at, &mut batch);
         drop(self.ctx.journal.queue(batch));
+        self.publish(&mut inner, None);
         drop(inner);
         self.changed.send_modify(|changes| *changes += 1);
     }
@@ -125,6 +126,8 @@ impl Alloc {
     pub(super) fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
         inner.generation += 1;
         let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
+        let shown_dead = inner.cells.iter().filter(|c| c.may_run() && c.shown.status.state == TaskState::Dead);
+        let may_run = shown_dead.map(|c| c.status.name.clone()).collect();
         let over = inner.finished.is_some() && tasks.iter().all(|t| t.state == TaskState::Dead);
         let finished = inner.finished.as_deref().filter(|_| over);
         let ran = finished.filter(|_| !inner.finish_shown).map(|f| (f.outcome, f.ran));
@@ -151,6 +154,7 @@ impl Alloc {
             cgroup: inner.cgroup.clone(),
             tasks,
             sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.status.name.clone()).collect(),
+            may_run,
             generation: inner.generation,
         };
         let published = Published {
