@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::exit::{CliError, CliResult, Exit};
+use super::exit::{CliError, CliResult, Exit, chain};
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::Layout;
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
+use crate::host::tree;
 use crate::model::id::CgroupPath;
 
 /// Both names begin so, or nothing is touched.
@@ -57,9 +58,8 @@ impl Sweep {
         if let Err(error) = parent.remove(PATIENCE) {
             left.push(error.to_string());
         }
-        match std::fs::remove_dir_all(&self.dir) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => left.push(format!("{}: {e}", self.dir.display())),
-            Ok(()) | Err(_) => {}
+        if let Err(error) = tree::remove(&self.dir) {
+            left.push(chain(&error));
         }
         if left.is_empty() {
             Ok(Exit::Done)

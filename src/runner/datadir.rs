@@ -173,6 +173,14 @@ impl DataDir {
         })
     }
 
+    /// Removes the records of all attempts of a task: they are on record elsewhere, or were read. What cannot be removed goes with
+    /// the alloc.
+    pub fn remove_records(&self, id: &AllocId, task: &TaskName) {
+        if let Err(error) = tree::remove(&self.run_task(id, task)) {
+            tracing::warn!(alloc_id = %id, %task, %error, "what a task's supervisors left cannot be removed");
+        }
+    }
+
     /// Removes everything of an alloc. Repeating it does no harm.
     ///
     /// Errors: something is mounted in it, which is left alone; or the disk refuses.

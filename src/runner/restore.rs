@@ -414,7 +414,7 @@ fn clear_leftovers(alloc: &Alloc, at: usize) {
     {
         tracing::warn!(alloc_id = %alloc.id, cgroup = %path, error, "the cgroup of an ended attempt cannot be removed");
     }
-    let _ = std::fs::remove_dir_all(alloc.ctx.data_dir.run_task(&alloc.id, &status.name));
+    alloc.ctx.data_dir.remove_records(&alloc.id, &status.name);
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use super::mirror::{Mirror, Trouble};
 use super::place;
 use super::upgrade::{self, Schema};
 use super::{Batch, Store, StoreError};
+use crate::host::tree;
 
 /// Concurrency: any thread; commits follow one another.
 pub struct SledStore {
@@ -353,7 +354,7 @@ impl Damage<'_> {
             }
             match &into {
                 Some(into) => fs::rename(&path, into.join(&name))?,
-                None if path.is_dir() => fs::remove_dir_all(&path)?,
+                None if path.is_dir() => tree::remove(&path).map_err(io::Error::other)?,
                 None => fs::remove_file(&path)?,
             }
         }

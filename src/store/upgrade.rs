@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::log::Records;
+use crate::host::tree;
 
 /// What this agent writes. 1: sled alone. 2: the log and sled.
 pub const SCHEMA: u32 = 2;
@@ -63,8 +64,8 @@ pub(super) fn back_up(dir: &Path, schema: u32) -> io::Result<()> {
     let mut partial = whole.clone().into_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    if partial.exists() {
-        fs::remove_dir_all(&partial)?;
+    if partial.is_dir() {
+        tree::remove(&partial).map_err(io::Error::other)?;
     }
     copy_dir(dir, &partial)?;
     fs::rename(&partial, &whole)?;

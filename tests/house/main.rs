@@ -19,6 +19,8 @@ const NEIGHBOURS: &[(&str, &str)] = &[
     // Kernel text and job files become values of the model.
     ("kernel", "model"),
     ("jobspec", "model"),
+    // What it removes of its own goes through no mount and no link.
+    ("store", "host"),
     // The supervisor ends what it holds through the doors of the host, and knows nothing else.
     ("supervisor", "host"),
 ];
@@ -157,6 +159,17 @@ fn unsafe_stands_only_where_it_may() {
         wrong.extend(lines.map(|(number, _)| format!("src/{}:{number}", source.path)));
     }
     assert!(wrong.is_empty(), "unsafe code outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
+}
+
+/// `remove_dir_all` goes through whatever is mounted in the directory: somebody's data that a task had bound there.
+#[test]
+fn directories_are_removed_by_the_one_that_goes_through_no_mount() {
+    let mut wrong = Vec::new();
+    for source in sources().into_iter().filter(|s| s.path != "host/tree.rs") {
+        let lines = source.code().filter(|(_, line)| source::has_word(line, "remove_dir_all"));
+        wrong.extend(lines.map(|(number, _)| format!("src/{}:{number}", source.path)));
+    }
+    assert!(wrong.is_empty(), "use host::tree::remove:\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Hook<OfAlloc> for AllocDir {
 /// A handle that was kept names what may still be there, and its record is in its directory.
 fn remove_records(alloc: &Alloc) {
     for (_, task) in alloc.group().tasks.iter().enumerate().filter(|(at, _)| alloc.handle(*at).is_none()) {
-        let _ = std::fs::remove_dir_all(alloc.ctx.data_dir.run_task(&alloc.id, &task.name));
+        alloc.ctx.data_dir.remove_records(&alloc.id, &task.name);
     }
     // Refused where a task's is still in it.
     let _ = std::fs::remove_dir(alloc.ctx.data_dir.run(&alloc.id));

@@ -53,8 +53,7 @@ async fn end(alloc: &Alloc, at: usize, attempt: &mut Option<Running>, pause: Dur
         }
         let Some(running) = attempt else { return Ok(()) };
         let killed = running.kill().await;
-        let wait = tokio::time::timeout_at(again, running.wait(alloc.ctx.clock.as_ref()));
-        match wait.await {
+        match tokio::time::timeout(pause, running.wait(alloc.ctx.clock.as_ref())).await {
             Ok(Ok(_)) => running.destroy().await.map_err(|e| e.to_string()),
             // Its driver died while it waited: it is asked for the task anew.
             Ok(Err(error)) => {
