@@ -247,7 +247,7 @@ fn gate_is_open(tasks: &[View], role: Role) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::HashSet;
 
     use proptest::prelude::*;
 
@@ -361,94 +361,163 @@ mod tests {
         groups
     }
 
-    /// Stage, failed, started.
-    type One = (Stage, bool, bool);
-    type State = (Wish, Vec<One>);
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    struct One {
+        stage: Stage,
+        failed: bool,
+        started: bool,
+        /// Since its alloc last began.
+        ran: bool,
+    }
+
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    struct State {
+        wish: Wish,
+        /// It began anew once: that is walked through, a second time would be the same.
+        again: bool,
+        tasks: Vec<One>,
+    }
+
+    impl State {
+        fn new(tasks: usize) -> State {
+            let fresh = One { stage: Stage::Waiting, failed: false, started: false, ran: false };
+            State { wish: Wish::Run, again: false, tasks: vec![fresh; tasks] }
+        }
+        fn with(&self, at: usize, one: One) -> State {
+            let mut next = self.clone();
+            next.tasks[at] = one;
+            // All wait: it goes on as if it were new.
+            if next.wish == Wish::Again && next.tasks.iter().all(|t| t.stage == Stage::Waiting) {
+                next.wish = Wish::Run;
+                next.tasks.iter_mut().for_each(|t| t.ran = false);
+            }
+            next
+        }
+        /// What somebody may ask for now.
+        fn asked(&self) -> Vec<State> {
+            let may = |wish: Wish| match wish {
+                Wish::Again => self.wish == Wish::Run && !self.again && self.tasks.iter().any(|t| t.started),
+                Wish::Stop | Wish::Expire => self.wish < wish,
+                Wish::Run | Wish::Fail => false,
+            };
+            let wishes = [Wish::Again, Wish::Stop, Wish::Expire].into_iter().filter(|wish| may(*wish));
+            wishes.map(|wish| State { wish, again: self.again || wish == Wish::Again, ..self.clone() }).collect()
+        }
+    }
 
     fn views(group: &[Role], state: &State) -> Vec<View> {
-        let view = |(role, (stage, failed, started)): (&Role, &One)| {
-            let ended_at = (*stage == Stage::Dead).then_some(Timestamp(1));
-            View { role: *role, stage: *stage, failed: *failed, ended_at, started: *started }
+        let view = |(role, one): (&Role, &One)| {
+            let ended_at = (one.stage == Stage::Dead).then_some(Timestamp(1));
+            View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started }
         };
-        group.iter().zip(&state.1).map(view).collect()
+        group.iter().zip(&state.tasks).map(view).collect()
     }
 
     /// What can happen to a task: obeying its order, or ending by itself.
-    fn follow(order: Order, (stage, _, started): One) -> Vec<One> {
-        let dead = |failed| (Stage::Dead, failed, started);
-        match (stage, order) {
-            (Stage::Waiting, Order::Start) => vec![(Stage::Starting, false, true)],
+    fn follow(wish: Wish, order: Order, one: One) -> Vec<One> {
+        let dead = |failed| One { stage: Stage::Dead, failed, ..one };
+        let waiting = One { stage: Stage::Waiting, failed: false, ..one };
+        let mut next = match (one.stage, order) {
+            (Stage::Waiting, Order::Start) => vec![One { stage: Stage::Starting, started: true, ran: true, ..one }],
             (Stage::Waiting, Order::End(_)) => vec![dead(false)],
-            (Stage::Waiting, Order::Keep | Order::Recall) | (Stage::Dead, _) => vec![],
-            (Stage::Starting, _) => vec![(Stage::Ran, false, true), dead(true), dead(false)],
+            (Stage::Waiting, Order::Keep | Order::Recall) => vec![],
+            // Who is dead while all begin anew waits with them.
+            (Stage::Dead, _) if wish == Wish::Again => vec![waiting],
+            (Stage::Dead, _) => vec![],
+            (Stage::Starting, _) => vec![One { stage: Stage::Ran, ..one }, dead(true), dead(false)],
             (Stage::Ran, _) => vec![dead(true), dead(false)],
+        };
+        if order == Order::Recall {
+            next.push(waiting);
         }
+        next
     }
 
-    /// Every state that can be reached, in every order of exits, with a stop or an expiry at any moment.
+    /// Every state that can be reached, in every order of exits, with a stop, an expiry or (of up to three tasks) a restart of the whole
+    /// at any moment.
     #[test]
     fn no_order_of_exits_hangs_starts_too_early_or_forgets_poststop() {
-        let mut seen_states = 0;
+        let (mut states, mut recalls) = (0, 0);
         for group in groups() {
-            let mut seen: BTreeSet<State> = BTreeSet::new();
-            let mut open: Vec<State> = vec![(Wish::Run, vec![(Stage::Waiting, false, false); group.len()])];
+            // A restart of four tasks multiplies what there is to see: those are met at random, below.
+            let first = State { again: group.len() > 3, ..State::new(group.len()) };
+            let mut seen = HashSet::from([first.clone()]);
+            let mut open = vec![first];
             while let Some(state) = open.pop() {
-                if !seen.insert(state.clone()) {
-                    continue;
-                }
                 let tasks = views(&group, &state);
-                let orders = decide(&tasks, state.0);
-                check(&tasks, state.0, &orders);
-                for wish in [Wish::Stop, Wish::Expire] {
-                    if state.0 < wish {
-                        open.push((wish, state.1.clone()));
-                    }
-                }
-                for (at, (order, now)) in orders.iter().zip(&state.1).enumerate() {
-                    for next in follow(*order, *now) {
-                        let mut after = state.clone();
-                        after.1[at] = next;
-                        open.push(after);
-                    }
-                }
+                let orders = decide(&tasks, state.wish);
+                check(&tasks, &state, &orders);
+                recalls += orders.iter().filter(|order| **order == Order::Recall).count();
+                let each = orders.iter().zip(&state.tasks).enumerate();
+                let followed = each.flat_map(|(at, (order, now))| {
+                    follow(state.wish, *order, *now).into_iter().map(|next| state.with(at, next)).collect::<Vec<_>>()
+                });
+                open.extend(followed.chain(state.asked()).filter(|next| seen.insert(next.clone())));
             }
-            seen_states += seen.len();
+            states += seen.len();
         }
-        assert!(seen_states > 100_000, "{seen_states} states are not all of them");
+        assert!(states > 200_000 && recalls > 5_000, "{states} states, {recalls} recalls are not all of them");
     }
 
-    fn check(tasks: &[View], wish: Wish, orders: &[Order]) {
-        let told = || format!("{wish:?} {tasks:?} -> {orders:?}");
+    fn check(tasks: &[View], state: &State, orders: &[Order]) {
+        let wish = state.wish;
+        let told = || format!("{state:?} {tasks:?} -> {orders:?}");
         let live = |t: &View| matches!(t.stage, Stage::Starting | Stage::Ran);
+        let has_run = |t: &View| matches!(t.stage, Stage::Ran | Stage::Dead);
+        let all = |role: Role, holds: &dyn Fn(&View) -> bool| tasks.iter().filter(|t| t.role == role).all(holds);
         let all_dead = tasks.iter().all(|t| t.stage == Stage::Dead);
         let moves = orders.iter().any(|o| *o != Order::Keep) || tasks.iter().any(live);
-        assert!(all_dead || moves, "nothing can happen any more: {}", told());
+        // While all begin anew, who is dead waits again without an order.
+        assert!(all_dead || moves || wish == Wish::Again, "nothing can happen any more: {}", told());
         for (task, order) in tasks.iter().zip(orders) {
             let others = || tasks.iter().filter(|t| t.role != Role::Poststop);
+            let is_turn = || !others().any(|t| live(t) && t.role.rank() < task.role.rank());
             match (order, task.role) {
                 (Order::Start, Role::Poststop) => {
-                    assert!(others().all(|t| t.stage == Stage::Dead) && wish != Wish::Expire, "{}", told());
+                    assert!(others().all(|t| t.stage == Stage::Dead), "{}", told());
+                    assert!(matches!(wish, Wish::Run | Wish::Stop), "{}", told());
                 }
                 (Order::Start, role) => {
                     assert!(task.stage == Stage::Waiting && wish == Wish::Run, "{}", told());
                     assert!(!others().any(|t| t.stage == Stage::Dead && t.failed), "{}", told());
-                    let prestarts = tasks.iter().filter(|t| t.role == Role::Prestart);
-                    let before = matches!(role, Role::Prestart | Role::PrestartSidecar);
-                    assert!(before || prestarts.clone().all(|t| t.stage == Stage::Dead && !t.failed), "{}", told());
+                    if !matches!(role, Role::Prestart | Role::PrestartSidecar) {
+                        let succeeded = |t: &View| t.stage == Stage::Dead && !t.failed;
+                        assert!(all(Role::Prestart, &succeeded) && all(Role::PrestartSidecar, &has_run), "{}", told());
+                    }
+                    if matches!(role, Role::Poststart | Role::PoststartSidecar) {
+                        assert!(all(Role::Main, &has_run) && all(Role::Leader, &has_run), "{}", told());
+                    }
                 }
                 (Order::End(cause), Role::Poststop) => {
                     assert!(matches!(cause, Cause::Expired | Cause::NothingRan), "{}", told());
+                    assert!(*cause == Cause::Expired || !live(task), "{}", told());
                 }
-                (Order::End(_), role) if live(task) => {
-                    assert!(!others().any(|t| live(t) && t.role.rank() < role.rank()), "{}", told());
+                (Order::End(cause), role) => {
+                    assert!(wish != Wish::Again, "a restart is no end: {}", told());
+                    assert!(!live(task) || is_turn(), "{}", told());
+                    let asked = matches!(cause, Cause::Stopped | Cause::Expired);
+                    assert_eq!(asked, wish != Wish::Run, "{}", told());
+                    // Their work is not over while a task that is no sidecar may still do something.
+                    let work = || others().filter(|t| !t.role.is_sidecar());
+                    let over = *cause != Cause::MainsDead || work().all(|t| t.stage == Stage::Dead);
+                    assert!(over && (*cause != Cause::MainsDead || role.is_sidecar()), "{}", told());
                 }
-                (Order::Recall, _) => panic!("nobody asked for a restart: {}", told()),
-                (Order::End(_) | Order::Keep, _) => {}
+                (Order::Recall, role) => {
+                    assert!(wish == Wish::Again && role != Role::Poststop, "nobody asked for a restart: {}", told());
+                    assert!(live(task) && is_turn(), "{}", told());
+                }
+                (Order::Keep, Role::Poststop) => {}
+                // Whoever is in the way of a restart is told, in the order of ending.
+                (Order::Keep, _) => assert!(wish != Wish::Again || !live(task) || !is_turn(), "{}", told()),
             }
             assert!(task.stage != Stage::Dead || *order == Order::Keep, "the dead get no orders: {}", told());
         }
-        if all_dead && wish != Wish::Expire && tasks.iter().any(|t| t.role != Role::Poststop && t.started) {
-            let skipped = tasks.iter().any(|t| t.role == Role::Poststop && !t.started);
+        let mut each = tasks.iter().zip(&state.tasks);
+        if all_dead
+            && matches!(wish, Wish::Run | Wish::Stop)
+            && each.clone().any(|(t, one)| t.role != Role::Poststop && one.ran)
+        {
+            let skipped = each.any(|(t, one)| t.role == Role::Poststop && !one.ran);
             assert!(!skipped, "a poststop task never ran: {}", told());
         }
     }
@@ -460,28 +529,32 @@ mod tests {
             roles in proptest::collection::vec(0..ROLES.len(), 1..12),
             choices in proptest::collection::vec((0..64_usize, 0..3_usize), 200),
             stop_after in 0..40_usize,
+            again_after in 0..40_usize,
         ) {
             let mut leaders = 0;
             let group: Vec<Role> = roles.into_iter().map(|at| ROLES[at]).filter(|role| {
                 leaders += usize::from(*role == Role::Leader);
                 *role != Role::Leader || leaders == 1
             }).collect();
-            let mut state: State = (Wish::Run, vec![(Stage::Waiting, false, false); group.len()]);
+            let mut state = State::new(group.len());
             for (step, (which, how)) in choices.into_iter().enumerate() {
+                if step == again_after && state.tasks.iter().any(|t| t.stage != Stage::Dead) {
+                    state = state.asked().into_iter().find(|s| s.wish == Wish::Again).unwrap_or(state);
+                }
                 if step == stop_after {
-                    state.0 = Wish::Stop;
+                    state.wish = Wish::Stop;
                 }
                 let tasks = views(&group, &state);
-                let orders = decide(&tasks, state.0);
-                check(&tasks, state.0, &orders);
+                let orders = decide(&tasks, state.wish);
+                check(&tasks, &state, &orders);
                 let possible: Vec<(usize, Vec<One>)> = (0..group.len())
-                    .map(|at| (at, follow(orders[at], state.1[at])))
+                    .map(|at| (at, follow(state.wish, orders[at], state.tasks[at])))
                     .filter(|(_, next)| !next.is_empty())
                     .collect();
                 let Some((at, next)) = possible.get(which % possible.len().max(1)) else { break };
-                state.1[*at] = next[how % next.len()];
+                state = state.with(*at, next[how % next.len()]);
             }
-            prop_assert!(state.1.iter().all(|(stage, ..)| *stage == Stage::Dead), "{group:?} {state:?}");
+            prop_assert!(state.tasks.iter().all(|t| t.stage == Stage::Dead), "{group:?} {state:?}");
         }
     }
 }
