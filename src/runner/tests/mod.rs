@@ -1,5 +1,6 @@
 //! The runner against a world of pretended processes, on paused time: each test waits for a state, never for a duration.
 
+mod cancel;
 mod coordinate;
 mod crash;
 mod fake;

@@ -1,0 +1,198 @@
+//! P-18.2: whichever node of agent → alloc → task → activity is cancelled, all below it ends within a tenth of a second, and
+//! nothing beside it. In real time, on threads: what is measured is how long it takes.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::*;
+use crate::model::task::TaskHandle;
+use crate::runner::Wait;
+use crate::runner::coordinator::Order;
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
+use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
+use crate::runner::manager::lock;
+use crate::runner::task::{Entry, own};
+
+/// What goes on for ever, until its future is dropped.
+#[derive(Clone, Default)]
+struct Endless(Arc<Mutex<BTreeSet<String>>>);
+
+impl Endless {
+    fn go_on<T: 'static>(&self, what: String) -> BoxFuture<'static, T> {
+        struct Inside(Endless, String);
+        impl Drop for Inside {
+            fn drop(&mut self) {
+                self.0.0.lock().unwrap().remove(&self.1);
+            }
+        }
+        let all = self.clone();
+        Box::pin(async move {
+            all.0.lock().unwrap().insert(what.clone());
+            let _inside = Inside(all, what);
+            std::future::pending().await
+        })
+    }
+    /// What goes on of an alloc, or of one of its tasks.
+    fn of(&self, whom: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|what| what.starts_with(whom)).count()
+    }
+}
+
+impl Driver for Endless {
+    fn name(&self) -> &'static str {
+        "endless"
+    }
+    fn check(&self, _: &Task) -> Result<(), DriverError> {
+        Ok(())
+    }
+    fn health(&self) -> (bool, String) {
+        (true, String::new())
+    }
+    fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
+        Ok(request.handle("endless", &BootId("boot".to_owned()), None))
+    }
+    fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
+        let whom = format!("{}/{}/", request.alloc_id, request.task.name);
+        if request.task.name.as_str() == "starts" {
+            return self.go_on(format!("{whom}start"));
+        }
+        let attempt = Runs { all: self.clone(), handle, whom };
+        Box::pin(async { Ok(Arc::new(attempt) as Arc<dyn Attempt>) })
+    }
+    fn recover(&self, _: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+        self.go_on("recover".to_owned())
+    }
+}
+
+struct Runs {
+    all: Endless,
+    handle: TaskHandle,
+    whom: String,
+}
+
+impl Attempt for Runs {
+    fn handle(&self) -> TaskHandle {
+        self.handle.clone()
+    }
+    fn reader(&self) -> Option<Arc<crate::collectors::TaskReader>> {
+        None
+    }
+    fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
+        self.all.go_on(format!("{}wait", self.whom))
+    }
+    fn signal(&self, _: &str) -> BoxFuture<'_, Result<(), DriverError>> {
+        self.all.go_on(format!("{}signal", self.whom))
+    }
+    fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        self.all.go_on(format!("{}kill", self.whom))
+    }
+    fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        self.all.go_on(format!("{}destroy", self.whom))
+    }
+}
+
+impl Hook<OfAlloc> for Endless {
+    fn name(&self) -> &'static str {
+        "endless"
+    }
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Prerun]
+    }
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        match &subject.alloc {
+            Some(alloc) if alloc.job.id.as_str() == "set-up" => self.go_on(format!("{}/prerun", alloc.id)),
+            Some(_) | None => Box::pin(async { Ok(Outcome::Again) }),
+        }
+    }
+}
+
+impl Hook<OfTask> for Endless {
+    fn name(&self) -> &'static str {
+        "endless"
+    }
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Prestart]
+    }
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        let task = &subject.alloc.task(subject.at).name;
+        match task.as_str() {
+            "prepares" => self.go_on(format!("{}/{task}/prestart", subject.alloc.id)),
+            _ => Box::pin(async { Ok(Outcome::Again) }),
+        }
+    }
+}
+
+fn group(id: &str) -> Job {
+    let mut job = job(id, JobKind::Service, &["starts", "waits", "prepares"].map(|name| (name, json!({}))));
+    job.groups[0].tasks.iter_mut().for_each(|task| task.driver = "endless".to_owned());
+    job
+}
+
+/// How long it takes from now on; far more than it may is a failure at once.
+async fn until_gone(what: &str, mut is_gone: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !is_gone() {
+        assert!(began.elapsed() < Duration::from_secs(10), "it goes on: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let mut took: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
+    for _ in 0..5 {
+        let nothing = alive();
+        let all = Endless::default();
+        let host = Host::new();
+        let mut parts = host.parts();
+        parts.drivers.insert("endless", Arc::new(all.clone()));
+        let hooks = More { alloc: vec![Box::new(all.clone())], task: vec![Box::new(all.clone())] };
+        let agent = Handle::start_with(parts, hooks).await.unwrap();
+        let mut follower = agent.events().follow(0);
+        let following = tokio::spawn(async move { while follower.next(16).await.is_some() {} });
+        let set_up = submit(&agent, group("set-up")).await;
+        until_gone("nothing of it has begun", || all.of(set_up.as_str()) == 1).await;
+
+        let cancelled = submit(&agent, group("cancelled")).await;
+        let kept = submit(&agent, group("kept")).await;
+        let whole = |id: &AllocId| all.of(id.as_str()) == 3;
+        until_gone("not all of it has begun", || whole(&cancelled) && whole(&kept)).await;
+
+        let owner = lock(&agent.0.allocs)[&cancelled].owner.clone().unwrap();
+        owner.abort();
+        let ended = until_gone("of an alloc", || all.of(cancelled.as_str()) == 0 && owner.is_finished()).await;
+        took.entry("alloc").or_default().push(ended);
+
+        // Its tasks, without the alloc's owner between: each with what it does.
+        let alloc = agent.0.alloc(&cancelled).unwrap();
+        for (at, name) in [(0, "starts"), (2, "prepares")] {
+            assert_eq!(*alloc.order(at).borrow(), Order::Start);
+            let before = alive();
+            let owner = tokio::spawn(own(Arc::clone(&alloc), at, Entry::Recorded));
+            let whom = format!("{cancelled}/{name}");
+            until_gone("it has not begun", || all.of(&whom) == 1).await;
+            owner.abort();
+            took.entry("task").or_default().push(until_gone(name, || all.of(&whom) == 0 && alive() <= before).await);
+        }
+        assert!(whole(&kept), "nothing beside it ends: {:?}", all.0.lock().unwrap());
+
+        // What is done for an alloc that is not wanted any more.
+        agent.stop(&set_up, Wait::No).await.unwrap();
+        took.entry("hook").or_default().push(until_gone("a hook", || all.of(set_up.as_str()) == 0).await);
+        until_over(&agent, &set_up).await;
+        assert!(whole(&kept), "nothing beside it ends: {:?}", all.0.lock().unwrap());
+
+        agent.events().close();
+        agent.shutdown();
+        let nobody = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
+        took.entry("agent").or_default().push(until_gone("of the agent", nobody).await);
+    }
+    for (node, mut took) in took {
+        took.sort_unstable();
+        // The machine may be busy with other tests: the median is ours, the last one is the scheduler's as well.
+        assert!(took[took.len() / 2] < Duration::from_millis(100), "{node}: {took:?}");
+    }
+}
