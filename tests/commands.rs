@@ -176,10 +176,12 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
     );
     agent.run(&batch("good", "exec sleep 600", ""));
     let id = |agent: &Agent, job: &str| {
-        let list = agent.json("/v1/allocs");
-        let mut allocs = list["allocs"].as_array().unwrap().iter();
-        let alloc = allocs.find(|a| a["job"] == job).unwrap_or_else(|| panic!("no alloc of {job}"));
-        (alloc["id"].as_str().unwrap().to_owned(), alloc["tasks"]["t"]["state"].as_str().unwrap().to_owned())
+        // A submit is answered before the next snapshot is taken.
+        wait_for(&format!("the alloc of {job}"), Duration::from_secs(10) * patience(), || {
+            let list = agent.json("/v1/allocs");
+            let alloc = list["allocs"].as_array()?.iter().find(|a| a["job"] == job)?;
+            Some((alloc["id"].as_str()?.to_owned(), alloc["tasks"]["t"]["state"].as_str()?.to_owned()))
+        })
     };
     const USED: &str = "allostat_workload_cpu_usage_seconds_total";
     let lost = [("workload", "lost")];
