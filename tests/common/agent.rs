@@ -27,6 +27,8 @@ pub struct AgentOptions {
     pub as_nobody: bool,
     /// The hard limit on its descriptors.
     pub descriptors: Option<u64>,
+    /// Elsewhere than in the agent's own directory: on a disk of the test's.
+    pub data_dir: Option<PathBuf>,
     /// Another file than the binary under test.
     pub binary: Option<PathBuf>,
 }
@@ -163,7 +165,7 @@ impl Agent {
         self.child.as_ref().expect("the agent must run").id()
     }
     pub fn data_dir(&self) -> PathBuf {
-        self.dir.path().join("data")
+        self.options.data_dir.clone().unwrap_or_else(|| self.dir.path().join("data"))
     }
     pub fn socket(&self) -> PathBuf {
         self.data_dir().join("allostat.sock")
@@ -281,13 +283,14 @@ impl Agent {
 
     /// `pid command` of every other process that names our directory in its arguments or environment: supervisors, tasks.
     pub fn processes(&self) -> Vec<String> {
-        let marker = self.dir.path().to_str().expect("a path of ours is UTF-8").as_bytes().to_vec();
+        let marker = |path: &Path| path.to_str().expect("a path of ours is UTF-8").as_bytes().to_vec();
+        let markers = [marker(self.dir.path()), marker(&self.data_dir())];
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").expect("/proc must be there").flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             let file = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
             let (arguments, environment) = (file("cmdline"), file("environ"));
-            let ours = |text: &[u8]| text.windows(marker.len()).any(|w| w == marker);
+            let ours = |text: &[u8]| markers.iter().any(|marker| text.windows(marker.len()).any(|w| w == marker));
             if pid != std::process::id() && (ours(&arguments) || ours(&environment)) {
                 found.push(format!("{pid} {}", String::from_utf8_lossy(&arguments).replace('\0', " ")));
             }
@@ -302,13 +305,20 @@ impl Drop for Agent {
             eprintln!("--- the agent's log ---\n{}", self.log());
         }
         self.kill();
+        self.kill_processes();
+        // `cgroups` and `dir` clean up after themselves.
+    }
+}
+
+impl Agent {
+    /// SIGKILL to supervisors and tasks.
+    pub fn kill_processes(&self) {
         for process in self.processes() {
             let pid = process.split(' ').next().and_then(|pid| pid.parse().ok());
             if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         }
-        // `cgroups` and `dir` clean up after themselves.
     }
 }
 
