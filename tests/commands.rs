@@ -232,6 +232,38 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
     agent.assert_nothing_left();
 }
 
+#[test]
+fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
+    let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
+    let env = vec![("RUST_BACKTRACE".to_owned(), "1".to_owned())];
+    let mut agent = Agent::with(AgentOptions { config, env, ..AgentOptions::default() });
+    // It dies before the task runs, is asked for it and finds it; and dies again when it is signalled.
+    agent.run(
+        "job \"odd\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
+         start = \"die\"\n          signal = \"die\"\n        }\n      }\n    }\n  }\n}\n",
+    );
+    let id = agent.alloc_ids().remove(0);
+    wait_for("it to be found", Duration::from_secs(10) * patience(), || {
+        (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == "running").then_some(())
+    });
+    fails(&agent.cli(&["signal", &id, "--signal", "SIGHUP"]), 1, &["its driver died of it"]);
+    agent.cli(&["stop", &id]).ok();
+    agent.terminate();
+    let log = agent.log();
+    let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
+    let calls = ["call=\"start\"", "call=\"signal\"", "call=\"signal\""];
+    assert_eq!(errors.len(), calls.len(), "the start, the signal and that of the stop: {log}");
+    for (line, call) in errors.iter().zip(calls) {
+        for word in ["a driver panicked", &format!("alloc_id={id}"), "task=t", "driver=\"mock\"", "mock.rs:", call] {
+            assert!(line.contains(word), "{word} is not in {line}");
+        }
+    }
+    for raw in ["panicked at", "backtrace", "thread '"] {
+        assert!(!log.contains(raw), "{raw}: {log}");
+    }
+    agent.assert_nothing_left();
+}
+
 /// A command that goes on beside the test.
 struct Background {
     child: std::process::Child,

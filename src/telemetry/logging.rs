@@ -16,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::limit::Limiter;
 use super::metrics::Metrics;
+use super::panics;
 
 /// Warnings and errors of one place in the code: this many in ten seconds, the rest is counted.
 const BURST: u32 = 20;
@@ -80,7 +81,7 @@ impl FromStr for Level {
     }
 }
 
-/// Sets logging up for the whole process: once, before anything else runs.
+/// Sets logging up for the whole process: once, before anything else runs. Panics are lines too from then on.
 ///
 /// Errors: [`LoggingError::Twice`].
 pub fn init(level: Level) -> Result<(), LoggingError> {
@@ -91,7 +92,9 @@ pub fn init(level: Level) -> Result<(), LoggingError> {
         .with(RepeatLimit { lines: Arc::clone(repeats()) })
         .with(lines)
         .try_init()
-        .map_err(|_| LoggingError::Twice)
+        .map_err(|_| LoggingError::Twice)?;
+    panics::log();
+    Ok(())
 }
 
 /// The place in the code, and how the line begins.

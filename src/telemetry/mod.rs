@@ -5,6 +5,7 @@ pub mod durations;
 pub mod limit;
 pub mod logging;
 pub mod metrics;
+pub mod panics;
 
 pub use logging::{Level, LoggingError};
 pub use metrics::Metrics;

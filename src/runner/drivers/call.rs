@@ -12,9 +12,7 @@
 //!
 //! Readings are no call: the driver tells them to a [`TaskReader`], and nobody waits for them.
 
-use std::any::Any;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -24,6 +22,7 @@ use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
+use crate::telemetry::panics::{self, Panic};
 
 /// Longer than drivers themselves look for something that they are not sure of.
 pub const RECOVER: Duration = Duration::from_secs(60);
@@ -58,13 +57,15 @@ pub struct Running(Arc<dyn Attempt>);
 /// Errors: refused, then nothing runs. In all other cases something may, and [`recover`] can tell.
 pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
     let asked = handle.clone();
-    Running::of(caught(|| driver.start(request, handle)).await?.map_err(tame_error)?, &asked)
+    // Ends: with the call, which its caller drops when the time of a start is over.
+    let started = caught("start", || asked.clone(), || driver.start(request, handle)).await?;
+    Running::of(started.map_err(tame_error)?, &asked)
 }
 
 /// Finds an attempt again; `None`: it was never started.
 pub async fn recover(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
     let asked = handle.clone();
-    match within(RECOVER, || driver.recover(handle)).await?.map_err(tame_error)? {
+    match within(RECOVER, "recover", || asked.clone(), || driver.recover(handle)).await?.map_err(tame_error)? {
         Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
         Recovered::NeverStarted if asked.started_at.is_some() => {
             Err(CallError::Nonsense("that it was never started, and it was"))
@@ -93,45 +94,59 @@ impl Running {
 
     /// Errors: `Died` only; the attempt may run on.
     pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
-        let mut end = caught(|| self.0.wait());
+        let mut end = caught("wait", || self.handle(), || self.0.wait());
         std::future::poll_fn(move |cx| {
             // Where it is polled it does not move: it owns a box.
             std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
         })
     }
     pub async fn signal(&self, name: &str) -> Result<(), CallError> {
-        within(SIGNAL, || self.0.signal(name)).await?.map_err(tame_error)
+        within(SIGNAL, "signal", || self.handle(), || self.0.signal(name)).await?.map_err(tame_error)
     }
     pub async fn kill(&self) -> Result<(), CallError> {
-        within(KILL, || self.0.kill()).await?.map_err(tame_error)
+        within(KILL, "kill", || self.handle(), || self.0.kill()).await?.map_err(tame_error)
     }
     pub async fn destroy(&self) -> Result<(), CallError> {
-        within(DESTROY, || self.0.destroy()).await?.map_err(tame_error)
+        within(DESTROY, "destroy", || self.handle(), || self.0.destroy()).await?.map_err(tame_error)
     }
 }
 
-async fn within<'a, T: 'a>(limit: Duration, call: impl FnOnce() -> BoxFuture<'a, T>) -> Result<T, CallError> {
-    tokio::time::timeout(limit, caught(call)).await.unwrap_or(Err(CallError::Late(limit)))
+async fn within<'a, T: 'a>(
+    limit: Duration,
+    name: &'static str,
+    handle: impl Fn() -> TaskHandle,
+    call: impl FnOnce() -> BoxFuture<'a, T>,
+) -> Result<T, CallError> {
+    tokio::time::timeout(limit, caught(name, handle, call)).await.unwrap_or(Err(CallError::Late(limit)))
 }
 
 /// Errors: it panicked. No `async fn`: what waits for as long as a task runs is kept small.
-fn caught<'a, T: 'a>(call: impl FnOnce() -> BoxFuture<'a, T>) -> impl Future<Output = Result<T, CallError>> + 'a {
-    let mut call = catch_unwind(AssertUnwindSafe(call));
+fn caught<'a, T: 'a>(
+    name: &'static str,
+    handle: impl Fn() -> TaskHandle,
+    call: impl FnOnce() -> BoxFuture<'a, T>,
+) -> impl Future<Output = Result<T, CallError>> {
+    let mut call = panics::catch(call);
     std::future::poll_fn(move |cx| {
-        let polled = match &mut call {
-            Ok(call) => catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx))),
-            Err(panic) => Err(std::mem::replace(panic, Box::new(()))),
+        let panic = match &mut call {
+            Ok(call) => match panics::catch(|| call.as_mut().poll(cx)) {
+                Ok(answer) => return answer.map(Ok),
+                Err(panic) => panic,
+            },
+            Err(panic) => panic.clone(),
         };
-        match polled {
-            Ok(answer) => answer.map(Ok),
-            Err(panic) => Poll::Ready(Err(CallError::Died(tame(words(panic.as_ref()))))),
-        }
+        tell(name, &handle, &panic);
+        Poll::Ready(Err(CallError::Died(tame(panic.message))))
     })
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it does not say why".to_owned())
+/// Alloc and task are in the name of its run directory: `<run>/<alloc id>/<task>/<attempt>`.
+fn tell(call: &'static str, handle: impl Fn() -> TaskHandle, panic: &Panic) {
+    // One that dies of everything is not told of by name.
+    let (driver, run_dir) = panics::catch(handle).map(|handle| (handle.driver, handle.run_dir)).unwrap_or_default();
+    let mut names = run_dir.iter().rev().skip(1).map(|name| name.to_string_lossy());
+    let (task, alloc_id) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
+    tracing::error!(%alloc_id, %task, driver, call, at = panic.at, error = ?panic.message, "a driver panicked");
 }
 
 /// Texts go into records, events and logs: no control characters, and an end.
