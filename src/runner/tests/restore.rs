@@ -371,3 +371,41 @@ async fn a_record_that_names_somebody_elses_directory_is_not_believed() {
     assert!(elsewhere.path().join("precious").exists());
     assert_eq!((host.world.started(), host.world.last().signals.lock().unwrap().len()), (1, 0));
 }
+
+/// All records of the agent from before hooks, as it left them when it was killed: one alloc had ended, one ran, the one before
+/// them was collected.
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_agent_recorded_is_restored_whole() {
+    let host = Host::new();
+    let mut batch = crate::store::Batch::default();
+    for record in include_str!("records/state-before-hooks.txt").lines() {
+        let (key, value) = record.split_once(' ').unwrap();
+        batch.put(key, value.replace("/var/lib/allostat", host.data_dir.root().to_str().unwrap()).into_bytes());
+    }
+    host.store.commit(&batch).unwrap();
+    let mut parts = host.parts();
+    let driver = Arc::clone(&parts.drivers["fake"]);
+    parts.drivers.insert("raw_exec", driver);
+    let agent = Handle::start(parts).await.unwrap();
+    assert!(agent.quarantined().is_empty(), "{:?}", agent.quarantined());
+    let allocs: Vec<AllocId> = agent.board().view().allocs.iter().map(|a| a.status.id.clone()).collect();
+    let [kept, runs] = allocs.as_slice() else { panic!("{allocs:?}") };
+
+    let kept = published(&agent, kept);
+    assert_eq!(kept.status.state, AllocState::Failed);
+    let [crashed, side] = kept.status.tasks.as_slice() else { panic!("{:?}", kept.status.tasks) };
+    assert_eq!((crashed.failed, crashed.restarts, crashed.exit_counts), (true, [1, 0, 0, 0], [0, 2, 0, 0, 0, 0]));
+    assert_eq!((crashed.base.cpu_usage_ns, crashed.exits.len()), (Some(3_097_372), 2));
+    assert_eq!(
+        (side.failed, side.exit_counts[Outcome::Killed.index()], side.event_counts["sibling_failed"]),
+        (false, 1, 1)
+    );
+    let gone = Arc::clone(&agent.board().view().totals.workloads[&("gone".into(), "short".into())]);
+    assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns), (1, Some(1_638_339)));
+
+    // Here it is found nowhere: its driver never heard of it.
+    until_over(&agent, runs).await;
+    let serve = main_task(&agent, runs);
+    assert_eq!((serve.exit_counts, serve.event_counts["started"]), ([0, 0, 0, 0, 0, 1], 1));
+    assert_eq!(host.world.started(), 0, "nothing starts twice");
+}

@@ -309,3 +309,33 @@ fn signal_session(main: ProcessId) -> std::io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// The slots as a supervisor of the agent from before hooks wrote them, on a host with both versions of cgroups: its task
+    /// was `sleep 4` with `cpu = 100` and `memory = 32`.
+    #[test]
+    fn what_a_supervisor_of_an_earlier_agent_wrote_is_read_to_its_last_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(dir.path().join(crate::supervisor::record::FILE)).unwrap();
+        file.write_all_at(include_bytes!("../../../supervisor/samples/start.before-hooks"), 0).unwrap();
+        file.write_all_at(include_bytes!("../../../supervisor/samples/exit.before-hooks"), 4096).unwrap();
+        file.set_len(32_768).unwrap();
+        let record = Record::open(dir.path()).unwrap().unwrap();
+        let Slot::Written(start) = record.read_start().unwrap() else { panic!("its start is not understood") };
+        assert_eq!((start.supervisor.pid, start.main.unwrap().pid), (12_048, 12_049));
+        let end = read_end(dir.path(), None).unwrap();
+        assert_eq!((end.started_at, end.files.len()), (start.started_at, 27));
+        let end = attempt_end(end);
+        assert_eq!((&end.status, end.problems.as_slice()), (&ExitStatus::Code(0), [].as_slice()));
+        let usage = &end.usage;
+        assert_eq!((usage.cpu_usage_ns, usage.memory_peak_bytes), (Some(1_620_807), Some(262_144)));
+        assert_eq!((usage.page_faults_minor, usage.max_rss_bytes), (Some(83), Some(1652 * 1024)));
+        assert_eq!((usage.pids_peak, usage.oom_kills, usage.io_read_bytes), (Some(1), Some(0), Some(0)));
+        assert_eq!((usage.cpu_shares, usage.pressure_cpu_some_ns), (Some(100), Some(0)));
+    }
+}
