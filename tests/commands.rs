@@ -238,16 +238,16 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     let env = vec![("RUST_BACKTRACE".to_owned(), "1".to_owned())];
     let mut agent = Agent::with(AgentOptions { config, env, ..AgentOptions::default() });
     // It dies before the task runs, is asked for it and finds it; and dies again when it is signalled.
-    agent.run(
+    let id = agent.run(
         "job \"odd\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
          start = \"die\"\n          signal = \"die\"\n        }\n      }\n    }\n  }\n}\n",
     );
-    let id = agent.alloc_ids().remove(0);
+    let id = id.trim();
     wait_for("it to be found", Duration::from_secs(10) * patience(), || {
         (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == "running").then_some(())
     });
-    fails(&agent.cli(&["signal", &id, "--signal", "SIGHUP"]), 1, &["its driver died of it"]);
-    agent.cli(&["stop", &id]).ok();
+    fails(&agent.cli(&["signal", id, "--signal", "SIGHUP"]), 1, &["its driver died of it"]);
+    agent.cli(&["stop", id]).ok();
     agent.terminate();
     let log = agent.log();
     let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
@@ -335,13 +335,13 @@ fn run_and_stop_go_on_over_the_death_of_the_agent() {
     assert_eq!((times("  Received"), times("  Started"), times("  Terminated")), (1, 1, 1), "each once: {said}");
 
     std::fs::remove_file(&go).expect("it is there");
-    let obeys = format!("trap '{until}; exit 0' INT; while :; do sleep 0.05; done");
-    agent.run(&batch("slow", &obeys, "kill_timeout = \"300s\""));
-    let ids = agent.alloc_ids();
-    let slow = ids.last().expect("it was submitted").clone();
+    let hears = agent.scratch().join("hears");
+    let obeys = format!("trap '{until}; exit 0' INT; touch {}; while :; do sleep 0.05; done", hears.display());
+    let slow = agent.run(&batch("slow", &obeys, "kill_timeout = \"300s\"")).trim().to_owned();
     wait_for("its start", Duration::from_secs(10) * patience(), || {
-        let task = agent.json(&format!("/v1/allocs/{slow}"))["tasks"]["t"].clone();
-        (task["state"] == "running").then_some(())
+        let list = agent.json("/v1/allocs");
+        let alloc = list["allocs"].as_array()?.iter().find(|a| a["id"] == *slow)?;
+        (alloc["tasks"]["t"]["state"] == "running" && hears.exists()).then_some(())
     });
     let stop = Background::start(&agent, &["stop", &slow]);
     stop.wait_for("Killing");
