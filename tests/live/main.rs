@@ -12,6 +12,7 @@ mod ledger;
 mod limits;
 mod memory;
 mod short;
+mod stale;
 mod survive;
 mod window;
 mod work;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Agent, AgentOptions, allostat, counters, none_fell, patience, wait_for};
 use crate::work::{Alloc, Work, remove_under_use};
 
-fn main_pid(alloc: &Alloc<'_>) -> u64 {
+pub fn main_pid(alloc: &Alloc<'_>) -> u64 {
     // "Accepted" is not "running": the pid is there once the task was started.
     wait_for("the task's pid in the API", Duration::from_secs(10) * patience(), || {
         find_pid(&alloc.agent.json(&format!("/v1/allocs/{}", alloc.id)))
@@ -186,7 +186,7 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
 }
 
 /// The process of this pid, and who it is a child of, where it is none that waits to be reaped.
-fn parent(pid: u64) -> Option<u64> {
+pub fn parent(pid: u64) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut words = stat.rsplit_once(')')?.1.split_whitespace();
     (words.next()? != "Z").then(|| words.next()?.parse().ok())?

@@ -122,8 +122,11 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     let me = process::identity(std::process::id()).unwrap();
     let start = Start { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
     record.write_start(&start).unwrap();
-    drop(record);
-    let again = found(&world, handle).await;
+    // Held for a moment, as by somebody who is just being forked and has a copy of the descriptor: that is no supervisor.
+    let (again, ()) = tokio::join!(found(&world, handle), async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        record.unlock().unwrap();
+    });
     let end = ended(&again).await;
     assert!(matches!(&end.status, ExitStatus::Unknown(why) if why.contains("restarted")), "{:?}", end.status);
     again.destroy().await.unwrap();

@@ -62,7 +62,9 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
         learn(&mut handle, start);
     }
     if held {
-        let running = handle.supervisor.filter(|_| matches!(&start, Slot::Written(s) if s.main.is_some()));
+        // One of another boot holds nothing: somebody is just being forked who has a copy of the descriptor.
+        let runs = matches!(&start, Slot::Written(s) if s.main.is_some() && s.boot_id == shared.boot_id);
+        let running = handle.supervisor.filter(|_| runs);
         let Some(supervisor) = running else { return Ok(Found::NotSureYet) };
         let process = Process::open(supervisor).map_err(|e| failed(format!("process {}: {e}", supervisor.pid)))?;
         // Gone between the lock and now: the lock will be free.
@@ -75,7 +77,8 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
             let end = attempt_end(end);
             return Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))));
         }
-        (Slot::Empty, Slot::Empty) if same_boot => return Ok(Found::NeverStarted),
+        // By its name alone: who had it open without one has ended, and may have begun.
+        (Slot::Empty, Slot::Empty) if named.is_some() && same_boot => return Ok(Found::NeverStarted),
         (_, _) if !same_boot => "the host was restarted meanwhile".to_owned(),
         (Slot::Bad(why), _) => why,
         (Slot::Empty, Slot::Bad(why)) => why.clone(),
