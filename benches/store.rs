@@ -98,7 +98,7 @@ fn main() {
     let metrics = Arc::new(Metrics::new());
     let journal = Journal::start(store, Arc::clone(&metrics)).expect("a thread must start");
     let mut raw = Raw::new(dir.path());
-    let mut round = 0;
+    let (mut round, mut alone) = (0, None);
     for (writers, [raw_name, name, slow_name, commits_name]) in ROWS {
         let (mut by_hand, mut ours) = (Vec::new(), Vec::new());
         let commits = committed(&metrics);
@@ -116,6 +116,16 @@ fn main() {
         report(name, p50, "us until all are durable", Some(p50 / raw_50));
         report(slow_name, p99, "us", Some(p99 / raw_99));
         report(commits_name, commits, "commits for one write of each", None);
+        let alone = *alone.get_or_insert(raw_50);
+        if writers == 16 {
+            let each = p50 / 16.0;
+            report(
+                "store/write-16-each",
+                each,
+                "us each, beside one write alone with its fdatasync",
+                Some(each / alone),
+            );
+        }
     }
 
     let batches: Vec<Batch> = (0..DUPLICATES).map(|_| record(0, round)).collect();

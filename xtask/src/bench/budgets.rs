@@ -103,6 +103,12 @@ pub const BUDGETS: &[Budget] = &[
         beside: "Nomad's boltdb 2 fdatasync",
     },
     Budget {
+        row: "store/write-16-each",
+        says: "one of 16 that share a commit, beside one write and fdatasync alone",
+        limit: Limit::Ratio(0.3),
+        beside: "Nomad's boltdb 2 fdatasync each",
+    },
+    Budget {
         row: "store/duplicate",
         says: "a record that is there already, microseconds, without a system call",
         limit: Limit::Value(5.0),
