@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use super::cgroups::Cgroups;
@@ -248,14 +248,20 @@ impl Agent {
     /// SIGTERM to the agent alone, and waits for its end: its tasks go on.
     #[track_caller]
     pub fn terminate(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
+        let ended = self.ask_to_end();
+        assert!(ended.is_none_or(|status| status.success()), "the agent ended with {ended:?}:\n{}", self.log());
+    }
+
+    /// The same, however it ends; `None`: it does not run.
+    #[track_caller]
+    pub fn ask_to_end(&mut self) -> Option<ExitStatus> {
+        let mut child = self.child.take()?;
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("our own child");
         let began = std::time::Instant::now();
         loop {
             match child.try_wait().expect("our own child") {
-                Some(status) if status.success() => return,
-                Some(status) => panic!("the agent ended with {status}:\n{}", self.log()),
+                Some(status) => return Some(status),
                 None if began.elapsed() > Duration::from_secs(20) * patience() => {
                     let _ = child.kill();
                     let _ = child.wait();
