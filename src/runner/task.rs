@@ -199,7 +199,10 @@ impl Owner {
             Entry::Recorded => match self.state() {
                 State::Dead => {}
                 State::Backoff => {
-                    let left = self.alloc.status(self.at).next_start_at.map_or(Nanos::ZERO, |at| at.since(self.now()));
+                    let status = self.alloc.status(self.at);
+                    // Never longer than it was meant to be: the clock may have been set back meanwhile.
+                    let left = |at: Timestamp| at.since(self.now()).min(at.since(status.state_since));
+                    let left = status.next_start_at.map_or(Nanos::ZERO, left);
                     self.timer = Some((Instant::now() + left.as_duration(), Event::BackoffOver));
                 }
                 // It was never started, whatever was about to be done with it.

@@ -40,7 +40,9 @@ pub fn wanted(wishes: &Wishes, now: Timestamp) -> (Wanted, Option<Timestamp>) {
     if wishes.desired == Desired::Run {
         return (Wanted::Now(if wishes.again { Wish::Again } else { Wish::Run }), expires_at);
     }
-    let stops_at = wishes.stop_asked_at.map(|at| at.plus(wishes.shutdown_delay)).filter(|at| *at > now);
+    // Asked for in the future: the clock was set back, and nobody knows how much of the delay is left.
+    let asked_at = wishes.stop_asked_at.filter(|at| *at <= now);
+    let stops_at = asked_at.map(|at| at.plus(wishes.shutdown_delay)).filter(|at| *at > now);
     match stops_at {
         Some(at) if wishes.anything_ran => {
             (Wanted::Now(Wish::Run), Some(expires_at.map_or(at, |expires_at| expires_at.min(at))))
@@ -80,6 +82,7 @@ mod tests {
         };
         assert_eq!(wanted(&asked, at(12)), (Wanted::Now(Wish::Run), Some(at(15))));
         assert_eq!(wanted(&asked, at(15)), (Wanted::Now(Wish::Stop), None));
+        assert_eq!(wanted(&asked, at(9)), (Wanted::Now(Wish::Stop), None), "a clock that was set back");
         assert_eq!(wanted(&Wishes { anything_ran: false, ..asked }, at(12)), (Wanted::Now(Wish::Stop), None));
     }
 

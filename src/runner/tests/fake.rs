@@ -44,6 +44,25 @@ impl Clock for TokioClock {
     }
 }
 
+/// The same clock, which somebody sets.
+#[derive(Default)]
+pub(super) struct SetClock(Mutex<i64>);
+
+impl SetClock {
+    pub fn jump(&self, seconds: i64) {
+        *self.0.lock().unwrap() += seconds * 1_000_000_000;
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(TokioClock::new().now().0.checked_add_signed(*self.0.lock().unwrap()).unwrap())
+    }
+    fn instant(&self) -> std::time::Instant {
+        TokioClock.instant()
+    }
+}
+
 /// Every process that was ever started, by its run directory.
 #[derive(Default)]
 pub(super) struct World {

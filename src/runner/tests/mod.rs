@@ -1,6 +1,7 @@
 //! The runner against a world of pretended processes, on paused time: each test waits for a state, never for a duration.
 
 mod cancel;
+mod clock;
 mod coordinate;
 mod crash;
 mod fake;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::fake::{FakeDriver, TokioClock, World};
+use self::fake::{FakeDriver, SetClock, TokioClock, World};
 use super::board::{Published, TaskTotals};
 use super::datadir::DataDir;
 use super::{Config, Drivers, Handle, Parts};
@@ -46,6 +47,7 @@ struct Host {
     config: Config,
     /// What the disk answers next, the last one for ever.
     fill: Arc<std::sync::Mutex<std::collections::VecDeque<super::Fill>>>,
+    clock: Arc<SetClock>,
     _dir: tempfile::TempDir,
 }
 
@@ -60,6 +62,7 @@ impl Host {
             data_dir: Arc::new(DataDir::open(dir.path()).unwrap()),
             config: Config::default(),
             fill: Arc::default(),
+            clock: Arc::default(),
             _dir: dir,
         }
     }
@@ -83,7 +86,7 @@ impl Host {
             },
             journal: Journal::inline(Arc::clone(&self.store), Arc::clone(&metrics)),
             drivers: Drivers::from([("fake", driver), ("mock", faults::mock())]),
-            clock: Arc::new(TokioClock::new()),
+            clock: Arc::clone(&self.clock) as _,
             cgroups: None,
             metrics,
             node: node(),

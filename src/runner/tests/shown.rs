@@ -14,8 +14,11 @@ use crate::store::{Batch, StoreError};
 
 /// Everything that counts, as a scraper and a reader of events see it, by name.
 fn seen(agent: &Handle) -> BTreeMap<String, u64> {
+    seen_at(agent, TokioClock.now())
+}
+pub(super) fn seen_at(agent: &Handle, now: Timestamp) -> BTreeMap<String, u64> {
     // As the sampler does it: first the moment, then the marks, then the dwells.
-    let now = TokioClock.now().max(agent.board().marked());
+    let now = now.max(agent.board().marked());
     let view = agent.board().view();
     agent.board().mark(now);
     let mut seen = BTreeMap::new();
@@ -37,14 +40,14 @@ fn seen(agent: &Handle) -> BTreeMap<String, u64> {
     seen
 }
 
-fn none_fell(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, when: &str) {
+pub(super) fn none_fell(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, when: &str) {
     for (name, was) in before {
         let is = after.get(name).copied().unwrap_or(0);
         assert!(is >= *was, "{when}: {name} fell from {was} to {is}");
     }
 }
 
-fn all_events(agent: &Handle) -> Vec<Arc<Event>> {
+pub(super) fn all_events(agent: &Handle) -> Vec<Arc<Event>> {
     agent.events().since(0, usize::MAX).events
 }
 
