@@ -233,6 +233,29 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
 }
 
 #[test]
+fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
+    let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
+    let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    agent.run(
+        "job \"odd\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
+         recover = \"refuse\"\n        }\n      }\n    }\n  }\n}\n",
+    );
+    let state = |agent: &Agent, wanted: &str| {
+        wait_for(wanted, Duration::from_secs(10) * patience(), || {
+            (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == wanted).then_some(())
+        });
+    };
+    state(&agent, "running");
+    agent.kill();
+    agent.start_again();
+    state(&agent, "dead");
+    let log = agent.log();
+    let told = log.lines().find(|line| line.contains("cannot be found again")).unwrap_or_default();
+    assert!(told.contains("WARN") && told.contains("told to refuse"), "{log}");
+    agent.stop();
+}
+
+#[test]
 fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
     let env = vec![("RUST_BACKTRACE".to_owned(), "1".to_owned())];
@@ -400,7 +423,9 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
         assert!(node.contains(part), "{part}: {node}");
     }
     fails(&agent.cli(&["status", "ffffffff-0000"]), 66, &["no alloc"]);
-    fails(&agent.cli(&["logs", prefix, "none"]), 66, &["no task \"none\"", "it has t"]);
+    let no_task = agent.cli(&["logs", prefix, "none"]);
+    assert!(!no_task.stderr.contains("lists the allocs"), "that helps nobody: {}", no_task.stderr);
+    fails(&no_task, 66, &["no task \"none\"", "it has t"]);
     for args in [
         &["status", "--json"][..],
         &["status", "--json", prefix],

@@ -149,7 +149,7 @@ impl Agent {
         let Some(message) = error["message"].as_str() else {
             return Err(CliError::failed(format!("{} answered {}", self.address(), answer.status)));
         };
-        Err(refusal(error["code"].as_str().unwrap_or(""), message, &error["problems"]))
+        Err(refusal(&error, message))
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, CliError> {
@@ -174,7 +174,10 @@ fn lost(error: &HttpError) -> CliError {
 }
 
 /// An error of the API, for people.
-fn refusal(code: &str, message: &str, problems: &Value) -> CliError {
+fn refusal(error: &Value, message: &str) -> CliError {
+    let (code, problems) = (error["code"].as_str().unwrap_or(""), &error["problems"]);
+    // Which tasks there are the message says itself.
+    let of_allocs = error["field"] != "task";
     let exit = match code {
         "not_found" | "ambiguous" => Exit::NotFound,
         "invalid_job" => Exit::InvalidFile,
@@ -191,7 +194,7 @@ fn refusal(code: &str, message: &str, problems: &Value) -> CliError {
     let error = CliError::new(exit, text);
     match code {
         "socket_only" => error.hint("use --address unix:/path/to/allostat.sock, as the user that runs the agent"),
-        "not_found" => error.hint("`allostat status` lists the allocs"),
+        "not_found" if of_allocs => error.hint("`allostat status` lists the allocs"),
         _ => error,
     }
 }

@@ -157,7 +157,11 @@ fn refused(refusal: &RunnerError) -> ApiError {
         message.push_str(&format!(": {source}"));
     }
     let error = ApiError::new(code, message);
-    if let RunnerError::UnknownSignal { .. } = refusal { error.on("signal") } else { error }
+    match refusal {
+        RunnerError::UnknownSignal { .. } => error.on("signal"),
+        RunnerError::UnknownTask { .. } => error.on("task"),
+        _ => error,
+    }
 }
 
 fn verdicts(all: impl IntoIterator<Item = (AllocId, String)>) -> Vec<Verdict> {

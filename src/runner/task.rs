@@ -381,7 +381,10 @@ impl Owner {
             match action {
                 Some(Action::WaitToRestart { delay, reason }) => {
                     edit.restarting(reason);
-                    let message = format!("restarting in {:.1?}", delay.as_duration());
+                    let message = match delay {
+                        Nanos::ZERO => "restarting now".to_owned(),
+                        delay => format!("restarting in {:.1?}", delay.as_duration()),
+                    };
                     let details = [("delay_ns", delay.0.to_string()), ("reason", reason.as_str().to_owned())];
                     edit.event(EventKind::Restarting, message, &details);
                     edit.enter_state(state);

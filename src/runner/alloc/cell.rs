@@ -401,7 +401,14 @@ impl Edit<'_> {
             details: details.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
             fails_task: status.failed,
         };
-        tracing::info!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), "{}", event.message);
+        match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {
+            Some(error) => {
+                tracing::warn!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), error, "{}", event.message);
+            }
+            None => {
+                tracing::info!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), "{}", event.message);
+            }
+        }
         *status.event_counts.entry(kind.label().to_owned()).or_default() += 1;
         if status.events.len() == KEPT {
             status.events.pop_front();

@@ -52,6 +52,7 @@ async fn one_task_gets_a_new_attempt_at_once_and_its_policy_does_not_count_it() 
     assert_eq!(events(&after), wanted);
     assert_eq!(after.events[3].details["reason"], "requested");
     assert_eq!(after.events[4].details["reason"], "restart");
+    assert_eq!(after.events[6].message, "restarting now");
     assert_eq!(after.restarts, [0, 0, 0, 1]);
     assert_eq!(after.last_exit().unwrap().outcome, Outcome::Killed);
     assert_eq!(task(&agent, &id, "b").attempt, 0, "its neighbour is left alone");
