@@ -194,16 +194,19 @@ impl Owner {
         self.alloc.task_state(self.at)
     }
 
+    /// Never longer than it was meant to be: the clock may have been set back meanwhile.
+    fn backoff_left(&self) -> Nanos {
+        let status = self.alloc.status(self.at);
+        let left = |at: Timestamp| at.since(self.now()).min(at.since(status.state_since));
+        status.next_start_at.map_or(Nanos::ZERO, left)
+    }
+
     async fn enter(&mut self, entry: Entry) {
         match entry {
             Entry::Recorded => match self.state() {
                 State::Dead => {}
                 State::Backoff => {
-                    let status = self.alloc.status(self.at);
-                    // Never longer than it was meant to be: the clock may have been set back meanwhile.
-                    let left = |at: Timestamp| at.since(self.now()).min(at.since(status.state_since));
-                    let left = status.next_start_at.map_or(Nanos::ZERO, left);
-                    self.timer = Some((Instant::now() + left.as_duration(), Event::BackoffOver));
+                    self.timer = Some((Instant::now() + self.backoff_left().as_duration(), Event::BackoffOver));
                 }
                 // It was never started, whatever was about to be done with it.
                 State::Pending
