@@ -58,7 +58,7 @@ pub struct Running(Arc<dyn Attempt>);
 pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
     let asked = handle.clone();
     // Ends: with the call, which its caller drops when the time of a start is over.
-    let started = caught("start", || asked.clone(), || driver.start(request, handle)).await?;
+    let started = caught(|| "start", || asked.clone(), || driver.start(request, handle)).await?;
     Running::of(started.map_err(tame_error)?, &asked)
 }
 
@@ -94,7 +94,7 @@ impl Running {
 
     /// Errors: `Died` only; the attempt may run on.
     pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
-        let mut end = caught("wait", || self.handle(), || self.0.wait());
+        let mut end = caught(|| "wait", || self.handle(), || self.0.wait());
         std::future::poll_fn(move |cx| {
             // Where it is polled it does not move: it owns a box.
             std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
@@ -117,12 +117,12 @@ async fn within<'a, T: 'a>(
     handle: impl Fn() -> TaskHandle,
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> Result<T, CallError> {
-    tokio::time::timeout(limit, caught(name, handle, call)).await.unwrap_or(Err(CallError::Late(limit)))
+    tokio::time::timeout(limit, caught(move || name, handle, call)).await.unwrap_or(Err(CallError::Late(limit)))
 }
 
-/// Errors: it panicked. No `async fn`: what waits for as long as a task runs is kept small.
+/// Errors: it panicked. No `async fn`, and a name that takes no room: what waits for as long as a task runs is kept small.
 fn caught<'a, T: 'a>(
-    name: &'static str,
+    name: impl Fn() -> &'static str,
     handle: impl Fn() -> TaskHandle,
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> impl Future<Output = Result<T, CallError>> {
@@ -135,7 +135,7 @@ fn caught<'a, T: 'a>(
             },
             Err(panic) => panic.clone(),
         };
-        tell(name, &handle, &panic);
+        tell(name(), &handle, &panic);
         Poll::Ready(Err(CallError::Died(tame(panic.message))))
     })
 }
