@@ -82,6 +82,10 @@ struct Inner {
 }
 
 impl Inner {
+    /// All tasks are to begin anew, and its owner sees to it.
+    fn begins_anew(&self) -> bool {
+        self.again && self.desired == Desired::Run && !self.expired
+    }
     fn anything_ran(&self) -> bool {
         self.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0)
     }
@@ -340,7 +344,8 @@ impl Alloc {
     pub fn edit<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
-        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now });
+        let again = inner.begins_anew();
+        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, again });
         self.close(&mut inner, now);
         drop(inner);
         self.changed.send_modify(|changes| *changes += 1);

@@ -335,7 +335,10 @@ impl Owner {
             edit.set_handle(handle);
         });
         let recoverable = failure.recoverable;
-        self.finish_attempt(Ending::StartFailure { recoverable }, Event::StartFailed).await;
+        // What may come to life yet gets no second attempt beside it, whatever was asked for.
+        let outlives = failure.may_run && self.state().restarts();
+        let event: fn(Decision) -> Event = if outlives { |_| Event::GivenUp } else { Event::StartFailed };
+        self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
     }
 
     async fn exited(&mut self, end: AttemptEnd) {
@@ -372,6 +375,9 @@ impl Owner {
         (self.timer, self.give_up_at, self.beside) = (None, None, None);
         let action = self.alloc.edit(self.at, |edit| {
             let now = edit.now;
+            if !killed {
+                edit.recall_if_again();
+            }
             let decision = if killed {
                 Decision::Finish { failed: false, why: Why::Killed }
             } else if edit.state().restarts() {

@@ -13,7 +13,6 @@ use super::super::record::{self, Restart};
 use super::super::step::{Action, Event, State, step};
 use super::show::LATE;
 use super::{Alloc, Edit};
-use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
 use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
@@ -69,12 +68,6 @@ impl Alloc {
         self.nudges[at].notified().await;
     }
 
-    /// All tasks are to begin anew, and its owner sees to it.
-    pub fn is_again(&self) -> bool {
-        let inner = self.lock();
-        inner.again && inner.desired == Desired::Run && !inner.expired
-    }
-
     /// Asks all tasks to begin anew. Those that have ended wait for their turn from now on.
     pub fn recall(&self, reason: &str) -> Recall {
         let now = self.ctx.clock.now();
@@ -104,7 +97,7 @@ impl Alloc {
         inner.failed_setup = None;
         let mut numbers = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
-            let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now };
+            let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now, again: true };
             if !asked {
                 let message = "restarting with its whole alloc";
                 edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
@@ -141,7 +134,7 @@ impl Alloc {
     /// While all begin anew: who has ended meanwhile waits too, and when all wait it goes on as if it were new. One that may
     /// still run ends the whole matter.
     pub fn settle_again(self: &Arc<Self>) {
-        if !self.is_again() {
+        if !self.lock().begins_anew() {
             return;
         }
         for at in 0..self.group().tasks.len() {
@@ -172,6 +165,16 @@ impl Edit<'_> {
     }
     pub fn restart(&mut self) -> &mut Option<Restart> {
         &mut self.cell.restart
+    }
+
+    /// It ends by itself while its whole alloc is to begin anew, before it was told: nothing else follows from that than what
+    /// was asked for. Not where its start may come to life yet.
+    pub fn recall_if_again(&mut self) {
+        if self.again && !self.state().restarts() && self.cell.handle.is_none() {
+            let (state, _) = step(self.state(), Event::Recall);
+            *self.restart() = Some(Restart { whole: true, asked_at: self.now, signalled_at: None });
+            self.enter_state(state);
+        }
     }
 
     /// Pending again, with all that was counted: its turn comes as if it had never run.

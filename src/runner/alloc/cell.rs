@@ -225,6 +225,8 @@ pub(in crate::runner) struct Edit<'a> {
     pub(super) at: usize,
     pub(super) cell: &'a mut Cell,
     pub now: Timestamp,
+    /// All tasks of its alloc are to begin anew.
+    pub(super) again: bool,
 }
 
 impl Edit<'_> {
