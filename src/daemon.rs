@@ -49,6 +49,8 @@ use crate::telemetry::Metrics;
 const OURSELVES: &str = "/proc/self/exe";
 /// How long answers that have begun may take when the agent ends.
 const DRAIN: Duration = Duration::from_secs(3);
+/// How long the first look at everything may take before answers begin without it.
+const FIRST_TICK: Duration = Duration::from_secs(30);
 /// How long the last of it may take when everything else has ended.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
@@ -113,6 +115,11 @@ impl Daemon {
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
         ];
         chores.extend(home.scope.map(|scope| tokio::spawn(scope.keep())));
+        // Before the first tick there is no snapshot but an empty one, and whoever asked would take it for the truth.
+        let mut first = sampler.snapshots.clone();
+        if tokio::time::timeout(FIRST_TICK, first.wait_for(|snapshot| snapshot.epoch > 0)).await.is_err() {
+            tracing::error!("the first tick takes very long: nothing is measured until it is over");
+        }
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
             views: Arc::new(exports::Exports { bodies, runner: handle.clone(), clock }),

@@ -287,6 +287,33 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     agent.assert_nothing_left();
 }
 
+/// The first answer after a restart is as whole as any later one: an empty world would be taken for the truth.
+#[test]
+fn an_agent_that_comes_back_says_nothing_before_it_knows_everything() {
+    const MANY: usize = 40;
+    let mut agent = Agent::start();
+    agent.run(&batch("many", "exec sleep 600", "").replacen(
+        "group \"g\" {",
+        &format!("group \"g\" {{\n count = {MANY}"),
+        1,
+    ));
+    let running = |agent: &Agent| {
+        agent.metrics().all("allostat_task_state", &[("state", "running")]).iter().filter(|s| s.u64() == 1).count()
+    };
+    wait_for("all to run", Duration::from_secs(20) * patience(), || (running(&agent) == MANY).then_some(()));
+    for _ in 0..3 {
+        agent.kill();
+        agent.begin();
+        let list = wait_for("a first answer", Duration::from_secs(20) * patience(), || {
+            common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok().filter(|list| list.status == 200)
+        });
+        assert_eq!(list.json()["allocs"].as_array().expect("a list").len(), MANY);
+        assert_eq!(agent.metrics().u64("allostat_node_allocs_total", &[]), MANY as u64);
+    }
+    assert!(agent.cli(&["stop", "--all"]).ok().contains(&format!("stopped {MANY} allocs")));
+    agent.stop();
+}
+
 /// A command that goes on beside the test.
 struct Background {
     child: std::process::Child,

@@ -135,11 +135,14 @@ impl TaskReader {
     pub fn told(sampling: &Arc<Sampling>) -> TaskReader {
         TaskReader::new(sampling, Source::Told(None))
     }
-    /// Counters never fall, whatever is told.
+    /// Counters never fall, whatever is told; of what cannot be the last possible value stays.
     pub fn tell(&self, mut usage: Usage, at: Timestamp) {
+        let impossible = usage.drop_impossible();
         let mut latest = lock(&self.latest);
-        if let Some(before) = &*latest {
-            usage.keep_rising(&before.usage);
+        match &*latest {
+            Some(before) if impossible => usage.not_below(&before.usage),
+            Some(before) => usage.keep_rising(&before.usage),
+            None => {}
         }
         *latest = Some(Reading { usage: Arc::new(usage), at });
     }

@@ -167,8 +167,9 @@ fn tame_error(error: DriverError) -> CallError {
     })
 }
 
-/// Times that cannot be would stay in the counters for ever.
-fn tame_end(end: AttemptEnd, now: Timestamp) -> AttemptEnd {
+/// Times and amounts that cannot be would stay in the counters for ever.
+fn tame_end(mut end: AttemptEnd, now: Timestamp) -> AttemptEnd {
+    end.usage.drop_impossible();
     let latest = now.plus(CLOCK_SLACK);
     let possible = |at: Timestamp| if at > latest { now } else { at };
     let started_at = end.started_at.map(possible);

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::coordinate::{POSTSTOP, PRESTART, SIDECAR, ends, forever, group, leading, over, running, task};
 use super::*;
 use crate::model::task::{Outcome, RestartReason};
+use crate::runner::alloc::Recall;
 use crate::runner::{Restarted, RunnerError, Wait};
 
 const REQUESTED: usize = 3;
@@ -279,7 +280,9 @@ async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost()
     running(&agent, &id, &["main"]).await;
     host.world.last().end(crate::model::task::ExitStatus::Code(0));
     // Its owner has not looked yet.
-    agent.restart(&id, Restarted::All).await.unwrap();
+    let alloc = agent.0.alloc(&id).unwrap();
+    let Recall::Asked(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
+    alloc.shown_all(saves).await.unwrap();
     attempt(&agent, &id, "main", 1).await;
     assert_eq!((processes(&host, "init"), processes(&host, "main")), (2, 2));
     assert_eq!(task(&agent, &id, "main").exit_counts[Outcome::Success.index()], 1, "it ended well all the same");
