@@ -88,7 +88,7 @@ fn every_proof_that_the_promises_name_is_there() {
 #[test]
 fn a_proof_that_is_not_there_is_missed() {
     let there = There {
-        tests: tests_in("#[test]\n#[ignore]\nfn a_b_c() {}").into_iter().collect(),
+        tests: tests_in("#[test]\n#[should_panic]\nfn a_b_c() {}").into_iter().collect(),
         modules: ["m".to_owned()].into(),
     };
     let text = "| promise | test | where |\n| x `no` | `m::{a_b_…,b_…}`, `…a_b_c`, `m`, `n`, `src/none.rs` | host |";
