@@ -233,7 +233,8 @@ impl Manager {
         ended.sort_by_key(|e| e.alloc().serial);
         let collectable = lock(&self.collectable);
         let free = |e: &Ended| collectable.contains(&e.alloc().id);
-        ended.into_iter().map(|e| (free(&e), e)).map(|(free, e)| (e, free)).collect()
+        let free: Vec<bool> = ended.iter().map(free).collect();
+        ended.into_iter().zip(free).collect()
     }
 
     /// `None`: the file system does not say.

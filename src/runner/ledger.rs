@@ -143,7 +143,10 @@ impl Manager {
         let mut last: BTreeMap<JobId, Option<crate::model::units::Timestamp>> =
             ledger.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
         for entered in lock(&self.allocs).values() {
-            let end = entered.alloc.finished_at().filter(|_| *entered.alloc.ended().borrow());
+            let alloc = &entered.alloc;
+            // What may run has not ended: nobody would know of it any more.
+            let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none();
+            let end = alloc.finished_at().filter(|_| over());
             let known = last.entry(entered.alloc.job.id.clone()).or_insert(end);
             // One that lives keeps its workload.
             *known = known.zip(end).map(|(a, b)| a.max(b));

@@ -146,6 +146,7 @@ async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
 async fn what_may_still_run_is_not_forgotten_and_is_ended_again_and_again_by_later_agents_too() {
     let mut host = Host::new();
     host.config.gc = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
+    host.config.retire_after = Duration::from_secs(100);
     *host.fill.lock().unwrap() = [Fill { used_percent: 100, inodes_percent: 100 }].into();
     let mut agent = host.start().await;
     let stuck = json!({ "deaf": 1, "unkillable": 1 });
@@ -164,7 +165,11 @@ async fn what_may_still_run_is_not_forgotten_and_is_ended_again_and_again_by_lat
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(forced() > before, "who asks has it ended once more");
         tokio::time::sleep(Duration::from_secs(200)).await;
-        assert_eq!(known(&agent), std::slice::from_ref(&id), "not even on a full disk");
+        assert_eq!(
+            known(&agent),
+            std::slice::from_ref(&id),
+            "not even on a full disk, and with its workload long over"
+        );
         assert!(forced() > before + 2, "and nobody needs to ask");
         agent = host.restart(agent).await;
     }
