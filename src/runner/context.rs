@@ -12,7 +12,7 @@ use super::datadir::DataDir;
 use super::drivers::Driver;
 use super::events::Log;
 use super::gc::{Fill, GcConfig};
-use super::hooks::{Hooks, More, OrderError};
+use super::hooks::{Hooks, More, OrderError, in_line};
 use super::journal::Journal;
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
@@ -84,6 +84,8 @@ pub(super) struct Context {
     pub events: Arc<Log>,
     pub hooks: Hooks,
     blocking: Semaphore,
+    /// Of their own, because a deep tree takes its time, and nobody is to wait behind it.
+    removals: Semaphore,
     /// What nobody waits for: records on their way, and the late end of attempts that were given up.
     aside: Mutex<JoinSet<()>>,
 }
@@ -96,8 +98,8 @@ impl Context {
     pub fn new(parts: Parts, more: More, board: Arc<Board>, events: Arc<Log>) -> Result<Context, OrderError> {
         let hooks = Hooks::new(&parts.metrics, more)?;
         tracing::debug!(alloc = hooks.alloc.order().join(" "), task = hooks.task.order().join(" "), "order of hooks");
-        let blocking = Semaphore::new(BLOCKING_AT_ONCE);
-        Ok(Context { parts, board, events, hooks, blocking, aside: Mutex::default() })
+        let [blocking, removals] = [(); 2].map(|()| Semaphore::new(BLOCKING_AT_ONCE));
+        Ok(Context { parts, board, events, hooks, blocking, removals, aside: Mutex::default() })
     }
 
     /// Does what nobody waits for, until [`Context::let_go`] at the latest.
@@ -112,10 +114,22 @@ impl Context {
 
     /// Does what may block where that disturbs nobody. Errors: it panicked, or the runtime is shutting down.
     pub async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-        // Ends: whoever has a place leaves it, or its caller gives up (a hook's deadline, a launch that is called off).
-        let _place = self.blocking.acquire().await.map_err(|e| e.to_string())?;
-        tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
+        in_place(&self.blocking, work).await
     }
+
+    /// The same, for removing whole trees.
+    pub async fn removing<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        in_place(&self.removals, work).await
+    }
+}
+
+async fn in_place<T: Send + 'static>(
+    places: &Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    // Ends: whoever has a place leaves it, at its hook's deadline at the latest, or its caller gives up.
+    let _place = in_line(places.acquire()).await.map_err(|e| e.to_string())?;
+    tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
 }
 
 impl std::ops::Deref for Context {

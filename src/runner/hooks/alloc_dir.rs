@@ -35,7 +35,11 @@ impl Hook<OfAlloc> for AllocDir {
                     Ok(())
                 }
             };
-            let done = subject.ctx.blocking(work).await.and_then(|done| done);
+            let done = match phase {
+                Phase::Destroy => subject.ctx.removing(work).await,
+                _ => subject.ctx.blocking(work).await,
+            };
+            let done = done.and_then(|done| done);
             done.map(|()| Outcome::Again).map_err(Failure::setup)
         })
     }

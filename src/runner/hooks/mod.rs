@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub(super) use self::suite::in_line;
 pub use self::suite::{Failed, Failure, OrderError, Suite};
 use super::alloc::Alloc;
 use super::context::Context;
@@ -33,7 +34,7 @@ use crate::jobspec::interpolate::Prepared;
 use crate::model::id::AllocId;
 use crate::telemetry::Metrics;
 
-/// How long a hook may take that says nothing else.
+/// How long a hook may take that says nothing else, from when it has a place to work in ([`in_line`]).
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// When hooks run.

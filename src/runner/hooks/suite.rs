@@ -1,10 +1,14 @@
 //! A set of hooks, in the order that follows from what each needs of the others, and how a phase of them is run.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{Hook, Outcome, Phase, Subject};
 use crate::model::event::EventKind;
@@ -116,15 +120,46 @@ impl<S: Subject> Suite<S> {
 
 type Running<'a> = super::BoxFuture<'a, Result<Outcome, Failure>>;
 
+tokio::task_local! {
+    /// Whether the hook that runs stands in line for a place that others have.
+    static IN_LINE: Cell<bool>;
+}
+
+/// Waits for one of few places. That is not a hook's own doing: its deadline begins when it has one, so that ten thousand at once
+/// take their time and none of them fails.
+pub(in crate::runner) async fn in_line<T>(place: impl Future<Output = T>) -> T {
+    struct Stands;
+    impl Drop for Stands {
+        fn drop(&mut self) {
+            let _ = IN_LINE.try_with(|stands| stands.set(false));
+        }
+    }
+    // Whoever waits for no hook's sake has none to tell.
+    let _ = IN_LINE.try_with(|stands| stands.set(true));
+    let _stands = Stands;
+    // Ends: whoever has a place leaves it, at its own deadline at the latest, or the caller gives up.
+    place.await
+}
+
 /// `None`: it took longer. A panic is a failure like any other.
 async fn bounded(deadline: Duration, mut hook: Running<'_>) -> Option<Result<Outcome, Failure>> {
+    let mut over = pin!(tokio::time::sleep(deadline));
     let unwinding = poll_fn(|context| {
-        catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(context))).unwrap_or_else(|_| {
+        let stood = IN_LINE.with(Cell::get);
+        let polled = catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(context))).unwrap_or_else(|_| {
             let failure = Failure { recoverable: false, ..Failure::setup("an internal error: the hook panicked") };
             Poll::Ready(Err(failure))
-        })
+        });
+        if let Poll::Ready(outcome) = polled {
+            return Poll::Ready(Some(outcome));
+        }
+        if stood || IN_LINE.with(Cell::get) {
+            over.as_mut().reset(Instant::now() + deadline);
+        }
+        over.as_mut().poll(context).map(|()| None)
     });
-    tokio::time::timeout(deadline, unwinding).await.ok()
+    // Ends: at the deadline.
+    IN_LINE.scope(Cell::new(false), unwinding).await
 }
 
 fn ordered<S>(hooks: Vec<Box<dyn Hook<S>>>) -> Result<Vec<Box<dyn Hook<S>>>, OrderError> {

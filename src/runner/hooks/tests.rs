@@ -32,6 +32,7 @@ enum Does {
     Nothing,
     Fails,
     Hangs,
+    LeavesAndHangs,
     Panics,
     IsDone,
 }
@@ -62,6 +63,10 @@ impl Hook<Seen> for Made {
                 Does::Nothing => Ok(Outcome::Again),
                 Does::Fails => Err(Failure { kind: EventKind::FailedValidation, ..Failure::setup("no") }),
                 Does::Hangs => std::future::pending().await,
+                Does::LeavesAndHangs => {
+                    let _ = tokio::time::timeout(Duration::from_secs(1), in_line(std::future::pending::<()>())).await;
+                    std::future::pending().await
+                }
                 Does::Panics => panic!("a hook that panics"),
                 Does::IsDone => Ok(Outcome::Done(json!({ "of": self.name }))),
             }
@@ -137,6 +142,50 @@ async fn a_failure_ends_what_sets_up_and_nothing_else() {
             assert_eq!(counted, 1, "{phase:?}");
         }
     }
+}
+
+/// Stands in line for a place, and works.
+struct Patient {
+    places: Arc<tokio::sync::Semaphore>,
+    works: Duration,
+}
+
+impl Hook<Seen> for Patient {
+    fn name(&self) -> &'static str {
+        "patient"
+    }
+    fn phases(&self) -> &'static [Phase] {
+        Phase::ALL
+    }
+    fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        Box::pin(async move {
+            let _place = in_line(self.places.acquire()).await;
+            tokio::time::sleep(self.works).await;
+            Ok(Outcome::Again)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_begins_when_there_is_a_place() {
+    for (works, late) in [(DEADLINE - Duration::from_secs(2), false), (DEADLINE + Duration::from_secs(2), true)] {
+        let places = Arc::new(tokio::sync::Semaphore::new(0));
+        let suite = suite(vec![Box::new(Patient { places: Arc::clone(&places), works })]);
+        let free = async {
+            tokio::time::sleep(100 * DEADLINE).await;
+            places.add_permits(1);
+        };
+        let ((_, failed), ()) = tokio::join!(ran(&suite, Phase::Prestart), free);
+        let said: Vec<_> = failed.into_iter().map(|f| f.failure.message).collect();
+        assert_eq!(said, if late { vec!["patient did not end within 30s"] } else { vec![] }, "{works:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_left_the_line_has_its_deadline_again() {
+    let suite = suite(vec![Box::new(Made { name: "hangs", after: &[], does: Does::LeavesAndHangs })]);
+    let ended = tokio::time::timeout(Duration::from_secs(10), ran(&suite, Phase::Prestart)).await;
+    assert_eq!(ended.expect("it has a deadline").1.len(), 1);
 }
 
 #[tokio::test]
