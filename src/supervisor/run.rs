@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::anew;
 use super::orders::Orders;
 use super::record::{self, End, How, Record, Start};
 use super::rotate::Rotator;
@@ -41,11 +42,10 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
         Ok((main, streams)) => {
             drop(report);
             let end = Life { orders: &orders, main, signals, problems: Vec::new() }.live(&start, streams);
-            record.write_end(&end, room).map_err(failed("cannot write the exit"))
+            leave(&record, run_dir, &end, room)
         }
         Err(how) => {
-            let end = never_started(how);
-            let written = record.write_end(&end, room).map_err(failed("cannot write the exit"));
+            let written = leave(&record, run_dir, &never_started(how), room);
             drop(report);
             written
         }
@@ -63,6 +63,12 @@ fn inherited(run_dir: &Path) -> Result<(Record, OwnedFd), String> {
         return Err(format!("descriptor 0 is not the locked {} of {}", record::FILE, run_dir.display()));
     }
     Ok((record, report))
+}
+
+/// What there is to say about the end, where everybody looks for it.
+fn leave(record: &Record, run_dir: &Path, end: &End, room: Vec<u8>) -> Result<(), String> {
+    record.write_end(end, room).map_err(|e| format!("cannot write the exit: {e}"))?;
+    anew::put_back(record, run_dir)
 }
 
 fn never_started(how: How) -> End {

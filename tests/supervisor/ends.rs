@@ -1,9 +1,10 @@
 //! How tasks end, and what is known of them then.
 
+use allostat::host::process;
 use allostat::model::task::ExitStatus;
 
 use crate::common::is_root;
-use crate::world::{World, ended, lives, program, shell, work};
+use crate::world::{World, ended, lives, program, shell, until, work};
 
 const MIB: u64 = 1 << 20;
 
@@ -120,13 +121,37 @@ async fn a_supervisor_passes_sigterm_on_and_ignores_the_terminals_signals() {
     let attempt = world.start(shell("trap 'exit 6' TERM; echo ready; while :; do sleep 0.01; done")).await.unwrap();
     world.ready().await;
     let supervisor = attempt.handle().supervisor.unwrap().pid;
-    for number in [1, 2, 3] {
+    // Those of job control among them.
+    for number in [1, 2, 3, 20, 21, 22] {
         allostat::host::process::signal_pid(supervisor, number).unwrap();
     }
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert!(lives(supervisor), "a signal meant for a terminal's group ended it");
     allostat::host::process::signal_pid(supervisor, 15).unwrap();
     assert_eq!(ended(&attempt).await.status, ExitStatus::Code(6));
+}
+
+/// By somebody who meant the task, or a job controller.
+#[tokio::test]
+async fn a_supervisor_that_was_stopped_goes_on_when_its_task_is_to_end() {
+    for world in [World::new(), World::without_cgroups()] {
+        for by_force in [true, false] {
+            let attempt = world.start(program("sleep", &["600"])).await.unwrap();
+            let supervisor = attempt.handle().supervisor.unwrap().pid;
+            process::signal_pid(supervisor, 19).unwrap();
+            until("it to be stopped", || (state(supervisor) == Some('T')).then_some(())).await;
+            let (sent, number) = if by_force { (attempt.kill().await, 9) } else { (attempt.signal("SIGINT").await, 2) };
+            sent.unwrap();
+            assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(number));
+            attempt.destroy().await.unwrap();
+            assert!(world.task_cgroups().is_empty());
+        }
+    }
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[tokio::test]

@@ -13,5 +13,6 @@ mod ends;
 mod failures;
 mod laws;
 mod logs;
+mod records;
 mod recovery;
 mod world;

@@ -10,7 +10,7 @@ use allostat::supervisor::record::{Record, Start};
 
 use crate::world::{World, ended, lives, program, shell, until, work};
 
-async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
+pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
     match world.driver.recover(handle).await.unwrap() {
         Recovered::Attempt(attempt) => attempt,
         Recovered::NeverStarted => panic!("it was started"),

@@ -17,8 +17,8 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::usage::Usage;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
-use crate::supervisor::describe;
 use crate::supervisor::record::{End, How, Record, Slot};
+use crate::supervisor::{ERRORS_KEPT, describe, orders};
 
 /// How long the processes of an attempt whose supervisor was killed may take to die.
 pub const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -70,6 +70,7 @@ impl Supervised {
 
     fn send(&self, name: &str) -> Result<(), DriverError> {
         let number = signal::number(name).ok_or_else(|| failed(format!("there is no signal {name:?}")))?;
+        wake_supervisor(&self.shared, &self.handle);
         match process(&self.shared, &self.handle, self.handle.main)?.map(|main| main.signal(number)) {
             Some(Ok(true)) => Ok(()),
             None | Some(Ok(false)) => Err(failed("its main process is not running")),
@@ -94,16 +95,19 @@ impl Supervised {
             // Ends: with the supervisor. Errors only when the runtime shuts down, and then nobody asks any more.
             let _ = pidfd.readable().await;
         }
-        if let Some(mut child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // It has ended, so this does not block.
-            let _ = child.wait();
-        }
+        // It has ended, so this does not block.
+        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let left = child.and_then(|mut child| child.wait().ok());
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
         // was killed takes longer.
         let mut end = match read_end(&handle.run_dir, self.unnamed.as_ref()) {
             Ok(end) => attempt_end(end),
-            Err(why) => {
+            Err(mut why) => {
+                // Not killed: it saw the end, and would have put back a record that was removed.
+                if left.and_then(|status| status.code()).is_some_and(|code| code != 0) {
+                    why = format!("{why}; its supervisor could not record its end{}", last_words(&handle.run_dir));
+                }
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
                 // Ends: clearing up has its own patience.
@@ -160,7 +164,19 @@ fn process(shared: &Shared, handle: &TaskHandle, id: Option<ProcessId>) -> Resul
     Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))
 }
 
+/// One that somebody has stopped (SIGSTOP) sees no end, and there would be none for us: before anything that may end its task it
+/// goes on. If it runs, it takes no notice.
+fn wake_supervisor(shared: &Shared, handle: &TaskHandle) {
+    if let (Ok(Some(supervisor)), Some(number)) =
+        (process(shared, handle, handle.supervisor), signal::number("SIGCONT"))
+    {
+        // Refused or gone: what was to be done is done all the same.
+        let _ = supervisor.signal(number);
+    }
+}
+
 fn kill(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+    wake_supervisor(shared, handle);
     let whole = cgroup(shared, handle).map_or(Ok(()), |cgroup| cgroup.kill());
     // Also by itself: it may have left its cgroup, or have none. Its supervisor ends the rest when it is gone.
     if let Some(main) = process(shared, handle, handle.main)? {
@@ -183,6 +199,13 @@ fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
         return Err(if lives { DriverError::StillRunning } else { failed(describe(&error)) });
     }
     crate::host::tree::remove(&handle.run_dir).map_err(|e| failed(describe(&e)))
+}
+
+/// What a supervisor said about itself, behind a colon, where its file is still there.
+fn last_words(run_dir: &Path) -> String {
+    let said = std::fs::read_to_string(run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
+    let said: String = said.lines().next().unwrap_or_default().chars().take(ERRORS_KEPT).collect();
+    if said.is_empty() { said } else { format!(": {said}") }
 }
 
 /// Errors: why there is none; the supervisor did not live to write it.
