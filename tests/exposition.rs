@@ -89,6 +89,9 @@ impl Clock for Stopped {
     fn instant(&self) -> Instant {
         Instant::now()
     }
+    fn since_boot(&self) -> Nanos {
+        Nanos::ZERO
+    }
 }
 
 /// One pass over a fixture machine, as the agent's sampler makes it.

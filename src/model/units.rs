@@ -54,6 +54,22 @@ impl Timestamp {
     }
 }
 
+/// A moment of the runner's own line of time, which nobody sets (`runner::steady`): nanoseconds, near those of the wall clock
+/// where that was never set. Only differences mean something, and only people are told of the wall clock's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Steady(pub u64);
+
+impl Steady {
+    /// None at all, where that is later.
+    pub fn since(self, earlier: Steady) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+    pub fn plus(self, d: Nanos) -> Steady {
+        Steady(self.0.saturating_add(d.0))
+    }
+}
+
 /// A limit as the kernel prints it: a number, or `max` (no limit).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Limit {

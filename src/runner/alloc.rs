@@ -28,7 +28,7 @@ use super::board::TaskTotals;
 use super::context::Context;
 use super::coordinator::{self, Order, View, Wish};
 use super::drivers::call::Running;
-use super::record::{self, AllocRecord, Earlier, Finished, Kill, TaskRecord};
+use super::record::{self, AllocRecord, Backoff, Earlier, Finished, Kill, TaskRecord};
 use super::step::State;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{Desired, Measured};
@@ -36,7 +36,7 @@ use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::task::{TaskHandle, TaskState, TaskStatus};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
 
@@ -52,6 +52,7 @@ pub(super) struct Alloc {
     group: usize,
     index: u32,
     created_at: Timestamp,
+    began: Steady,
     waits_for: Vec<AllocId>,
     inner: Mutex<Inner>,
     desired: watch::Sender<Desired>,
@@ -74,7 +75,7 @@ struct Inner {
     finish_shown: bool,
     generation: u64,
     cells: Vec<Cell>,
-    stop_asked_at: Option<Timestamp>,
+    stop_asked_at: Option<Steady>,
     expired: bool,
     again: bool,
     failed_setup: Option<String>,
@@ -109,7 +110,8 @@ impl Alloc {
             .zip(tasks)
             .map(|(task, known)| Cell::new(task, known, seed, record.created_at))
             .collect::<Vec<_>>();
-        let finished = finished_of(&record, &cells);
+        let began = record.began.unwrap_or_else(|| ctx.line.of_wall(record.created_at));
+        let finished = finished_of(&record, &cells, began, &ctx.line);
         let base = finished.as_ref().map(|f| &f.base).or(record.earlier.as_ref().map(|e| &e.base));
         let base = base.map_or_else(|| Arc::clone(&NOTHING), |base| Arc::new(base.clone()));
         let processes = job.groups[group].tasks.iter().any(|t| has_processes(&ctx, &t.driver));
@@ -141,6 +143,7 @@ impl Alloc {
             group,
             index: record.index,
             created_at: record.created_at,
+            began,
             waits_for: record.waits_for,
             desired: watch::Sender::new(record.desired),
             changed: watch::Sender::new(0),
@@ -167,8 +170,8 @@ impl Alloc {
         self.group().tasks.iter().position(|t| t.name.as_str() == name)
     }
     /// How long ago it was submitted.
-    pub fn age(&self, now: Timestamp) -> Nanos {
-        now.since(self.created_at)
+    pub fn age(&self) -> Nanos {
+        self.ctx.line.now().since(self.began)
     }
     pub fn index(&self) -> u32 {
         self.index
@@ -196,8 +199,8 @@ impl Alloc {
     pub fn is_terminal(&self) -> bool {
         self.lock().cells.iter().all(|c| c.status.state == TaskState::Dead)
     }
-    pub fn finished_at(&self) -> Option<Timestamp> {
-        self.lock().finished.as_ref().map(|f| f.at)
+    pub fn finished_at(&self) -> Option<Steady> {
+        self.lock().finished.as_ref().map(|f| f.ended.unwrap_or_else(|| self.ctx.line.of_wall(f.at)))
     }
     /// How long it ran, by the outcome of each of its ends, in the order of `Outcome::ALL`.
     pub fn ran(&self) -> [Nanos; 6] {
@@ -235,8 +238,18 @@ impl Alloc {
     pub fn kill(&self, at: usize) -> Option<Kill> {
         self.lock().cells[at].kill
     }
+    /// Its wait for its next attempt. Of an agent that had the wall clock alone it is what its status says.
+    pub fn backoff(&self, at: usize) -> Option<Backoff> {
+        let inner = self.lock();
+        let (backoff, status) = (inner.cells[at].backoff, &inner.cells[at].status);
+        let by_wall = |over: Timestamp| Backoff {
+            since: self.ctx.line.of_wall(status.state_since),
+            delay: over.since(status.state_since),
+        };
+        backoff.or_else(|| status.next_start_at.map(by_wall))
+    }
     /// When the kill signal of its end, asked for or for a restart, was first sent.
-    pub fn signalled_at(&self, at: usize) -> Option<Timestamp> {
+    pub fn signalled_at(&self, at: usize) -> Option<Steady> {
         let inner = self.lock();
         let cell = &inner.cells[at];
         cell.kill.map_or_else(|| cell.restart.and_then(|r| r.signalled_at), |k| k.signalled_at)
@@ -250,7 +263,7 @@ impl Alloc {
 
     /// Notes the wish; the caller makes it durable, then calls [`Alloc::tell_stop`].
     pub fn want_stop(&self) {
-        let now = self.ctx.clock.now();
+        let now = self.ctx.line.now();
         let mut inner = self.lock();
         inner.desired = Desired::Stop;
         inner.stop_asked_at.get_or_insert(now);
@@ -262,7 +275,7 @@ impl Alloc {
         inner.stop_asked_at = None;
     }
     /// What is wanted of it now, and when that is to be asked again.
-    pub fn wanted(&self, now: Timestamp) -> (Wanted, Option<Timestamp>) {
+    pub fn wanted(&self, now: Steady) -> (Wanted, Option<Steady>) {
         let inner = self.lock();
         let wishes = Wishes {
             // What was told, not what is being recorded.
@@ -271,7 +284,7 @@ impl Alloc {
             expired: inner.expired,
             again: inner.again,
             failed_setup: inner.failed_setup.is_some(),
-            created_at: self.created_at,
+            began: self.began,
             shutdown_delay: Nanos::from_duration(self.group().shutdown_delay),
             max_run: self.group().max_run_duration.map(Nanos::from_duration),
             anything_ran: inner.anything_ran(),
@@ -399,6 +412,7 @@ impl Alloc {
             index: self.index,
             serial: self.serial,
             created_at: self.created_at,
+            began: Some(self.began),
             desired: inner.desired,
             waits_for: self.waits_for.clone(),
             cgroup: inner.cgroup.clone(),
@@ -467,9 +481,11 @@ impl Alloc {
             Some(reading) => reading.usage.on_top_of(&inner.base).without_live(),
             None => Usage::clone(&inner.base),
         };
-        let ran = now.since(inner.earlier.as_ref().map_or(self.created_at, |e| e.restarted_at));
+        let ended = self.ctx.line.now();
+        let ran = ended.since(inner.earlier.as_ref().map_or(self.began, |e| e.restarted_at));
         inner.again = false;
-        inner.finished = Some(Box::new(Finished { at: now, outcome: worst(&inner.cells), ran, base }));
+        inner.finished =
+            Some(Box::new(Finished { at: now, ended: Some(ended), outcome: worst(&inner.cells), ran, base }));
     }
 }
 

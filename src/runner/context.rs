@@ -14,6 +14,7 @@ use super::events::Log;
 use super::gc::{Fill, GcConfig};
 use super::hooks::{Hooks, More, OrderError, in_line};
 use super::journal::Journal;
+use super::steady::Line;
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
 use crate::model::env::Env;
@@ -82,6 +83,7 @@ pub(super) struct Context {
     pub parts: Parts,
     pub board: Arc<Board>,
     pub events: Arc<Log>,
+    pub line: Line,
     pub hooks: Hooks,
     blocking: Semaphore,
     /// Of their own, because a deep tree takes its time, and nobody is to wait behind it.
@@ -95,11 +97,17 @@ const BLOCKING_AT_ONCE: usize = 4;
 
 impl Context {
     /// Errors: the hooks cannot be brought into an order.
-    pub fn new(parts: Parts, more: More, board: Arc<Board>, events: Arc<Log>) -> Result<Context, OrderError> {
+    pub fn new(
+        parts: Parts,
+        line: Line,
+        more: More,
+        board: Arc<Board>,
+        events: Arc<Log>,
+    ) -> Result<Context, OrderError> {
         let hooks = Hooks::new(&parts.metrics, more)?;
         tracing::debug!(alloc = hooks.alloc.order().join(" "), task = hooks.task.order().join(" "), "order of hooks");
         let [blocking, removals] = [(); 2].map(|()| Semaphore::new(BLOCKING_AT_ONCE));
-        Ok(Context { parts, board, events, hooks, blocking, removals, aside: Mutex::default() })
+        Ok(Context { parts, board, events, line, hooks, blocking, removals, aside: Mutex::default() })
     }
 
     /// Does what nobody waits for, until [`Context::let_go`] at the latest.

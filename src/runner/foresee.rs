@@ -13,7 +13,7 @@ use super::step::{Action, Event, State, step};
 use crate::model::alloc::AllocState;
 use crate::model::job::{Job, Task};
 use crate::model::task::{Outcome, RestartReason, TaskStatus};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady, Timestamp};
 
 /// What a task does if nobody ends it.
 #[derive(Debug, Clone, Copy)]
@@ -230,7 +230,7 @@ impl World<'_> {
             Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
         } else {
             let on_success = self.tasks[at].restarts_on_success(self.job.kind);
-            one.tracker.decide(&self.tasks[at].restart, on_success, Ending::Exit(outcome), NOW)
+            one.tracker.decide(&self.tasks[at].restart, on_success, Ending::Exit(outcome), Steady(NOW.0))
         }
     }
 }

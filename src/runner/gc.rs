@@ -19,7 +19,7 @@ use super::manager::{Handle, Manager, RunnerError, lock};
 use super::owner::{Destroyed, Ended};
 use super::record;
 use crate::model::id::AllocId;
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady};
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
 
@@ -81,7 +81,7 @@ pub struct Collected {
 /// An ended alloc, as far as collecting goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Candidate {
-    ended_at: Option<Timestamp>,
+    ended_at: Option<Steady>,
     /// Its final series were delivered, and their time is over.
     free: bool,
     /// A task of it was given up: nobody else would know of what is there.
@@ -92,7 +92,7 @@ struct Candidate {
 type Choice = (Vec<(usize, GcReason)>, Vec<(AllocId, String)>);
 
 /// Pure: which of these, oldest first, the limits want gone, and why.
-fn by_limits(ended: &[Candidate], config: &GcConfig, now: Timestamp) -> Vec<(usize, GcReason)> {
+fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(usize, GcReason)> {
     let excess = ended.len().saturating_sub(config.max_terminal);
     let too_old = |c: &Candidate| {
         config.max_age.zip(c.ended_at).is_some_and(|(most, at)| now.since(at) > Nanos::from_duration(most))
@@ -151,6 +151,14 @@ impl Manager {
             if self.closed.load(Ordering::SeqCst) {
                 return;
             }
+            if let Some(news) = self.ctx.line.news() {
+                let mut batch = Batch::default();
+                record::put(&mut batch, record::LINE_KEY.to_owned(), &news);
+                // Refused: looked at again.
+                if self.ctx.journal.commit(batch).await.is_ok() {
+                    self.ctx.line.note(&news);
+                }
+            }
             if let Err(error) = self.collect(&Collect::Limits).await {
                 tracing::warn!(%error, "ended allocs are not collected: the state database refuses writes");
             }
@@ -184,11 +192,11 @@ impl Manager {
     /// One choice: forgotten under the ledger, removed under no lock.
     async fn collect_once(
         &self,
-        choose: impl FnOnce(&Manager, &[(Ended, bool)], Timestamp) -> Choice,
+        choose: impl FnOnce(&Manager, &[(Ended, bool)], Steady) -> Choice,
     ) -> Result<Collected, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.ended_oldest_first();
-        let (chosen, kept) = choose(self, &ended, self.ctx.clock.now());
+        let (chosen, kept) = choose(self, &ended, self.ctx.line.now());
         let reasons: BTreeMap<usize, GcReason> = chosen.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let destroyed = self.forget(&mut ledger, going.map(|(_, (ended, _))| ended).collect()).await?;
@@ -199,7 +207,7 @@ impl Manager {
         Ok(Collected { removed, kept, left })
     }
 
-    fn choose(&self, what: &Collect, ended: &[(Ended, bool)], now: Timestamp) -> Choice {
+    fn choose(&self, what: &Collect, ended: &[(Ended, bool)], now: Steady) -> Choice {
         if *what == Collect::Limits {
             return (by_limits(&candidates(ended), &self.ctx.config.gc, now), Vec::new());
         }
@@ -297,8 +305,8 @@ mod tests {
 
     use super::*;
 
-    fn at(secs: u64) -> Timestamp {
-        Timestamp(0).plus(Nanos::from_secs(secs))
+    fn at(secs: u64) -> Steady {
+        Steady(0).plus(Nanos::from_secs(secs))
     }
     fn ended(secs: u64, free: bool) -> Candidate {
         Candidate { ended_at: Some(at(secs)), free, may_run: false }

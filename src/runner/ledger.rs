@@ -138,9 +138,9 @@ impl Manager {
     /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
     pub(super) async fn retire(&self, ledger: &mut Ledger) -> Result<Vec<Destroyed>, StoreError> {
         let mut gone = Vec::new();
-        let now = self.ctx.clock.now();
+        let now = self.ctx.line.now();
         let after = Nanos::from_duration(self.ctx.config.retire_after);
-        let mut last: BTreeMap<JobId, Option<crate::model::units::Timestamp>> =
+        let mut last: BTreeMap<JobId, Option<crate::model::units::Steady>> =
             ledger.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
         for entered in lock(&self.allocs).values() {
             let alloc = &entered.alloc;

@@ -316,6 +316,7 @@ impl Manager {
             index,
             serial,
             created_at: self.ctx.clock.now(),
+            began: Some(self.ctx.line.now()),
             desired: Desired::Run,
             waits_for,
             cgroup,

@@ -34,6 +34,7 @@ mod owner;
 mod record;
 mod restart;
 mod restore;
+mod steady;
 mod step;
 mod task;
 #[cfg(test)]

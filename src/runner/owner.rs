@@ -28,9 +28,9 @@ use super::task::{self, Entry};
 use crate::model::alloc::Desired;
 use crate::model::id::AllocId;
 use crate::model::task::TaskState;
-use crate::model::units::Timestamp;
+use crate::model::units::Steady;
 
-/// However far away a moment is: the wall clock may be set meanwhile.
+/// However far away a moment is: the host may be suspended meanwhile, and timers do not count that.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// An alloc that nobody owns yet.
@@ -104,7 +104,7 @@ impl Running {
                     *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Entry::Recorded)).id());
                 }
             }
-            let now = alloc.ctx.clock.now();
+            let now = alloc.ctx.line.now();
             let (wanted, again_at) = alloc.wanted(now);
             match wanted {
                 Wanted::Expiry => {
@@ -251,7 +251,7 @@ async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
     }
 }
 
-async fn sleep_until(at: Option<Timestamp>, now: Timestamp) {
+async fn sleep_until(at: Option<Steady>, now: Steady) {
     match at {
         Some(at) => tokio::time::sleep(at.since(now).as_duration().min(LOOK_AGAIN)).await,
         // Ends: a closed branch of a select.

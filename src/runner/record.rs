@@ -11,7 +11,7 @@ use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::job::Job;
 use crate::model::task::{Exit, Outcome, TaskHandle, TaskStatus};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
 
@@ -34,6 +34,9 @@ pub struct AllocRecord {
     /// Grows with each alloc: the order of creation, whatever the clock does.
     pub serial: u64,
     pub created_at: Timestamp,
+    /// The same; absent in a record of an agent that had the wall clock alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<Steady>,
     pub desired: Desired,
     /// It starts when these have ended.
     pub waits_for: Vec<AllocId>,
@@ -42,7 +45,7 @@ pub struct AllocRecord {
     pub finished: Option<Finished>,
     /// When its end was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop_asked_at: Option<Timestamp>,
+    pub stop_asked_at: Option<Steady>,
     /// Its `max_run_duration` is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
@@ -64,13 +67,16 @@ pub struct Earlier {
     /// How long it ran, by the outcome of each end, in the order of `Outcome::ALL`.
     pub ran: [Nanos; 6],
     /// It runs since then.
-    pub restarted_at: Timestamp,
+    pub restarted_at: Steady,
 }
 
 /// The end of an alloc: every task is dead.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
     pub at: Timestamp,
+    /// The same; absent in a record of an agent that had the wall clock alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Steady>,
     /// Of its worst task.
     pub outcome: Outcome,
     /// From its creation to its end.
@@ -93,6 +99,9 @@ pub struct TaskRecord {
     /// Somebody asked for a restart, and the attempt has not ended yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
+    /// The wait for its next attempt; its status says when that is over, by the wall clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Backoff>,
     /// Hooks that are done for good, and what they left.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hooks: BTreeMap<String, serde_json::Value>,
@@ -103,23 +112,37 @@ pub struct TaskRecord {
 pub struct Restart {
     /// Its whole alloc begins anew: the next attempt waits for its turn.
     pub whole: bool,
-    pub asked_at: Timestamp,
+    pub asked_at: Steady,
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signalled_at: Option<Timestamp>,
+    pub signalled_at: Option<Steady>,
+}
+
+/// A task's wait for its next attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Backoff {
+    pub since: Steady,
+    pub delay: Nanos,
+}
+
+impl Backoff {
+    /// Never more than all of it: over a boot the wall clock may have gone back.
+    pub fn left(self, now: Steady) -> Nanos {
+        self.delay.saturating_sub(now.since(self.since))
+    }
 }
 
 /// The end of a task that somebody asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kill {
     pub cause: Cause,
-    pub asked_at: Timestamp,
+    pub asked_at: Steady,
     /// It was told as `Killing`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub told: bool,
     /// When its kill signal was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signalled_at: Option<Timestamp>,
+    pub signalled_at: Option<Steady>,
 }
 
 /// What a task's part of the workload's totals says beyond its status. The totals are the sum over the records, so no
@@ -171,7 +194,7 @@ pub struct WorkloadRecord {
     /// By outcome, in the order of `Outcome::ALL`.
     pub alloc_run: [Nanos; 6],
     pub allocs: u64,
-    pub last_end: Timestamp,
+    pub last_end: Steady,
 }
 
 /// What retired workloads handed over.
@@ -181,6 +204,7 @@ pub struct NodeRecord {
 }
 
 pub const NODE_KEY: &str = "totals/node";
+pub const LINE_KEY: &str = "clock";
 pub const WORKLOADS: &str = "totals/workload/";
 
 pub fn job_key(id: &JobId, version: u64) -> String {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::job::{RestartMode, RestartPolicy};
 use crate::model::task::{Outcome, RestartReason};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady};
 
 /// What ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Why {
 /// How often a task ended in the present window. Persisted with the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tracker {
-    window_start: Option<Timestamp>,
+    window_start: Option<Steady>,
     count: u32,
     /// State of the generator that spreads delays.
     random: u64,
@@ -74,8 +74,8 @@ impl Tracker {
         (self.window_start, self.count) = (None, 0);
     }
 
-    /// `on_success`: an exit with success is followed by a restart too. `now` is the wall clock: a window goes on while the agent is down. After a step backwards it begins anew.
-    pub fn decide(&mut self, policy: &RestartPolicy, on_success: bool, ending: Ending, now: Timestamp) -> Decision {
+    /// `on_success`: an exit with success is followed by a restart too. A window goes on while the agent is down. Where `now` lies before it (a wall clock that went back over a boot) it begins anew.
+    pub fn decide(&mut self, policy: &RestartPolicy, on_success: bool, ending: Ending, now: Steady) -> Decision {
         let clean = ending == Ending::Exit(Outcome::Success);
         if ending == Ending::Exit(Outcome::Killed) {
             return Decision::Finish { failed: false, why: Why::Killed };
@@ -146,8 +146,8 @@ mod tests {
     fn policy(attempts: u32, mode: RestartMode) -> RestartPolicy {
         RestartPolicy { attempts, interval: Duration::from_secs(60), delay: Duration::from_secs(4), mode }
     }
-    fn at(secs: u64) -> Timestamp {
-        Timestamp(0).plus(Nanos::from_secs(1_000_000 + secs))
+    fn at(secs: u64) -> Steady {
+        Steady(0).plus(Nanos::from_secs(1_000_000 + secs))
     }
     fn delay_of(decision: Decision) -> Nanos {
         match decision {
@@ -290,8 +290,8 @@ mod tests {
             let policy = RestartPolicy {
                 attempts, interval: Duration::from_secs(interval), delay: Duration::from_secs(delay), mode,
             };
-            let mut tracker = Tracker { window_start: Some(Timestamp(start)), count, random };
-            tracker.decide(&policy, true, ERROR, Timestamp(now));
+            let mut tracker = Tracker { window_start: Some(Steady(start)), count, random };
+            tracker.decide(&policy, true, ERROR, Steady(now));
         }
     }
 }

@@ -22,6 +22,7 @@ use super::manager::{Handle, Manager, lock};
 use super::marks::Marks;
 use super::owner::{Created, Destroyed, Ended};
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
+use super::steady::{Line, LineRecord};
 use super::task::{Entry, late, note_found};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
@@ -85,6 +86,7 @@ struct Loaded {
     /// Keys of records that could not be read or that belong to nothing.
     bad: BTreeSet<String>,
     ledger: Ledger,
+    line: Option<LineRecord>,
     tombstones: Vec<AllocId>,
 }
 
@@ -112,6 +114,8 @@ impl Handle {
         let mut loaded = load(store.as_ref())?;
         let mut version = Batch::default();
         record::put(&mut version, record::VERSION_KEY.to_owned(), &record::SCHEMA);
+        let line = Line::new(Arc::clone(&parts.clock), parts.node.boot_id.clone(), loaded.line.take());
+        record::put(&mut version, record::LINE_KEY.to_owned(), &line.record());
         parts.journal.commit(version).await?;
         let allocs = assemble(&mut loaded);
         set_aside(&parts, store.as_ref(), &loaded.bad).await?;
@@ -123,7 +127,7 @@ impl Handle {
         let events = Arc::new(Log::restored(events.collect(), Arc::clone(&marks)));
         loaded.ledger.last_serial = loaded.allocs.values().map(|a| a.serial).max().unwrap_or(0);
         let board = Arc::new(Board::new(loaded.ledger.totals(), marks));
-        let ctx = Arc::new(Context::new(parts, more, board, events)?);
+        let ctx = Arc::new(Context::new(parts, line, more, board, events)?);
         let manager = Arc::new(Manager {
             ctx,
             allocs: Mutex::default(),
@@ -171,6 +175,7 @@ fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
     for (_, record) in read_all::<NodeRecord>(store, record::NODE_KEY, bad)? {
         loaded.ledger.node = record;
     }
+    loaded.line = read_all::<LineRecord>(store, record::LINE_KEY, bad)?.pop().map(|(_, record)| record);
     let prefix = record::tombstone_key(&AllocId::from(""));
     for (key, _) in store.scan(&prefix)? {
         loaded.tombstones.push(AllocId::from(key.strip_prefix(&prefix).unwrap_or(&key)));
@@ -425,7 +430,7 @@ mod tests {
     use super::*;
     use crate::model::id::BootId;
     use crate::model::task::TaskStatus;
-    use crate::model::units::Timestamp;
+    use crate::model::units::{Steady, Timestamp};
 
     fn record(state: TaskState, handle: Option<TaskHandle>) -> TaskRecord {
         let status = TaskStatus::new("t".into(), "raw_exec".into(), None, Timestamp(1));
@@ -436,6 +441,7 @@ mod tests {
             more: record::MoreTotals::default(),
             kill: None,
             restart: None,
+            backoff: None,
             hooks: BTreeMap::new(),
         }
     }
@@ -485,8 +491,8 @@ mod tests {
         assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
         assert_eq!(plan(None, false), Plan::GoOn, "it was submitted, and nothing was ever written of it");
         assert_eq!(plan(None, true), Plan::Unreadable, "it may run: it is not started a second time");
-        let kill = Kill { cause: Cause::Stopped, asked_at: Timestamp(2), told: true, signalled_at: Some(Timestamp(3)) };
-        let restart = |whole| Restart { whole, asked_at: Timestamp(2), signalled_at: None };
+        let kill = Kill { cause: Cause::Stopped, asked_at: Steady(2), told: true, signalled_at: Some(Steady(3)) };
+        let restart = |whole| Restart { whole, asked_at: Steady(2), signalled_at: None };
         let asked = [(None, None), (Some(kill), None), (None, Some(restart(false))), (None, Some(restart(true)))];
         for (state, without, with) in TABLE {
             for (kill, restart) in asked {

@@ -31,7 +31,7 @@ use super::restart::{Decision, Ending, Why};
 use super::step::{Action, Event, State, step};
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, RestartReason};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::StoreError;
 
@@ -194,11 +194,8 @@ impl Owner {
         self.alloc.task_state(self.at)
     }
 
-    /// Never longer than it was meant to be: the clock may have been set back meanwhile.
     fn backoff_left(&self) -> Nanos {
-        let status = self.alloc.status(self.at);
-        let left = |at: Timestamp| at.since(self.now()).min(at.since(status.state_since));
-        status.next_start_at.map_or(Nanos::ZERO, left)
+        self.alloc.backoff(self.at).map_or(Nanos::ZERO, |backoff| backoff.left(self.steady()))
     }
 
     async fn enter(&mut self, entry: Entry) {
@@ -291,6 +288,9 @@ impl Owner {
     fn now(&self) -> Timestamp {
         self.alloc.ctx.clock.now()
     }
+    fn steady(&self) -> Steady {
+        self.alloc.ctx.line.now()
+    }
 
     async fn lost(&mut self, reason: &str) {
         let handle = self.alloc.handle(self.at);
@@ -348,8 +348,9 @@ impl Owner {
         let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
             // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
+            let finished_at = self.alloc.ctx.line.of_wall(end.finished_at);
             let killed =
-                killed || edit.restart().is_some_and(|r| r.signalled_at.is_some() || r.asked_at <= end.finished_at);
+                killed || edit.restart().is_some_and(|r| r.signalled_at.is_some() || r.asked_at <= finished_at);
             let attempt = edit.status().attempt;
             let exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
             let (kind, message, details) = terminated(&exit);
@@ -374,7 +375,7 @@ impl Owner {
         let killed = self.is_killed();
         (self.timer, self.give_up_at, self.beside) = (None, None, None);
         let action = self.alloc.edit(self.at, |edit| {
-            let now = edit.now;
+            let (now, steady) = (edit.now, edit.steady());
             if !killed {
                 edit.recall_if_again();
             }
@@ -384,7 +385,7 @@ impl Owner {
                 // Not for the policy to count.
                 Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
             } else {
-                edit.tracker().decide(&policy, on_success, ending, now)
+                edit.tracker().decide(&policy, on_success, ending, steady)
             };
             let (state, action) = step(edit.state(), event(decision));
             match action {
@@ -397,7 +398,7 @@ impl Owner {
                     let details = [("delay_ns", delay.0.to_string()), ("reason", reason.as_str().to_owned())];
                     edit.event(EventKind::Restarting, message, &details);
                     edit.enter_state(state);
-                    edit.status().next_start_at = Some(now.plus(delay));
+                    edit.start_in(delay);
                 }
                 Some(Action::Finish { failed }) => {
                     edit.status().failed = failed;

@@ -180,7 +180,7 @@ impl Manager {
         if alloc.desired() == Desired::Stop {
             return refused("was asked to stop");
         }
-        if max_run.is_some_and(|most| alloc.age(self.ctx.clock.now()) >= most) {
+        if max_run.is_some_and(|most| alloc.age() >= most) {
             return refused("has had its max_run_duration");
         }
         let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;

@@ -50,7 +50,7 @@ impl Alloc {
     pub fn restart(&self, at: usize, reason: &str) -> Result<(), TaskState> {
         self.edit(at, |edit| match step(edit.state(), Event::Restart) {
             (state, Some(Action::SendKillSignal)) => {
-                *edit.restart() = Some(Restart { whole: false, asked_at: edit.now, signalled_at: None });
+                *edit.restart() = Some(Restart { whole: false, asked_at: edit.steady(), signalled_at: None });
                 edit.enter_state(state);
                 edit.event(EventKind::RestartSignaled, "restarting in its place", &[("reason", reason.to_owned())]);
                 Ok(())
@@ -87,7 +87,7 @@ impl Alloc {
             let mut earlier = inner.earlier.take().unwrap_or_default();
             let ran = &mut earlier.ran[finished.outcome.index()];
             *ran = ran.saturating_add(finished.ran);
-            (earlier.base, earlier.restarted_at) = (finished.base, now);
+            (earlier.base, earlier.restarted_at) = (finished.base, self.ctx.line.now());
             inner.earlier = Some(earlier);
             inner.finish_shown = false;
         }
@@ -172,7 +172,7 @@ impl Edit<'_> {
     pub fn recall_if_again(&mut self) {
         if self.again && !self.state().restarts() && self.cell.handle.is_none() {
             let (state, _) = step(self.state(), Event::Recall);
-            *self.restart() = Some(Restart { whole: true, asked_at: self.now, signalled_at: None });
+            *self.restart() = Some(Restart { whole: true, asked_at: self.steady(), signalled_at: None });
             self.enter_state(state);
         }
     }

@@ -10,12 +10,12 @@ use crate::model::id::AllocId;
 use crate::model::job::Task;
 use crate::model::metric::{Exemplar, Value};
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
-use crate::model::units::Timestamp;
+use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::runner::board::{TaskTotals, Until};
 use crate::runner::coordinator::Cause;
 use crate::runner::drivers::call::Running;
 use crate::runner::events::Log;
-use crate::runner::record::{Kill, MoreTotals, Restart, TaskRecord};
+use crate::runner::record::{Backoff, Kill, MoreTotals, Restart, TaskRecord};
 use crate::runner::restart::Tracker;
 use crate::runner::step::State;
 
@@ -31,6 +31,7 @@ pub(super) struct Cell {
     pub handle: Option<TaskHandle>,
     pub kill: Option<Kill>,
     pub restart: Option<Restart>,
+    pub backoff: Option<Backoff>,
     /// Hooks that are done for good, and what they left.
     pub hooks: BTreeMap<String, serde_json::Value>,
     pub reader: Option<Arc<TaskReader>>,
@@ -128,6 +129,7 @@ impl Cell {
             more: MoreTotals::default(),
             kill: None,
             restart: None,
+            backoff: None,
             hooks: BTreeMap::new(),
         });
         let status = Arc::new(record.status);
@@ -139,6 +141,7 @@ impl Cell {
             handle: record.handle,
             kill: record.kill,
             restart: record.restart,
+            backoff: record.backoff,
             hooks: record.hooks,
             reader: None,
             attempt: None,
@@ -233,6 +236,15 @@ impl Edit<'_> {
     pub fn status(&mut self) -> &mut TaskStatus {
         Arc::make_mut(&mut self.cell.status)
     }
+    /// For what lasts: whoever is told of a moment is told [`Edit::now`].
+    pub fn steady(&self) -> Steady {
+        self.alloc.ctx.line.now()
+    }
+    /// In backoff: for so long.
+    pub fn start_in(&mut self, delay: Nanos) {
+        self.cell.backoff = Some(Backoff { since: self.steady(), delay });
+        self.status().next_start_at = Some(self.now.plus(delay));
+    }
     pub fn tracker(&mut self) -> &mut Tracker {
         &mut self.cell.tracker
     }
@@ -268,6 +280,7 @@ impl Edit<'_> {
         status.state_since = since;
         if state != TaskState::Backoff {
             status.next_start_at = None;
+            self.cell.backoff = None;
         }
     }
 
@@ -279,7 +292,7 @@ impl Edit<'_> {
     }
 
     /// Where to note when its kill signal was first sent, and why it is. `None`: nobody asked for its end.
-    pub fn ending(&mut self) -> Option<(&mut Option<Timestamp>, &'static str)> {
+    pub fn ending(&mut self) -> Option<(&mut Option<Steady>, &'static str)> {
         match (self.cell.kill.as_mut(), self.cell.restart.as_mut()) {
             (Some(kill), _) => Some((&mut kill.signalled_at, kill.cause.label())),
             (None, Some(restart)) => Some((&mut restart.signalled_at, "restart")),

@@ -2,14 +2,16 @@
 
 use super::super::coordinator::Cause;
 use super::super::record::{AllocRecord, Finished};
+use super::super::steady::Line;
 use super::Cell;
 use crate::model::task::{Outcome, TaskState};
+use crate::model::units::Steady;
 use crate::model::usage::Usage;
 
 /// The end of a restored alloc, judged by its tasks' records: the agent may have died between a task's write and its
 /// sibling's. Taken at its word, an early end would be the base of a cgroup that still counts; a missing one would never
 /// come.
-pub fn finished_of(record: &AllocRecord, cells: &[Cell]) -> Option<Finished> {
+pub fn finished_of(record: &AllocRecord, cells: &[Cell], began: Steady, line: &Line) -> Option<Finished> {
     if cells.iter().any(|c| c.status.state != TaskState::Dead) {
         return None;
     }
@@ -22,8 +24,9 @@ pub fn finished_of(record: &AllocRecord, cells: &[Cell]) -> Option<Finished> {
             record.earlier.iter().for_each(|earlier| base.not_below(&earlier.base));
         }
         let outcome = worst(cells);
-        let since = record.earlier.as_ref().map_or(record.created_at, |e| e.restarted_at);
-        Some(Finished { at, outcome, ran: at.since(since), base })
+        let ended = line.of_wall(at);
+        let ran = ended.since(record.earlier.as_ref().map_or(began, |e| e.restarted_at));
+        Some(Finished { at, ended: Some(ended), outcome, ran, base })
     })
 }
 

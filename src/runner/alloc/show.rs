@@ -110,6 +110,7 @@ impl Alloc {
             more: MoreTotals::clone(&cell.more),
             kill: cell.kill,
             restart: cell.restart,
+            backoff: cell.backoff,
             hooks: cell.hooks.clone(),
         };
         record::put(batch, record::task_key(&self.id, &cell.status.name), &task);

@@ -1,7 +1,7 @@
 //! Pure: what is wanted of an alloc at a moment, from what was asked of it and from its clock.
 
 use crate::model::alloc::Desired;
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady};
 use crate::runner::coordinator::Wish;
 
 /// What the alloc's owner is to see to.
@@ -14,33 +14,33 @@ pub enum Wanted {
 
 pub struct Wishes {
     pub desired: Desired,
-    pub stop_asked_at: Option<Timestamp>,
+    pub stop_asked_at: Option<Steady>,
     pub expired: bool,
     /// All its tasks are to begin anew.
     pub again: bool,
     pub failed_setup: bool,
-    pub created_at: Timestamp,
+    pub began: Steady,
     pub shutdown_delay: Nanos,
     pub max_run: Option<Nanos>,
     pub anything_ran: bool,
 }
 
 /// Pure. A stop waits for the group's delay, if there is something to wait for; an expiry does not.
-pub fn wanted(wishes: &Wishes, now: Timestamp) -> (Wanted, Option<Timestamp>) {
+pub fn wanted(wishes: &Wishes, now: Steady) -> (Wanted, Option<Steady>) {
     if wishes.failed_setup {
         return (Wanted::Now(Wish::Fail), None);
     }
     if wishes.expired {
         return (Wanted::Now(Wish::Expire), None);
     }
-    let expires_at = wishes.max_run.map(|most| wishes.created_at.plus(most));
+    let expires_at = wishes.max_run.map(|most| wishes.began.plus(most));
     if expires_at.is_some_and(|at| at <= now) {
         return (Wanted::Expiry, None);
     }
     if wishes.desired == Desired::Run {
         return (Wanted::Now(if wishes.again { Wish::Again } else { Wish::Run }), expires_at);
     }
-    // Asked for in the future: the clock was set back, and nobody knows how much of the delay is left.
+    // Asked for in the future: the wall clock went back over a boot, and nobody knows how much of the delay is left.
     let asked_at = wishes.stop_asked_at.filter(|at| *at <= now);
     let stops_at = asked_at.map(|at| at.plus(wishes.shutdown_delay)).filter(|at| *at > now);
     match stops_at {
@@ -55,8 +55,8 @@ pub fn wanted(wishes: &Wishes, now: Timestamp) -> (Wanted, Option<Timestamp>) {
 mod tests {
     use super::*;
 
-    fn at(secs: u64) -> Timestamp {
-        Timestamp(0).plus(Nanos::from_secs(1_000 + secs))
+    fn at(secs: u64) -> Steady {
+        Steady(0).plus(Nanos::from_secs(1_000 + secs))
     }
     fn running() -> Wishes {
         Wishes {
@@ -65,7 +65,7 @@ mod tests {
             expired: false,
             again: false,
             failed_setup: false,
-            created_at: at(0),
+            began: at(0),
             shutdown_delay: Nanos::ZERO,
             max_run: None,
             anything_ran: true,
@@ -82,7 +82,7 @@ mod tests {
         };
         assert_eq!(wanted(&asked, at(12)), (Wanted::Now(Wish::Run), Some(at(15))));
         assert_eq!(wanted(&asked, at(15)), (Wanted::Now(Wish::Stop), None));
-        assert_eq!(wanted(&asked, at(9)), (Wanted::Now(Wish::Stop), None), "a clock that was set back");
+        assert_eq!(wanted(&asked, at(9)), (Wanted::Now(Wish::Stop), None), "a wall clock that went back over a boot");
         assert_eq!(wanted(&Wishes { anything_ran: false, ..asked }, at(12)), (Wanted::Now(Wish::Stop), None));
     }
 

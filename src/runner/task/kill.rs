@@ -9,7 +9,7 @@ use super::exit::exit_of;
 use super::{Answer, Owner, late};
 use crate::model::event::EventKind;
 use crate::model::task::ExitStatus;
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::units::{Nanos, Steady};
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::coordinator::Cause;
@@ -29,7 +29,7 @@ impl Owner {
     /// its delay and its grace counts. That it is to end is durable before the signal is sent, so that whoever finds it ended
     /// knows why.
     pub(super) async fn kill(&mut self, cause: Cause) {
-        let now = self.now();
+        let now = self.steady();
         let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
             // Here, and not before: a restart may have been asked for this very moment, and this wins.
             let (state, action) = step(edit.state(), Event::Kill);
@@ -120,7 +120,7 @@ impl Owner {
             match action {
                 Some(Action::AwaitTurn) => edit.turn_back(state),
                 Some(_) => {
-                    *edit.restart() = Some(Restart { whole: true, asked_at: edit.now, signalled_at });
+                    *edit.restart() = Some(Restart { whole: true, asked_at: edit.steady(), signalled_at });
                     edit.enter_state(state);
                 }
                 None => {}
@@ -144,9 +144,9 @@ impl Owner {
     }
 
     /// The task's `shutdown_delay`, then its signal.
-    pub(super) async fn await_delay(&mut self, asked_at: Timestamp, first: bool) {
+    pub(super) async fn await_delay(&mut self, asked_at: Steady, first: bool) {
         let delay = self.alloc.task(self.at).shutdown_delay;
-        let left = Nanos::from_duration(delay).saturating_sub(self.now().since(asked_at)).as_duration();
+        let left = Nanos::from_duration(delay).saturating_sub(self.steady().since(asked_at)).as_duration();
         if first && !left.is_zero() {
             self.alloc.edit(self.at, |edit| {
                 let details = [("delay_ns", delay.as_nanos().to_string())];
@@ -179,7 +179,7 @@ impl Owner {
     pub(super) fn prepared(&mut self) {
         let Some(kill) = self.alloc.kill(self.at).filter(|_| self.state() == State::Killing) else { return };
         let delay = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
-        match delay.saturating_sub(self.now().since(kill.asked_at)).as_duration() {
+        match delay.saturating_sub(self.steady().since(kill.asked_at)).as_duration() {
             Duration::ZERO => self.send_kill_signal(),
             left => self.timer = Some((Instant::now() + left, Event::DelayOver)),
         }
@@ -190,7 +190,7 @@ impl Owner {
         let signal = task.kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
         let grace = task.kill_timeout;
         let most = grace + self.alloc.ctx.config.kill_budget;
-        let now = self.now();
+        let now = self.steady();
         let signalled_at = self.alloc.signalled_at(self.at);
         // A second one means something else to many programs.
         if signalled_at.is_none() {

@@ -12,7 +12,7 @@ use crate::host::clock::Clock;
 use crate::model::id::{BootId, ProcessId, TaskName};
 use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
-use crate::model::units::Timestamp;
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
 
@@ -42,24 +42,38 @@ impl Clock for TokioClock {
     fn instant(&self) -> std::time::Instant {
         tokio::time::Instant::now().into_std()
     }
+    fn since_boot(&self) -> Nanos {
+        const UP: u64 = 1_000_000_000_000_000;
+        Nanos(self.now().0 + UP - 1_700_000_000_000_000_000)
+    }
 }
 
-/// The same clock, which somebody sets.
+/// The same clock, which somebody sets, of a host that may boot anew.
 #[derive(Default)]
-pub(super) struct SetClock(Mutex<i64>);
+pub(super) struct SetClock {
+    ahead: Mutex<i64>,
+    booted: Mutex<Option<Nanos>>,
+}
 
 impl SetClock {
     pub fn jump(&self, seconds: i64) {
-        *self.0.lock().unwrap() += seconds * 1_000_000_000;
+        *self.ahead.lock().unwrap() += seconds * 1_000_000_000;
+    }
+    /// Now. Its boot id is another matter.
+    pub fn boot(&self) {
+        *self.booted.lock().unwrap() = Some(TokioClock::new().since_boot());
     }
 }
 
 impl Clock for SetClock {
     fn now(&self) -> Timestamp {
-        Timestamp(TokioClock::new().now().0.checked_add_signed(*self.0.lock().unwrap()).unwrap())
+        Timestamp(TokioClock::new().now().0.checked_add_signed(*self.ahead.lock().unwrap()).unwrap())
     }
     fn instant(&self) -> std::time::Instant {
         TokioClock.instant()
+    }
+    fn since_boot(&self) -> Nanos {
+        TokioClock::new().since_boot().saturating_sub(self.booted.lock().unwrap().unwrap_or(Nanos::ZERO))
     }
 }
 

@@ -1,0 +1,180 @@
+//! The runner's line of time: for whatever asks how much time has gone by, and must not be told a lie by a clock that was set.
+//!
+//! Within one boot it goes by the clock that begins with the boot, over any restart of the agent. From one boot to the next by the
+//! wall clock, for want of another one. A record says where on the line this boot began, and how far the wall clock was ahead of
+//! the line: the next boot's beginning is found by that. An agent without such a record begins with the wall clock's time, which
+//! is what agents before this one wrote.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::clock::Clock;
+use crate::model::id::BootId;
+use crate::model::units::{Nanos, Steady, Timestamp};
+
+/// A wall clock that is set by less is slewed, or read a moment later.
+const SET: Nanos = Nanos(1_000_000_000);
+
+/// What the next agent needs to go on with the line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LineRecord {
+    pub boot_id: BootId,
+    /// Where on the line that boot began.
+    pub booted_at: Steady,
+    /// How far the wall clock was ahead of the line, in nanoseconds.
+    pub ahead_ns: i64,
+}
+
+pub struct Line {
+    clock: Arc<dyn Clock>,
+    boot_id: BootId,
+    booted_at: Steady,
+    /// How far the wall clock was ahead when that was recorded.
+    noted: AtomicI64,
+}
+
+impl Line {
+    /// Goes on where the record left it.
+    pub fn new(clock: Arc<dyn Clock>, boot_id: BootId, record: Option<LineRecord>) -> Line {
+        let wall_at_boot = clock.now().0.saturating_sub(clock.since_boot().0);
+        let booted_at = match record {
+            Some(record) if record.boot_id == boot_id => record.booted_at,
+            Some(record) => Steady(wall_at_boot.saturating_add_signed(record.ahead_ns.saturating_neg())),
+            None => Steady(wall_at_boot),
+        };
+        let line = Line { clock, boot_id, booted_at, noted: AtomicI64::new(0) };
+        line.note(&line.record());
+        line
+    }
+
+    pub fn now(&self) -> Steady {
+        self.booted_at.plus(self.clock.since_boot())
+    }
+
+    /// Where a moment of the wall clock lies, if that was not set since then.
+    pub fn of_wall(&self, at: Timestamp) -> Steady {
+        Steady(at.0.saturating_add_signed(self.ahead_ns().saturating_neg()))
+    }
+
+    pub fn record(&self) -> LineRecord {
+        LineRecord { boot_id: self.boot_id.clone(), booted_at: self.booted_at, ahead_ns: self.ahead_ns() }
+    }
+    /// What is to be recorded, where the wall clock was set since it was.
+    pub fn news(&self) -> Option<LineRecord> {
+        let record = self.record();
+        (record.ahead_ns.abs_diff(self.noted.load(Ordering::SeqCst)) > SET.0).then_some(record)
+    }
+    /// It is recorded.
+    pub fn note(&self, record: &LineRecord) {
+        self.noted.store(record.ahead_ns, Ordering::SeqCst);
+    }
+
+    fn ahead_ns(&self) -> i64 {
+        let (wall, line) = (i128::from(self.clock.now().0), i128::from(self.now().0));
+        i64::try_from(wall - line).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000_000;
+    const DAY: i64 = 24 * 3_600_000_000_000;
+
+    /// The wall clock, and that of the boot.
+    #[derive(Default)]
+    struct Clocks(Mutex<(u64, u64)>);
+
+    impl Clock for Clocks {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.0.lock().unwrap().0)
+        }
+        fn instant(&self) -> Instant {
+            Instant::now()
+        }
+        fn since_boot(&self) -> Nanos {
+            Nanos(self.0.lock().unwrap().1)
+        }
+    }
+
+    impl Clocks {
+        fn pass(&self, nanos: u64) {
+            let mut clocks = self.0.lock().unwrap();
+            (clocks.0, clocks.1) = (clocks.0 + nanos, clocks.1 + nanos);
+        }
+        fn set(&self, by: i64) {
+            let mut clocks = self.0.lock().unwrap();
+            clocks.0 = clocks.0.checked_add_signed(by).unwrap();
+        }
+        fn boot(&self) {
+            self.0.lock().unwrap().1 = 0;
+        }
+    }
+
+    fn clocks() -> Arc<Clocks> {
+        Arc::new(Clocks(Mutex::new((1_700_000_000_000_000_000, 5 * HOUR))))
+    }
+    fn line(clocks: &Arc<Clocks>, boot: &str, record: Option<LineRecord>) -> Line {
+        Line::new(Arc::clone(clocks) as _, BootId(boot.to_owned()), record)
+    }
+
+    #[test]
+    fn it_begins_with_the_wall_clock_and_nobody_sets_it_over_any_restart_of_the_agent() {
+        for day in [DAY, -DAY] {
+            let clocks = clocks();
+            let first = line(&clocks, "a", None);
+            let began = first.now();
+            assert_eq!(began.0, clocks.now().0, "what earlier agents wrote lies on it");
+            clocks.pass(HOUR);
+            clocks.set(day);
+            assert_eq!(first.now().since(began), Nanos(HOUR));
+            let next = line(&clocks, "a", Some(first.record()));
+            clocks.pass(HOUR);
+            assert_eq!(next.now().since(began), Nanos(2 * HOUR));
+            assert_eq!(next.of_wall(clocks.now()), next.now());
+        }
+    }
+
+    #[test]
+    fn over_a_boot_goes_by_what_the_wall_clock_says_has_gone_by() {
+        for day in [DAY, -DAY] {
+            let clocks = clocks();
+            let first = line(&clocks, "a", None);
+            let began = first.now();
+            assert_eq!(first.news(), None);
+            clocks.set(day);
+            let known = first.news().expect("it was set");
+            assert!(first.news().is_some(), "until it is recorded");
+            first.note(&known);
+            clocks.pass(HOUR);
+            assert_eq!(first.news(), None, "an hour is no news");
+            clocks.boot();
+            clocks.pass(HOUR);
+            let next = line(&clocks, "b", Some(known));
+            assert_eq!(next.now().since(began), Nanos(2 * HOUR), "also after it was set");
+            assert_eq!(next.record().boot_id, BootId("b".to_owned()));
+        }
+    }
+
+    #[test]
+    fn no_reading_of_the_clocks_panics() {
+        for wall in [0, 1, u64::MAX] {
+            for boot in [0, 1, u64::MAX] {
+                let clocks = Arc::new(Clocks(Mutex::new((wall, boot))));
+                for ahead_ns in [i64::MIN, 0, i64::MAX] {
+                    let record = LineRecord { boot_id: BootId("a".to_owned()), booted_at: Steady(boot), ahead_ns };
+                    for id in ["a", "b"] {
+                        let line = line(&clocks, id, Some(record.clone()));
+                        let _ = (line.now(), line.of_wall(Timestamp(wall)), line.record(), line.news());
+                    }
+                }
+            }
+        }
+    }
+}
