@@ -4,7 +4,7 @@
 //! | call | may take | and then |
 //! |---|---|---|
 //! | start | `Config::start_budget`, kept by the task's owner | given up; what comes of it later is ended |
-//! | recover | [`RECOVER`] | lost: failed, and not started a second time |
+//! | recover | [`RECOVER`], asked again where it dies | lost: failed, and not started a second time |
 //! | wait | as long as it runs; while it is being ended, the budget of that | given up |
 //! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
 //! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
@@ -29,6 +29,10 @@ pub const RECOVER: Duration = Duration::from_secs(60);
 pub const SIGNAL: Duration = Duration::from_secs(5);
 pub const KILL: Duration = Duration::from_secs(5);
 pub const DESTROY: Duration = Duration::from_secs(10);
+/// So often a driver may die while it looks for one attempt.
+const DEATHS: u8 = 5;
+/// Before it is asked again; doubled each time.
+const DEATH_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a driver says is cut after so many characters.
 const LONGEST_TEXT: usize = 4096;
@@ -62,10 +66,26 @@ pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandl
     Running::of(started.map_err(tame_error)?, &asked)
 }
 
-/// Finds an attempt again; `None`: it was never started.
+/// Finds an attempt again; `None`: it was never started. A driver that dies of it is asked again, a few times: it has not said that
+/// it cannot find it.
 pub async fn recover(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
+    let tries = async {
+        let mut pause = DEATH_PAUSE;
+        for _ in 1..DEATHS {
+            match recover_once(driver, handle.clone()).await {
+                Err(CallError::Died(_)) => tokio::time::sleep(pause).await,
+                answer => return answer,
+            }
+            pause *= 2;
+        }
+        recover_once(driver, handle).await
+    };
+    tokio::time::timeout(RECOVER, tries).await.unwrap_or(Err(CallError::Late(RECOVER)))
+}
+
+async fn recover_once(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
     let asked = handle.clone();
-    match within(RECOVER, "recover", || asked.clone(), || driver.recover(handle)).await?.map_err(tame_error)? {
+    match caught(|| "recover", || asked.clone(), || driver.recover(handle)).await?.map_err(tame_error)? {
         Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
         Recovered::NeverStarted if asked.started_at.is_some() => {
             Err(CallError::Nonsense("that it was never started, and it was"))

@@ -74,9 +74,8 @@ fn expected(call: Call, fault: Fault) -> End {
         (Start, Refuse | Lie) => NOT_STARTED,
         (Start, Garbage) => End { may_run: true, ..NOT_STARTED },
         (Recover, Hang | Die | Refuse | Lie | Garbage) => LOST,
-        // It is asked for what was given up again, and again: what is found then is ended.
-        (Recover, DieOnce) => End { may_run: false, ..LOST },
-        (Recover, Repeat) => KILLED,
+        // It is asked again.
+        (Recover, DieOnce | Repeat) => KILLED,
         (Wait, Hang) => GIVEN_UP,
         // Not asked for ever; and what is given up is ended, which it can be.
         (Wait, Die) => End { may_run: false, ..LOST },
