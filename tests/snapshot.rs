@@ -155,6 +155,30 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
 }
 
 #[test]
+fn the_siblings_of_what_is_looked_for_are_measured() {
+    let job = synthetic::job("shop", &["web", "db"]);
+    let tasks = ["web", "db"].map(|name| synthetic::task(name, TaskState::Running, NOW)).to_vec();
+    let mut stage = Stage::with(vec![synthetic::alloc("a", &job, tasks)]);
+    stage.publish(0, |status| status.sought = vec!["db".into()]);
+    stage.said.task("a", 0, used(100, 10, 7));
+    stage.said.task("a", 1, used(50, 10, 7));
+    let cpu_of = |snapshot: &Snapshot, task: &str| {
+        snapshot.workloads.iter().find(|w| w.task.as_str() == task).unwrap().usage.cpu_usage_ns
+    };
+    let cpu = |snapshot: &Snapshot| [0, 1].map(|at| snapshot.allocs[0].tasks[at].usage.cpu_usage_ns);
+    for snapshot in [stage.tick(), stage.tick(), stage.change()] {
+        assert_eq!(cpu(&snapshot), [Some(100), None]);
+        assert_eq!((cpu_of(&snapshot, "web"), cpu_of(&snapshot, "db")), (Some(100), None));
+        assert_eq!((snapshot.allocs[0].usage.cpu_usage_ns, snapshot.allocs[0].sum.cpu_usage_ns), (None, None));
+        assert_eq!(snapshot.node.cpu_usage_ns, None, "a sum that lacks a part");
+    }
+    stage.publish(0, |status| status.sought.clear());
+    let found = stage.change();
+    assert_eq!((cpu(&found), found.allocs[0].sum.cpu_usage_ns), ([Some(100), Some(50)], Some(150)));
+    assert_eq!((cpu_of(&found, "web"), cpu_of(&found, "db")), (Some(100), Some(50)));
+}
+
+#[test]
 fn what_did_not_move_is_shared_with_the_snapshot_before() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);

@@ -144,6 +144,7 @@ fn refused(refusal: &RunnerError) -> ApiError {
         }
         RunnerError::Unchanged { .. }
         | RunnerError::NotRunning { .. }
+        | RunnerError::Sought { .. }
         | RunnerError::NothingRunning(_)
         | RunnerError::Final { .. }
         | RunnerError::MayStillRun { .. } => Code::Conflict,

@@ -110,7 +110,7 @@ pub struct AllocStatus {
     pub cgroup: Option<CgroupPath>,
     pub tasks: Vec<Arc<TaskStatus>>,
     /// Tasks that are still looked for after a start of the agent: shown as they are recorded. Until all are found nothing is
-    /// known of what the alloc uses.
+    /// known of what the alloc as a whole uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sought: Vec<TaskName>,
     /// Tasks that were given up: they are dead, and something of them may still be there.

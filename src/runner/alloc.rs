@@ -88,7 +88,7 @@ impl Inner {
         self.again && self.desired == Desired::Run && !self.expired
     }
     fn anything_ran(&self) -> bool {
-        self.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0)
+        self.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0 || c.sought)
     }
 }
 
@@ -324,7 +324,11 @@ impl Alloc {
     }
     fn views(&self) -> Vec<View> {
         let inner = self.lock();
-        self.group().tasks.iter().zip(&inner.cells).map(|(task, cell)| View::of(task, &cell.status)).collect()
+        let view = |(task, cell): (&Task, &Cell)| {
+            let view = View::of(task, &cell.status);
+            if cell.sought { view.unknown() } else { view }
+        };
+        self.group().tasks.iter().zip(&inner.cells).map(view).collect()
     }
     /// Its tasks are to end, or have ended: its prekill hooks come first.
     pub fn ends(&self, wish: Wish) -> bool {
@@ -385,13 +389,9 @@ impl Alloc {
     pub fn is_sought(&self, at: usize) -> bool {
         self.lock().cells[at].shown.sought
     }
-    /// Until it is known what became of a task that is looked for.
-    pub async fn found(&self, at: usize) {
-        let mut changes = self.changes();
-        while self.lock().cells[at].sought {
-            // Ends: its driver's answer has a deadline. No error: the alloc is ours.
-            let _ = changes.changed().await;
-        }
+    /// Nobody knows yet what became of it: its driver has not answered.
+    pub fn is_unknown(&self, at: usize) -> bool {
+        self.lock().cells[at].sought
     }
 
     /// Something of a task is neither recorded nor on its way to be.

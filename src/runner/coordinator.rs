@@ -92,6 +92,11 @@ impl View {
         let started = status.started_at.is_some() || stage == Stage::Starting || status.attempt > 0;
         View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started }
     }
+    /// While it is looked for it neither runs nor is dead, whatever its record says: nothing that waits for either may begin, and
+    /// it is not begun itself.
+    pub fn unknown(self) -> View {
+        View { stage: Stage::Starting, started: true, ..self }
+    }
 }
 
 /// What is wanted of the alloc as a whole.
@@ -286,6 +291,20 @@ mod tests {
         let failed = [dead(Prestart, true), ran(PrestartSidecar), fresh(Main)];
         let cause = Order::End(Cause::SiblingFailed(0));
         assert_eq!(decide(&failed, Wish::Run), [Keep, cause, cause]);
+    }
+
+    #[test]
+    fn what_is_looked_for_is_neither_dead_nor_running_and_is_ended_in_its_turn() {
+        use Role::{Leader, Main, Poststart, Poststop, PrestartSidecar};
+        for recorded in [fresh(Main), ran(Main), View { stage: Stage::Starting, ..ran(Main) }] {
+            let of = |role| View { role, ..recorded }.unknown();
+            assert_eq!(decide(&[of(Main), fresh(Poststart)], Wish::Run), [Order::Keep; 2]);
+            assert_eq!(decide(&[of(PrestartSidecar), fresh(Main)], Wish::Run), [Order::Keep; 2]);
+            assert_eq!(decide(&[of(Main), fresh(Poststop)], Wish::Run), [Order::Keep; 2]);
+            let stopped = Order::End(Cause::Stopped);
+            assert_eq!(decide(&[of(Leader), ran(Main)], Wish::Stop), [stopped, Order::Keep]);
+            assert_eq!(decide(&[of(Main), ran(Main)], Wish::Stop), [stopped; 2]);
+        }
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub enum RunnerError {
     UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
     #[error("task {task:?} is not running ({})", state.as_str())]
     NotRunning { task: TaskName, state: TaskState },
+    /// Whether it runs is not known yet.
+    #[error("task {task:?} is still looked for, since the agent was started again: whether it runs is not known yet")]
+    Sought { task: TaskName },
     #[error("no task of alloc {0} is running")]
     NothingRunning(AllocId),
     #[error("there is no signal {name:?}{}", near.map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
@@ -287,9 +290,8 @@ impl Manager {
         ledger.taken_on(&self.ctx, &job, new.len());
         let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
         for (created, numbers) in new {
-            let alloc = Arc::clone(created.alloc());
-            alloc.show_new(&numbers);
-            self.enter(&alloc, std::future::ready(created));
+            created.alloc().show_new(&numbers);
+            self.enter(created);
         }
         Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
     }
@@ -345,18 +347,15 @@ impl Manager {
         self.ctx.journal.amend(batch);
     }
 
-    /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks. `created`: as soon as it
-    /// is known where each of these begins.
-    pub(super) fn enter(self: &Arc<Self>, alloc: &Arc<Alloc>, created: impl Future<Output = Created> + Send + 'static) {
+    /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks.
+    pub(super) fn enter(self: &Arc<Self>, created: Created) {
+        let alloc = Arc::clone(created.alloc());
         let predecessors: Vec<_> = {
             let allocs = lock(&self.allocs);
             alloc.waits_for().iter().filter_map(|id| allocs.get(id)).map(|e| e.alloc.ended()).collect()
         };
         let manager = Arc::clone(self);
-        self.own(alloc, async move {
-            // In a place of its own: its owner waits for as long as it lives.
-            // Ends: each call of a driver has its deadline.
-            let created = Box::pin(created).await;
+        self.own(&alloc, async move {
             let ended = created.run(predecessors).until_ended().await;
             // What was told of an end before this one is not of this one.
             lock(&manager.collectable).remove(&ended.alloc().id);

@@ -24,7 +24,7 @@ use super::alloc::{Alloc, Wanted};
 use super::context::Context;
 use super::coordinator::Wish;
 use super::hooks::{Failed, OfAlloc, Phase};
-use super::task::{self, Entry};
+use super::task::{self, Entry, Search};
 use crate::model::alloc::Desired;
 use crate::model::id::AllocId;
 use crate::model::task::TaskState;
@@ -37,7 +37,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(30);
 pub(super) struct Created {
     alloc: Arc<Alloc>,
     /// Where each of its tasks begins.
-    entries: Vec<Entry>,
+    entries: Vec<Search>,
 }
 
 /// An alloc whose tasks have their owners.
@@ -62,11 +62,11 @@ pub(super) struct Destroyed(AllocId);
 impl Created {
     /// Its tasks begin where their records say.
     pub fn new(alloc: Arc<Alloc>) -> Created {
-        let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded).collect();
+        let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded.known()).collect();
         Created { alloc, entries }
     }
-    /// Each of its tasks was found somewhere.
-    pub fn found(alloc: Arc<Alloc>, entries: Vec<Entry>) -> Created {
+    /// Each of its tasks is found somewhere, or will be.
+    pub fn found(alloc: Arc<Alloc>, entries: Vec<Search>) -> Created {
         Created { alloc, entries }
     }
     pub fn alloc(&self) -> &Arc<Alloc> {
@@ -101,7 +101,7 @@ impl Running {
             // One that had ended begins anew.
             for (at, id) in ids.iter_mut().enumerate() {
                 if id.is_none() && alloc.status(at).state != TaskState::Dead {
-                    *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Entry::Recorded)).id());
+                    *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Entry::Recorded.known())).id());
                 }
             }
             let now = alloc.ctx.line.now();
@@ -133,7 +133,7 @@ impl Running {
                     ids[at] = left.err().map(|error| {
                         tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked: the task is given up");
                         let entry = Entry::Lost(format!("an internal error: {error}"));
-                        owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id()
+                        owners.spawn(task::own(Arc::clone(&alloc), at, entry.known())).id()
                     });
                 }
                 () = ended(waits.as_mut()), if waits.is_some() => waits = None,

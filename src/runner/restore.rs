@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 
 use super::alloc::{Alloc, Restored};
 use super::board::Board;
@@ -23,7 +22,7 @@ use super::marks::Marks;
 use super::owner::{Created, Destroyed, Ended};
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use super::steady::{Line, LineRecord};
-use super::task::{Entry, late, note_found};
+use super::task::{Entry, Search, late, note_found};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
@@ -256,17 +255,18 @@ async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> 
 /// What is looked for: a task of an alloc.
 type Sought = (Arc<Alloc>, usize);
 
-/// Every alloc is known and owned when this returns, and on the board as it is recorded. Its owner first looks for its own tasks
+/// Every alloc is known and owned when this returns, and on the board as it is recorded. The owner of each task first looks for it,
 /// and begins with what it finds, so nobody waits for another one's driver. What is looked for comes back.
 fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
     let mut all = Vec::new();
+    let mut sought = Vec::new();
     for Known { job, restored, unreadable } in known {
         let plans: Vec<Plan> =
             restored.tasks.iter().zip(unreadable).map(|(t, unreadable)| plan(t.as_ref(), unreadable)).collect();
         let Some(alloc) = Alloc::new(Arc::clone(&manager.ctx), job, restored).map(Arc::new) else { continue };
-        let (mut entries, mut handles) = (Vec::new(), Vec::new());
+        let mut entries = Vec::new();
         for (at, plan) in plans.into_iter().enumerate() {
-            entries.push(match plan {
+            let entry = match plan {
                 Plan::Ended | Plan::GoOn => {
                     clear_leftovers(&alloc, at);
                     Entry::Recorded
@@ -274,56 +274,58 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
                 Plan::Unreadable => Entry::Lost("its record cannot be read".to_owned()),
                 Plan::Recover(handle) => {
                     alloc.seek(at);
-                    handles.push((at, handle));
-                    Entry::Lost("its driver failed while it looked for the task".to_owned())
+                    sought.push((Arc::clone(&alloc), at));
+                    entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, handle)) as Search);
+                    continue;
                 }
-            });
+            };
             // The dead are nothing to find.
-            if !alloc.is_sought(at) && alloc.status(at).state != TaskState::Dead {
-                manager.tell_found(&entries[at]);
+            if alloc.status(at).state != TaskState::Dead {
+                manager.tell_found(&entry);
             }
+            entries.push(entry.known());
         }
         if !alloc.is_terminal() {
             alloc.find_cgroup();
         }
-        all.push((alloc, entries, handles));
+        all.push((alloc, entries));
     }
-    manager.ctx.board.publish([], |totals| all.iter().for_each(|(alloc, ..)| ledger::add_known(totals, alloc)));
-    let mut sought = Vec::new();
-    for (alloc, entries, handles) in all {
+    manager.ctx.board.publish([], |totals| all.iter().for_each(|(alloc, _)| ledger::add_known(totals, alloc)));
+    for (alloc, entries) in all {
         alloc.appear();
         late::take_over(&alloc);
-        sought.extend(handles.iter().map(|(at, _)| (Arc::clone(&alloc), *at)));
         match Ended::found(Arc::clone(&alloc)) {
             Ok(ended) => manager.own(&alloc, ended.clear()),
-            Err(alive) => manager.enter(&alloc, find(Arc::clone(manager), alive, entries, handles)),
+            Err(alive) => {
+                alloc.receive();
+                (0..entries.len()).filter(|at| alloc.is_changed(*at)).for_each(|at| alloc.save_aside(at));
+                manager.enter(Created::found(alive, entries));
+            }
         }
     }
     sought
 }
 
-/// Looks for the tasks of one alloc, and puts what it finds into their cells. `entries`: of those that it does not hear of.
-async fn find(
-    manager: Arc<Manager>,
-    alloc: Arc<Alloc>,
-    mut entries: Vec<Entry>,
-    handles: Vec<(usize, TaskHandle)>,
-) -> Created {
-    let mut finding = JoinSet::new();
-    for (at, handle) in handles.clone() {
-        let alloc = Arc::clone(&alloc);
-        finding.spawn(async move { (at, recover(&alloc, at, handle).await) });
-    }
-    // Ends: each call of a driver has its deadline.
-    while let Some(result) = finding.join_next().await {
-        match result {
-            Ok((at, entry)) => entries[at] = entry,
-            Err(error) => tracing::error!(alloc_id = %alloc.id, %error, "looking for a task panicked"),
+/// Looks for a task, and puts what it finds into its cell, to be seen when it is recorded.
+async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Entry {
+    let entry = recover(&alloc, at, handle).await;
+    manager.tell_found(&entry);
+    let recorded = match &entry {
+        Entry::Found(attempt, end) => {
+            note_found(&alloc, at, attempt, end.as_deref());
+            end.is_none()
         }
+        Entry::Recorded => {
+            alloc.edit(at, |edit| edit.found());
+            true
+        }
+        Entry::Lost(_) => false,
+    };
+    // Of the others their owner is about to record the end.
+    if recorded && alloc.is_changed(at) {
+        alloc.save_aside(at);
     }
-    handles.iter().for_each(|(at, _)| manager.tell_found(&entries[*at]));
-    note(&alloc, &entries);
-    Created::found(alloc, entries)
+    entry
 }
 
 /// What a start has found so far.
@@ -370,28 +372,6 @@ async fn until_shown(mut sought: Vec<Sought>) {
         let names: Vec<_> = sought.iter().map(|(alloc, at)| format!("{}/{}", alloc.id, alloc.task(*at).name)).collect();
         let (tasks, first) = (names.len(), names[..names.len().min(NAMED)].join(" "));
         tracing::warn!(tasks, first, "some tasks are still looked for; everything else goes on");
-    }
-}
-
-/// Puts what was found into the cells, to be seen when it is recorded.
-fn note(alloc: &Arc<Alloc>, entries: &[Entry]) {
-    alloc.receive();
-    for (at, entry) in entries.iter().enumerate() {
-        let recorded = match entry {
-            Entry::Found(attempt, end) => {
-                note_found(alloc, at, attempt, end.as_deref());
-                end.is_none()
-            }
-            Entry::Recorded => {
-                alloc.edit(at, |edit| edit.found());
-                true
-            }
-            Entry::Lost(_) => false,
-        };
-        // Of the others their owner is about to record the end.
-        if recorded && alloc.is_changed(at) {
-            alloc.save_aside(at);
-        }
     }
 }
 

@@ -49,6 +49,15 @@ pub(super) enum Entry {
     Lost(String),
 }
 
+/// Where a task's owner begins, once that is known.
+pub(super) type Search = Pin<Box<dyn Future<Output = Entry> + Send>>;
+
+impl Entry {
+    pub fn known(self) -> Search {
+        Box::pin(std::future::ready(self))
+    }
+}
+
 type LaunchResult = Result<Launched, LaunchFailure>;
 
 /// A launch goes with its owner: a launched process is found again by the next agent, like any other.
@@ -105,7 +114,9 @@ pub(super) enum Told {
 }
 
 /// Owns a task until it is dead.
-pub(super) async fn own(alloc: Arc<Alloc>, at: usize, entry: Entry) {
+pub(super) async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
+    // Ends: each call of a driver has its deadline.
+    let entry = search.await;
     let order = alloc.order(at);
     let mut owner = Owner {
         alloc,

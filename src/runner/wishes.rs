@@ -30,7 +30,7 @@ pub enum Restarted<'a> {
 impl Handle {
     /// Sends a signal to the main process of a task, or of every task of the alloc that has one; which these were.
     ///
-    /// Errors: there is no such signal; nothing runs; the driver cannot send it.
+    /// Errors: there is no such signal; nothing runs, or that is not known yet; the driver cannot send it.
     pub async fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<Vec<TaskName>, RunnerError> {
         self.0.signal(id, task, signal).await
     }
@@ -67,10 +67,12 @@ impl Manager {
                 at..at + 1
             }
         };
+        if let Some(at) = wanted.clone().find(|at| alloc.is_unknown(*at)) {
+            return Err(RunnerError::Sought { task: alloc.task(at).name.clone() });
+        }
         let (mut sent, mut refused) = (Vec::new(), None);
         for at in wanted {
             let task_name = alloc.task(at).name.clone();
-            alloc.found(at).await;
             let Some(attempt) = alloc.attempt(at) else {
                 if task.is_some() {
                     return Err(RunnerError::NotRunning { task: task_name, state: alloc.status(at).state });
@@ -164,7 +166,7 @@ impl Manager {
             tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
         }
         if revived {
-            self.enter(alloc, std::future::ready(Created::new(Arc::clone(alloc))));
+            self.enter(Created::new(Arc::clone(alloc)));
         }
         drop(ledger);
         Ok(alloc.group().tasks.iter().map(|t| t.name.clone()).collect())

@@ -115,8 +115,7 @@ impl Assembler {
         let live = self.entries.iter().flat_map(|e| {
             e.slots.iter().zip(&e.raw_tasks).filter_map(|(slot, raw)| raw.as_deref().map(|usage| (*slot, usage)))
         });
-        let sought = self.entries.iter().filter(|e| !e.published.status.sought.is_empty());
-        let workloads = self.workloads.views(live, sought.flat_map(|e| e.slots.iter().copied()));
+        let workloads = self.workloads.views(live, self.entries.iter().flat_map(Entry::unknown));
         let mut node = self.workloads.node();
         workloads::never_fall(&mut node, &self.last.node);
         let snapshot = Arc::new(Snapshot {
@@ -197,8 +196,7 @@ impl Assembler {
     ) -> Entry {
         let status = &published.status;
         let steady_at = self.last.steady_at;
-        let known = status.sought.is_empty();
-        let earlier_known = earlier.as_ref().is_none_or(|e| e.status.sought.is_empty());
+        let earlier_sought = earlier.as_ref().map_or(&[][..], |e| e.status.sought.as_slice());
         let mut tasks = Vec::with_capacity(status.tasks.len());
         for (task, reading) in status.tasks.iter().zip(&said.tasks) {
             let place = tasks.len();
@@ -206,7 +204,9 @@ impl Assembler {
             let raw = reading.as_ref().map(|r| &r.usage);
             let until = until(published, place);
             let same_state = previous.filter(|p| Arc::ptr_eq(&p.status, task) && p.until == until);
-            let unchanged = same_state.filter(|p| known == earlier_known && same(p.attempt.as_ref(), raw));
+            let known = !status.sought.contains(&task.name);
+            let as_known = known != earlier_sought.contains(&task.name);
+            let unchanged = same_state.filter(|p| as_known && same(p.attempt.as_ref(), raw));
             tasks.push(match unchanged {
                 Some(view) => Arc::clone(view),
                 None => {
@@ -235,9 +235,9 @@ impl Assembler {
             aggregate::never_fall(&mut usage, &earlier.usage);
             aggregate::never_fall(&mut sum, &earlier.sum);
         }
-        if !known {
-            // Whatever its cgroup says, its tasks' own counters would be missing.
-            usage = Arc::default();
+        if !status.sought.is_empty() {
+            // Whatever its cgroup says, the counters of that task would be missing.
+            (usage, sum) = (Arc::default(), Arc::default());
         }
         let ended = status.is_terminal();
         if ended && reading.is_some() {
@@ -327,6 +327,15 @@ fn until(published: &Published, place: usize) -> Timestamp {
 }
 
 impl Entry {
+    /// Slots of tasks of which nobody knows what they use.
+    fn unknown(&self) -> impl Iterator<Item = usize> + '_ {
+        let status = &self.published.status;
+        let sought = |place: &usize| status.tasks.get(*place).is_some_and(|t| status.sought.contains(&t.name));
+        // Nearly always nobody.
+        let places = if status.sought.is_empty() { 0 } else { self.slots.len() };
+        (0..places).filter(sought).map(|place| self.slots[place])
+    }
+
     /// No task has begun to leave its state since this was made.
     fn goes_on(&self) -> bool {
         self.view.tasks.iter().enumerate().all(|(place, task)| task.until == until(&self.published, place))

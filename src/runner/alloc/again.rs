@@ -79,7 +79,7 @@ impl Alloc {
         if let Some(at) = inner.cells.iter().position(super::Cell::may_run) {
             return Recall::Refused(Refusal::MayRun(at));
         }
-        let never = |c: &super::Cell| c.status.state == TaskState::Pending && c.status.attempt == 0;
+        let never = |c: &super::Cell| c.status.state == TaskState::Pending && c.status.attempt == 0 && !c.sought;
         if !inner.again && inner.cells.iter().all(never) {
             return Recall::Refused(Refusal::NothingRan);
         }
@@ -146,7 +146,8 @@ impl Alloc {
         let mut inner = self.lock();
         let hopeless = inner.cells.iter().any(|c| c.status.state == TaskState::Dead);
         let waits = |(cell, order): (&super::Cell, &tokio::sync::watch::Sender<Order>)| {
-            cell.status.state == TaskState::Pending && matches!(*order.borrow(), Order::Keep | Order::Recall)
+            let pending = cell.status.state == TaskState::Pending && !cell.sought;
+            pending && matches!(*order.borrow(), Order::Keep | Order::Recall)
         };
         if !hopeless && !inner.cells.iter().zip(&self.orders).all(waits) {
             return;

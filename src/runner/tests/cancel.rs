@@ -171,7 +171,7 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         for (at, name) in [(0, "starts"), (2, "prepares")] {
             assert_eq!(*alloc.order(at).borrow(), Order::Start);
             let before = alive();
-            let owner = tokio::spawn(own(Arc::clone(&alloc), at, Entry::Recorded));
+            let owner = tokio::spawn(own(Arc::clone(&alloc), at, Entry::Recorded.known()));
             let whom = format!("{cancelled}/{name}");
             until_gone("it has not begun", || all.of(&whom) == 1).await;
             owner.abort();

@@ -3,13 +3,15 @@
 
 use serde_json::json;
 
+use super::fake::Process;
 use super::restore::{found, only};
 use super::*;
 use crate::model::event::EventKind;
+use crate::model::job::{Lifecycle, LifecycleHook};
 use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::drivers::call;
 use crate::runner::restore::PATIENCE;
-use crate::runner::{Restarted, Wait};
+use crate::runner::{Restarted, RunnerError, Wait};
 
 struct Stage {
     host: Host,
@@ -45,6 +47,13 @@ fn count(agent: &Handle, id: &AllocId, task: usize, kind: EventKind) -> u64 {
 }
 
 impl Stage {
+    /// The newest attempt of a task of the odd alloc.
+    fn newest(&self, task: &str) -> Arc<Process> {
+        let dir = self.host.data_dir.run_task(&self.odd, &task.into());
+        let processes = self.host.world.processes.lock().unwrap();
+        let own = processes.values().filter(|p| p.handle.run_dir.starts_with(&dir));
+        Arc::clone(own.max_by_key(|p| p.handle.attempt).unwrap())
+    }
     fn show(&self) {
         self.host.world.hidden.send_replace(Vec::new());
     }
@@ -57,10 +66,8 @@ impl Stage {
 async fn neighbours_of_a_task_that_is_looked_for_are_served_at_once_and_it_is_shown_as_it_is_recorded() {
     let Stage { host, agent, odd, good } = &stage(json!({})).await;
     assert_eq!(states(agent, odd), [TaskState::Running; 2]);
-    // Of its alloc none is told anything before all are found: they end in their order.
-    assert_eq!(sought(agent, odd), ["main", "slow"]);
-    assert!(sought(agent, good).is_empty());
-    assert_eq!(found(agent).0, only("reattached"), "of the good one alone, so far");
+    assert_eq!((sought(agent, odd), sought(agent, good)), (vec!["slow".to_owned()], vec![]));
+    assert_eq!((found(agent).0["reattached"], found(agent).0["failed"]), (2.0, 0.0), "all but that one, so far");
     let new = submit(agent, service("new")).await;
     until_state(agent, &new, TaskState::Running).await;
     let served = agent.stop(good, Wait::UntilEnded);
@@ -73,7 +80,7 @@ async fn neighbours_of_a_task_that_is_looked_for_are_served_at_once_and_it_is_sh
 async fn what_is_found_late_goes_on_and_counts_once() {
     let stage = stage(json!({})).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(sought(&stage.agent, &stage.odd), ["main", "slow"]);
+    assert_eq!(sought(&stage.agent, &stage.odd), ["slow"]);
     stage.show();
     stage.until_found().await;
     let Stage { host, agent, odd, .. } = &stage;
@@ -99,7 +106,7 @@ async fn what_ended_meanwhile_and_is_found_late_counts_once() {
     let Stage { host, agent, odd, .. } = &stage;
     host.world.of(&"slow".into()).end(ExitStatus::Code(0));
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(states(agent, odd), [TaskState::Running; 2], "nobody knows");
+    assert_eq!(states(agent, odd), [TaskState::Running; 2], "of this one nobody knows");
     stage.show();
     until("processed", || states(agent, odd)[1] == TaskState::Backoff).await;
     assert!(sought(agent, odd).is_empty());
@@ -114,8 +121,9 @@ async fn a_stop_of_what_is_looked_for_is_accepted_and_done_when_it_is_found() {
     let Stage { host, agent, odd, .. } = &stage;
     let asked = tokio::time::timeout(Duration::from_secs(1), agent.stop(odd, Wait::No)).await;
     asked.expect("asking waits for nobody").unwrap();
+    until("its sibling ended", || states(agent, odd)[0] == TaskState::Dead).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!((states(agent, odd), host.world.living()), (vec![TaskState::Running; 2], 3));
+    assert_eq!((states(agent, odd)[1], host.world.living()), (TaskState::Running, 2));
     stage.show();
     until_over(agent, odd).await;
     for task in 0..2 {
@@ -125,15 +133,66 @@ async fn a_stop_of_what_is_looked_for_is_accepted_and_done_when_it_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signal_waits_until_its_task_is_found() {
+async fn a_signal_to_what_is_looked_for_is_refused_at_once_and_reaches_its_siblings() {
     let stage = stage(json!({})).await;
-    let (agent, odd) = (stage.agent.clone(), stage.odd.clone());
-    let signal = tokio::spawn(async move { agent.signal(&odd, Some("slow"), "SIGHUP").await });
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(!signal.is_finished());
+    let Stage { agent, odd, .. } = &stage;
+    let refused = RunnerError::Sought { task: "slow".into() };
+    for (task, answer) in [
+        (Some("slow"), Err(refused.clone())),
+        // All of them, or none.
+        (None, Err(refused)),
+        (Some("main"), Ok(vec!["main".into()])),
+    ] {
+        let asked = tokio::time::timeout(Duration::from_secs(1), agent.signal(odd, task, "SIGHUP")).await;
+        assert_eq!(asked.expect("an answer at once"), answer, "{task:?}");
+    }
+    let signals = |task: &str| stage.newest(task).signals.lock().unwrap().len();
+    assert_eq!((signals("main"), signals("slow")), (1, 0));
     stage.show();
-    assert_eq!(signal.await.unwrap().unwrap(), ["slow".into()]);
-    assert_eq!(*stage.host.world.of(&"slow".into()).signals.lock().unwrap(), ["SIGHUP"]);
+    stage.until_found().await;
+    assert_eq!(agent.signal(odd, Some("slow"), "SIGHUP").await.unwrap(), ["slow".into()]);
+    assert_eq!(signals("slow"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn siblings_of_what_is_looked_for_live_as_ever() {
+    let stage = stage(json!({})).await;
+    let Stage { host, agent, odd, .. } = &stage;
+    for attempt in 1..3 {
+        stage.newest("main").end(ExitStatus::Code(1));
+        let again =
+            || published(agent, odd).status.tasks[0].attempt == attempt && states(agent, odd)[0] == TaskState::Running;
+        until("restarted by its policy", again).await;
+    }
+    agent.restart(odd, Restarted::Task("main")).await.unwrap();
+    until("restarted as it was asked", || published(agent, odd).status.tasks[0].attempt == 3).await;
+    assert_eq!(sought(agent, odd), ["slow"], "all that while");
+    stage.show();
+    stage.until_found().await;
+    until("all run", || states(agent, odd) == [TaskState::Running; 2]).await;
+    assert_eq!((host.world.started(), host.world.living()), (6, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_begins_that_waits_for_what_is_looked_for() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut job = job("ordered", JobKind::Batch, &[("pre", json!({})), ("side", json!({})), ("main", json!({}))]);
+    for (at, sidecar) in [(0, false), (1, true)] {
+        job.groups[0].tasks[at].lifecycle = Some(Lifecycle { hook: LifecycleHook::Prestart, sidecar });
+    }
+    let id = submit(&agent, job).await;
+    until("main waits", || states(&agent, &id) == [TaskState::Running, TaskState::Running, TaskState::Pending]).await;
+    host.world.hidden.send_replace(vec!["side"]);
+    let agent = host.restart(agent).await;
+    host.world.of(&"pre".into()).end(ExitStatus::Code(0));
+    until("pre is over", || states(&agent, &id)[0] == TaskState::Dead).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    // On record its sidecar runs, and that is all that main waits for.
+    assert_eq!(states(&agent, &id)[1..], [TaskState::Running, TaskState::Pending]);
+    host.world.hidden.send_replace(Vec::new());
+    until("main begins", || states(&agent, &id)[2] == TaskState::Running).await;
+    assert_eq!(host.world.started(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,6 +204,7 @@ async fn a_restart_of_what_is_looked_for_is_accepted_and_done_once() {
         asked.expect("asking waits for nobody").unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(host.world.started(), 3, "{what:?}");
+        assert_eq!(host.world.living(), if what == Restarted::All { 2 } else { 3 }, "{what:?}: its sibling waits");
         stage.show();
         let second =
             || published(agent, odd).status.tasks[1].attempt == 1 && states(agent, odd) == [TaskState::Running; 2];
@@ -175,7 +235,7 @@ async fn an_agent_that_dies_while_it_looks_leaves_everything_to_the_next_one() {
     stage.agent.stop(&stage.odd, Wait::No).await.unwrap();
     for _ in 0..3 {
         stage.agent = stage.host.restart(stage.agent.clone()).await;
-        assert_eq!(sought(&stage.agent, &stage.odd), ["main", "slow"]);
+        assert_eq!(sought(&stage.agent, &stage.odd), ["slow"]);
     }
     stage.show();
     until_over(&stage.agent, &stage.odd).await;
