@@ -85,6 +85,7 @@ pub async fn recover(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<R
 
 async fn recover_once(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
     let asked = handle.clone();
+    // Ends: with the time that all tries together have.
     match caught(|| "recover", || asked.clone(), || driver.recover(handle)).await?.map_err(tame_error)? {
         Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
         Recovered::NeverStarted if asked.started_at.is_some() => {
