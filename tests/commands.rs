@@ -163,6 +163,10 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     assert!(status.contains("may still run  t"), "{status}");
     let told = agent.cli(&["events", &id("deaf")]).ok();
     assert!(told.contains("given up: still there 30s"), "{told}");
+    // All of it was to go, and is kept.
+    let gc = agent.cli(&["gc", "--all"]);
+    let expected = format!("kept {}: its task \"t\" was given up and may still run", &id("deaf")[..8]);
+    assert!(gc.code == Some(1) && gc.stdout.contains(&expected), "{gc:?}");
     agent.stop();
 }
 
@@ -263,19 +267,25 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     // It dies before the task runs, is asked for it and finds it; and dies again when it is signalled.
     let id = agent.run(
         "job \"odd\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
-         start = \"die\"\n          signal = \"die\"\n        }\n      }\n    }\n  }\n}\n",
+         start = \"die\"\n          signal = \"die\"\n          stats = \"die\"\n        }\n        cpu_percent = 5\n      }\n    }\n  }\n}\n",
     );
     let id = id.trim();
     wait_for("it to be found", Duration::from_secs(10) * patience(), || {
         (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == "running").then_some(())
     });
     fails(&agent.cli(&["signal", id, "--signal", "SIGHUP"]), 1, &["its driver died of it"]);
+    // Beside its calls, while it tells what it uses.
+    wait_for("it to die of that too", Duration::from_secs(10) * patience(), || {
+        agent.log().contains("call=\"stats\"").then_some(())
+    });
     agent.cli(&["stop", id]).ok();
     agent.terminate();
     let log = agent.log();
-    let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
-    let calls = ["call=\"start\"", "call=\"signal\"", "call=\"signal\""];
-    assert_eq!(errors.len(), calls.len(), "the start, the signal and that of the stop: {log}");
+    let mut errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
+    let calls = ["call=\"signal\"", "call=\"signal\"", "call=\"start\"", "call=\"stats\""];
+    let call = |line: &&str| line.find("call=").map(|at| line[at..].to_owned());
+    errors.sort_by_key(call);
+    assert_eq!(errors.len(), calls.len(), "the start, the signal and that of the stop, and the telling: {log}");
     for (line, call) in errors.iter().zip(calls) {
         for word in ["a driver panicked", &format!("alloc_id={id}"), "task=t", "driver=\"mock\"", "mock.rs:", call] {
             assert!(line.contains(word), "{word} is not in {line}");

@@ -85,7 +85,11 @@ pub struct Verdict {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collected {
     pub removed: Vec<Verdict>,
+    /// It was to go.
     pub kept: Vec<Verdict>,
+    /// With `all`, which means what has ended: what has not.
+    #[serde(default)]
+    pub live: Vec<AllocId>,
     /// Of those removed: what is still on the host.
     #[serde(default)]
     pub left: Vec<Verdict>,

@@ -180,23 +180,25 @@ impl<'a> Follow<'a> {
         out: &mut dyn Write,
         paint: Paint,
     ) -> Result<bool, CliError> {
-        let (mut wait, mut any) = (wait, false);
+        let (mut wait, mut any, mut gone) = (wait, false, 0);
         while let Some(tail) = &mut self.tail {
             let next = tail.next(self.agent, wait)?;
             self.since = tail.place();
             match next {
                 Next::Event(event) if wanted.contains(event.alloc_id.as_str()) => {
                     any = true;
+                    print_missed(std::mem::take(&mut gone), out, paint)?;
                     writeln!(out, "{}", line(&event, paint))?;
                 }
                 Next::Event(_) => {}
-                Next::Missed(count) => writeln!(out, "{}", missed(count, paint))?,
+                Next::Missed(count) => gone += count,
                 Next::Nothing => break,
                 // The next question says whether the agent is still there.
                 Next::End => (self.tail, self.cut) = (None, true),
             }
             wait = Duration::ZERO;
         }
+        print_missed(gone, out, paint)?;
         out.flush()?;
         Ok(any)
     }
@@ -205,9 +207,7 @@ impl<'a> Follow<'a> {
         let target = format!("/v1/events?since={}", self.since);
         let page: EventPage = self.insist(|agent| agent.get(&target))?;
         self.since = page.next;
-        if page.missed > 0 {
-            writeln!(out, "{}", missed(page.missed, paint))?;
-        }
+        print_missed(page.missed, out, paint)?;
         let mut any = false;
         for event in page.events.iter().filter(|e| wanted.contains(e.alloc_id.as_str())) {
             any = true;
@@ -216,6 +216,10 @@ impl<'a> Follow<'a> {
         out.flush()?;
         Ok(any)
     }
+}
+
+fn print_missed(count: u64, out: &mut dyn Write, paint: Paint) -> std::io::Result<()> {
+    if count > 0 { writeln!(out, "{}", missed(count, paint)) } else { Ok(()) }
 }
 
 /// What stands where events were missed.

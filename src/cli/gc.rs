@@ -16,7 +16,7 @@ pub struct Gc {
 }
 
 impl Gc {
-    /// Fails where one alloc was named and is kept, or something of those removed is still there.
+    /// Fails where something was to go and is kept, or something of those removed is still there.
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect()?;
         let target = match (&self.alloc, self.all) {
@@ -31,13 +31,15 @@ impl Gc {
         for one in &done.kept {
             writeln!(session.out, "kept {}: {}", one.id.short(), one.why)?;
         }
+        for id in &done.live {
+            writeln!(session.out, "{} has not ended", id.short())?;
+        }
         for one in &done.left {
             writeln!(session.out, "left on the disk, until the agent starts again: {}: {}", one.id.short(), one.why)?;
         }
         if done.removed.is_empty() && done.kept.is_empty() {
             writeln!(session.out, "nothing to remove")?;
         }
-        let kept = self.alloc.is_some() && done.removed.is_empty();
-        Ok(if kept || !done.left.is_empty() { Exit::Failed } else { Exit::Done })
+        Ok(if done.kept.is_empty() && done.left.is_empty() { Exit::Done } else { Exit::Failed })
     }
 }

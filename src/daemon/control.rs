@@ -56,7 +56,12 @@ impl Control for Runner {
             };
             let done = self.0.collect(what).await.map_err(|e| refused(&e))?;
             let removed = done.removed.into_iter().map(|(id, reason)| (id, reason.as_str().to_owned()));
-            Ok(Collected { removed: verdicts(removed), kept: verdicts(done.kept), left: verdicts(done.left) })
+            Ok(Collected {
+                removed: verdicts(removed),
+                kept: verdicts(done.kept),
+                live: done.live,
+                left: verdicts(done.left),
+            })
         })
     }
 

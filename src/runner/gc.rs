@@ -74,6 +74,8 @@ pub enum Collect {
 pub struct Collected {
     pub removed: Vec<(AllocId, GcReason)>,
     pub kept: Vec<(AllocId, String)>,
+    /// With [`Collect::All`]: what has not ended, so that nobody asked for it to go.
+    pub live: Vec<AllocId>,
     /// Of those removed: what is still on the host, and why. The next start of an agent tries again.
     pub left: Vec<(AllocId, String)>,
 }
@@ -89,7 +91,18 @@ struct Candidate {
 }
 
 /// Which of the ended allocs go, and what is said of those that do not.
-type Choice = (Vec<(usize, GcReason)>, Vec<(AllocId, String)>);
+#[derive(Default)]
+struct Choice {
+    going: Vec<(usize, GcReason)>,
+    kept: Vec<(AllocId, String)>,
+    live: Vec<AllocId>,
+}
+
+impl Choice {
+    fn of(going: Vec<(usize, GcReason)>) -> Choice {
+        Choice { going, ..Choice::default() }
+    }
+}
 
 /// Pure: which of these, oldest first, the limits want gone, and why.
 fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(usize, GcReason)> {
@@ -170,7 +183,7 @@ impl Manager {
         let mut all = self.collect_once(|manager, ended, now| manager.choose(what, ended, now)).await?;
         if *what == Collect::Limits {
             while self.fill().await.is_some_and(|fill| self.ctx.config.gc.is_too_full(fill)) {
-                let more = self.collect_once(|_, ended, _| (by_pressure(&candidates(ended)), Vec::new())).await?;
+                let more = self.collect_once(|_, ended, _| Choice::of(by_pressure(&candidates(ended)))).await?;
                 if more.removed.is_empty() {
                     break;
                 }
@@ -196,44 +209,46 @@ impl Manager {
     ) -> Result<Collected, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.ended_oldest_first();
-        let (chosen, kept) = choose(self, &ended, self.ctx.line.now());
-        let reasons: BTreeMap<usize, GcReason> = chosen.into_iter().collect();
+        let Choice { going, kept, live } = choose(self, &ended, self.ctx.line.now());
+        let reasons: BTreeMap<usize, GcReason> = going.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let destroyed = self.forget(&mut ledger, going.map(|(_, (ended, _))| ended).collect()).await?;
         drop(ledger);
         let removed: Vec<_> = destroyed.iter().map(|d| d.id().clone()).zip(reasons.into_values()).collect();
         removed.iter().for_each(|(_, reason)| self.ctx.metrics.alloc_collected(*reason));
         let left = self.bury(destroyed).await?;
-        Ok(Collected { removed, kept, left })
+        Ok(Collected { removed, kept, live, left })
     }
 
     fn choose(&self, what: &Collect, ended: &[(Ended, bool)], now: Steady) -> Choice {
         if *what == Collect::Limits {
-            return (by_limits(&candidates(ended), &self.ctx.config.gc, now), Vec::new());
+            return Choice::of(by_limits(&candidates(ended), &self.ctx.config.gc, now));
         }
         let wanted = |id: &AllocId| matches!(what, Collect::All) || *what == Collect::One(id.clone());
-        let (mut chosen, mut kept) = (Vec::new(), Vec::new());
+        let mut choice = Choice::default();
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
         for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
             if let Some(task) = alloc.one_that_may_run() {
                 // Tried again now.
                 alloc.nudge(task);
                 let name = &alloc.task(task).name;
-                kept.push((
+                choice.kept.push((
                     alloc.id.clone(),
                     format!("its task {name:?} was given up and may still run: it is being ended"),
                 ));
             } else if *free {
-                chosen.push((at, GcReason::Requested));
+                choice.going.push((at, GcReason::Requested));
             } else {
                 let why = "its final series are still shown: not every scraper had them, or their time is not over";
-                kept.push((alloc.id.clone(), why.to_owned()));
+                choice.kept.push((alloc.id.clone(), why.to_owned()));
             }
         }
         let over: HashSet<&AllocId> = ended.iter().map(|(ended, _)| &ended.alloc().id).collect();
-        let live = lock(&self.allocs).keys().filter(|id| wanted(id) && !over.contains(id)).cloned().collect::<Vec<_>>();
-        kept.extend(live.into_iter().map(|id| (id, "it has not ended".to_owned())));
-        (chosen, kept)
+        choice.live = lock(&self.allocs).keys().filter(|id| wanted(id) && !over.contains(id)).cloned().collect();
+        if *what != Collect::All {
+            choice.kept.extend(choice.live.drain(..).map(|id| (id, "it has not ended".to_owned())));
+        }
+        choice
     }
 
     fn ended_oldest_first(&self) -> Vec<(Ended, bool)> {

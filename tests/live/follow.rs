@@ -105,6 +105,40 @@ fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
     agent.stop();
 }
 
+/// Of what restarts of the agent cost, a reader is told once, exactly; what is kept lies scattered among it.
+#[test]
+fn who_follows_after_restarts_is_told_once_how_many_events_are_gone() {
+    let mut agent = Agent::start();
+    for name in ["first", "second"] {
+        let lives = Work::looping(name, &["burn", "1"]).run(&agent);
+        Work::looping(&format!("beside-{name}"), &["burn", "1"]).run(&agent);
+        lives.wait_exits("success", 8);
+        agent.cli(&["stop", "--all"]).ok();
+        agent.kill();
+        agent.start_again();
+    }
+    let (newest, kept) = (newest(&agent), kept(&agent));
+    let gaps = kept.windows(2).filter(|pair| pair[1] > pair[0] + 1).count();
+    assert!(gaps >= 3, "otherwise there is nothing to merge: {kept:?}");
+
+    let [out, err] = ["out", "err"].map(|name| agent.scratch().join(name));
+    let file = |path: &PathBuf| std::fs::File::create(path).expect("a file can be made");
+    let mut command = Command::new(allostat());
+    command.args(["events", "-f"]).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+    command.stdin(Stdio::null()).stdout(file(&out)).stderr(file(&err));
+    let follower = Follower { child: command.spawn().expect("the binary under test must start"), file: out.clone() };
+    let expected = format!("{} older events are no longer kept\n", newest - kept.len() as u64);
+    let said = wait_for("what it has to say", Duration::from_secs(20) * patience(), || {
+        std::fs::read_to_string(&err).ok().filter(|said| !said.is_empty())
+    });
+    assert_eq!(said, expected);
+    let told = std::fs::read_to_string(&out).expect("it is there");
+    assert_eq!((told.matches("missed").count(), told.lines().count()), (0, kept.len()), "{told}");
+    follower.interrupt();
+    assert_eq!(std::fs::read_to_string(&err).expect("it is there"), expected, "once");
+    agent.stop();
+}
+
 /// Twenty tasks that end at once and are started again, until they are stopped.
 fn restless() -> String {
     "job \"restless\" {\n type = \"service\"\n group \"g\" {\n count = 20\n restart {\n attempts = 1000000\n interval = \"10000h\"\n \

@@ -141,6 +141,12 @@ async fn within<'a, T: 'a>(
     tokio::time::timeout(limit, caught(move || name, handle, call)).await.unwrap_or(Err(CallError::Late(limit)))
 }
 
+/// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.
+pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
+    // Ends: with the work, or its attempt, who aborts it. A panic was told already.
+    let _ = caught(|| name, || handle.clone(), || Box::pin(work)).await;
+}
+
 /// Errors: it panicked. No `async fn`, and a name that takes no room: what waits for as long as a task runs is kept small.
 fn caught<'a, T: 'a>(
     name: impl Fn() -> &'static str,

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 pub use self::config::Config;
 pub use self::faults::{Call, Fault};
-use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest};
+use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest, call};
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{BootId, CgroupPath};
@@ -111,7 +111,8 @@ impl Mock {
         let reader = measured.then(|| Arc::new(TaskReader::told(&self.sampling)));
         let teller = reader.as_ref().map(|reader| {
             let script = (config.clone(), Arc::clone(&self.clock), started_at);
-            Teller(tokio::spawn(tell(Arc::clone(reader), script, ending.subscribe())).abort_handle())
+            let telling = tell(Arc::clone(reader), script, ending.subscribe());
+            Teller(tokio::spawn(call::beside(Call::Stats.word(), handle.clone(), telling)).abort_handle())
         });
         MockAttempt {
             clock: Arc::clone(&self.clock),

@@ -90,8 +90,10 @@ async fn who_asks_is_told_what_went_and_why_the_rest_did_not() {
     assert!(kept.removed.is_empty() && kept.kept[0].1.contains("scraper"), "{kept:?}");
     let all = agent.collect(Collect::All).await.unwrap();
     assert_eq!(all.removed, [(ids[0].clone(), GcReason::Requested)]);
-    assert_eq!(all.kept.len(), 2);
-    assert!(all.kept.iter().any(|(id, why)| *id == live && why == "it has not ended"), "{all:?}");
+    assert!(all.kept.len() == 1 && all.kept[0].0 == ids[1], "{all:?}");
+    assert_eq!(all.live, std::slice::from_ref(&live), "which nobody asked for");
+    let one = agent.collect(Collect::One(live.clone())).await.unwrap();
+    assert_eq!((one.kept, one.live), (vec![(live.clone(), "it has not ended".to_owned())], Vec::new()));
     assert_eq!(known(&agent), [ids[1].clone(), live]);
     assert!(matches!(agent.collect(Collect::One(ids[0].clone())).await, Err(RunnerError::UnknownAlloc(_))));
 }
@@ -106,7 +108,7 @@ async fn an_alloc_that_lives_again_is_not_collected_for_its_earlier_end() {
     agent.collectable([id.clone()]);
     agent.restart(&id, Restarted::All).await.unwrap();
     until_state(&agent, &id, TaskState::Running).await;
-    assert_eq!(agent.collect(Collect::All).await.unwrap().kept, [(id.clone(), "it has not ended".to_owned())]);
+    assert_eq!(agent.collect(Collect::All).await.unwrap().live, std::slice::from_ref(&id));
     until_over(&agent, &id).await;
     until("its end is through", || *agent.0.alloc(&id).unwrap().ended().borrow()).await;
     assert!(agent.collect(Collect::All).await.unwrap().removed.is_empty(), "its new series were not delivered");
