@@ -101,9 +101,8 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     let tasks = || allocs.iter().flat_map(|a| a.tasks.iter().map(move |(name, task)| (a, name, task)));
     let Some((alloc, name, task)) = tasks().find(|(_, _, task)| task.failed) else {
         // Stopped by somebody: no failure, and no success either.
-        let killed = tasks().find(|(a, _, t)| {
-            a.desired == "stop" && t.last_exit.as_ref().is_some_and(|e| e.outcome == Outcome::Killed)
-        });
+        let killed = tasks()
+            .find(|(a, _, t)| a.desired == "stop" && t.last_exit.as_ref().is_none_or(|e| e.outcome == Outcome::Killed));
         if let Some((alloc, name, _)) = killed {
             return Err(CliError::failed(format!("task {name} of {} was stopped", alloc.short())));
         }
@@ -126,6 +125,7 @@ pub fn describe(status: &ExitStatus, outcome: Outcome) -> String {
         (ExitStatus::Code(code), _) => format!("exited with {code}"),
         (ExitStatus::Signal(signal), Outcome::Killed) => format!("was stopped by signal {signal}"),
         (ExitStatus::Signal(signal), _) => format!("was ended by signal {signal}"),
+        (ExitStatus::NotStarted(_), Outcome::Killed) => "was stopped before it was started".to_owned(),
         (ExitStatus::NotStarted(why), _) => format!("could not be started: {}", printable(why)),
         (ExitStatus::Unknown(why), _) => format!("ended unseen: {}", printable(why)),
     }

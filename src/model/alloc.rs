@@ -126,7 +126,12 @@ impl AllocStatus {
         if !self.sought.is_empty() {
             return "tasks of it are still looked for, since the agent was started again";
         }
-        AllocState::derive(self.forced, &self.tasks).1
+        match AllocState::derive(self.forced, &self.tasks) {
+            (AllocState::Complete, _) if self.desired == Desired::Stop && self.forced.is_none() => {
+                "it was asked to stop, and its tasks have ended"
+            }
+            (_, why) => why,
+        }
     }
     pub fn workload(&self) -> &JobId {
         &self.job.id

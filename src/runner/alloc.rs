@@ -26,7 +26,7 @@ pub(super) use self::wish::Wanted;
 use self::wish::{Wishes, wanted};
 use super::board::TaskTotals;
 use super::context::Context;
-use super::coordinator::{self, Order, View, Wish};
+use super::coordinator::{self, Cause, Order, View, Wish};
 use super::drivers::call::Running;
 use super::record::{self, AllocRecord, Backoff, Earlier, Finished, Kill, TaskRecord};
 use super::step::State;
@@ -290,6 +290,29 @@ impl Alloc {
             anything_ran: inner.anything_ran(),
         };
         wanted(&wishes, now)
+    }
+    /// Why a task that ends now is not started again, whatever its policy says.
+    pub fn no_more(&self, at: usize) -> Option<Cause> {
+        let wish = match self.wanted(self.ctx.line.now()).0 {
+            Wanted::Now(wish) => wish,
+            Wanted::Expiry => Wish::Expire,
+        };
+        coordinator::no_more(&self.views(), at, wish)
+    }
+    /// Since when its tasks are to end for that cause.
+    pub fn ends_since(&self, cause: Cause) -> Option<Steady> {
+        let inner = self.lock();
+        let end = |at: usize| inner.cells[at].status.finished_at.map(|end| self.ctx.line.of_wall(end));
+        match cause {
+            Cause::Stopped => {
+                let delay = Nanos::from_duration(self.group().shutdown_delay);
+                inner.stop_asked_at.map(|asked_at| asked_at.plus(delay))
+            }
+            Cause::Expired => self.group().max_run_duration.map(|most| self.began.plus(Nanos::from_duration(most))),
+            Cause::LeaderDead(at) | Cause::SiblingFailed(at) => end(at),
+            Cause::MainsDead => (0..inner.cells.len()).filter_map(end).max(),
+            Cause::NothingRan | Cause::SetupFailed => None,
+        }
     }
     /// Its `max_run_duration` is over: what has to be written of that before anything is ended.
     pub fn expire(&self) -> Batch {

@@ -203,6 +203,16 @@ pub fn decide(tasks: &[View], wish: Wish) -> Vec<Order> {
     tasks.iter().map(order).collect()
 }
 
+/// Why a task that ends now is not started again: its alloc ends, or its time is over, whether or not the task was told yet.
+pub fn no_more(tasks: &[View], at: usize, wish: Wish) -> Option<Cause> {
+    match (tasks[at].role, wish) {
+        (Role::Poststop, Wish::Expire) => Some(Cause::Expired),
+        (Role::Poststop, Wish::Fail) => Some(Cause::SetupFailed),
+        (Role::Poststop, Wish::Run | Wish::Again | Wish::Stop) => None,
+        (_, _) => cause(tasks, wish),
+    }
+}
+
 /// Whether everything but the poststop tasks is being ended, or has ended.
 pub fn ends(tasks: &[View], wish: Wish) -> bool {
     cause(tasks, wish).is_some() || tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead)

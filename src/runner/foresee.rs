@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::coordinator::{self, Order, View};
+use super::coordinator::{self, Cause, Order, View};
 use super::restart::{Decision, Ending, Tracker, Why};
 use super::step::{Action, Event, State, step};
 use crate::model::alloc::AllocState;
@@ -137,7 +137,8 @@ impl World<'_> {
         for (at, order) in coordinator::decide(&views, life.wish()).into_iter().enumerate() {
             for happening in self.happenings(at, &life.tasks[at], order, life.again && !life.stop) {
                 let mut after = life.clone();
-                self.apply(at, &mut after.tasks[at], happening);
+                let no_more = coordinator::no_more(&views, at, life.wish());
+                self.apply(at, &mut after.tasks[at], happening, no_more);
                 // All wait: it goes on as if it were new.
                 after.again &= !after.tasks.iter().all(|one| one.state == State::Pending);
                 next.push(after);
@@ -151,7 +152,7 @@ impl World<'_> {
             match wish {
                 Wish::Stop => after.stop = true,
                 Wish::RestartAll => after.again = true,
-                Wish::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Event::Restart)),
+                Wish::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Event::Restart), None),
             }
             next.push(after);
         }
@@ -187,12 +188,13 @@ impl World<'_> {
         all
     }
 
-    fn apply(&self, at: usize, one: &mut One, happening: Happening) {
+    /// `no_more`: why it is not started again if it ends now.
+    fn apply(&self, at: usize, one: &mut One, happening: Happening, no_more: Option<Cause>) {
         let event = match happening {
             Happening::Told(event) => event,
-            Happening::CalledOff => Event::StartFailed(self.decide(at, one, Outcome::Killed)),
+            Happening::CalledOff => Event::StartFailed(self.decide(at, one, Outcome::Killed, no_more)),
             Happening::Ended(outcome) => {
-                let decision = self.decide(at, one, outcome);
+                let decision = self.decide(at, one, outcome, no_more);
                 one.status.exit_counts[outcome.index()] += 1;
                 one.runs = false;
                 Event::Exited(decision)
@@ -223,14 +225,21 @@ impl World<'_> {
         }
     }
 
-    fn decide(&self, at: usize, one: &mut One, outcome: Outcome) -> Decision {
-        if one.state == State::Killing {
+    fn decide(&self, at: usize, one: &mut One, outcome: Outcome, no_more: Option<Cause>) -> Decision {
+        let decision = if one.state == State::Killing {
             Decision::Finish { failed: false, why: Why::Killed }
         } else if one.state.restarts() {
             Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
         } else {
             let on_success = self.tasks[at].restarts_on_success(self.job.kind);
             one.tracker.decide(&self.tasks[at].restart, on_success, Ending::Exit(outcome), Steady(NOW.0))
+        };
+        match (decision, no_more) {
+            (Decision::Restart { .. }, Some(_)) => {
+                one.state = step(one.state, Event::Kill).0;
+                Decision::Finish { failed: false, why: Why::AllocEnds }
+            }
+            (decision, _) => decision,
         }
     }
 }

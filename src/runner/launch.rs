@@ -17,7 +17,8 @@ use crate::model::task::TaskHandle;
 /// Why an attempt did not come to run.
 #[derive(Debug)]
 pub(super) struct LaunchFailure {
-    pub kind: EventKind,
+    /// The event that tells of it; `None`: it was called off, which is no failure.
+    pub kind: Option<EventKind>,
     pub message: String,
     /// Trying again may help, so the restart policy decides.
     pub recoverable: bool,
@@ -29,7 +30,7 @@ pub(super) struct LaunchFailure {
 
 impl LaunchFailure {
     fn internal(message: String) -> LaunchFailure {
-        let kind = EventKind::DriverFailure;
+        let kind = Some(EventKind::DriverFailure);
         LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: false }
     }
     fn driver(error: DriverError) -> LaunchFailure {
@@ -39,16 +40,16 @@ impl LaunchFailure {
             DriverError::Start { recoverable, .. } => (EventKind::DriverFailure, recoverable),
             DriverError::Failed { .. } | DriverError::StillRunning => (EventKind::DriverFailure, true),
         };
-        LaunchFailure { kind, message, recoverable, stopped: None, may_run: false }
+        LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false }
     }
     fn unknown(error: &CallError) -> LaunchFailure {
         let message = format!("{error}; whether it runs is not known, and it is not started twice");
-        let kind = EventKind::DriverFailure;
+        let kind = Some(EventKind::DriverFailure);
         LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: true }
     }
     pub fn called_off(stopped: Option<Told>) -> LaunchFailure {
-        let message = "stopped before it was started".to_owned();
-        LaunchFailure { kind: EventKind::SetupFailure, message, recoverable: true, stopped, may_run: false }
+        let message = "called off before it was started".to_owned();
+        LaunchFailure { kind: None, message, recoverable: true, stopped, may_run: false }
     }
     pub fn panicked(error: &tokio::task::JoinError) -> LaunchFailure {
         LaunchFailure::internal(format!("an internal error: {error}"))
@@ -86,7 +87,7 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, Lau
         failed = alloc.ctx.hooks.task.run(Phase::Prestart, &mut subject) => failed,
     };
     if let Some(Failed { failure: Failure { kind, message, recoverable }, .. }) = failed.into_iter().next() {
-        return Err(LaunchFailure { kind, message, recoverable, stopped: None, may_run: false });
+        return Err(LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false });
     }
     let prestart = began.elapsed();
     let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {

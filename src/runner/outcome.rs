@@ -2,7 +2,7 @@
 
 use crate::model::task::{ExitStatus, Outcome};
 
-const SIGKILL: u8 = 9;
+pub const SIGKILL: u8 = 9;
 
 /// `oom_kills`: in the task's cgroup, in this attempt; `None` where the kernel does not count them.
 /// `killed`: we had asked it to end before it did.

@@ -10,7 +10,7 @@ use super::restart::Tracker;
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::job::Job;
-use crate::model::task::{Exit, Outcome, TaskHandle, TaskStatus};
+use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskStatus};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
@@ -102,6 +102,9 @@ pub struct TaskRecord {
     /// The wait for its next attempt; its status says when that is over, by the wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
+    /// Its next start is a restart, and counts as one then; why. Agents before this one counted it when it was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts_for: Option<RestartReason>,
     /// Hooks that are done for good, and what they left.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hooks: BTreeMap<String, serde_json::Value>,

@@ -37,6 +37,8 @@ pub enum Why {
     Unrecoverable,
     /// The attempts of this interval are used up.
     Exhausted,
+    /// Whatever the policy says: its alloc ends.
+    AllocEnds,
 }
 
 impl Why {
@@ -46,6 +48,7 @@ impl Why {
             Why::Done => "it completed successfully",
             Why::NeverRestarts => "the policy allows no restarts",
             Why::Unrecoverable => "trying again cannot help",
+            Why::AllocEnds => "its alloc ends",
             Why::Exhausted => "it exceeded the allowed attempts and the mode is \"fail\"",
         }
     }

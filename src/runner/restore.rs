@@ -422,6 +422,7 @@ mod tests {
             kill: None,
             restart: None,
             backoff: None,
+            restarts_for: None,
             hooks: BTreeMap::new(),
         }
     }

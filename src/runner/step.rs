@@ -97,7 +97,7 @@ pub enum Event {
 pub enum Action {
     /// Directories, environment, durable handle, driver.
     Launch,
-    /// Count the restart and wake up after the delay.
+    /// Wake up after the delay, for a restart.
     WaitToRestart { delay: Nanos, reason: RestartReason },
     /// The kill signal to the main process (after the task's delay), and a timer for its grace.
     SendKillSignal,

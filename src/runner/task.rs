@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::exit::{exit_of, terminated};
+use self::exit::exit_of;
 use super::alloc::{Alloc, Force};
 use super::coordinator::{Cause, Order};
 use super::drivers::AttemptEnd;
@@ -27,10 +27,10 @@ use super::drivers::call::{CallError, Running};
 use super::hooks::{OfTask, Phase};
 use super::launch::{LaunchFailure, Launched};
 use super::owner::AbortOnDrop;
-use super::restart::{Decision, Ending, Why};
-use super::step::{Action, Event, State, step};
+use super::restart::{Decision, Ending};
+use super::step::{Event, State, step};
 use crate::model::event::EventKind;
-use crate::model::task::{ExitStatus, RestartReason};
+use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::StoreError;
@@ -232,6 +232,7 @@ impl Owner {
             Entry::Found(attempt, end) => {
                 self.attempt = Some(attempt);
                 if let Some(end) = end {
+                    self.note_obeyed(&end);
                     self.exited(*end).await;
                 } else if self.state().restarts() {
                     self.send_kill_signal();
@@ -335,11 +336,10 @@ impl Owner {
         let handle = self.alloc.handle(self.at).filter(|_| failure.may_run);
         self.alloc.edit(self.at, |edit| {
             let message = failure.message.clone();
-            edit.event(
-                failure.kind,
-                format!("the task could not be started: {message}"),
-                &[("error", message.clone())],
-            );
+            // One that was called off has not failed: why it ends is told.
+            if let Some(kind) = failure.kind {
+                edit.event(kind, format!("the task could not be started: {message}"), &[("error", message.clone())]);
+            }
             let attempt = edit.status().attempt;
             let exit = exit_of(attempt, ExitStatus::NotStarted(message), None, edit.now, Usage::default(), killed);
             edit.ended(exit);
@@ -350,102 +350,6 @@ impl Owner {
         let outlives = failure.may_run && self.state().restarts();
         let event: fn(Decision) -> Event = if outlives { |_| Event::GivenUp } else { Event::StartFailed };
         self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
-    }
-
-    async fn exited(&mut self, end: AttemptEnd) {
-        for problem in &end.problems {
-            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
-        }
-        let killed = self.is_killed();
-        let ending = self.alloc.edit(self.at, |edit| {
-            // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
-            let finished_at = self.alloc.ctx.line.of_wall(end.finished_at);
-            let killed =
-                killed || edit.restart().is_some_and(|r| r.signalled_at.is_some() || r.asked_at <= finished_at);
-            let attempt = edit.status().attempt;
-            let exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
-            let (kind, message, details) = terminated(&exit);
-            edit.event_at(exit.finished_at, kind, message, &details);
-            let ending = match exit.status {
-                ExitStatus::NotStarted(_) if !killed => Ending::StartFailure { recoverable: end.recoverable },
-                ExitStatus::NotStarted(_) | ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::Unknown(_) => {
-                    Ending::Exit(exit.outcome)
-                }
-            };
-            edit.ended(exit);
-            ending
-        });
-        self.ended = self.attempt.take();
-        self.finish_attempt(ending, Event::Exited).await;
-    }
-
-    /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
-    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
-        let policy = self.alloc.task(self.at).restart.clone();
-        let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
-        let killed = self.is_killed();
-        (self.timer, self.give_up_at, self.beside) = (None, None, None);
-        let action = self.alloc.edit(self.at, |edit| {
-            let (now, steady) = (edit.now, edit.steady());
-            if !killed {
-                edit.recall_if_again();
-            }
-            let decision = if killed {
-                Decision::Finish { failed: false, why: Why::Killed }
-            } else if edit.state().restarts() {
-                // Not for the policy to count.
-                Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
-            } else {
-                edit.tracker().decide(&policy, on_success, ending, steady)
-            };
-            let (state, action) = step(edit.state(), event(decision));
-            match action {
-                Some(Action::WaitToRestart { delay, reason }) => {
-                    edit.restarting(reason);
-                    let message = match delay {
-                        Nanos::ZERO => "restarting now".to_owned(),
-                        delay => format!("restarting in {:.1?}", delay.as_duration()),
-                    };
-                    let details = [("delay_ns", delay.0.to_string()), ("reason", reason.as_str().to_owned())];
-                    edit.event(EventKind::Restarting, message, &details);
-                    edit.enter_state(state);
-                    edit.start_in(delay);
-                }
-                Some(Action::Finish { failed }) => {
-                    edit.status().failed = failed;
-                    edit.status().finished_at = Some(now);
-                    match decision {
-                        Decision::Finish { why: Why::Killed, .. } => {
-                            let why = edit.kill().map_or_else(String::new, |kill| edit.why(kill.cause));
-                            edit.event(EventKind::Killed, format!("ended: {why}"), &[]);
-                        }
-                        Decision::Finish {
-                            why: why @ (Why::NeverRestarts | Why::Unrecoverable | Why::Exhausted),
-                            ..
-                        } => {
-                            edit.event(EventKind::NotRestarting, format!("not restarting: {}", why.text()), &[]);
-                        }
-                        Decision::Finish { why: Why::Done, .. } | Decision::Restart { .. } => {}
-                    }
-                    edit.enter_state(state);
-                }
-                Some(Action::AwaitTurn) => edit.turn_back(state),
-                Some(
-                    Action::Launch
-                    | Action::SendKillSignal
-                    | Action::AwaitLaunch
-                    | Action::AwaitEnd
-                    | Action::ForceKill,
-                )
-                | None => edit.enter_state(state),
-            }
-            action
-        });
-        if let Some(Action::WaitToRestart { delay, .. }) = action {
-            self.timer = Some((Instant::now() + delay.as_duration(), Event::BackoffOver));
-        }
-        self.note_kill_duration();
-        self.persist_and_show().await;
     }
 
     /// Durable, then shown; then what the attempt left goes. Where it cannot be made durable it is shown all the same and

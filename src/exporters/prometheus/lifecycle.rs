@@ -72,7 +72,7 @@ pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(
 pub static TASK_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_task_restarts_total",
     Unit::None,
-    "Times the task was started again. policy: after an exit; oom: after an exit by OOM; start_failure: it could not be \
+    "Times the task was started again, each when it begins. policy: after an exit; oom: after an exit by OOM; start_failure: it could not be \
      started; requested: somebody asked.",
     &["alloc_id", "task", "workload", "reason"],
 )

@@ -14,7 +14,7 @@ use super::super::step::{Action, Event, State, step};
 use super::show::LATE;
 use super::{Alloc, Edit};
 use crate::model::event::EventKind;
-use crate::model::task::TaskState;
+use crate::model::task::{RestartReason, TaskState};
 use crate::store::{Batch, StoreError};
 
 /// What became of the wish that a whole alloc begins anew.
@@ -189,7 +189,7 @@ impl Edit<'_> {
         (status.started_at, status.finished_at) = (None, None);
         if used {
             status.attempt += 1;
-            self.restarting(crate::model::task::RestartReason::Requested);
+            self.cell.restarts_for = Some(RestartReason::Requested);
         }
         self.enter_state(state);
         // What it was told was for the life before. Under the alloc's lock: whoever sees it wait can tell it anew.

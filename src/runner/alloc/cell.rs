@@ -32,6 +32,8 @@ pub(super) struct Cell {
     pub kill: Option<Kill>,
     pub restart: Option<Restart>,
     pub backoff: Option<Backoff>,
+    /// Its next start is a restart.
+    pub restarts_for: Option<RestartReason>,
     /// Hooks that are done for good, and what they left.
     pub hooks: BTreeMap<String, serde_json::Value>,
     pub reader: Option<Arc<TaskReader>>,
@@ -130,6 +132,7 @@ impl Cell {
             kill: None,
             restart: None,
             backoff: None,
+            restarts_for: None,
             hooks: BTreeMap::new(),
         });
         let status = Arc::new(record.status);
@@ -142,6 +145,7 @@ impl Cell {
             kill: record.kill,
             restart: record.restart,
             backoff: record.backoff,
+            restarts_for: record.restarts_for,
             hooks: record.hooks,
             reader: None,
             attempt: None,
@@ -240,9 +244,10 @@ impl Edit<'_> {
     pub fn steady(&self) -> Steady {
         self.alloc.ctx.line.now()
     }
-    /// In backoff: for so long.
-    pub fn start_in(&mut self, delay: Nanos) {
+    /// In backoff: for so long. It is a restart when it starts.
+    pub fn start_in(&mut self, delay: Nanos, reason: RestartReason) {
         self.cell.backoff = Some(Backoff { since: self.steady(), delay });
+        self.cell.restarts_for = Some(reason);
         self.status().next_start_at = Some(self.now.plus(delay));
     }
     pub fn tracker(&mut self) -> &mut Tracker {
@@ -269,6 +274,9 @@ impl Edit<'_> {
     pub fn enter_state_at(&mut self, state: State, since: Timestamp) {
         self.leave_restart(state);
         let state = state.shown();
+        if state == TaskState::Dead {
+            self.cell.restarts_for = None;
+        }
         if self.cell.status.state == state {
             return;
         }
@@ -383,9 +391,12 @@ impl Edit<'_> {
         self.event(kind, why, &details);
     }
 
-    pub fn restarting(&mut self, reason: RestartReason) {
-        self.status().restarts[reason.index()] += 1;
-        self.cell.pending.restarts.push(reason);
+    /// It starts: again, where that is what it waited for.
+    pub fn count_restart(&mut self) {
+        if let Some(reason) = self.cell.restarts_for.take() {
+            self.status().restarts[reason.index()] += 1;
+            self.cell.pending.restarts.push(reason);
+        }
     }
 
     pub fn event(&mut self, kind: EventKind, message: impl Into<String>, details: &[(&str, String)]) {

@@ -111,6 +111,7 @@ impl Alloc {
             kill: cell.kill,
             restart: cell.restart,
             backoff: cell.backoff,
+            restarts_for: cell.restarts_for,
             hooks: cell.hooks.clone(),
         };
         record::put(batch, record::task_key(&self.id, &cell.status.name), &task);

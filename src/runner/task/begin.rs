@@ -32,6 +32,7 @@ impl Owner {
             if again {
                 edit.status().attempt += 1;
             }
+            edit.count_restart();
             edit.event(EventKind::TaskSetup, "building the task directory", &[]);
         });
         self.deaths = 0;

@@ -1,12 +1,151 @@
-//! From what an attempt's end says to an exit and the event that tells of it.
+//! An attempt's end: from what is said of it to an exit, the event that tells of it, and what follows.
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
+use super::Owner;
+use super::kill::KILL_SIGNAL;
 use crate::model::event::EventKind;
-use crate::model::task::{Exit, ExitStatus};
-use crate::model::units::Timestamp;
+use crate::model::signal;
+use crate::model::task::{Exit, ExitStatus, RestartReason};
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::runner::outcome::outcome;
+use crate::runner::drivers::AttemptEnd;
+use crate::runner::outcome::{SIGKILL, outcome};
+use crate::runner::record::Kill;
+use crate::runner::restart::{Decision, Ending, Why};
+use crate::runner::step::{Action, Event, step};
+
+impl Owner {
+    /// It ended while no agent was there, and no record says that it was told to: the disk may not have taken that. What ended by
+    /// the very signal that it is told with, or by force, when it was to end already, has obeyed.
+    pub(super) fn note_obeyed(&self, end: &AttemptEnd) {
+        let Some(cause) = self.alloc.no_more(self.at).filter(|_| self.alloc.kill(self.at).is_none()) else { return };
+        let Some(asked_at) = self.alloc.ends_since(cause) else { return };
+        let signal = self.alloc.task(self.at).kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
+        let obeyed = match end.status {
+            ExitStatus::Signal(SIGKILL) => end.usage.oom_kills.is_none_or(|n| n == 0),
+            ExitStatus::Signal(by) => Some(by) == signal::number(signal),
+            ExitStatus::Code(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
+        };
+        if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
+            self.alloc.edit(self.at, |edit| {
+                *edit.kill() = Some(Kill { cause, asked_at, told: true, signalled_at: Some(asked_at) });
+                edit.tell_cause(cause);
+            });
+        }
+    }
+
+    pub(super) async fn exited(&mut self, end: AttemptEnd) {
+        for problem in &end.problems {
+            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
+        }
+        let killed = self.is_killed();
+        let ending = self.alloc.edit(self.at, |edit| {
+            // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
+            let finished_at = self.alloc.ctx.line.of_wall(end.finished_at);
+            let killed =
+                killed || edit.restart().is_some_and(|r| r.signalled_at.is_some() || r.asked_at <= finished_at);
+            let attempt = edit.status().attempt;
+            let exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
+            let (kind, message, details) = terminated(&exit);
+            edit.event_at(exit.finished_at, kind, message, &details);
+            let ending = match exit.status {
+                ExitStatus::NotStarted(_) if !killed => Ending::StartFailure { recoverable: end.recoverable },
+                ExitStatus::NotStarted(_) | ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::Unknown(_) => {
+                    Ending::Exit(exit.outcome)
+                }
+            };
+            edit.ended(exit);
+            ending
+        });
+        self.ended = self.attempt.take();
+        self.finish_attempt(ending, Event::Exited).await;
+    }
+
+    /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
+    pub(super) async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
+        let policy = self.alloc.task(self.at).restart.clone();
+        let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
+        let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
+        (self.timer, self.give_up_at, self.beside) = (None, None, None);
+        let action = self.alloc.edit(self.at, |edit| {
+            let (now, steady) = (edit.now, edit.steady());
+            if !killed {
+                edit.recall_if_again();
+            }
+            let decision = if killed {
+                Decision::Finish { failed: false, why: Why::Killed }
+            } else if edit.state().restarts() {
+                // Not for the policy to count.
+                Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
+            } else {
+                edit.tracker().decide(&policy, on_success, ending, steady)
+            };
+            let decision = match (decision, no_more) {
+                (Decision::Restart { .. }, Some(_)) => {
+                    let (state, _) = step(edit.state(), Event::Kill);
+                    edit.enter_state(state);
+                    Decision::Finish { failed: false, why: Why::AllocEnds }
+                }
+                (decision, _) => decision,
+            };
+            let (state, action) = step(edit.state(), event(decision));
+            match action {
+                Some(Action::WaitToRestart { delay, reason }) => {
+                    let message = match delay {
+                        Nanos::ZERO => "restarting now".to_owned(),
+                        delay => format!("restarting in {:.1?}", delay.as_duration()),
+                    };
+                    let details = [("delay_ns", delay.0.to_string()), ("reason", reason.as_str().to_owned())];
+                    edit.event(EventKind::Restarting, message, &details);
+                    edit.enter_state(state);
+                    edit.start_in(delay, reason);
+                }
+                Some(Action::Finish { failed }) => {
+                    edit.status().failed = failed;
+                    edit.status().finished_at = Some(now);
+                    match decision {
+                        Decision::Finish { why: Why::Killed, .. } => {
+                            let why = edit.kill().map_or_else(String::new, |kill| edit.why(kill.cause));
+                            let never_ran = edit.status().last_exit().is_some_and(|exit| exit.status.never_ran());
+                            let ended = if never_ran { "ended before it was started" } else { "ended" };
+                            edit.event(EventKind::Killed, format!("{ended}: {why}"), &[]);
+                        }
+                        Decision::Finish {
+                            why: why @ (Why::NeverRestarts | Why::Unrecoverable | Why::Exhausted),
+                            ..
+                        } => {
+                            edit.event(EventKind::NotRestarting, format!("not restarting: {}", why.text()), &[]);
+                        }
+                        Decision::Finish { why: why @ Why::AllocEnds, .. } => {
+                            let why = no_more.map_or_else(|| why.text().to_owned(), |cause| edit.why(cause));
+                            edit.event(EventKind::NotRestarting, format!("not restarting: {why}"), &[]);
+                        }
+                        Decision::Finish { why: Why::Done, .. } | Decision::Restart { .. } => {}
+                    }
+                    edit.enter_state(state);
+                }
+                Some(Action::AwaitTurn) => edit.turn_back(state),
+                Some(
+                    Action::Launch
+                    | Action::SendKillSignal
+                    | Action::AwaitLaunch
+                    | Action::AwaitEnd
+                    | Action::ForceKill,
+                )
+                | None => edit.enter_state(state),
+            }
+            action
+        });
+        if let Some(Action::WaitToRestart { delay, .. }) = action {
+            self.timer = Some((Instant::now() + delay.as_duration(), Event::BackoffOver));
+        }
+        self.note_kill_duration();
+        self.persist_and_show().await;
+    }
+}
 
 pub(super) fn exit_of(
     attempt: u32,

@@ -18,6 +18,8 @@ struct Log {
     seen: std::sync::Mutex<Vec<String>>,
     fails: std::sync::Mutex<Option<Phase>>,
     hangs: std::sync::Mutex<Option<Phase>>,
+    /// The task whose prestart hangs.
+    hangs_for: std::sync::Mutex<Option<&'static str>>,
 }
 
 impl Log {
@@ -34,7 +36,8 @@ impl Log {
     }
     async fn look(&self, phase: Phase, whom: &str) -> Result<Outcome, Failure> {
         self.seen.lock().unwrap().push(format!("{whom}:{}", phase.as_str()));
-        if *self.hangs.lock().unwrap() == Some(phase) {
+        let its_start = phase == Phase::Prestart && *self.hangs_for.lock().unwrap() == Some(whom);
+        if its_start || *self.hangs.lock().unwrap() == Some(phase) {
             std::future::pending::<()>().await;
         }
         if *self.fails.lock().unwrap() == Some(phase) {
@@ -267,7 +270,30 @@ async fn a_stop_calls_off_what_sets_up() {
         assert!(asked.elapsed() < Duration::from_secs(1), "{phase:?}: {:?}", asked.elapsed());
         assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
         assert_eq!(host.world.started(), 0);
+        let task = main_task(&agent, &id);
+        let begun: &[_] = if phase == Phase::Prerun { &[] } else { &["Task Setup", "Killing"] };
+        assert_eq!(events(&task), [&["Received"], begun, &["Killed"]].concat(), "no failure is told");
+        assert!(task.last_exit().is_none_or(|exit| exit.outcome == crate::model::task::Outcome::Killed));
+        assert_eq!((task.failed, task.exit_counts), (false, [0; 6]));
     }
+}
+
+/// One fails while the other is being set up.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_called_off_for_its_sibling_says_so_and_has_not_failed() {
+    let (host, log) = (Host::new(), Arc::new(Log::default()));
+    *log.hangs_for.lock().unwrap() = Some("slow");
+    let agent = host.start_with(&log).await;
+    let mut job = job("s", JobKind::Batch, &[("fails", json!({ "run_ms": 50, "exit_code": 1 })), ("slow", json!({}))]);
+    job.groups[0].tasks[0].restart.attempts = 0;
+    let id = submit(&agent, job).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let slow = Arc::clone(&published(&agent, &id).status.tasks[1]);
+    assert_eq!(events(&slow), ["Received", "Task Setup", "Sibling Task Failed", "Killing", "Killed"]);
+    let last = slow.events.back().unwrap();
+    assert_eq!(last.message, "ended before it was started: the task fails beside it has failed");
+    assert_eq!((slow.failed, slow.exit_counts, slow.restarts_total()), (false, [0; 6], 0));
+    assert_eq!(host.world.started(), 1);
 }
 
 #[tokio::test(start_paused = true)]

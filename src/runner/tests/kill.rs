@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::model::task::Outcome;
+use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::Wait;
 
 async fn started(agent: &Handle, config: Value) -> AllocId {
@@ -174,6 +174,86 @@ async fn a_stop_during_backoff_does_not_start_again() {
     let task = main_task(&agent, &id);
     assert_eq!((task.state, task.failed, task.next_start_at), (TaskState::Dead, false, None));
     assert_eq!(events(&task).last(), Some(&"Killed"));
+    assert_eq!((task.restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]), "it was never started again");
+    assert_eq!(published(&agent, &id).status.description(), "it was asked to stop, and its tasks have ended");
+    let agent = host.restart(agent).await;
+    assert_eq!((main_task(&agent, &id).restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]));
+}
+
+/// What is announced is no restart yet; SIGKILL of the agent before and after it begins.
+#[tokio::test(start_paused = true)]
+async fn a_restart_counts_once_when_it_begins() {
+    let host = Host::new();
+    let mut agent = host.start().await;
+    let id = submit(&agent, batch("b", 60_000, 1)).await;
+    for n in 0..2 {
+        until_state(&agent, &id, TaskState::Backoff).await;
+        assert_eq!(
+            (main_task(&agent, &id).restarts, main_task(&agent, &id).event_counts["restarting"]),
+            ([n, 0, 0, 0], n + 1)
+        );
+        agent = host.restart(agent).await;
+        assert_eq!(main_task(&agent, &id).restarts, [n, 0, 0, 0]);
+        until("it is started again", || main_task(&agent, &id).attempt == u32::try_from(n).unwrap() + 1).await;
+        assert_eq!(main_task(&agent, &id).restarts, [n + 1, 0, 0, 0]);
+        agent = host.restart(agent).await;
+        assert_eq!(
+            (main_task(&agent, &id).restarts, totals(&agent, "b").restarts),
+            ([n + 1, 0, 0, 0], [n + 1, 0, 0, 0])
+        );
+    }
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert_eq!((host.world.started(), main_task(&agent, &id).restarts), (3, [2, 0, 0, 0]));
+}
+
+/// Its stop is on record, what its task was told is not: the disk was full. Then the agent dies, and the task of its signal.
+#[tokio::test(start_paused = true)]
+async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_then() {
+    for (status, outcome) in [
+        (ExitStatus::Signal(2), Outcome::Killed),
+        (ExitStatus::Signal(9), Outcome::Killed),
+        // Of another one nobody asked it to.
+        (ExitStatus::Signal(11), Outcome::Signal),
+        (ExitStatus::Code(1), Outcome::Error),
+    ] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let id = started(&agent, json!({ "deaf": 1 })).await;
+        host.faults.fail_after(1);
+        agent.stop(&id, Wait::No).await.unwrap();
+        until("its signal", || !host.world.last().signals.lock().unwrap().is_empty()).await;
+        agent.shutdown();
+        host.faults.fail_writes(false);
+        host.world.last().end(status.clone());
+        let agent = host.start().await;
+        assert_eq!(until_over(&agent, &id).await, AllocState::Complete, "{status:?}");
+        let task = main_task(&agent, &id);
+        assert_eq!((task.last_exit().unwrap().outcome, task.restarts_total(), task.failed), (outcome, 0, false));
+        let last = if outcome == Outcome::Killed { "Killed" } else { "Not Restarting" };
+        assert_eq!(events(&task), ["Received", "Task Setup", "Started", "Terminated", last], "{status:?}");
+        assert_eq!(host.world.started(), 1);
+    }
+}
+
+/// Its leader is still ending, and its own turn has not come.
+#[tokio::test(start_paused = true)]
+async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let tasks = [("leader", json!({ "stop_ms": 4_000 })), ("other", json!({ "deaf": 1 }))];
+    let mut job = job("s", JobKind::Service, &tasks);
+    job.groups[0].tasks[0].leader = true;
+    job.groups[0].tasks[1].restart.delay = Duration::from_millis(100);
+    let id = submit(&agent, job).await;
+    let other = || Arc::clone(&published(&agent, &id).status.tasks[1]);
+    until("both", || host.world.living() == 2 && other().state == TaskState::Running).await;
+    agent.stop(&id, Wait::No).await.unwrap();
+    until("the leader's signal", || main_task(&agent, &id).state == TaskState::Killing).await;
+    host.world.of(&"other".into()).end(ExitStatus::Code(3));
+    assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
+    let told = events(&other());
+    assert_eq!(told, ["Received", "Task Setup", "Started", "Terminated", "Not Restarting"]);
+    assert_eq!((other().last_exit().unwrap().outcome, host.world.started()), (Outcome::Error, 2));
 }
 
 #[tokio::test(start_paused = true)]

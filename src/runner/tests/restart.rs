@@ -107,6 +107,24 @@ async fn what_does_not_run_is_not_restarted_alone_and_the_refusal_says_what_it_d
     }
 }
 
+/// It was announced, and never began.
+#[tokio::test(start_paused = true)]
+async fn a_restart_by_policy_that_a_restart_of_the_whole_alloc_overtakes_is_none() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, batch("b", 5, 1)).await;
+    until_state(&agent, &id, TaskState::Backoff).await;
+    agent.restart(&id, Restarted::All).await.unwrap();
+    until("the next attempt", || main_task(&agent, &id).attempt == 1 && host.world.started() == 2).await;
+    assert_eq!(main_task(&agent, &id).restarts, [0, 0, 0, 1]);
+    until_state(&agent, &id, TaskState::Backoff).await;
+    agent.restart(&id, Restarted::All).await.unwrap();
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let task = main_task(&agent, &id);
+    let begun = u64::try_from(host.world.started()).unwrap() - 1;
+    assert_eq!((task.restarts_total(), task.restarts[REQUESTED]), (begun, begun), "one for each that began");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deaf_task_is_restarted_by_force_and_asking_again_meanwhile_changes_nothing() {
     let host = Host::new();
