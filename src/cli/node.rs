@@ -89,5 +89,30 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         out.push('\n');
         out.push_str(&table.render(paint));
     }
+    let mut table = Table::new(&[
+        ("RAN, AND IS IN NO RECORD: ALLOC", Align::Left),
+        ("TASK", Align::Left),
+        ("PID", Align::Right),
+        ("", Align::Left),
+        ("WHY", Align::Left),
+    ]);
+    for orphan in &node.orphans {
+        let (word, style) = match orphan.fate.as_str() {
+            "killed" => ("killed", Style::Yellow),
+            "ending" => ("is being ended", Style::Yellow),
+            _ => ("may run", Style::Red),
+        };
+        table.row(vec![
+            printable(&orphan.alloc_id).into(),
+            printable(&orphan.task).into(),
+            or_absent(orphan.pid.map(|pid| pid.to_string())).into(),
+            Cell::styled(word, style),
+            printable(orphan.why.as_deref().unwrap_or_default()).into(),
+        ]);
+    }
+    if !table.is_empty() {
+        out.push('\n');
+        out.push_str(&table.render(paint));
+    }
     out
 }

@@ -150,6 +150,21 @@ pub struct NodeReport {
     pub hooks: BTreeMap<String, Vec<String>>,
     #[serde(default)]
     pub quarantined: Vec<String>,
+    #[serde(default)]
+    pub orphans: Vec<OrphanReport>,
+}
+
+/// A task that ran and is in no record of the state.
+#[derive(Debug, Clone, Deserialize)]
+pub struct OrphanReport {
+    pub alloc_id: String,
+    pub task: String,
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// `ending`, `killed`, `may_run`.
+    pub fate: String,
+    #[serde(default)]
+    pub why: Option<String>,
 }
 
 /// Kernel files that stay open between two readings.

@@ -11,7 +11,7 @@ use crate::exporters::{catalogue, json as views};
 use crate::host::clock::Clock;
 use crate::jobspec::nearest::nearest;
 use crate::model::answer::Detail;
-use crate::runner::Handle;
+use crate::runner::{Fate, Handle, Orphan};
 use crate::snapshot::{AllocView, Snapshot};
 
 pub(super) struct Exports {
@@ -61,11 +61,25 @@ impl Views for Exports {
         node["hooks"] =
             self.runner.hooks().into_iter().map(|(runner, order)| (runner.to_owned(), json!(order))).collect();
         node["quarantined"] = json!(self.runner.quarantined());
+        node["orphans"] = self.runner.orphans().iter().map(orphan).collect();
         node
     }
     fn catalogue(&self) -> Value {
         catalogue::json()
     }
+}
+
+fn orphan(orphan: &Orphan) -> Value {
+    let Orphan { alloc_id, task, attempt, pid, fate } = orphan;
+    let (fate, why) = match fate {
+        Fate::Ending => ("ending", None),
+        Fate::Killed => ("killed", None),
+        Fate::MayRun(why) => ("may_run", Some(why)),
+    };
+    let mut row = json!({ "alloc_id": alloc_id, "task": task, "attempt": attempt, "fate": fate });
+    pid.iter().for_each(|pid| row["pid"] = json!(pid));
+    why.iter().for_each(|why| row["why"] = json!(why));
+    row
 }
 
 /// Encoding a large body takes milliseconds, which other connections must not wait for.

@@ -68,6 +68,11 @@ impl AllocId {
     pub fn random() -> AllocId {
         AllocId::new(uuid::Uuid::new_v4().hyphenated().to_string())
     }
+    /// `None`: no agent ever gave an alloc this name.
+    pub fn parse(name: &str) -> Option<AllocId> {
+        let id = uuid::Uuid::try_parse(name).ok()?;
+        (id.hyphenated().to_string() == name).then(|| AllocId::from(name))
+    }
     /// The first eight characters: what people see in tables.
     pub fn short(&self) -> &str {
         self.as_str().get(..8).unwrap_or(self.as_str())

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
-use super::drivers::TaskDirs;
+use super::drivers::{Place, TaskDirs};
 use crate::host::tree::{self, RemoveError};
 use crate::model::id::{AllocId, TaskName};
 
@@ -99,16 +99,67 @@ impl DataDir {
     }
     /// Of all attempts of all tasks of an alloc.
     pub fn run(&self, id: &AllocId) -> PathBuf {
-        self.root.join("run").join(id.as_str())
+        self.run_top().join(id.as_str())
     }
     pub fn run_task(&self, id: &AllocId, task: &TaskName) -> PathBuf {
         self.run(id).join(task.as_str())
     }
 
+    /// That of all supervisors' records.
+    pub fn run_top(&self) -> PathBuf {
+        self.root.join("run")
+    }
+    /// The allocs that have something in there.
+    pub fn in_run(&self) -> io::Result<Vec<AllocId>> {
+        Ok(directories(&self.run_top())?.into_iter().filter_map(|name| AllocId::parse(&name)).collect())
+    }
+    /// The attempts that have a directory in there, of one alloc.
+    pub fn attempts(&self, id: &AllocId) -> io::Result<Vec<Place>> {
+        let mut found = Vec::new();
+        for task in directories(&self.run(id))? {
+            let task = TaskName::new(task);
+            let attempts = directories(&self.run_task(id, &task))?;
+            found.extend(attempts.iter().filter_map(|name| Some(self.place(id, &task, attempt(name)?))));
+        }
+        Ok(found)
+    }
+    /// The attempt of a run directory, be it there or not. `None`: it cannot be one of ours.
+    pub fn place_of(&self, run_dir: &Path) -> Option<Place> {
+        let names = run_dir.strip_prefix(self.run_top()).ok()?;
+        let names: Vec<&str> = names.iter().map(|name| name.to_str()).collect::<Option<_>>()?;
+        let [alloc, task, name] = names.as_slice() else { return None };
+        Some(self.place(&AllocId::parse(alloc)?, &TaskName::from(*task), attempt(name)?))
+    }
+    fn place(&self, id: &AllocId, task: &TaskName, attempt: u32) -> Place {
+        Place {
+            alloc_id: id.clone(),
+            task: task.clone(),
+            attempt,
+            run_dir: self.run_task(id, task).join(attempt.to_string()),
+            task_dir: self.alloc(id).join(task.as_str()),
+            cgroup: None,
+        }
+    }
+    /// Removes the directory of one attempt. Repeating it does no harm.
+    pub fn remove_attempt(&self, place: &Place) -> Result<(), RemoveError> {
+        tree::remove(&self.run_task(&place.alloc_id, &place.task).join(place.attempt.to_string()))
+    }
+    /// Removes the directories of an alloc's records where nothing is in them any more.
+    pub fn remove_empty_run(&self, id: &AllocId) {
+        for place in self.attempts(id).unwrap_or_default() {
+            // Refused where something is in it.
+            let _ = std::fs::remove_dir(&place.run_dir);
+        }
+        for task in directories(&self.run(id)).unwrap_or_default() {
+            let _ = std::fs::remove_dir(self.run(id).join(task));
+        }
+        let _ = std::fs::remove_dir(self.run(id));
+    }
+
     /// Those of all allocs: whoever removes them under a running agent takes what was in them, and no later start.
     fn build_tops(&self) -> io::Result<()> {
         make_dirs([
-            (&self.root.join("run"), 0o700, None),
+            (&self.run_top(), 0o700, None),
             // Tasks of any user pass through it to their own.
             (&self.root.join("alloc"), 0o711, None),
         ])
@@ -188,6 +239,29 @@ impl DataDir {
         tree::remove(&self.run(id))?;
         tree::remove(&self.alloc(id))
     }
+}
+
+/// The names of the directories in one; none if it is not there. What has another name than a text is nobody's.
+fn directories(path: &Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(explain(path, &e)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| explain(path, &e))?;
+        // A link is none.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok(names)
+}
+
+/// `None`: no attempt's directory has this name.
+fn attempt(name: &str) -> Option<u32> {
+    name.parse().ok().filter(|attempt: &u32| attempt.to_string() == name)
 }
 
 /// Of an attempt, with those above it that somebody may just have removed: none of them is for a task.

@@ -13,6 +13,7 @@ use super::context::{Context, Drivers};
 use super::drivers::DriverError;
 use super::events::Log;
 use super::ledger::Ledger;
+use super::orphans::Orphan;
 use super::owner::Created;
 use super::record::{self, AllocRecord, JobRecord};
 use super::restore::Tally;
@@ -97,6 +98,8 @@ pub(super) struct Manager {
     pub tally: Mutex<Tally>,
     /// What of the state could not be read, at this start or an earlier one.
     pub quarantined: Vec<String>,
+    /// What ran of an agent before this one and is in none of its records.
+    pub orphans: Mutex<Vec<Orphan>>,
 }
 
 /// An alloc and its owner.

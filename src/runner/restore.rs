@@ -13,12 +13,14 @@ use tokio::sync::Notify;
 use super::alloc::{Alloc, Restored};
 use super::board::Board;
 use super::context::{Context, Parts};
+use super::drivers::Place;
 use super::events::Log;
 use super::hooks::{More, OrderError};
 use super::launch::found;
 use super::ledger::{self, Ledger};
 use super::manager::{Handle, Manager, lock};
 use super::marks::Marks;
+use super::orphans::{self, Named};
 use super::owner::{Created, Destroyed, Ended};
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use super::steady::{Line, LineRecord};
@@ -54,14 +56,28 @@ pub(super) enum Plan {
     GoOn,
     /// It was prepared: the driver knows whether it runs, has ended or never started.
     Recover(TaskHandle),
-    /// Whether it runs cannot be known any more: it must not be started a second time.
-    Unreadable,
+    /// Whether it runs cannot be known any more, for this reason: it must not be started a second time.
+    Lost(String),
 }
 
-pub(super) fn plan(record: Option<&TaskRecord>, unreadable: bool) -> Plan {
+/// Of a task that has no record.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Trace {
+    /// It had one, which could not be read, now or at an earlier start.
+    unreadable: bool,
+    /// What its newest attempt left in its run directory. Errors: that cannot be told, or is not this task's.
+    left: Option<Result<TaskHandle, String>>,
+}
+
+pub(super) fn plan(record: Option<&TaskRecord>, trace: &Trace) -> Plan {
     match record {
-        None if unreadable => Plan::Unreadable,
-        None => Plan::GoOn,
+        // Its counters are lost with its record, and it is not.
+        None => match (&trace.left, trace.unreadable) {
+            (Some(Ok(handle)), true | false) => Plan::Recover(handle.clone()),
+            (Some(Err(why)), true | false) => Plan::Lost(why.clone()),
+            (None, true) => Plan::Lost("its record cannot be read".to_owned()),
+            (None, false) => Plan::GoOn,
+        },
         Some(TaskRecord { status, handle, .. }) => match (status.state, handle) {
             (TaskState::Dead, Some(_) | None) => Plan::Ended,
             (
@@ -93,8 +109,8 @@ struct Loaded {
 struct Known {
     job: Arc<Job>,
     restored: Restored,
-    /// In the order of the tasks: there is a record, and it cannot be read.
-    unreadable: Vec<bool>,
+    /// In the order of the tasks: what is known of those without a record.
+    traces: Vec<Trace>,
 }
 
 impl Handle {
@@ -116,9 +132,19 @@ impl Handle {
         let line = Line::new(Arc::clone(&parts.clock), parts.node.boot_id.clone(), loaded.line.take());
         record::put(&mut version, record::LINE_KEY.to_owned(), &line.record());
         parts.journal.commit(version).await?;
-        let allocs = assemble(&mut loaded);
+        // Before anything of this agent is in there.
+        let in_run = parts.data_dir.in_run().unwrap_or_else(|error| {
+            tracing::error!(%error, "what ran before and is in no record is not looked for");
+            Vec::new()
+        });
+        let mut allocs = assemble(&mut loaded);
         set_aside(&parts, store.as_ref(), &loaded.bad).await?;
-        let quarantined = store.scan(QUARANTINE)?.iter().map(|(key, value)| told(key, value)).collect();
+        let set_aside = store.scan(QUARANTINE)?;
+        let quarantined = set_aside.iter().map(|(key, value)| told(key, value)).collect();
+        let set_aside: BTreeSet<&str> = set_aside.iter().filter_map(|(key, _)| key.strip_prefix(QUARANTINE)).collect();
+        allocs.iter_mut().for_each(|known| known.look_for_traces(&parts, &set_aside));
+        let on_record = allocs.iter().map(|known| known.restored.record.id.clone());
+        let named = Named::new(on_record, &loaded.tombstones, set_aside.iter().copied());
 
         let events =
             allocs.iter().flat_map(|k| k.restored.tasks.iter().flatten()).flat_map(|t| t.status.events.iter().cloned());
@@ -135,8 +161,9 @@ impl Handle {
             tidy: Notify::new(),
             closed: AtomicBool::new(false),
             tidier: Mutex::default(),
-            tally: Mutex::new(Tally { began, found: [0; FoundAs::ALL.len()] }),
+            tally: Mutex::new(Tally { began, took: Duration::ZERO, found: [0; FoundAs::ALL.len()] }),
             quarantined,
+            orphans: Mutex::default(),
         });
         let sought = resume(&manager, allocs);
         until_shown(sought).await;
@@ -144,6 +171,7 @@ impl Handle {
         for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
             manager.ctx.metrics.durations.known(workload);
         }
+        manager.ctx.see_to(Arc::clone(&manager).see_to_orphans(named, in_run));
         let tidier = Arc::clone(&manager).keep_tidy(loaded.tombstones.into_iter().map(Destroyed::found).collect());
         *lock(&manager.tidier) = Some(tokio::spawn(tidier).abort_handle());
         Ok(Handle(manager))
@@ -215,21 +243,40 @@ fn assemble(loaded: &mut Loaded) -> Vec<Known> {
             loaded.allocs.remove(&alloc.id);
             continue;
         };
-        let (mut tasks, mut unreadable) = (Vec::new(), Vec::new());
+        let mut tasks = Vec::new();
         for task in &group.tasks {
             let key = record::task_key(&alloc.id, &task.name);
             orphans.remove(&key);
-            let record = loaded.tasks.remove(&key);
-            unreadable.push(record.is_none() && loaded.bad.contains(&key));
-            tasks.push(record);
+            tasks.push(loaded.tasks.remove(&key));
         }
-        whole.push(Known { job, restored: Restored { record: alloc, tasks }, unreadable });
+        let traces = tasks.iter().map(|_| Trace::default()).collect();
+        whole.push(Known { job, restored: Restored { record: alloc, tasks }, traces });
     }
     for key in orphans {
         tracing::error!(key, "a task without its alloc is set aside: if it runs, this agent does not know it");
         loaded.bad.insert(key);
     }
     whole
+}
+
+impl Known {
+    /// A task without a record was submitted and never begun, or has lost it: its run directory tells.
+    fn look_for_traces(&mut self, parts: &Parts, set_aside: &BTreeSet<&str>) {
+        let Restored { record: alloc, tasks } = &self.restored;
+        let Some(group) = self.job.group(alloc.group.as_str()) else { return };
+        let each = group.tasks.iter().zip(tasks).zip(&mut self.traces);
+        for ((task, _), trace) in each.filter(|((_, record), _)| record.is_none()) {
+            trace.unreadable = set_aside.contains(record::task_key(&alloc.id, &task.name).as_str());
+            let Some(driver) = parts.drivers.get(task.driver.as_str()) else { continue };
+            let left = |place: &Place| {
+                driver.left(place).map(|left| Some(left?.handle)).map_err(|e| e.to_string()).transpose()
+            };
+            trace.left = match orphans::traces(parts, driver.as_ref(), &alloc.id, &task.name) {
+                Ok(places) => places.iter().find_map(left),
+                Err(error) => Some(Err(error.to_string())),
+            };
+        }
+    }
 }
 
 const QUARANTINE: &str = "quarantine/";
@@ -260,25 +307,29 @@ type Sought = (Arc<Alloc>, usize);
 fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
     let mut all = Vec::new();
     let mut sought = Vec::new();
-    for Known { job, restored, unreadable } in known {
+    for Known { job, restored, traces } in known {
         let plans: Vec<Plan> =
-            restored.tasks.iter().zip(unreadable).map(|(t, unreadable)| plan(t.as_ref(), unreadable)).collect();
+            restored.tasks.iter().zip(&traces).map(|(record, trace)| plan(record.as_ref(), trace)).collect();
         let Some(alloc) = Alloc::new(Arc::clone(&manager.ctx), job, restored).map(Arc::new) else { continue };
-        let mut entries = Vec::new();
+        let (mut entries, mut lost) = (Vec::new(), Vec::new());
         for (at, plan) in plans.into_iter().enumerate() {
             let entry = match plan {
                 Plan::Ended | Plan::GoOn => {
                     clear_leftovers(&alloc, at);
                     Entry::Recorded
                 }
-                Plan::Unreadable => Entry::Lost("its record cannot be read".to_owned()),
+                Plan::Lost(why) => Entry::Lost(why),
                 Plan::Recover(handle) => {
+                    if alloc.handle(at).is_none() {
+                        alloc.edit(at, |edit| edit.begin_from(&handle));
+                    }
                     alloc.seek(at);
                     sought.push((Arc::clone(&alloc), at));
                     entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, handle)) as Search);
                     continue;
                 }
             };
+            lost.extend(matches!(entry, Entry::Lost(_)).then_some(at));
             // The dead are nothing to find.
             if alloc.status(at).state != TaskState::Dead {
                 manager.tell_found(&entry);
@@ -288,17 +339,19 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
         if !alloc.is_terminal() {
             alloc.find_cgroup();
         }
-        all.push((alloc, entries));
+        all.push((alloc, entries, lost));
     }
-    manager.ctx.board.publish([], |totals| all.iter().for_each(|(alloc, _)| ledger::add_known(totals, alloc)));
-    for (alloc, entries) in all {
+    manager.ctx.board.publish([], |totals| all.iter().for_each(|(alloc, ..)| ledger::add_known(totals, alloc)));
+    for (alloc, entries, lost) in all {
         alloc.appear();
         late::take_over(&alloc);
         match Ended::found(Arc::clone(&alloc)) {
             Ok(ended) => manager.own(&alloc, ended.clear()),
             Err(alive) => {
                 alloc.receive();
-                (0..entries.len()).filter(|at| alloc.is_changed(*at)).for_each(|at| alloc.save_aside(at));
+                // What is lost is next recorded as that: until then no record may say that it can be started.
+                let recorded = |at: &usize| alloc.is_changed(*at) && !lost.contains(at);
+                (0..entries.len()).filter(recorded).for_each(|at| alloc.save_aside(at));
                 manager.enter(Created::found(alive, entries));
             }
         }
@@ -332,8 +385,20 @@ async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskH
 #[derive(Debug)]
 pub(super) struct Tally {
     began: Instant,
+    /// Until the last of what is on record was found.
+    took: Duration,
     /// Tasks, in the order of [`FoundAs::ALL`].
     found: [u64; FoundAs::ALL.len()],
+}
+
+impl Tally {
+    fn of(&mut self, found_as: FoundAs) -> &mut u64 {
+        let place = FoundAs::ALL.iter().position(|o| *o == found_as).expect("ALL must list every outcome");
+        &mut self.found[place]
+    }
+    fn count(&mut self, found_as: FoundAs) {
+        *self.of(found_as) += 1;
+    }
 }
 
 impl Manager {
@@ -345,14 +410,22 @@ impl Manager {
             Entry::Found(_, Some(_)) => FoundAs::Ended,
             Entry::Lost(_) => FoundAs::Failed,
         };
-        let place = FoundAs::ALL.iter().position(|o| *o == found_as).expect("ALL must list every outcome");
-        lock(&self.tally).found[place] += 1;
+        lock(&self.tally).count(found_as);
         self.tell_tally();
     }
     fn tell_tally(&self) {
-        let tally = lock(&self.tally);
-        let took = self.ctx.clock.instant().saturating_duration_since(tally.began);
-        self.ctx.metrics.restored(tally.found, took, self.quarantined.len());
+        let mut tally = lock(&self.tally);
+        tally.took = self.ctx.clock.instant().saturating_duration_since(tally.began);
+        self.ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
+    }
+    /// What became of a task that is in no record; `before`: what was said of it so far.
+    pub(super) fn tell_orphan(&self, before: Option<FoundAs>, found_as: Option<FoundAs>) {
+        let mut tally = lock(&self.tally);
+        if let Some(before) = before {
+            *tally.of(before) -= 1;
+        }
+        found_as.into_iter().for_each(|found_as| tally.count(found_as));
+        self.ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
     }
 }
 
@@ -470,8 +543,17 @@ mod tests {
     #[test]
     fn what_is_done_about_a_task_is_a_table_of_what_is_recorded_of_it() {
         assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
-        assert_eq!(plan(None, false), Plan::GoOn, "it was submitted, and nothing was ever written of it");
-        assert_eq!(plan(None, true), Plan::Unreadable, "it may run: it is not started a second time");
+        let trace = |unreadable, left| Trace { unreadable, left };
+        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "it was submitted, and nothing was ever written of it");
+        let lost = |why: &str| Plan::Lost(why.to_owned());
+        let unreadable = lost("its record cannot be read");
+        assert_eq!(plan(None, &trace(true, None)), unreadable, "it has run: it is not started a second time");
+        for unreadable in [false, true] {
+            let left = |left| plan(None, &trace(unreadable, Some(left)));
+            assert_eq!(left(Ok(handle(3))), Plan::Recover(handle(3)), "its directory names it");
+            assert_eq!(left(Err("torn".to_owned())), lost("torn"), "it may run");
+        }
+        let whatever = [trace(false, None), trace(true, Some(Ok(handle(7))))];
         let kill = Kill { cause: Cause::Stopped, asked_at: Steady(2), told: true, signalled_at: Some(Steady(3)) };
         let restart = |whole| Restart { whole, asked_at: Steady(2), signalled_at: None };
         let asked = [(None, None), (Some(kill), None), (None, Some(restart(false))), (None, Some(restart(true)))];
@@ -480,8 +562,9 @@ mod tests {
                 let plan_of = |handle: Option<TaskHandle>| {
                     let record = TaskRecord { kill, restart, ..record(state, handle) };
                     // A record that is there was read, whatever is said of others.
-                    assert_eq!(plan(Some(&record), true), plan(Some(&record), false), "{record:?}");
-                    plan(Some(&record), false)
+                    let [alone, beside] = whatever.each_ref().map(|trace| plan(Some(&record), trace));
+                    assert_eq!(alone, beside, "{record:?}");
+                    alone
                 };
                 assert_eq!(plan_of(None), of(without, None), "{state:?} {kill:?} {restart:?}");
                 for attempt in 0..2 {

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::exit::exit_of;
+pub(super) use self::kill::KILL_SIGNAL;
 use super::alloc::{Alloc, Force};
 use super::coordinator::{Cause, Order};
 use super::drivers::AttemptEnd;

@@ -29,7 +29,7 @@ mod tree;
 
 use std::path::Path;
 
-pub use find::find;
+pub use find::{all_below, find, is_executed_for};
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
 pub use tree::describe;
 

@@ -102,7 +102,8 @@ pub static RESTORE_TASKS: MetricDesc = MetricDesc::gauge(
     Unit::None,
     "What the agent's last start found of the tasks that had not ended by its records. reattached: running; ended: ended \
      meanwhile, and its exit is known; lost: gone, and nobody saw how; failed: not to be found again, and perhaps still \
-     there: it is not started twice; restarted: nothing of it ran, so it begins or goes on waiting.",
+     there: it is not started twice; restarted: nothing of it ran, so it begins or goes on waiting; orphan_killed: it ran, \
+     no record named it, and it was ended.",
     &["outcome"],
 )
 .absent_when("the agent has not restored yet")
@@ -252,7 +253,7 @@ impl GcReason {
     }
 }
 
-/// What a start of the agent found of a task that had not ended by its record.
+/// What a start of the agent found of a task that had not ended by its record, or that none of its records names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restored {
     Reattached,
@@ -260,11 +261,18 @@ pub enum Restored {
     Lost,
     Failed,
     Restarted,
+    OrphanKilled,
 }
 
 impl Restored {
-    pub const ALL: [Restored; 5] =
-        [Restored::Reattached, Restored::Ended, Restored::Lost, Restored::Failed, Restored::Restarted];
+    pub const ALL: [Restored; 6] = [
+        Restored::Reattached,
+        Restored::Ended,
+        Restored::Lost,
+        Restored::Failed,
+        Restored::Restarted,
+        Restored::OrphanKilled,
+    ];
     pub fn as_str(self) -> &'static str {
         match self {
             Restored::Reattached => "reattached",
@@ -272,6 +280,7 @@ impl Restored {
             Restored::Lost => "lost",
             Restored::Failed => "failed",
             Restored::Restarted => "restarted",
+            Restored::OrphanKilled => "orphan_killed",
         }
     }
 }
@@ -491,8 +500,8 @@ mod tests {
         let tasks =
             |m: &Metrics| m.gather().iter().find(|f| f.name() == RESTORE_TASKS.name).map(|f| f.get_metric().len());
         assert_eq!(tasks(&metrics), None);
-        metrics.restored([3, 0, 0, 1, 0], Duration::from_millis(20), 2);
-        assert_eq!(tasks(&metrics), Some(5), "also those that did not occur");
+        metrics.restored([3, 0, 0, 1, 0, 0], Duration::from_millis(20), 2);
+        assert_eq!(tasks(&metrics), Some(6), "also those that did not occur");
     }
 
     #[test]
@@ -502,7 +511,7 @@ mod tests {
         metrics.hook_known("task", "env", "prestart");
         metrics.scraped("text", "gzip", 200, Duration::from_millis(1));
         metrics.state_db_size(1);
-        metrics.restored([0; 5], Duration::ZERO, 0);
+        metrics.restored([0; 6], Duration::ZERO, 0);
         let families = metrics.gather();
         assert_eq!(families.len(), METRICS.len());
         for family in families {

@@ -143,7 +143,10 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
             moments.add("while it was starting");
         }
         agent.start_again();
-        none_fell(&before, &counters(&agent.metrics()), &when);
+        let metrics = agent.metrics();
+        none_fell(&before, &counters(&metrics), &when);
+        let orphans = metrics.u64("allostat_restore_tasks", &[("outcome", "orphan_killed")]);
+        assert_eq!(orphans, 0, "{when}: what is on record was taken for an orphan");
         if let Some(kind) = submitting {
             let name = kind.name;
             let known = allocs(&agent).iter().filter(|a| a["job"] == name).count();

@@ -11,6 +11,7 @@ mod follow;
 mod ledger;
 mod limits;
 mod memory;
+mod orphans;
 mod records;
 mod short;
 mod stale;

@@ -34,21 +34,21 @@ const CASES: [Case; 4] = [
 ];
 
 /// Two processes of ours, each at the head of a session, as a supervisor and a main process are; they end with the test.
-struct Foreign(Vec<Child>);
+pub struct Foreign(Vec<Child>);
 
 impl Foreign {
-    fn new() -> Foreign {
+    pub fn new() -> Foreign {
         let start = |_| Command::new("setsid").args(["sleep", "600"]).spawn().expect("setsid and sleep are there");
         Foreign((0..2).map(start).collect())
     }
-    fn ids(&self, stale: bool) -> Vec<ProcessId> {
+    pub fn ids(&self, stale: bool) -> Vec<ProcessId> {
         let id = |child: &Child| {
             let id = identity(child.id()).expect("/proc can be read").expect("it lives");
             ProcessId { start_ticks: id.start_ticks - u64::from(stale), ..id }
         };
         self.0.iter().map(id).collect()
     }
-    fn untouched(&mut self) -> bool {
+    pub fn untouched(&mut self) -> bool {
         self.0.iter_mut().all(|child| child.try_wait().expect("our own child").is_none())
     }
 }

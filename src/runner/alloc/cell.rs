@@ -256,6 +256,11 @@ impl Edit<'_> {
     pub fn kill(&mut self) -> &mut Option<Kill> {
         &mut self.cell.kill
     }
+    /// Its record is lost, and an attempt left this: nothing else is known of it.
+    pub fn begin_from(&mut self, handle: &TaskHandle) {
+        self.status().attempt = handle.attempt;
+        self.cell.handle = Some(handle.clone());
+    }
     pub fn set_handle(&mut self, handle: Option<TaskHandle>) {
         self.cell.handle = handle;
     }

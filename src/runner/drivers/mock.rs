@@ -22,7 +22,9 @@ use tokio::time::Instant;
 
 pub use self::config::Config;
 pub use self::faults::{Call, Fault};
-use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest, call};
+use super::{
+    Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Left, Place, Recovered, StartRequest, call,
+};
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{BootId, CgroupPath};
@@ -247,6 +249,23 @@ impl Driver for Mock {
             }
             self.found(handle)
         })
+    }
+    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+        let note = Note::read(&place.run_dir).map_err(|e| failed(format!("its note cannot be read: {e}")))?;
+        let Some(Note { started_at, config }) = note else { return Ok(None) };
+        let run_for = Config::of(&pretended(config))?.run_for;
+        let lives = run_for.is_none_or(|t| started_at.plus(Nanos::from_duration(t)) > self.clock.now());
+        let handle = TaskHandle {
+            driver: Self::NAME.to_owned(),
+            attempt: place.attempt,
+            boot_id: self.boot_id.clone(),
+            run_dir: place.run_dir.clone(),
+            cgroup: None,
+            supervisor: None,
+            main: None,
+            started_at: Some(started_at),
+        };
+        Ok(Some(Left { handle, lives }))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::jobspec::nearest::nearest;
 use crate::jobspec::{Diagnostic, Parsed, Severity};
-use crate::model::id::{AllocId, BootId, CgroupPath};
+use crate::model::id::{AllocId, BootId, CgroupPath, TaskName};
 use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::Timestamp;
@@ -194,6 +194,38 @@ pub trait Driver: Send + Sync {
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>>;
     /// Finds an attempt again after a restart of the agent.
     fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>>;
+    /// What an attempt left in its run directory, where no record of the agent names it any more; `None`: it is none of this
+    /// driver's. Touches nothing. Blocks for as long as a disk does.
+    ///
+    /// Errors: what is there cannot be read, or something runs and nothing proves that it is this attempt.
+    fn left(&self, _place: &Place) -> Result<Option<Left>, DriverError> {
+        Ok(None)
+    }
+    /// The run directories below `top` that supervisors from before this agent say they are for, be they removed or not. Blocks.
+    fn supervised_below(&self, _top: &Path) -> std::io::Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Where an attempt has its directories, by their names alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub alloc_id: AllocId,
+    pub task: TaskName,
+    pub attempt: u32,
+    pub run_dir: PathBuf,
+    pub task_dir: PathBuf,
+    /// The cgroup that its task has if it has one.
+    pub cgroup: Option<CgroupPath>,
+}
+
+/// What is left of an attempt that no record names.
+#[derive(Debug, Clone)]
+pub struct Left {
+    /// Enough for [`Driver::recover`].
+    pub handle: TaskHandle,
+    /// Something of it runs.
+    pub lives: bool,
 }
 
 pub enum Recovered {

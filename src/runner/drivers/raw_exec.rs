@@ -7,11 +7,12 @@
 mod attempt;
 mod begin;
 mod config;
+mod left;
 mod recover;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +22,13 @@ use tokio::sync::Semaphore;
 
 use self::attempt::Supervised;
 use self::config::Config;
-use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Recovered, StartRequest, Unenforced};
+use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Left, Place, Recovered, StartRequest, Unenforced};
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{BootId, ProcessId};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
+use crate::supervisor;
 
 /// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -161,6 +163,12 @@ impl Driver for RawExec {
     }
     fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(self.recover_it(handle))
+    }
+    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+        left::left(&self.shared, place)
+    }
+    fn supervised_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
+        supervisor::all_below(top)
     }
 }
 

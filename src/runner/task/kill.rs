@@ -20,7 +20,7 @@ use crate::runner::record::{Kill, Restart};
 use crate::runner::step::{Action, Event, State, step};
 
 /// Where the job file names no signal.
-pub(super) const KILL_SIGNAL: &str = "SIGINT";
+pub(in crate::runner) const KILL_SIGNAL: &str = "SIGINT";
 /// How long the disk may keep a kill signal back.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
 

@@ -1,7 +1,7 @@
 //! A driver whose processes are entries in a table that outlives the agent.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +14,9 @@ use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
+use crate::runner::drivers::{
+    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Left, Place, Recovered, StartRequest,
+};
 
 /// A wall clock that follows tokio's paused time.
 pub(super) struct TokioClock;
@@ -83,6 +85,8 @@ pub(super) struct World {
     pub processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
     /// What the driver answers when it is asked to find something again.
     pub recover_error: Mutex<Option<String>>,
+    /// What it answers when it is asked what an attempt left.
+    pub left_error: Mutex<Option<String>>,
     /// Tasks that the driver does not find for as long as they stand here.
     pub hidden: watch::Sender<Vec<&'static str>>,
     /// Whether its allocs have cgroups.
@@ -240,6 +244,19 @@ impl Driver for FakeDriver {
             self.0.hidden.subscribe().wait_for(|names| !hidden(names)).await.unwrap();
             Ok(Recovered::Attempt(Arc::new(FakeAttempt(process))))
         })
+    }
+    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+        if let Some(message) = self.0.left_error.lock().unwrap().clone() {
+            return Err(DriverError::Failed { message });
+        }
+        let found = self.0.processes.lock().unwrap().get(&place.run_dir).cloned();
+        let of = |process: Arc<Process>| Left { lives: process.end.borrow().is_none(), handle: process.handle.clone() };
+        Ok(found.map(of))
+    }
+    fn supervised_below(&self, top: &Path) -> std::io::Result<Vec<PathBuf>> {
+        let processes = self.0.processes.lock().unwrap();
+        let living = processes.iter().filter(|(run_dir, p)| run_dir.starts_with(top) && p.end.borrow().is_none());
+        Ok(living.map(|(run_dir, _)| run_dir.clone()).collect())
     }
 }
 

@@ -123,6 +123,8 @@ async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let host = Host::new();
     let agent = host.start().await;
+    // What a start looks for is through before anything else, on this clock.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let before = alive();
     for n in 0..10 {
         let crashes = submit(&agent, batch(&format!("crashes{n}"), 1, 1)).await;

@@ -1,0 +1,111 @@
+//! What an attempt left that no record of the agent names: its supervisor's record, and the orders that it was given.
+//!
+//! It is this agent's, and may be ended, if the orders in its directory are for the directory that this agent gave its task, or
+//! if the supervisor was executed for this very run directory. Neither is true of a data directory that was copied or moved here:
+//! what runs there is another agent's, or was. Which processes are meant is then checked as in any recovery: boot, pid and start
+//! time of the record; its lock; and a cgroup that has the names of alloc and task.
+
+use std::path::Path;
+
+use super::{RawExec, Shared, failed};
+use crate::host::cgroup::Cgroup;
+use crate::host::process::Process;
+use crate::model::id::{CgroupPath, ProcessId};
+use crate::model::task::TaskHandle;
+use crate::runner::drivers::{DriverError, Left, Place};
+use crate::supervisor::orders::{self, Orders};
+use crate::supervisor::record::{self, Record, Slot, Start};
+use crate::supervisor::{self, is_executed_for};
+
+pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError> {
+    let run_dir = &place.run_dir;
+    let unreadable = |e: std::io::Error| failed(format!("cannot read what is left in {}: {e}", run_dir.display()));
+    let named = Record::open(run_dir).map_err(unreadable)?;
+    let held = match named {
+        Some(_) => None,
+        // Its directory was removed: whoever supervises it has the record open.
+        None => supervisor::find(run_dir).map_err(unreadable)?,
+    };
+    let unnamed = match &held {
+        Some(supervisor) => Record::held_by(supervisor).map_err(unreadable)?,
+        None => None,
+    };
+    let has = |name: &str| run_dir.join(name).symlink_metadata().is_ok();
+    let known = named.is_some() || unnamed.is_some() || has(orders::FILE) || has(orders::ERRORS_FILE);
+    if !known {
+        return Ok(None);
+    }
+    let (mut start, mut locked) = (None, false);
+    if let Some(record) = named.as_ref().or(unnamed.as_ref()) {
+        locked = !record.try_lock().map_err(unreadable)?;
+        if !locked {
+            record.unlock().map_err(unreadable)?;
+        }
+        if let Slot::Written(written) = record.read_start().map_err(unreadable)? {
+            start = Some(written);
+        }
+    }
+    let orders = Orders::read(run_dir).ok();
+    let handle = handle(shared, place, start.as_ref(), orders.as_ref());
+    let this_boot = handle.boot_id == shared.boot_id;
+    let lives = this_boot && (locked || lives(shared, &handle)?);
+    let ours = orders.as_ref().is_some_and(|orders| orders.task_dir == place.task_dir)
+        || held.is_some()
+        || handle.supervisor.is_some_and(|supervisor| is_executed_for(supervisor.pid, run_dir));
+    if ours {
+        return Ok(Some(Left { handle, lives }));
+    }
+    if lives {
+        let other = orders.map_or_else(|| "nobody's".to_owned(), |orders| orders.task_dir.display().to_string());
+        let record = run_dir.join(record::FILE);
+        return Err(failed(format!(
+            "nothing proves that {} is this agent's: its task's directory is {other}",
+            record.display()
+        )));
+    }
+    // Nothing of it is believed: only the directory itself is ours.
+    Ok(Some(Left { handle: TaskHandle { cgroup: None, main: None, supervisor: None, ..handle }, lives: false }))
+}
+
+fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<&Orders>) -> TaskHandle {
+    let boot_id = start.map(|s| &s.boot_id).or(orders.map(|o| &o.boot_id)).unwrap_or(&shared.boot_id);
+    let ordered = || orders?.cgroup.as_ref().map(|cgroup| cgroup.path.clone());
+    // Without orders: the usual one, if its main process is in it.
+    let usual = || {
+        let (path, main) = (place.cgroup.clone()?, start?.main?);
+        let pids = Cgroup::at(&shared.sampling.layout, &path).pids().unwrap_or_default();
+        pids.contains(&main.pid).then_some(path)
+    };
+    let cgroup = ordered().or_else(usual).filter(|path| is_named_after(path, place));
+    TaskHandle {
+        driver: RawExec::NAME.to_owned(),
+        attempt: place.attempt,
+        boot_id: boot_id.clone(),
+        run_dir: place.run_dir.clone(),
+        cgroup,
+        supervisor: start.map(|s| s.supervisor),
+        main: start.and_then(|s| s.main),
+        started_at: start.and_then(|s| s.started_at),
+    }
+}
+
+/// An alloc's id is nobody else's: a cgroup that has it, and the task's name in it, is this task's.
+fn is_named_after(path: &CgroupPath, place: &Place) -> bool {
+    Path::new(path.as_str()).ends_with(Path::new(place.alloc_id.as_str()).join(place.task.as_str()))
+}
+
+/// Whether anything of it runs. Its boot is this one.
+fn lives(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
+    for id in [handle.supervisor, handle.main].into_iter().flatten() {
+        if is_there(id)? {
+            return Ok(true);
+        }
+    }
+    let pids = handle.cgroup.as_ref().map(|path| Cgroup::at(&shared.sampling.layout, path).pids());
+    Ok(!pids.transpose().map_err(|e| failed(supervisor::describe(&e)))?.unwrap_or_default().is_empty())
+}
+
+fn is_there(id: ProcessId) -> Result<bool, DriverError> {
+    let process = Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))?;
+    Ok(process.is_some_and(|process| !process.has_ended().unwrap_or(false)))
+}

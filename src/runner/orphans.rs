@@ -1,0 +1,379 @@
+//! What runs of an agent before this one and is in none of its records: the state database was removed, or an alloc's records in
+//! it. `run/` names it, and its supervisors, who say for which directory of it they are.
+//!
+//! | an alloc that has something there | what is done |
+//! |---|---|
+//! | is on record | nothing: its owner looks for it |
+//! | has a tombstone | nothing: it is being removed |
+//! | had a record that could not be read, and was set aside | nothing: what runs is said, and left to people |
+//! | is nobody's | what runs is ended: kill signal, grace, force; then cgroups and records are removed |
+//!
+//! Nobody waits for this. An agent that dies in the middle leaves the rest where the next one looks for it: a run directory goes
+//! last. What the tasks wrote (`alloc/<id>`) stays, for people.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::context::{Context, Parts};
+use super::datadir::make_run_dir;
+use super::drivers::call::{self, CallError, Running};
+use super::drivers::{Driver, DriverError, Left, Place};
+use super::manager::{Handle, Manager, lock};
+use super::task::KILL_SIGNAL;
+use crate::model::id::{AllocId, TaskName};
+use crate::model::job::Task;
+use crate::supervisor::describe;
+use crate::telemetry::metrics::Restored as FoundAs;
+
+/// So many are looked for, signalled or killed at once.
+const AT_ONCE: usize = 64;
+/// Between two tries to end one, at the most.
+const LATE_PAUSE: Duration = Duration::from_secs(60);
+/// So many are listed; all are counted.
+const LISTED: usize = 100;
+
+/// A task that ran, or may run, and is in no record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphan {
+    pub alloc_id: AllocId,
+    pub task: TaskName,
+    pub attempt: u32,
+    /// Of its main process, where that is known.
+    pub pid: Option<u32>,
+    pub fate: Fate,
+}
+
+/// What becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    Ending,
+    Killed,
+    /// It is left alone, or could not be ended so far; why.
+    MayRun(String),
+}
+
+/// Whose an alloc is, of which something is on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    OnRecord,
+    SetAside,
+    Nobodys,
+}
+
+/// The allocs that records name, at the start of the agent.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    on_record: BTreeSet<AllocId>,
+    set_aside: BTreeSet<AllocId>,
+}
+
+impl Named {
+    /// `quarantined`: keys of records that were set aside, at this start or an earlier one.
+    pub fn new<'a>(
+        known: impl Iterator<Item = AllocId>,
+        tombstones: &[AllocId],
+        quarantined: impl Iterator<Item = &'a str>,
+    ) -> Named {
+        let alloc_of = |key: &str| {
+            let id = key.strip_prefix("alloc/").or_else(|| key.strip_prefix("task/")?.split('/').next())?;
+            AllocId::parse(id)
+        };
+        Named {
+            on_record: known.chain(tombstones.iter().cloned()).collect(),
+            set_aside: quarantined.filter_map(alloc_of).collect(),
+        }
+    }
+
+    /// Pure.
+    pub fn whose(&self, id: &AllocId) -> Whose {
+        if self.on_record.contains(id) {
+            Whose::OnRecord
+        } else if self.set_aside.contains(id) {
+            Whose::SetAside
+        } else {
+            Whose::Nobodys
+        }
+    }
+}
+
+impl Handle {
+    /// Of this start: the first hundred.
+    pub fn orphans(&self) -> Vec<Orphan> {
+        lock(&self.0.orphans).clone()
+    }
+}
+
+/// What is left, and by which driver.
+type Found = (Arc<dyn Driver>, Left);
+
+/// The one who sees to them, until they are gone or the agent leaves.
+struct Undertaker {
+    manager: Arc<Manager>,
+    places: Semaphore,
+}
+
+impl Manager {
+    /// `in_run`: the allocs that had something in `run/` before this agent began anything.
+    pub(super) async fn see_to_orphans(self: Arc<Self>, named: Named, in_run: Vec<AllocId>) {
+        let manager = Arc::clone(&self);
+        let listed = self.ctx.blocking(move || manager.list_orphans(&named, in_run)).await;
+        let allocs = listed.unwrap_or_else(|error| {
+            tracing::error!(error, "what ran before is not looked for");
+            BTreeMap::new()
+        });
+        let undertaker = Arc::new(Undertaker { manager: self, places: Semaphore::new(AT_ONCE) });
+        let mut seen_to = JoinSet::new();
+        for (id, (whose, places)) in allocs {
+            seen_to.spawn(Arc::clone(&undertaker).see_to_alloc(id, whose, places));
+        }
+        // Ends: when nothing is left of each, or with the agent, which drops all of it.
+        while seen_to.join_next().await.is_some() {}
+    }
+
+    /// By alloc, the attempts that are no record's. Blocks.
+    fn list_orphans(&self, named: &Named, in_run: Vec<AllocId>) -> BTreeMap<AllocId, (Whose, Vec<Place>)> {
+        let ctx = &self.ctx;
+        let mut found: BTreeMap<AllocId, (Whose, Vec<Place>)> = BTreeMap::new();
+        let foreign = |id: &AllocId| {
+            // Of those that were submitted since, nothing should have been found.
+            let known = self.alloc(id).is_ok();
+            Some(named.whose(id)).filter(|whose| *whose != Whose::OnRecord && !known)
+        };
+        for id in in_run {
+            let Some(whose) = foreign(&id) else { continue };
+            match ctx.data_dir.attempts(&id) {
+                Ok(places) => drop(found.insert(id, (whose, places))),
+                Err(error) => {
+                    tracing::warn!(alloc_id = %id, %error, "what ran of an alloc that is in no record is not known")
+                }
+            }
+        }
+        for driver in ctx.drivers.values() {
+            let supervised = driver.supervised_below(&ctx.data_dir.run_top()).unwrap_or_else(|error| {
+                tracing::warn!(%error, driver = driver.name(), "supervisors that are in no record are not looked for");
+                Vec::new()
+            });
+            for place in supervised.iter().filter_map(|run_dir| ctx.data_dir.place_of(run_dir)) {
+                let Some(whose) = foreign(&place.alloc_id) else { continue };
+                let (_, places) = found.entry(place.alloc_id.clone()).or_insert((whose, Vec::new()));
+                if !places.contains(&place) {
+                    places.push(place);
+                }
+            }
+        }
+        found.values_mut().flat_map(|(_, places)| places).for_each(|place| set_cgroup(place, ctx));
+        found
+    }
+}
+
+impl Undertaker {
+    fn ctx(&self) -> &Arc<Context> {
+        &self.manager.ctx
+    }
+
+    async fn see_to_alloc(self: Arc<Self>, id: AllocId, whose: Whose, places: Vec<Place>) {
+        if whose == Whose::Nobodys {
+            // Where it was removed: an agent after this one has to find what is left.
+            let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
+            let made = self.ctx().blocking(move || make_run_dir(&ctx.data_dir.run(&alloc_id))).await;
+            if let Err(error) = made.and_then(|made| made.map_err(|e| e.to_string())) {
+                tracing::warn!(alloc_id = %id, error, "an agent that dies now may leave a cgroup");
+            }
+        }
+        let mut ending = JoinSet::new();
+        for place in places {
+            let this = Arc::clone(&self);
+            ending.spawn(async move {
+                match whose {
+                    Whose::Nobodys => this.end(place).await,
+                    Whose::SetAside | Whose::OnRecord => this.tell(place).await,
+                }
+            });
+        }
+        // Ends: when each has ended, or with the agent.
+        while ending.join_next().await.is_some() {}
+        if whose == Whose::Nobodys {
+            let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
+            let cleared = self.ctx().blocking(move || clear(&ctx, &alloc_id)).await;
+            if let Err(error) = cleared.and_then(|cleared| cleared) {
+                tracing::warn!(alloc_id = %id, error, "something of an alloc that is in no record is left");
+            }
+        }
+    }
+
+    /// Of what is left to people: whether it runs.
+    async fn tell(&self, place: Place) {
+        let (handle, why) = match self.left(&place).await {
+            Ok(Some((_, Left { handle, lives: true }))) => (Some(handle), "its record could not be read".to_owned()),
+            Ok(Some((_, Left { lives: false, .. })) | None) => return,
+            Err(why) => (None, why),
+        };
+        let pid = handle.and_then(|handle| Some(handle.main?.pid));
+        self.left_alone(&place, pid, &why);
+        self.manager.tell_orphan(None, Some(FoundAs::Failed));
+    }
+
+    /// Until nothing of it is left.
+    async fn end(&self, place: Place) {
+        let (mut pause, mut said, mut counted, mut ran) = (call::KILL, String::new(), None, false);
+        loop {
+            let again = tokio::time::Instant::now() + pause;
+            match self.try_to_end(&place, &mut ran).await {
+                Ok(()) => break,
+                Err(why) if why == said => {}
+                Err(why) => {
+                    self.left_alone(&place, None, &why);
+                    if counted.is_none() {
+                        counted = Some(FoundAs::Failed);
+                        self.manager.tell_orphan(None, counted);
+                    }
+                    said = why;
+                }
+            }
+            tokio::time::sleep_until(again).await;
+            pause = (pause * 2).min(LATE_PAUSE);
+        }
+        self.manager.tell_orphan(counted, ran.then_some(FoundAs::OrphanKilled));
+        if ran {
+            self.note(&place, None, Fate::Killed);
+            let logs = self.ctx().data_dir.logs(&place.alloc_id);
+            let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
+            tracing::warn!(%alloc_id, %task, attempt, logs = %logs.display(), "a task that was in no record has been ended; its logs are kept");
+        } else {
+            // It only seemed so.
+            lock(&self.manager.orphans).retain(|orphan| !is_of(orphan, &place));
+        }
+    }
+
+    /// One try. `ran`: something of it lived, at this one or an earlier one. Errors: why it may still be there.
+    async fn try_to_end(&self, place: &Place, ran: &mut bool) -> Result<(), String> {
+        // Ends: whoever has a place gives it back when its driver has answered, which has deadlines.
+        let _place = self.places.acquire().await.map_err(|e| e.to_string())?;
+        let Some((driver, Left { handle, lives })) = self.left(place).await? else { return Ok(()) };
+        if lives {
+            let pid = handle.main.map(|main| main.pid);
+            if !*ran {
+                self.note(place, pid, Fate::Ending);
+                let logs = self.ctx().data_dir.logs(&place.alloc_id);
+                let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
+                tracing::warn!(%alloc_id, %task, attempt, pid, logs = %logs.display(), "a task runs that is in no record: it is ended");
+            }
+            *ran = true;
+        }
+        if let Some(running) = call::recover(driver.as_ref(), handle).await.map_err(|e| e.to_string())? {
+            self.end_attempt(&running).await?;
+            match running.destroy().await {
+                Ok(()) => {}
+                Err(still @ CallError::Refused(DriverError::StillRunning)) => return Err(still.to_string()),
+                Err(error) => self.stays(place, &error.to_string()),
+            }
+        }
+        let (ctx, of) = (Arc::clone(self.ctx()), place.clone());
+        if let Err(error) = self.ctx().blocking(move || ctx.data_dir.remove_attempt(&of)).await? {
+            self.stays(place, &describe(&error));
+        }
+        Ok(())
+    }
+
+    fn stays(&self, place: &Place, error: &str) {
+        let (alloc_id, task) = (&place.alloc_id, &place.task);
+        tracing::warn!(%alloc_id, %task, error, "what a task that is in no record left cannot be removed; tried again at the next start");
+    }
+
+    /// Kill signal, grace, force. Its job's own are not known any more.
+    async fn end_attempt(&self, running: &Running) -> Result<(), String> {
+        let clock = self.ctx().clock.as_ref();
+        // Polled once: an attempt that has ended says so at once.
+        let ended =
+            tokio::select! { biased; end = running.wait(clock) => Some(end), () = std::future::ready(()) => None };
+        let ended = match ended {
+            Some(end) => Some(end),
+            // Refused: by force at once.
+            None if running.signal(KILL_SIGNAL).await.is_err() => None,
+            None => tokio::time::timeout(Task::KILL_TIMEOUT, running.wait(clock)).await.ok(),
+        };
+        if let Some(end) = ended {
+            return end.map(drop).map_err(|e| e.to_string());
+        }
+        let killed = running.kill().await;
+        match tokio::time::timeout(self.ctx().config.kill_budget, running.wait(clock)).await {
+            Ok(end) => end.map(drop).map_err(|e| e.to_string()),
+            Err(_) => {
+                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force, and is there".to_owned()))
+            }
+        }
+    }
+
+    /// What is left of it, and the driver whose it is. `None`: nothing.
+    async fn left(&self, place: &Place) -> Result<Option<Found>, String> {
+        let (ctx, place) = (Arc::clone(self.ctx()), place.clone());
+        self.ctx().blocking(move || left(&ctx, &place)).await?
+    }
+
+    fn note(&self, place: &Place, pid: Option<u32>, fate: Fate) {
+        let mut orphans = lock(&self.manager.orphans);
+        if let Some(known) = orphans.iter_mut().find(|orphan| is_of(orphan, place)) {
+            (known.pid, known.fate) = (pid.or(known.pid), fate);
+        } else if orphans.len() < LISTED {
+            let (alloc_id, task) = (place.alloc_id.clone(), place.task.clone());
+            orphans.push(Orphan { alloc_id, task, attempt: place.attempt, pid, fate });
+        }
+    }
+
+    fn left_alone(&self, place: &Place, pid: Option<u32>, why: &str) {
+        self.note(place, pid, Fate::MayRun(why.to_owned()));
+        let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
+        tracing::error!(%alloc_id, %task, attempt, pid, why, "a task that is in no record may run on");
+    }
+}
+
+/// What a task that has no record left, and that its driver knows, the newest first. Blocks. Errors: it cannot be told.
+pub(super) fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<Place>> {
+    let mut places = parts.data_dir.attempts(id)?;
+    let supervised = driver.supervised_below(&parts.data_dir.run_task(id, task))?;
+    places.extend(supervised.iter().filter_map(|run_dir| parts.data_dir.place_of(run_dir)));
+    places.retain(|place| place.task == *task);
+    places.sort_by_key(|place| Reverse(place.attempt));
+    places.iter_mut().for_each(|place| set_cgroup(place, parts));
+    Ok(places)
+}
+
+/// The one that it has if tasks have any here.
+fn set_cgroup(place: &mut Place, parts: &Parts) {
+    let usual = || parts.config.cgroup_parent.child(place.alloc_id.as_str()).child(place.task.as_str());
+    place.cgroup = parts.cgroups.is_some().then(usual);
+}
+
+fn is_of(orphan: &Orphan, place: &Place) -> bool {
+    (&orphan.alloc_id, &orphan.task, orphan.attempt) == (&place.alloc_id, &place.task, place.attempt)
+}
+
+/// The driver that knows it. Blocks. Errors: what is left of it cannot be told.
+fn left(ctx: &Context, place: &Place) -> Result<Option<Found>, String> {
+    let mut error = None;
+    for driver in ctx.drivers.values() {
+        match driver.left(place) {
+            Ok(Some(left)) => return Ok(Some((Arc::clone(driver), left))),
+            Ok(None) => {}
+            Err(e) => error = Some(e.to_string()),
+        }
+    }
+    error.map_or(Ok(None), Err)
+}
+
+/// Its tasks have ended: what they had in common goes, but for what they wrote. Its directory in `run/` goes last: as long as it
+/// is there, the next agent goes on with this. Blocks. Errors: why something stays.
+fn clear(ctx: &Context, id: &AllocId) -> Result<(), String> {
+    let path = ctx.config.cgroup_parent.child(id.as_str());
+    if let Some(cgroups) = ctx.cgroups.as_ref().filter(|cgroups| cgroups.exists(&path)) {
+        cgroups.remove(&path)?;
+    }
+    ctx.data_dir.remove_empty_run(id);
+    Ok(())
+}

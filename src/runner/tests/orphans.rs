@@ -1,0 +1,329 @@
+//! What runs and is in no record of the state: what is nobody's is ended, everything else is left alone.
+
+use serde_json::json;
+
+use super::restore::found;
+use super::*;
+use crate::model::id::TaskName;
+use crate::model::task::ExitStatus;
+use crate::runner::orphans::{Named, Whose};
+use crate::runner::{Fate, Orphan};
+use crate::store::Batch;
+
+fn forget(host: &Host, wanted: impl Fn(&str) -> bool) {
+    let mut batch = Batch::default();
+    for (key, _) in host.store.scan("").unwrap() {
+        if wanted(&key) && key != crate::runner::record::VERSION_KEY {
+            batch.remove(key);
+        }
+    }
+    host.store.commit(&batch).unwrap();
+}
+
+fn forget_all(host: &Host) {
+    forget(host, |_| true);
+}
+
+async fn let_go(agent: Handle) {
+    agent.shutdown();
+    drop(agent);
+    tokio::task::yield_now().await;
+}
+
+/// A job of one task with this config runs, and then the state is lost.
+async fn orphaned(host: &Host, config: Value) -> AllocId {
+    let agent = host.start().await;
+    let id = submit(&agent, job("s", JobKind::Service, &[("main", config)])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    std::fs::write(host.data_dir.logs(&id).join("main.stdout.0"), "kept").unwrap();
+    let_go(agent).await;
+    forget_all(host);
+    id
+}
+
+fn outcomes(agent: &Handle) -> [f64; 2] {
+    let (tasks, _) = found(agent);
+    ["orphan_killed", "failed"].map(|outcome| tasks[outcome])
+}
+
+fn fates(agent: &Handle) -> Vec<Fate> {
+    agent.orphans().into_iter().map(|orphan| orphan.fate).collect()
+}
+
+#[test]
+fn whose_an_alloc_is_follows_from_what_names_it() {
+    let ids: Vec<AllocId> = (0..6).map(|_| AllocId::random()).collect();
+    let [recorded, buried, alloc_aside, task_aside, both, nobody] = ids.as_slice() else { unreachable!() };
+    let keys = [
+        format!("alloc/{alloc_aside}"),
+        format!("task/{task_aside}/web"),
+        // Its task's record was damaged once, and it lives on.
+        format!("task/{both}/web"),
+        "job/some/1".to_owned(),
+        "damaged-1".to_owned(),
+        "alloc/no-id".to_owned(),
+    ];
+    let known = [recorded.clone(), both.clone()].into_iter();
+    let named = Named::new(known, std::slice::from_ref(buried), keys.iter().map(String::as_str));
+    for (id, whose) in [
+        (recorded, Whose::OnRecord),
+        (buried, Whose::OnRecord),
+        (both, Whose::OnRecord),
+        (alloc_aside, Whose::SetAside),
+        (task_aside, Whose::SetAside),
+        (nobody, Whose::Nobodys),
+    ] {
+        assert_eq!(named.whose(id), whose, "{id}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_a_state_that_is_lost_is_ended_counted_and_listed_and_its_logs_stay() {
+    let host = Host::new();
+    let id = orphaned(&host, json!({ "stop_ms": 100 })).await;
+    assert_eq!(host.world.living(), 1);
+    let agent = host.start().await;
+    assert!(agent.board().get(&id).is_none());
+    until("ended", || host.world.living() == 0).await;
+    until("counted", || outcomes(&agent) == [1.0, 0.0]).await;
+    until("removed", || !host.data_dir.run(&id).exists()).await;
+    let process = host.world.last();
+    assert_eq!(
+        (&*process.signals.lock().unwrap(), *process.destroyed.lock().unwrap()),
+        (&vec!["SIGINT".to_owned()], 1)
+    );
+    let killed = Orphan {
+        alloc_id: id.clone(),
+        task: TaskName::from("main"),
+        attempt: 0,
+        pid: Some(process.handle.main.unwrap().pid),
+        fate: Fate::Killed,
+    };
+    assert_eq!(agent.orphans(), [killed]);
+    assert!(host.data_dir.logs(&id).join("main.stdout.0").exists());
+    // The next start has nothing to say of it any more.
+    let agent = host.restart(agent).await;
+    assert_eq!((outcomes(&agent), fates(&agent)), ([0.0, 0.0], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_deaf_is_ended_by_force_after_its_grace() {
+    let host = Host::new();
+    orphaned(&host, json!({ "deaf": 1 })).await;
+    let agent = host.start().await;
+    let began = tokio::time::Instant::now();
+    until("ended", || host.world.living() == 0).await;
+    assert!((5..6).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"]);
+    until("counted", || outcomes(&agent) == [1.0, 0.0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_ended_holds_up_nobody_is_told_and_tried_again_by_each_agent() {
+    let host = Host::new();
+    let id = orphaned(&host, json!({ "deaf": 1, "unkillable": 1 })).await;
+    let mut agent = host.start().await;
+    for again in 0..2 {
+        until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("by force"))).await;
+        assert_eq!(outcomes(&agent), [0.0, 1.0]);
+        let forced = || host.world.last().signals.lock().unwrap().iter().filter(|s| *s == "force").count();
+        let before = forced();
+        until("tried again", || forced() > before).await;
+        assert_eq!(outcomes(&agent), [0.0, 1.0], "told once");
+        assert!(host.data_dir.run(&id).exists(), "its handle is kept");
+        if again == 0 {
+            agent = host.restart(agent).await;
+        }
+    }
+    let other = submit(&agent, batch("b", 5, 0)).await;
+    assert_eq!(until_over(&agent, &other).await, AllocState::Complete);
+    host.world
+        .processes
+        .lock()
+        .unwrap()
+        .values()
+        .find(|p| p.handle.run_dir.starts_with(host.data_dir.run(&id)))
+        .unwrap()
+        .end(ExitStatus::Signal(9));
+    until("counted anew", || outcomes(&agent) == [1.0, 0.0]).await;
+    until("removed", || !host.data_dir.run(&id).exists()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_leaves_in_the_middle_leaves_the_rest_to_the_next() {
+    let host = Host::new();
+    let id = orphaned(&host, json!({ "deaf": 1 })).await;
+    let agent = host.start().await;
+    until("told to end", || !host.world.last().signals.lock().unwrap().is_empty()).await;
+    let_go(agent).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(host.world.living(), 1, "nothing goes on when the agent has left");
+    let agent = host.start().await;
+    until("ended", || host.world.living() == 0).await;
+    until("removed", || !host.data_dir.run(&id).exists()).await;
+    until("counted", || outcomes(&agent) == [1.0, 0.0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_ended_already_is_cleared_away_and_not_counted() {
+    let host = Host::new();
+    let id = orphaned(&host, json!({})).await;
+    host.world.last().end(ExitStatus::Code(0));
+    let agent = host.start().await;
+    until("removed", || !host.data_dir.run(&id).exists()).await;
+    assert_eq!((outcomes(&agent), fates(&agent)), ([0.0, 0.0], vec![]));
+    assert_eq!((host.world.last().signals.lock().unwrap().len(), host.world.undestroyed()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_whose_directory_was_removed_too_is_found_by_its_supervisor() {
+    let host = Host::new();
+    let id = orphaned(&host, json!({})).await;
+    crate::host::tree::remove(&host.data_dir.run(&id)).unwrap();
+    let agent = host.start().await;
+    until("ended", || host.world.living() == 0).await;
+    until("counted", || outcomes(&agent) == [1.0, 0.0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_record_names_that_cannot_be_read_is_left_alone_and_told_at_each_start() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let_go(agent).await;
+    let mut batch = Batch::default();
+    batch.put(format!("alloc/{id}"), b"{\"half".to_vec());
+    host.store.commit(&batch).unwrap();
+    for _ in 0..2 {
+        let agent = host.start().await;
+        until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("could not be read")))
+            .await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(outcomes(&agent), [0.0, 1.0]);
+        assert_eq!((host.world.living(), host.world.last().signals.lock().unwrap().len()), (1, 0));
+        assert!(host.data_dir.run(&id).exists());
+        let_go(agent).await;
+    }
+    host.world.last().end(ExitStatus::Code(0));
+    let agent = host.start().await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((outcomes(&agent), fates(&agent)), ([0.0, 0.0], vec![]));
+    assert!(host.data_dir.run(&id).exists(), "how it ended is there for people");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_on_record_or_submitted_since_is_never_taken_for_an_orphan() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let agent = host.restart(agent).await;
+    let later = submit(&agent, service("later")).await;
+    until_state(&agent, &later, TaskState::Running).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((host.world.living(), outcomes(&agent), fates(&agent)), (2, [0.0, 0.0], vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_told_for_certain_is_left_alone_until_it_is() {
+    let host = Host::new();
+    let id = orphaned(&host, json!({})).await;
+    *host.world.left_error.lock().unwrap() = Some("nothing proves that it is ours".to_owned());
+    let agent = host.start().await;
+    until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("proves"))).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((host.world.living(), host.world.last().signals.lock().unwrap().len()), (1, 0));
+    *host.world.left_error.lock().unwrap() = None;
+    until("removed", || !host.data_dir.run(&id).exists()).await;
+    until("counted", || outcomes(&agent) == [1.0, 0.0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_driver_knows_stays_and_what_is_empty_goes() {
+    let host = Host::new();
+    let ids = [AllocId::random(), AllocId::random()];
+    for id in &ids {
+        std::fs::create_dir_all(host.data_dir.run_task(id, &TaskName::from("t")).join("0")).unwrap();
+    }
+    let foreign = host.data_dir.run_task(&ids[0], &TaskName::from("t")).join("0/somebodys");
+    std::fs::write(&foreign, "data").unwrap();
+    let odd = host.data_dir.run_top().join("not-an-alloc/t/0");
+    std::fs::create_dir_all(&odd).unwrap();
+    let agent = host.start().await;
+    until("removed", || !host.data_dir.run(&ids[1]).exists()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(foreign.exists() && odd.exists());
+    assert_eq!(outcomes(&agent), [0.0, 0.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_seemed_to_run_is_not_listed_any_more() {
+    let host = Host::new();
+    let id = orphaned(&host, json!({})).await;
+    host.world.last().end(ExitStatus::Code(0));
+    *host.world.recover_error.lock().unwrap() = Some("no descriptor is left".to_owned());
+    let agent = host.start().await;
+    until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(_)])).await;
+    assert_eq!(outcomes(&agent), [0.0, 1.0]);
+    *host.world.recover_error.lock().unwrap() = None;
+    until("removed", || !host.data_dir.run(&id).exists()).await;
+    until("taken back", || outcomes(&agent) == [0.0, 0.0] && fates(&agent).is_empty()).await;
+}
+
+/// The record of one task is gone, whole or damaged; its alloc is on record. It goes on as the attempt that it is.
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
+    for (damaged, removed) in [(false, false), (true, false), (true, true)] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let id = submit(&agent, service("s")).await;
+        until_state(&agent, &id, TaskState::Running).await;
+        agent.restart(&id, crate::runner::Restarted::Task("main")).await.unwrap();
+        until("a second attempt", || host.world.started() == 2 && main_task(&agent, &id).state == TaskState::Running)
+            .await;
+        let_go(agent).await;
+        if damaged {
+            let mut batch = Batch::default();
+            batch.put(format!("task/{id}/main"), b"{\"half".to_vec());
+            host.store.commit(&batch).unwrap();
+        } else {
+            forget(&host, |key| key.starts_with("task/"));
+        }
+        if removed {
+            crate::host::tree::remove(&host.data_dir.run(&id)).unwrap();
+        }
+        let agent = host.start().await;
+        let task = main_task(&agent, &id);
+        assert_eq!((task.state, task.attempt), (TaskState::Running, 1), "damaged: {damaged}");
+        assert_eq!((host.world.living(), host.world.started()), (1, 2), "the same process");
+        assert_eq!((found(&agent).0["reattached"], outcomes(&agent)), (1.0, [0.0, 0.0]));
+        // On record again, and ours: the next attempt is another one.
+        let agent = host.restart(agent).await;
+        host.world.last().end(ExitStatus::Code(1));
+        until("a third attempt", || host.world.started() == 3).await;
+        agent.stop(&id, crate::runner::Wait::UntilEnded).await.unwrap();
+        assert_eq!(host.world.living(), 0);
+    }
+}
+
+/// It may run: it is not started beside itself, and nobody is told that nothing of it is left.
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_record_is_lost_and_whose_driver_cannot_tell_keeps_its_handle() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let_go(agent).await;
+    let mut batch = Batch::default();
+    batch.put(format!("task/{id}/main"), b"{\"half".to_vec());
+    host.store.commit(&batch).unwrap();
+    *host.world.recover_error.lock().unwrap() = Some("no descriptor is left".to_owned());
+    let agent = host.start().await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    until("said", || published(&agent, &id).status.may_run == [TaskName::from("main")]).await;
+    assert_eq!((host.world.living(), host.world.started()), (1, 1));
+    *host.world.recover_error.lock().unwrap() = None;
+    until("ended", || host.world.living() == 0).await;
+    until("said", || published(&agent, &id).status.may_run.is_empty()).await;
+}

@@ -1,0 +1,182 @@
+//! The state is lost while no agent is there: what still runs of it is ended, and nothing that is somebody else's.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::Duration;
+
+use allostat::host::process::boot_id;
+use allostat::host::roots::Roots;
+use allostat::model::id::BootId;
+use allostat::supervisor::record::{Record, Start};
+
+use crate::common::{Agent, AgentOptions, is_root, patience, wait_for};
+use crate::stale::Foreign;
+use crate::survive::{main_pid, parent};
+use crate::work::{Alloc, Work};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs, and its main process.
+struct Task {
+    id: String,
+    main: u64,
+    supervisor: u64,
+}
+
+fn run(agent: &Agent, name: &str, args: &[&str]) -> Task {
+    let alloc = Work::batch(name, args).run(agent);
+    alloc.ready();
+    let main = main_pid(&alloc);
+    Task { id: alloc.id.clone(), main, supervisor: parent(main).expect("it runs") }
+}
+
+fn kill(pid: u64) {
+    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    wait_for("it to be gone", LIMIT * patience(), || parent(pid).is_none().then_some(()));
+}
+
+/// Only what the test itself made: the agent's own database, below its own directory for this test.
+fn lose(agent: &Agent, what: &str) {
+    std::fs::remove_dir_all(agent.data_dir().join(what)).expect("no agent is there");
+}
+
+fn outcome(agent: &Agent, outcome: &str) -> u64 {
+    agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)])
+}
+
+/// What `/v1/node` says became of an alloc.
+fn fate(agent: &Agent, id: &str) -> Option<String> {
+    let node = agent.json("/v1/node");
+    let orphans = node["orphans"].as_array().expect("a list");
+    let of = orphans.iter().find(|o| o["alloc_id"] == id)?;
+    Some(of["fate"].as_str().expect("a word").to_owned())
+}
+
+#[track_caller]
+fn until_gone(agent: &Agent, task: &Task) {
+    wait_for("its processes to be gone", LIMIT * patience(), || {
+        [task.main, task.supervisor].iter().all(|pid| parent(*pid).is_none()).then_some(())
+    });
+    let run = agent.data_dir().join("run").join(&task.id);
+    wait_for("what its supervisor left to be gone", LIMIT * patience(), || (!run.exists()).then_some(()));
+}
+
+fn is_logged(agent: &Agent, task: &Task) {
+    let logs = agent.data_dir().join("alloc").join(&task.id).join("alloc/logs");
+    let pid = task.main.to_string();
+    let log = agent.log();
+    let line = log.lines().find(|line| line.contains("is in no record") && line.contains(&task.id)).unwrap_or_default();
+    assert!(line.contains(&pid) && line.contains(logs.to_str().expect("ours is UTF-8")), "{line:?} in\n{log}");
+    assert!(std::fs::read_dir(logs).expect("they are kept").count() > 0);
+}
+
+/// One that obeys; one that lost its supervisor; one that lost its directory as well; one that had ended; one that is deaf, and
+/// whose end a second agent has to bring about.
+fn lost_state(options: AgentOptions) {
+    let mut agent = Agent::with(options);
+    let obeys = run(&agent, "obeys", &["hold", "600000"]);
+    let alone = run(&agent, "alone", &["hold", "600000"]);
+    let removed = run(&agent, "removed", &["hold", "600000"]);
+    let over = run(&agent, "over", &["hold", "600000"]);
+    let deaf = run(&agent, "deaf", &["stubborn", "600000"]);
+    agent.kill();
+    kill(alone.supervisor);
+    kill(over.main);
+    wait_for("its exit", LIMIT * patience(), || parent(over.supervisor).is_none().then_some(()));
+    lose(&agent, "state");
+    lose(&agent, &format!("run/{}", removed.id));
+    assert!([&obeys, &alone, &removed, &deaf].iter().all(|task| parent(task.main).is_some()), "they run on");
+    agent.start_again();
+    assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "it knows of nothing");
+
+    // In the middle of the grace of the one that is deaf.
+    wait_for("it to be told", LIMIT * patience(), || (fate(&agent, &deaf.id)? == "ending").then_some(()));
+    agent.kill();
+    agent.start_again();
+    for task in [&obeys, &alone, &removed, &over, &deaf] {
+        until_gone(&agent, task);
+    }
+    wait_for("it to be counted", LIMIT * patience(), || (fate(&agent, &deaf.id)? == "killed").then_some(()));
+    assert!(outcome(&agent, "orphan_killed") >= 1, "by this agent: {}", agent.json("/v1/node"));
+    assert_eq!(outcome(&agent, "failed"), 0);
+    for task in [&obeys, &alone, &removed, &deaf] {
+        is_logged(&agent, task);
+    }
+    assert!(
+        !agent.log().lines().any(|line| line.contains("a task runs that") && line.contains(&over.id)),
+        "{}",
+        agent.log()
+    );
+    // The same names again, beside nothing of before.
+    let again = run(&agent, "obeys", &["hold", "600000"]);
+    assert_ne!(again.id, obeys.id);
+    agent.stop();
+}
+
+#[test]
+fn what_runs_of_a_state_that_is_lost_is_ended_over_a_sigkill_in_the_middle() {
+    lost_state(AgentOptions::default());
+}
+
+#[test]
+fn what_runs_of_a_state_that_is_lost_is_ended_without_cgroups_too() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    lost_state(AgentOptions { as_nobody: true, ..AgentOptions::default() });
+}
+
+/// Records in our own directory that name pids of somebody else, of another start time or another boot.
+#[test]
+fn a_pid_in_a_lost_attempts_record_that_is_somebody_elses_by_now_is_left_alone() {
+    let mut agent = Agent::start();
+    let tasks: Vec<Task> = ["stale", "booted"].iter().map(|name| run(&agent, name, &["hold", "600000"])).collect();
+    agent.kill();
+    let mut foreign = [Foreign::new(), Foreign::new()];
+    for ((name, task), foreign) in ["stale", "booted"].iter().zip(&tasks).zip(&foreign) {
+        kill(task.supervisor);
+        kill(task.main);
+        let stale = *name == "stale";
+        let this = boot_id(&Roots::default()).expect("this boot has an id");
+        let boot = if stale { this } else { BootId("another-boot".to_owned()) };
+        let run_dir = agent.data_dir().join("run").join(&task.id).join(name).join("0");
+        std::fs::remove_file(run_dir.join("record")).expect("it was there");
+        let record = Record::create(&run_dir).expect("a new record");
+        let ids = foreign.ids(stale);
+        let start = Start { boot_id: boot, supervisor: ids[1], main: Some(ids[0]), started_at: None };
+        record.write_start(&start).expect("the record is ours");
+        record.unlock().expect("the record is ours");
+    }
+    lose(&agent, "state");
+    agent.start_again();
+    tasks.iter().for_each(|task| until_gone(&agent, task));
+    assert!(foreign.iter_mut().all(Foreign::untouched), "somebody else was ended");
+    assert_eq!((outcome(&agent, "orphan_killed"), outcome(&agent, "failed")), (0, 0));
+    agent.stop();
+    assert!(foreign.iter_mut().all(Foreign::untouched), "by the agent's end");
+}
+
+/// Somebody copies what a living agent has into the directory of another one: the tasks are not that one's.
+#[test]
+fn what_was_copied_from_another_agent_is_left_alone() {
+    let agent = Agent::start();
+    let task = run(&agent, "theirs", &["hold", "600000"]);
+    let mut other = Agent::to_start(AgentOptions::default());
+    let from = agent.data_dir().join("run").join(&task.id).join("theirs/0");
+    let to = other.data_dir().join("run").join(&task.id).join("theirs/0");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&to).expect("the test's own directory");
+    for file in ["record", "orders.json"] {
+        std::fs::copy(from.join(file), to.join(file)).expect("they are there");
+    }
+    other.start_again();
+    wait_for("it to be told", LIMIT * patience(), || (fate(&other, &task.id)? == "may_run").then_some(()));
+    assert_eq!((outcome(&other, "failed"), outcome(&other, "orphan_killed")), (1, 0));
+    assert!(parent(task.main).is_some() && parent(task.supervisor).is_some(), "it was ended");
+    assert!(to.join("record").exists(), "it stays for people to look at");
+    other.stop();
+    let alloc = Alloc { agent: &agent, id: task.id.clone(), task: "theirs".into() };
+    assert_eq!(main_pid(&alloc), task.main);
+    assert_ne!(Path::new(&from), to);
+    agent.stop();
+}
