@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use error::DaemonError;
+pub use home::{has_scope_of_user, scope_name};
 pub use once::one_pass;
 
 use self::home::Home;

@@ -45,7 +45,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// An agent on 127.0.0.1 in a temporary directory runs a job that is built in (a steady service, a worker throttled by its
 /// quota, a leak that is OOM-killed and restarted, a batch of 50 ms tasks) and shows what each uses. Ctrl-C stops and
-/// removes everything it made. As root it uses cgroups; otherwise it says what cannot be measured, and goes on.
+/// removes everything it made. As root, and where a user's systemd hands them down, it uses cgroups; otherwise it says what
+/// cannot be measured, and goes on.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
     /// End by itself after so long: 30s, 2m
@@ -124,8 +125,9 @@ impl Made {
 }
 
 async fn start(made: &Made) -> Result<Daemon, DaemonError> {
-    let mut config = Config::new(made.dir.join("data"));
-    config.cgroup.parent = Some(made.cgroup_parent.clone());
+    let mut config = Config::new(sweep::data_dir(&made.dir));
+    // A user's own are below a scope of the data directory, if any; elsewhere an agent beside us has those that are usual.
+    config.cgroup.parent = (!daemon::has_scope_of_user()).then(|| made.cgroup_parent.clone());
     let at = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     config.api.listen = at(DEFAULT_PORT);
     match Daemon::start(config.clone()).await {
@@ -208,7 +210,7 @@ fn head(daemon: &Daemon, paint: Paint) -> Vec<String> {
     let mut warn = |text: String| head.push(paint.paint(Style::Yellow, &text));
     if let Some(cgroup) = missing().find(|c| c.feature == "cgroup") {
         // Everything else is missing for the same reason.
-        warn(format!("no cgroups: {}", cgroup.reason));
+        warn(format!("no cgroups: {}", cgroup.reason.replace("allostat agent", "allostat demo")));
         warn(
             "so tasks are measured by adding up their processes, and limits, throttling and OOM kills do not exist"
                 .into(),

@@ -1,13 +1,20 @@
 //! `allostat stop`
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::Value;
 
+use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Ended, Follow};
 use super::output::Style;
 use super::shape::{AllocList, AllocRow};
 use super::{Session, human};
 use crate::api::encode;
+use crate::host::http::Address;
+
+/// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
+const AT_ONCE: usize = 32;
 
 /// Stop allocs, and wait until they have ended
 ///
@@ -37,10 +44,11 @@ impl Stop {
         };
         let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
         let mut had_ended: Vec<String> = Vec::new();
-        for id in &wanted {
-            let target = format!("/v1/allocs/{}/stop", encode(id));
+        let answers = ask_at_once(follow.agent().address(), &wanted);
+        for (id, answer) in wanted.iter().zip(answers) {
             // Asking twice is asking once.
-            let answer: Value = follow.insist(|agent| agent.post(&target, "")).map_err(|e| gone(e, &ids))?;
+            let asked = |agent: &mut Agent| agent.post(&target(id), "");
+            let answer = answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| gone(e, &ids))?;
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
             let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };
             if !list.contains(&id) {
@@ -74,6 +82,38 @@ impl Stop {
     }
 }
 
+fn target(id: &str) -> String {
+    format!("/v1/allocs/{}/stop", encode(id))
+}
+
+/// Each stop is durable before it is answered: those that are asked for beside each other share that. `None`: not this way; who
+/// asks again is told why.
+fn ask_at_once(address: &Address, ids: &[String]) -> Vec<Option<Value>> {
+    let next = AtomicUsize::new(0);
+    let ask = || {
+        let mut answers = Vec::new();
+        let Ok(mut agent) = Agent::at(address.clone()) else { return answers };
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(id) = ids.get(at) else { return answers };
+            match agent.post(&target(id), "") {
+                Ok(answer) => answers.push((at, answer)),
+                Err(_) => return answers,
+            }
+        }
+    };
+    let mut all = vec![None; ids.len()];
+    // One alone asks as it always did.
+    let askers = if ids.len() > 1 { AT_ONCE.min(ids.len()) } else { 0 };
+    std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..askers).map(|_| scope.spawn(ask)).collect();
+        for (at, answer) in askers.into_iter().flat_map(|asker| asker.join().unwrap_or_default()) {
+            all[at] = Some(answer);
+        }
+    });
+    all
+}
+
 fn gone(error: CliError, ids: &[String]) -> CliError {
     if error.exit != Exit::NoAgent || ids.is_empty() {
         return error;
@@ -95,4 +135,41 @@ fn given_up(stuck: &[&AllocRow]) -> CliError {
 
 fn asked(ids: &[String]) -> String {
     format!("asked {} to stop", human::count(ids.len(), "alloc"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Condvar, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cli::testing;
+
+    #[test]
+    fn many_stops_are_asked_for_beside_each_other_and_what_fails_is_left_to_ask_again() {
+        const MANY: usize = 8;
+        let ids: Vec<String> = (0..MANY).map(|n| format!("a{n}")).collect();
+        // Nobody is answered before all have asked.
+        let asked = Arc::new((Mutex::new(0), Condvar::new()));
+        let all = Arc::clone(&asked);
+        let (agent, _dir) = testing::agent(Arc::new(move |target| {
+            let (count, changed) = &*all;
+            *count.lock().unwrap() += 1;
+            changed.notify_all();
+            let limit = Duration::from_secs(20);
+            let (count, _) = changed.wait_timeout_while(count.lock().unwrap(), limit, |n| *n < MANY).unwrap();
+            let together = *count == MANY;
+            match target {
+                "/v1/allocs/a3/stop" => Some((500, r#"{"code":"internal","message":"odd"}"#.to_owned())),
+                _ => together.then(|| (200, format!(r#"{{"id":{target:?}}}"#))),
+            }
+        }));
+        let answers = ask_at_once(agent.address(), &ids);
+        for (id, answer) in ids.iter().zip(&answers) {
+            let expected = (id != "a3").then(|| serde_json::json!({ "id": target(id) }));
+            assert_eq!(*answer, expected, "{id}");
+        }
+        assert_eq!(*asked.0.lock().unwrap(), MANY, "each once");
+        assert_eq!(ask_at_once(agent.address(), &ids[..1]), [None], "one alone asks as it always did");
+    }
 }

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use super::Session;
 use super::exit::{CliError, CliResult, Exit, chain};
+use crate::daemon;
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::Layout;
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
+use crate::host::systemd::{Manager, Unit};
 use crate::host::tree;
 use crate::model::id::CgroupPath;
+use crate::supervisor::TASKS;
 
 /// Both names begin so, or nothing is touched.
 pub const PREFIX: &str = "allostat-demo-";
@@ -37,7 +40,9 @@ impl Sweep {
         let _ = std::io::stdin().lock().read_to_end(&mut Vec::new());
         let mut left = Vec::new();
         let layout = Layout::detect(&Roots::default()).map_err(|e| CliError::failed(e.to_string()))?;
-        let parent = Cgroup::at(&layout, &CgroupPath::new(self.cgroup_parent.as_str()));
+        let scope = scope(&self.dir);
+        let in_scope = scope.as_ref().and_then(|(_, unit)| unit.cgroup.as_ref()).map(|path| path.child(TASKS));
+        let parent = Cgroup::at(&layout, &in_scope.unwrap_or_else(|| CgroupPath::new(self.cgroup_parent.as_str())));
         let until = Instant::now() + PATIENCE;
         loop {
             // A supervisor may be about to start its task: until none is left, there may be something to end again.
@@ -58,6 +63,10 @@ impl Sweep {
         if let Err(error) = parent.remove(PATIENCE) {
             left.push(error.to_string());
         }
+        // With whoever keeps it.
+        if let Some(Err(error)) = scope.map(|(name, _)| Manager::User.stop(&name)) {
+            left.push(error);
+        }
         if let Err(error) = tree::remove(&self.dir) {
             left.push(chain(&error));
         }
@@ -67,6 +76,18 @@ impl Sweep {
             Err(CliError::failed(format!("left behind: {}", left.join("; "))))
         }
     }
+}
+
+/// Where a demo has its data, in the directory that it has made.
+pub fn data_dir(dir: &Path) -> PathBuf {
+    dir.join("data")
+}
+
+/// The scope of systemd that an ordinary user's demo has made, if it is still there.
+fn scope(dir: &Path) -> Option<(String, Unit)> {
+    let name = daemon::scope_name(&data_dir(dir));
+    let unit = daemon::has_scope_of_user().then(|| Manager::User.unit(&name).ok()).flatten()?;
+    unit.active.then_some((name, unit))
 }
 
 /// Supervisors (they have the directory in their arguments) and tasks (in their environment), by pid.

@@ -83,6 +83,18 @@ impl Home {
     }
 }
 
+/// Whether an ordinary user's tasks can have cgroups here in a scope of that user's systemd alone.
+pub fn has_scope_of_user() -> bool {
+    let layout = Layout::detect(&Roots::default());
+    let v2 = layout.is_ok_and(|layout| layout.mode() == Mode::V2);
+    v2 && systemd::is_booted() && !rustix::process::geteuid().is_root()
+}
+
+/// What the scope of a data directory is called.
+pub fn scope_name(data_dir: &Path) -> String {
+    format!("allostat-{}.scope", systemd::escape_path(data_dir))
+}
+
 /// Where the last agent of this data directory had them; nothing is made.
 pub(super) fn last(config: &Config) -> CgroupPath {
     let marked = || std::fs::read_to_string(config.data_dir.join(MARK)).ok().filter(|path| path.starts_with('/'));
@@ -115,7 +127,7 @@ impl Place {
         let unit = own.rsplit('/').next().filter(|unit| unit.ends_with(".service") || unit.ends_with(".scope"));
         Ok(Place {
             manager,
-            name: format!("allostat-{}.scope", systemd::escape_path(data_dir)),
+            name: scope_name(data_dir),
             description: format!("tasks of allostat in {}", data_dir.display()),
             unit: unit.map(str::to_owned),
         })

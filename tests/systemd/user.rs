@@ -127,6 +127,108 @@ fn the_users_unit_keeps_tasks_over_a_restart() {
     agent.wait_scope_gone(&scope);
 }
 
+/// A demo of the user's, as he starts it from a terminal of his desktop: in a unit of his systemd.
+struct Demo {
+    child: Child,
+    dir: std::path::PathBuf,
+    said: std::path::PathBuf,
+}
+
+impl Demo {
+    #[track_caller]
+    fn start(name: &str, wrapped: &[&str]) -> Demo {
+        let dir = home().join(name);
+        fs::create_dir_all(&dir).expect("our own directory");
+        user_manager();
+        let said = home().join(format!("{name}.out"));
+        let file = fs::File::create(&said).expect("our own directory");
+        let binary = allostat().display().to_string();
+        let words = [wrapped, &[&binary, "demo", "--plain"]].concat();
+        let mut command = Who::User.command(words[0]);
+        command.args(&words[1..]).env("TMPDIR", &dir).env_remove("ALLOSTAT_ADDR");
+        command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
+        Demo { child: command.spawn().expect("it must start"), dir, said }
+    }
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).unwrap_or_default()
+    }
+    /// Its agent, when it has tasks that run.
+    #[track_caller]
+    fn agent(&self) -> Agent {
+        let limit = Duration::from_secs(20) * patience();
+        let data = wait_for("the demo's directory", limit, || {
+            let made = fs::read_dir(&self.dir).ok()?.flatten().next()?.path().join("data");
+            made.join("allostat.sock").exists().then_some(made)
+        });
+        let mut agent = Agent::at(Who::User, data.to_str().expect("UTF-8"));
+        let escaped = Who::User.run("systemd-escape", &["--path", data.to_str().expect("UTF-8")]);
+        agent.scope = format!("allostat-{}.scope", escaped.trim());
+        agent.wait_ready();
+        agent
+    }
+    #[track_caller]
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).expect("our own child");
+    }
+    #[track_caller]
+    fn wait_gone(mut self, agent: &Agent, scope: &str) -> Option<i32> {
+        let limit = Duration::from_secs(20) * patience();
+        let status = wait_for("the demo to end", limit, || self.child.try_wait().expect("our child"));
+        wait_for("its directory to be gone", limit, || {
+            fs::read_dir(&self.dir).is_ok_and(|mut left| left.next().is_none()).then_some(())
+        });
+        agent.wait_scope_gone(scope);
+        status.code()
+    }
+}
+
+#[test]
+fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_killed() {
+    use rustix::process::Signal;
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    user_manager();
+    let words: Vec<&str> = TOLD.split(' ').take_while(|word| *word != "allostat").collect();
+    for (name, signal) in [("demo-ends", Signal::INT), ("demo-killed", Signal::KILL)] {
+        let demo = Demo::start(name, &words);
+        let agent = demo.agent();
+        let scope = agent.scope_path();
+        assert!(scope.starts_with(&format!("{MANAGER}/")), "{scope}");
+        let limited = wait_for("a task with a limit", Duration::from_secs(20) * patience(), || {
+            let metrics = agent.metrics();
+            let measured = metrics.all("allostat_alloc_info", &[("measured", "cgroup")]).len();
+            let limits = metrics.all("allostat_task_memory_limit_bytes", &[]).len();
+            (measured > 0 && limits > 0).then_some(measured)
+        });
+        assert!(limited > 0 && !demo.said().contains("no cgroups"), "{}", demo.said());
+        demo.signal(signal);
+        let said = demo.said.clone();
+        let code = demo.wait_gone(&agent, &scope);
+        if signal == Signal::INT {
+            let said = fs::read_to_string(said).unwrap_or_default();
+            assert!(code == Some(0) && said.contains("nothing is left behind."), "{code:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_demo_without_delegation_is_told_how_to_get_it() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    user_manager();
+    let demo = Demo::start("demo-plain", &[]);
+    let agent = demo.agent();
+    let told = TOLD.replace("allostat agent", "allostat demo");
+    wait_for("it to say so", Duration::from_secs(20) * patience(), || {
+        let said = demo.said();
+        (said.contains("no cgroups: ") && said.contains(&told)).then_some(())
+    });
+    demo.signal(rustix::process::Signal::INT);
+    assert_eq!(demo.wait_gone(&agent, "/none"), Some(0));
+}
+
 #[test]
 fn without_delegation_a_user_is_told_what_to_do_and_tasks_run_all_the_same() {
     if !here() {
