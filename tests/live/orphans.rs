@@ -87,13 +87,13 @@ fn lost_state(options: AgentOptions) {
     lose(&agent, "state");
     lose(&agent, &format!("run/{}", removed.id));
     assert!([&obeys, &alone, &removed, &deaf].iter().all(|task| parent(task.main).is_some()), "they run on");
-    agent.start_again();
-    assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "it knows of nothing");
-
     // In the middle of the grace of the one that is deaf.
-    wait_for("it to be told", LIMIT * patience(), || (fate(&agent, &deaf.id)? == "ending").then_some(()));
+    agent.begin();
+    let told = |agent: &Agent| agent.log().lines().any(|line| line.contains("it is ended") && line.contains(&deaf.id));
+    wait_for("it to be told", LIMIT * patience(), || told(&agent).then_some(()));
     agent.kill();
     agent.start_again();
+    assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "it knows of nothing");
     for task in [&obeys, &alone, &removed, &over, &deaf] {
         until_gone(&agent, task);
     }
