@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Cgroups, is_root, mounted_v1, mounted_v2, place};
+use common::{Cgroups, in_guest, is_root, mounted_v1, mounted_v2, place};
 
 fn version() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel has a release");
@@ -18,6 +18,7 @@ fn the_guest_runs_the_kernel_and_the_cgroups_of_its_name() {
     let (major, minor) = version();
     assert_eq!(format!("{major}.{minor}"), kernel);
     assert!(is_root());
+    assert!(in_guest(), "its kernel's command line says so");
     for controller in ["memory", "cpu", "pids", "cpuset"] {
         assert_eq!(mounted_v2(controller).is_some(), cgroups == "v2", "{controller}");
         assert_eq!(mounted_v1(controller).is_some(), cgroups == "v1", "{controller}");

@@ -7,6 +7,12 @@ pub fn place() -> String {
     std::env::var("ALLOSTAT_PLACE").unwrap_or_else(|_| "host".into())
 }
 
+/// Whether this machine is a guest, which its kernel's command line says: no variable of a person's environment makes a host one.
+pub fn in_guest() -> bool {
+    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    place() != "host" && line.split_whitespace().any(|word| word == "allostat.guest")
+}
+
 /// The binary under test.
 pub fn allostat() -> PathBuf {
     from_env("ALLOSTAT_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_allostat").into())

@@ -6,6 +6,7 @@
 mod common;
 
 mod again;
+mod clock;
 mod disk;
 mod follow;
 mod ledger;

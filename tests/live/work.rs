@@ -19,6 +19,8 @@ pub struct Work {
     pub restart: String,
     /// More lines of the task.
     pub task: String,
+    /// Lines of the group.
+    pub group: String,
 }
 
 impl Work {
@@ -31,6 +33,7 @@ impl Work {
             config: String::new(),
             restart: "attempts = 0\n mode = \"fail\"".into(),
             task: String::new(),
+            group: String::new(),
         }
     }
     /// Ends and is started again for as long as anybody looks.
@@ -49,10 +52,11 @@ impl Work {
     pub fn hcl(&self) -> String {
         let args: Vec<String> = self.args.iter().map(|a| format!("{a:?}")).collect();
         format!(
-            "job \"{id}\" {{\n type = \"{kind}\"\n group \"{id}\" {{\n restart {{\n {restart}\n }}\n task \"{id}\" {{\n \
+            "job \"{id}\" {{\n type = \"{kind}\"\n group \"{id}\" {{\n {group}\n restart {{\n {restart}\n }}\n task \"{id}\" {{\n \
              driver = \"raw_exec\"\n config {{\n command = {command:?}\n args = [{args}]\n {config}\n }}\n \
              resources {{\n {resources}\n }}\n {task}\n }}\n }}\n}}\n",
             id = self.id,
+            group = self.group,
             kind = self.kind,
             restart = self.restart,
             command = workload().display().to_string(),
