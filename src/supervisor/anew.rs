@@ -11,6 +11,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Mode, OFlags, fsync, linkat, mkdirat, open, openat, unlinkat};
 use rustix::io::Errno;
 
+use super::moment;
 use super::record::{FILE, Record};
 
 /// What a copy is called until it is whole. One that could not be finished stays: an empty directory says that nothing was started.
@@ -42,8 +43,10 @@ fn copy(record: &Record, run_dir: &Path) -> io::Result<()> {
     let copy = std::mem::ManuallyDrop::new(Record::inherited(file));
     copy.try_lock()?;
     record.copy_to(&copy)?;
+    moment("copied");
     // Unlike a rename, it takes no place that somebody else has by now.
     linkat(&directory, UNFINISHED, &directory, FILE, AtFlags::empty())?;
+    moment("named");
     // Two names do no harm.
     let _ = unlinkat(&directory, UNFINISHED, AtFlags::empty());
     Ok(fsync(&directory)?)

@@ -18,6 +18,8 @@
 //! removes the cgroup. It allocates little and touches little, for there is one per task.
 
 pub mod anew;
+#[cfg(debug_assertions)]
+mod deadly;
 mod find;
 mod keep;
 pub mod orders;
@@ -32,6 +34,14 @@ use std::path::Path;
 pub use find::{all_below, find, is_executed_for};
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
 pub use tree::describe;
+
+/// A moment at which a test may kill a supervisor.
+fn moment(name: &str) {
+    #[cfg(debug_assertions)]
+    deadly::at(name);
+    #[cfg(not(debug_assertions))]
+    let _ = name;
+}
 
 /// How much of what a supervisor said about itself is passed on, in characters.
 pub const ERRORS_KEPT: usize = 500;

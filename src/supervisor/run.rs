@@ -11,8 +11,8 @@ use super::anew;
 use super::orders::Orders;
 use super::record::{self, End, How, Record, Start};
 use super::rotate::Rotator;
-use super::start;
 use super::tree::{self, Tree, note};
+use super::{moment, start};
 use crate::host::process::{self, Rusage};
 use crate::model::units::Timestamp;
 
@@ -33,14 +33,18 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
     let signals = process::signals_as_descriptor(&[libc::SIGCHLD, libc::SIGTERM]).map_err(failed("signalfd"))?;
     let me = process::identity(std::process::id()).map_err(failed("/proc/self"))?.ok_or("/proc does not show us")?;
     let orders = Orders::read(run_dir)?;
+    moment("born");
 
     let mut start = Start { boot_id: orders.boot_id.clone(), supervisor: me, main: None, started_at: None };
     record.write_start(&start).map_err(failed("cannot write the record"))?;
+    moment("started");
     // Set aside now: the end must not depend on memory that a host in need may not have.
     let room = Vec::with_capacity(64 * 1024);
     match bring_up(&orders, &record, &mut start) {
         Ok((main, streams)) => {
+            moment("opened");
             drop(report);
+            moment("reported");
             let end = Life { orders: &orders, main, signals, problems: Vec::new() }.live(&start, streams);
             leave(&record, run_dir, &end, room)
         }
@@ -67,7 +71,9 @@ fn inherited(run_dir: &Path) -> Result<(Record, OwnedFd), String> {
 
 /// What there is to say about the end, where everybody looks for it.
 fn leave(record: &Record, run_dir: &Path, end: &End, room: Vec<u8>) -> Result<(), String> {
+    moment("ended");
     record.write_end(end, room).map_err(|e| format!("cannot write the exit: {e}"))?;
+    moment("left");
     anew::put_back(record, run_dir)
 }
 
@@ -95,6 +101,7 @@ fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32,
     let (program, outputs) = start::prepare(orders)?;
     let launched = program.launch().map_err(|e| start::explain(orders, e))?;
     let pid = launched.pid;
+    moment("forked");
     let known = process::identity(pid).and_then(|id| {
         start.main = id;
         start.started_at = Some(now());
@@ -106,6 +113,7 @@ fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32,
         let message = format!("cannot write the record: {e}");
         return Err(How::NotStarted { message, recoverable: true });
     }
+    moment("recorded");
     // Before the gate: as long as the task has run nothing, its log directory is the one we made.
     let streams = [Stream::new(orders, "stdout", outputs.stdout), Stream::new(orders, "stderr", outputs.stderr)];
     launched.open_gate().map_err(|e| start::explain(orders, e))?;

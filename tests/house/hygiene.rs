@@ -87,11 +87,13 @@ fn no_release_can_be_told_to_die_at_a_write() {
     let variable = concat!("ALLOSTAT_TEST", "_DIE");
     let source = files().into_iter().filter(|(name, _)| name.starts_with("src/"));
     let known: Vec<String> = source.filter(|(_, text)| text.contains(variable)).map(|(name, _)| name).collect();
-    assert_eq!(known, ["src/store/deadly.rs"]);
-    let room = std::fs::read_to_string("src/store/mod.rs").expect("the room must be there");
-    assert!(room.contains("mod deadly;"));
-    let before = room.lines().take_while(|line| !line.ends_with("mod deadly;")).last();
-    assert_eq!(before, Some("#[cfg(debug_assertions)]"), "it is compiled with debug assertions only");
+    assert_eq!(known, ["src/store/deadly.rs", "src/supervisor/deadly.rs"]);
+    for room in ["src/store/mod.rs", "src/supervisor/mod.rs"] {
+        let room = std::fs::read_to_string(room).expect("the room must be there");
+        assert!(room.contains("mod deadly;"));
+        let before = room.lines().take_while(|line| !line.ends_with("mod deadly;")).last();
+        assert_eq!(before, Some("#[cfg(debug_assertions)]"), "it is compiled with debug assertions only");
+    }
 }
 
 #[test]

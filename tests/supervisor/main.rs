@@ -11,6 +11,7 @@ mod common;
 mod cgroups;
 mod ends;
 mod failures;
+mod killed;
 mod laws;
 mod logs;
 mod records;
