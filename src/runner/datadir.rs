@@ -413,6 +413,40 @@ mod tests {
     }
 
     #[test]
+    fn only_what_an_agent_names_so_is_an_attempts_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&dir.path().join("data")).unwrap();
+        let id = AllocId::from("11111111-2222-4333-8444-555555555555");
+        data.build(&id, &"web".into(), 3, None).unwrap();
+        let run = data.run(&id);
+        for odd in ["web/03", "web/+3", "web/x", "other"] {
+            std::fs::create_dir_all(run.join(odd)).unwrap();
+        }
+        for odd in ["no-id", "11111111222243338444555555555555", "{11111111-2222-4333-8444-555555555556}"] {
+            std::fs::create_dir_all(data.run_top().join(odd).join("web/0")).unwrap();
+            assert_eq!(data.place_of(&data.run_top().join(odd).join("web/0")), None, "{odd}");
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::create_dir_all(elsewhere.join("0")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, run.join("linked")).unwrap();
+        let linked = data.run_top().join("99999999-2222-4333-8444-555555555555");
+        std::os::unix::fs::symlink(&run, &linked).unwrap();
+
+        assert_eq!(data.in_run().unwrap(), std::slice::from_ref(&id));
+        let found = data.attempts(&id).unwrap();
+        let [place] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((place.attempt, &place.run_dir), (3, &run.join("web/3")));
+        assert_eq!(place.task_dir, data.alloc(&id).join("web"));
+        assert_eq!(data.place_of(&place.run_dir).as_ref(), Some(place));
+        for odd in [run.join("web"), run.join("web/03"), run.join("web/3/deeper"), elsewhere.join("0")] {
+            assert_eq!(data.place_of(&odd), None, "{}", odd.display());
+        }
+        data.remove_empty_run(&id);
+        assert!(run.join("linked").symlink_metadata().is_ok() && elsewhere.join("0").exists());
+        assert!(!run.join("web/3").exists());
+    }
+
+    #[test]
     fn directories_that_were_removed_come_again_with_their_modes_and_through_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let data = DataDir::open(&dir.path().join("data")).unwrap();
