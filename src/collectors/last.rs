@@ -1,6 +1,6 @@
 //! The last reading: the same files once more, read by the supervisor when the process tree is gone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,13 @@ pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
         }
     }
     found
+}
+
+/// What a cgroup that is still there has counted, and what of it could not be read. Blocks for the reads.
+pub fn read_final(layout: &Layout, path: &CgroupPath) -> (Usage, Vec<String>) {
+    let read = |path: &Path| std::fs::read(path).map_err(|e| e.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
+    let files = final_files(layout, path).into_iter();
+    parse_final(&files.map(|f| (f.key, read(&f.path))).collect::<Vec<_>>())
 }
 
 /// What the final files said: key, and bytes or errno. Gives what stays of it (live gauges go with the end), and what could

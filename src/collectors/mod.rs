@@ -27,8 +27,8 @@ use crate::host::roots::{ReadError, Roots};
 use crate::kernel::ParseError;
 use crate::model::metric::{Measure, MetricDesc, Samples};
 
-pub use last::{FinalFile, final_files, parse_final};
-pub use reader::{News, Reading, ReadingError, TaskReader};
+pub use last::{FinalFile, final_files, parse_final, read_final};
+pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use window::kept_peak;
 

@@ -9,7 +9,7 @@
 //! The tick after a movement counts as one too, so that what the kernel writes a moment late is not missed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, Due, Gone};
@@ -61,7 +61,21 @@ pub enum ReadingError {
 pub struct TaskReader {
     sampling: Arc<Sampling>,
     inner: Mutex<Inner>,
-    latest: Mutex<Option<Reading>>,
+    latest: Mutex<Latest>,
+    /// Where what is read is kept, of a source that keeps nothing itself.
+    keep: OnceLock<Box<dyn Keeps>>,
+}
+
+#[derive(Debug, Default)]
+struct Latest {
+    reading: Option<Reading>,
+    /// It is the last one.
+    closed: bool,
+}
+
+/// Takes each new reading before anybody sees it.
+pub trait Keeps: std::fmt::Debug + Send + Sync {
+    fn keep(&self, reading: &Reading);
 }
 
 #[derive(Debug)]
@@ -138,18 +152,57 @@ impl TaskReader {
     /// Counters never fall, whatever is told; of what cannot be the last possible value stays.
     pub fn tell(&self, mut usage: Usage, at: Timestamp) {
         let impossible = usage.drop_impossible();
-        let mut latest = lock(&self.latest);
-        match &*latest {
+        let before = self.latest();
+        match &before {
             Some(before) if impossible => usage.not_below(&before.usage),
             Some(before) => usage.keep_rising(&before.usage),
             None => {}
         }
-        *latest = Some(Reading { usage: Arc::new(usage), at });
+        self.set_latest(Reading { usage: Arc::new(usage), at });
+    }
+
+    /// Whether its source counts on by itself and can be asked by the next agent: a cgroup does.
+    pub fn counts_by_itself(&self) -> bool {
+        matches!(lock(&self.inner).source, Source::Cgroup { .. })
+    }
+    /// Goes on from what an earlier reader of the same attempt has kept, and keeps what it reads.
+    pub fn keep_in(&self, earlier: Option<Reading>, keep: Box<dyn Keeps>) {
+        // Told already: a driver that was asked again for an attempt may give the reader that it had.
+        if self.keep.set(keep).is_err() {
+            return;
+        }
+        let mut latest = lock(&self.latest);
+        latest.reading = match (latest.reading.take(), earlier) {
+            (Some(reading), Some(earlier)) => {
+                let mut usage = Usage::clone(&reading.usage);
+                usage.keep_rising(&earlier.usage);
+                Some(Reading { usage: Arc::new(usage), ..reading })
+            }
+            (reading, earlier) => reading.or(earlier),
+        };
+    }
+
+    /// From now on nobody sees another reading than this one, the last: it is what its attempt will have used.
+    pub fn close(&self) -> Option<Reading> {
+        let mut latest = lock(&self.latest);
+        latest.closed = true;
+        latest.reading.clone()
+    }
+
+    fn set_latest(&self, reading: Reading) {
+        if let Some(keep) = self.keep.get() {
+            keep.keep(&reading);
+        }
+        let mut latest = lock(&self.latest);
+        if !latest.closed {
+            latest.reading = Some(reading);
+        }
     }
 
     fn new(sampling: &Arc<Sampling>, source: Source) -> TaskReader {
         let inner = Inner { pace: Pace::default(), source, raw: Raw::default(), gone: false };
-        TaskReader { sampling: Arc::clone(sampling), inner: Mutex::new(inner), latest: Mutex::new(None) }
+        let (inner, latest, keep) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
+        TaskReader { sampling: Arc::clone(sampling), inner, latest, keep }
     }
 
     /// Reads what can have changed. `now` decides what is due; with `everything` all is, but an alloc's settings at their
@@ -167,7 +220,9 @@ impl TaskReader {
     pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<News, ReadingError> {
         let mut inner = lock(&self.inner);
         if let Source::Told(handed_on) = &mut inner.source {
-            let reading = lock(&self.latest).get_or_insert_with(|| Reading { usage: Arc::default(), at }).clone();
+            let mut latest = lock(&self.latest);
+            let reading = latest.reading.get_or_insert_with(|| Reading { usage: Arc::default(), at }).clone();
+            drop(latest);
             let news = match handed_on {
                 Some(last) if *last == reading => News::None,
                 Some(last) if last.usage == reading.usage => News::Later,
@@ -183,7 +238,7 @@ impl TaskReader {
         match read {
             Ok(Read::Nothing) => Ok(News::None),
             Ok(Read::Window) => {
-                let earlier = lock(&self.latest).as_ref().map(|reading| reading.at);
+                let earlier = self.latest().map(|reading| reading.at);
                 Ok(self.keep(&inner.raw, earlier.unwrap_or(at)))
             }
             Ok(Read::All) => Ok(self.keep(&inner.raw, at)),
@@ -196,8 +251,7 @@ impl TaskReader {
 
     /// Makes what was read the newest reading.
     fn keep(&self, raw: &Raw, at: Timestamp) -> News {
-        let mut latest = lock(&self.latest);
-        let before = latest.as_ref().map(|reading| Arc::clone(&reading.usage));
+        let before = self.latest().map(|reading| reading.usage);
         let mut usage = raw.finish();
         if let Some(before) = &before {
             usage.keep_rising(before);
@@ -206,12 +260,18 @@ impl TaskReader {
             let seen = before.as_ref().and_then(|b| b.memory_sampled_peak_bytes);
             usage.memory_sampled_peak_bytes = usage.memory_usage_bytes.max(seen);
         }
-        let (usage, news) = match before {
-            Some(before) if *before == usage => (before, News::Later),
-            _ => (Arc::new(usage), News::Changed),
-        };
-        *latest = Some(Reading { usage, at });
-        news
+        match before {
+            Some(before) if *before == usage => {
+                if let Some(reading) = &mut lock(&self.latest).reading {
+                    reading.at = at;
+                }
+                News::Later
+            }
+            _ => {
+                self.set_latest(Reading { usage: Arc::new(usage), at });
+                News::Changed
+            }
+        }
     }
 
     /// Whether a look is due even if nothing seems to move.
@@ -221,7 +281,7 @@ impl TaskReader {
 
     /// The newest reading, without touching the kernel.
     pub fn latest(&self) -> Option<Reading> {
-        lock(&self.latest).clone()
+        lock(&self.latest).reading.clone()
     }
 }
 

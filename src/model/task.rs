@@ -162,7 +162,7 @@ pub struct Exit {
     pub finished_at: Timestamp,
     /// OOM kills in the task's cgroup during this attempt; absent where the kernel does not count them.
     pub oom_kills: Option<u64>,
-    /// The last reading, of this attempt alone.
+    /// The last reading, of this attempt alone. Where nobody saw the end: what its cgroup still told, or the last sample.
     pub usage: Arc<Usage>,
 }
 

@@ -29,6 +29,7 @@ use super::context::Context;
 use super::coordinator::{self, Cause, Order, View, Wish};
 use super::drivers::call::Running;
 use super::record::{self, AllocRecord, Backoff, Earlier, Finished, Kill, TaskRecord};
+use super::samples::Whose;
 use super::step::State;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{Desired, Measured};
@@ -407,6 +408,24 @@ impl Alloc {
     pub fn seek(&self, at: usize) {
         let cell = &mut self.lock().cells[at];
         (cell.sought, cell.shown.sought) = (true, true);
+    }
+    /// What the agent before this one kept of an attempt that may still run stays its own.
+    pub fn keep_sample(&self, at: usize, attempt: u32) {
+        let page = self.ctx.samples.found(self.whose(at, attempt));
+        self.lock().cells[at].page = page.map(Arc::new);
+    }
+    fn whose(&self, at: usize, attempt: u32) -> Whose {
+        Whose { alloc: self.id.clone(), task: self.task(at).name.clone(), attempt }
+    }
+    /// What the kernel has counted of an attempt that nobody knows: of its own cgroup, if that is still there.
+    pub fn counted(&self, at: usize) -> Usage {
+        let inner = self.lock();
+        let own = inner.cgroup.as_ref().map(|alloc| alloc.child(self.task(at).name.as_str()));
+        let handle = inner.cells[at].handle.as_ref().filter(|h| h.boot_id == self.ctx.node.boot_id && h.cgroup == own);
+        let (Some(path), Some(cgroups)) = (handle.and_then(|h| h.cgroup.as_ref()), &self.ctx.cgroups) else {
+            return Usage::default();
+        };
+        cgroups.counted(path)
     }
     /// It is not shown yet what became of a task that was looked for.
     pub fn is_sought(&self, at: usize) -> bool {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::AllocCgroups;
-use crate::collectors::{Sampling, TaskReader};
+use crate::collectors::{Sampling, TaskReader, kept_peak, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::model::id::CgroupPath;
+use crate::model::usage::Usage;
 
 /// The kernel lets go of a cgroup's last process a moment after it was reaped.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -33,6 +34,14 @@ impl AllocCgroups for HostCgroups {
     }
     fn reader(&self, path: &CgroupPath) -> TaskReader {
         TaskReader::for_alloc_cgroup(&self.sampling, path.clone())
+    }
+    fn counted(&self, task: &CgroupPath) -> Usage {
+        let (mut usage, problems) = read_final(&self.sampling.layout, task);
+        usage.memory_peak_bytes = usage.memory_peak_bytes.max(kept_peak(&self.sampling.layout, task));
+        if !problems.is_empty() {
+            tracing::warn!(cgroup = %task, problems = problems.join("; "), "the last reading of a task that is lost");
+        }
+        usage
     }
     fn remove(&self, path: &CgroupPath) -> Result<(), String> {
         self.at(path).remove(PATIENCE).map_err(|e| chain(&e))

@@ -14,12 +14,14 @@ use super::events::Log;
 use super::gc::{Fill, GcConfig};
 use super::hooks::{Hooks, More, OrderError, in_line};
 use super::journal::Journal;
+use super::samples::Samples;
 use super::steady::Line;
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
 use crate::model::env::Env;
 use crate::model::host::NodeInfo;
 use crate::model::id::CgroupPath;
+use crate::model::usage::Usage;
 use crate::telemetry::Metrics;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +55,8 @@ pub trait AllocCgroups: Send + Sync {
     fn create(&self, path: &CgroupPath) -> Result<(), String>;
     fn exists(&self, path: &CgroupPath) -> bool;
     fn reader(&self, path: &CgroupPath) -> TaskReader;
+    /// What the cgroup of a task has counted, read once. Nothing, where it is gone.
+    fn counted(&self, task: &CgroupPath) -> Usage;
     /// Removes it (not its parents), where it has no processes and no children.
     fn remove(&self, path: &CgroupPath) -> Result<(), String>;
 }
@@ -85,6 +89,7 @@ pub(super) struct Context {
     pub events: Arc<Log>,
     pub line: Line,
     pub hooks: Hooks,
+    pub samples: Arc<Samples>,
     blocking: Semaphore,
     /// Of their own, because a deep tree takes its time, and nobody is to wait behind it.
     removals: Semaphore,
@@ -107,7 +112,8 @@ impl Context {
         let hooks = Hooks::new(&parts.metrics, more)?;
         tracing::debug!(alloc = hooks.alloc.order().join(" "), task = hooks.task.order().join(" "), "order of hooks");
         let [blocking, removals] = [(); 2].map(|()| Semaphore::new(BLOCKING_AT_ONCE));
-        Ok(Context { parts, board, events, line, hooks, blocking, removals, aside: Mutex::default() })
+        let samples = Arc::new(Samples::open(&parts.data_dir.samples()));
+        Ok(Context { parts, board, events, line, hooks, samples, blocking, removals, aside: Mutex::default() })
     }
 
     /// Does what nobody waits for, until [`Context::let_go`] at the latest.

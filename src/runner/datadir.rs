@@ -6,6 +6,7 @@
 //! <data>/cgroup-parent                          the cgroup that the agent made for all tasks, to be removed by it
 //! <data>/state/                                 the state database                             0700
 //! <data>/shown                                  how far the agent has shown itself (`marks`)   0600
+//! <data>/samples                                what was last read of tasks without cgroups (`samples`) 0600
 //! <data>/alloc/<alloc id>/alloc/{data,tmp}      shared by the tasks of an alloc                01777
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's   0750
 //! <data>/alloc/<alloc id>/<task>/{local,tmp}    the task's, which it works in                  0777
@@ -86,6 +87,9 @@ impl DataDir {
     }
     pub fn shown(&self) -> PathBuf {
         self.root.join("shown")
+    }
+    pub fn samples(&self) -> PathBuf {
+        self.root.join("samples")
     }
     pub fn socket(&self) -> PathBuf {
         self.root.join("allostat.sock")

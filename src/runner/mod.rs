@@ -35,6 +35,7 @@ mod owner;
 mod record;
 mod restart;
 mod restore;
+mod samples;
 mod steady;
 mod step;
 mod task;

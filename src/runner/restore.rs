@@ -324,6 +324,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
                         alloc.edit(at, |edit| edit.begin_from(&handle));
                     }
                     alloc.seek(at);
+                    alloc.keep_sample(at, handle.attempt);
                     sought.push((Arc::clone(&alloc), at));
                     entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, handle)) as Search);
                     continue;
@@ -342,6 +343,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
         all.push((alloc, entries, lost));
     }
     manager.ctx.board.publish([], |totals| all.iter().for_each(|(alloc, ..)| ledger::add_known(totals, alloc)));
+    manager.ctx.samples.forget_the_rest();
     for (alloc, entries, lost) in all {
         alloc.appear();
         late::take_over(&alloc);

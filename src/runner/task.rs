@@ -306,15 +306,14 @@ impl Owner {
     }
 
     async fn lost(&mut self, reason: &str) {
-        let handle = self.alloc.handle(self.at);
+        let (handle, counted) = (self.alloc.handle(self.at), self.alloc.counted(self.at));
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(State::Pending, Event::Lost);
             edit.status().failed = true;
             let message = "given up: it was started and cannot be found again; it is not started twice";
             edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
             let attempt = edit.status().attempt;
-            let exit =
-                exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, Usage::default(), false);
+            let exit = exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, counted, false);
             edit.status().finished_at = Some(edit.now);
             edit.ended(exit);
             edit.forced(Force::GivenUp);

@@ -11,6 +11,7 @@ mod disk;
 mod follow;
 mod ledger;
 mod limits;
+mod lost;
 mod memory;
 mod orphans;
 mod records;

@@ -9,7 +9,7 @@ use crate::model::event::{Event, EventKind};
 use crate::model::id::AllocId;
 use crate::model::job::Task;
 use crate::model::metric::{Exemplar, Value};
-use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::runner::board::{TaskTotals, Until};
 use crate::runner::coordinator::Cause;
@@ -17,6 +17,7 @@ use crate::runner::drivers::call::Running;
 use crate::runner::events::Log;
 use crate::runner::record::{Backoff, Kill, MoreTotals, Restart, TaskRecord};
 use crate::runner::restart::Tracker;
+use crate::runner::samples::Page;
 use crate::runner::step::State;
 
 /// Newest events and exits that a task keeps.
@@ -38,6 +39,8 @@ pub(super) struct Cell {
     pub hooks: BTreeMap<String, serde_json::Value>,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Running>,
+    /// Where what it uses is kept, if the kernel does not count it; of one that is looked for, what was kept of it.
+    pub page: Option<Arc<Page>>,
     /// This agent still looks for it: nothing is done about it until its driver has answered.
     pub sought: bool,
     pub shown: Shown,
@@ -81,6 +84,8 @@ struct Gone {
     told: usize,
     /// The number of that one, once it has one.
     event: Option<u64>,
+    /// Nobody else's before the end is on record.
+    _page: Option<Arc<Page>>,
 }
 
 /// What became of a kill that its task outlived.
@@ -149,6 +154,7 @@ impl Cell {
             hooks: record.hooks,
             reader: None,
             attempt: None,
+            page: None,
             sought: false,
             frozen: VecDeque::new(),
             freezes: 0,
@@ -338,6 +344,11 @@ impl Edit<'_> {
     pub fn attach(&mut self, attempt: &Running) {
         let handle = attempt.handle();
         self.cell.reader = attempt.reader();
+        if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.counts_by_itself()) {
+            let whose = self.alloc.whose(self.at, handle.attempt);
+            let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(whose)));
+            reader.keep_in(page.earlier.clone(), Box::new(Arc::clone(page)));
+        }
         self.cell.attempt = Some(attempt.clone());
         let now = self.now;
         let status = self.status();
@@ -347,10 +358,27 @@ impl Edit<'_> {
         self.cell.handle = Some(handle);
     }
 
-    /// An attempt has ended: its usage goes from the reader into the base and the totals.
-    pub fn ended(&mut self, exit: Exit) {
+    /// An attempt has ended: its usage goes from the reader into the base and the totals. What was read of it while it ran stays,
+    /// whatever its end says of that: most of all where nobody saw it.
+    pub fn ended(&mut self, mut exit: Exit) {
+        let page = self.cell.page.take();
+        let last = match self.cell.reader.take() {
+            Some(reader) => {
+                if matches!(exit.status, ExitStatus::Unknown(_)) {
+                    // It may still be there to be read; if not, its last reading stands.
+                    let _ = reader.read(self.alloc.ctx.clock.instant(), self.now, true);
+                }
+                reader.close()
+            }
+            None => page.as_ref().and_then(|page| page.earlier.clone()),
+        };
+        if let Some(last) = last
+            && exit.usage.falls_below(&last.usage)
+        {
+            Arc::make_mut(&mut exit.usage).not_below(&last.usage);
+            exit.oom_kills = exit.usage.oom_kills;
+        }
         let exit = Arc::new(exit);
-        self.cell.reader = None;
         self.cell.attempt = None;
         self.cell.handle = None;
         self.found();
@@ -366,7 +394,7 @@ impl Edit<'_> {
         status.exits.push_back(Arc::clone(&exit));
         self.cell.more.add_exit(&exit);
         let told = self.cell.pending.events.len();
-        self.cell.pending.exits.push(Gone { exit, told, event: None });
+        self.cell.pending.exits.push(Gone { exit, told, event: None, _page: page });
     }
 
     /// It outlived its kill signal, or even its end by force.

@@ -241,6 +241,65 @@ async fn each_call_with_each_fault_ends_in_time_and_as_declared_and_costs_nobody
     }
 }
 
+/// Each counter of each task of each workload as a snapshot shows it, ended attempts and running ones; of what is looked for nothing.
+fn counters(agent: &Handle) -> BTreeMap<String, u64> {
+    let view = agent.board().view();
+    let mut all = BTreeMap::new();
+    let mut sought = Vec::new();
+    let name = |job: &str, task: &str, field: &str| format!("{job} {task} {field}");
+    for ((job, task), totals) in &view.totals.workloads {
+        for (field, value) in totals.usage.counters().iter() {
+            all.insert(name(job.as_str(), task.as_str(), field), value);
+        }
+    }
+    for alloc in &view.allocs {
+        let job = alloc.status.job.id.as_str();
+        for (task, reader) in alloc.status.tasks.iter().zip(&alloc.readers) {
+            let reading = reader.as_ref().and_then(|reader| reader.latest());
+            for (field, value) in reading.iter().flat_map(|r| r.usage.counters().iter().collect::<Vec<_>>()) {
+                *all.entry(name(job, task.name.as_str(), field)).or_default() += value;
+            }
+        }
+        sought.extend(alloc.status.sought.iter().map(|task| name(job, task.as_str(), "")));
+    }
+    all.retain(|name, _| !sought.iter().any(|task| name.starts_with(task)));
+    all
+}
+
+/// Whatever its driver does, and whenever the agent is killed: nothing of what was shown is taken back.
+#[tokio::test(start_paused = true)]
+async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
+    let mut measured = 0;
+    for call in Call::ALL {
+        for fault in Fault::ALL {
+            let mut case = Case::new(*call, *fault).await;
+            let mut known = BTreeMap::new();
+            for step in 0..60 {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                match step {
+                    10 | 20 | 59 => case.agent = case.host.restart(case.agent.clone()).await,
+                    30 => case.agent.stop(&case.odd, Wait::No).await.unwrap(),
+                    _ => {}
+                }
+                let now = counters(&case.agent);
+                let sought = &published(&case.agent, &case.odd).status.sought;
+                for (name, before) in &known {
+                    let when = format!("{}: step {step}: {name}: {before}", case.name);
+                    match now.get(name) {
+                        Some(now) => assert!(now >= before, "{when}, then {now}"),
+                        None => assert!(!sought.is_empty(), "{when}, then nothing"),
+                    }
+                }
+                known.extend(now);
+            }
+            measured += u32::from(known.get("odd main cpu_usage_ns").is_some_and(|used| *used > 2_000_000_000));
+            case.agent.shutdown();
+        }
+    }
+    // But where it was never started, and where its driver tells nothing.
+    assert!(measured >= 40, "{measured}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_runs_on_after_its_end_was_told_is_ended_before_another_attempt_begins() {
     let host = Host::new();

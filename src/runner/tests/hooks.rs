@@ -390,6 +390,9 @@ impl crate::runner::AllocCgroups for Names {
         let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
         TaskReader::for_alloc_cgroup(&sampling, path.clone())
     }
+    fn counted(&self, _task: &crate::model::id::CgroupPath) -> crate::model::usage::Usage {
+        crate::model::usage::Usage::default()
+    }
     fn remove(&self, path: &CgroupPath) -> Result<(), String> {
         self.0.lock().unwrap().remove(path.as_str());
         Ok(())

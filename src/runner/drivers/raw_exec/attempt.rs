@@ -9,10 +9,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::{Shared, blocking, failed, watched};
-use crate::collectors::{TaskReader, final_files, kept_peak, parse_final};
+use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, session};
-use crate::model::id::{CgroupPath, ProcessId};
+use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::usage::Usage;
@@ -268,13 +268,6 @@ fn add_rusage(usage: &mut Usage, rusage: Rusage) {
     usage.page_faults_major = usage.page_faults_major.max(Some(rusage.major_faults));
 }
 
-/// What a cgroup that is still there has counted, and what of it could not be read.
-pub fn counted(shared: &Shared, path: &CgroupPath) -> (Usage, Vec<String>) {
-    let read = |path: &Path| std::fs::read(path).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
-    let files = final_files(&shared.sampling.layout, path).into_iter();
-    parse_final(&files.map(|f| (f.key, read(&f.path))).collect::<Vec<_>>())
-}
-
 /// Nobody saw the end: what still runs is ended, and what the cgroup counted is read. Blocks.
 pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd {
     let mut problems = Vec::new();
@@ -286,7 +279,7 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
             problems.push(describe(&e));
         }
         if cgroup.exists() {
-            let (last, unread) = counted(shared, path);
+            let (last, unread) = read_final(&shared.sampling.layout, path);
             usage = last;
             problems.extend(unread);
         }

@@ -19,8 +19,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{END_PATIENCE, Running, Supervised, attempt_end, clear_up, counted, end_session};
+use super::attempt::{END_PATIENCE, Running, Supervised, attempt_end, clear_up, end_session};
 use super::{Shared, failed};
+use crate::collectors::read_final;
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::task::TaskHandle;
@@ -123,7 +124,7 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
     let ran = handle.cgroup.as_ref().is_some_and(|path| {
         let cgroup = Cgroup::at(&shared.sampling.layout, path);
         cgroup.exists()
-            && (counted(shared, path).0.cpu_usage_ns > Some(0) || cgroup.pids().map_or(true, |p| !p.is_empty()))
+            && (read_final(&shared.sampling.layout, path).0.cpu_usage_ns > Some(0) || cgroup.pids().map_or(true, |p| !p.is_empty()))
     });
     Ok(empty && !ran)
 }

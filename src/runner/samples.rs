@@ -1,0 +1,193 @@
+//! What was last read of attempts whose use the kernel keeps for nobody: measured by their processes, or told by their driver. In a file
+//! that survives the agent's death: what was shown of such an attempt stays in the counters, whoever sees its end, or nobody.
+//!
+//! One page per attempt, written into the page cache before it is shown: SIGKILL takes back none of it, and a write within a page
+//! is whole or not at all. Never synced: what the power takes it takes from the kernel's own counters too. A cgroup counts on by itself.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::collectors::{Keeps, Reading};
+use crate::model::id::{AllocId, TaskName};
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+
+const PAGE: usize = 4096;
+
+/// Whose sample it is. Attempts of a task are never counted anew, so there is one attempt of a name, ever.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Whose {
+    pub alloc: AllocId,
+    pub task: TaskName,
+    pub attempt: u32,
+}
+
+/// One page: a line of JSON, and whatever was there before it.
+#[derive(Serialize, Deserialize)]
+struct Sample {
+    #[serde(flatten)]
+    whose: Whose,
+    at: Timestamp,
+    usage: Usage,
+}
+
+/// Concurrency: any thread.
+#[derive(Debug, Default)]
+pub struct Samples {
+    /// `None`: kept by nobody.
+    file: Option<File>,
+    pages: Mutex<Pages>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    /// So many are in use or free.
+    count: u64,
+    free: Vec<u64>,
+    /// Of the agent before this one, until it is known whose attempts still run.
+    found: BTreeMap<Whose, (u64, Reading)>,
+}
+
+/// The page of one attempt, which is given to another when this is dropped: as soon as the attempt's end is on record.
+#[derive(Debug)]
+pub struct Page {
+    samples: Arc<Samples>,
+    at: u64,
+    whose: Whose,
+    /// What the agent before this one had read last.
+    pub earlier: Option<Reading>,
+}
+
+impl Samples {
+    /// With what is in the file; where that cannot be used, nothing is kept.
+    pub fn open(path: &Path) -> Samples {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let read = file.and_then(|file| Ok((std::fs::read(path)?, file)));
+        let (bytes, file) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "what tasks without cgroups use is not kept: a counter may fall after a crash");
+                return Samples::default();
+            }
+        };
+        let mut pages = Pages::default();
+        for page in bytes.chunks(PAGE) {
+            let line = page.split(|byte| *byte == b'\n').next().unwrap_or_default();
+            match serde_json::from_slice(line) {
+                Ok(Sample { whose, at, usage }) => {
+                    pages.found.insert(whose, (pages.count, Reading { usage: Arc::new(usage), at }));
+                }
+                Err(_) => pages.free.push(pages.count),
+            }
+            pages.count += 1;
+        }
+        Samples { file: Some(file), pages: Mutex::new(pages) }
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the agent before this one kept of an attempt that may still run.
+    pub fn found(self: &Arc<Self>, whose: Whose) -> Option<Page> {
+        let (at, earlier) = self.pages().found.remove(&whose)?;
+        Some(Page { samples: Arc::clone(self), at, whose, earlier: Some(earlier) })
+    }
+    /// All others have ended: their pages are free.
+    pub fn forget_the_rest(&self) {
+        let mut pages = self.pages();
+        let rest = std::mem::take(&mut pages.found);
+        pages.free.extend(rest.into_values().map(|(at, _)| at));
+    }
+    /// For an attempt that begins.
+    pub fn page(self: &Arc<Self>, whose: Whose) -> Page {
+        let mut pages = self.pages();
+        let at = pages.free.pop().unwrap_or_else(|| {
+            pages.count += 1;
+            pages.count - 1
+        });
+        Page { samples: Arc::clone(self), at, whose, earlier: None }
+    }
+}
+
+impl Keeps for Arc<Page> {
+    fn keep(&self, reading: &Reading) {
+        let sample = Sample { whose: self.whose.clone(), at: reading.at, usage: reading.usage.without_live() };
+        let line = serde_json::to_vec(&sample).map(|mut line| {
+            line.push(b'\n');
+            line
+        });
+        // A full disk, and one that fails: then more is lost than this.
+        if let (Some(file), Ok(line)) = (&self.samples.file, line)
+            && line.len() <= PAGE
+        {
+            let _ = file.write_all_at(&line, self.at * PAGE as u64);
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.samples.pages().free.push(self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whose(attempt: u32) -> Whose {
+        Whose { alloc: AllocId::from("a"), task: "t".into(), attempt }
+    }
+    fn cpu(ns: u64) -> Reading {
+        let usage = Usage { cpu_usage_ns: Some(ns), memory_usage_bytes: Some(1), ..Usage::default() };
+        Reading { usage: Arc::new(usage), at: Timestamp(ns) }
+    }
+
+    #[test]
+    fn the_last_sample_of_each_attempt_is_there_again_whatever_pages_were_given_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("samples");
+        let samples = Arc::new(Samples::open(&path));
+        let [first, second] = [0, 1].map(|n| Arc::new(samples.page(whose(n))));
+        first.keep(&cpu(1_000_000));
+        second.keep(&cpu(7));
+        first.keep(&cpu(8));
+        drop(second);
+        let third = Arc::new(samples.page(whose(2)));
+        third.keep(&cpu(9));
+        assert_eq!(std::fs::metadata(&path).unwrap().len().div_ceil(PAGE as u64), 2, "a page is used again");
+        // Killed: nothing of it is dropped.
+        std::mem::forget((first, third));
+        let next = Arc::new(Samples::open(&path));
+        let found = next.found(whose(0)).unwrap();
+        let kept = Reading { usage: Arc::new(cpu(8).usage.without_live()), at: Timestamp(8) };
+        assert_eq!(found.earlier, Some(kept));
+        assert!(next.found(whose(1)).is_none() && next.found(whose(0)).is_none());
+        next.forget_the_rest();
+        let [fourth, fifth] = [3, 4].map(|n| next.page(whose(n)));
+        assert_eq!((found.at, fourth.at, fifth.at), (0, 1, 2), "what is still needed is given to nobody");
+    }
+
+    #[test]
+    fn damage_and_an_unusable_file_cost_what_they_cost_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("samples");
+        let samples = Arc::new(Samples::open(&path));
+        let [first, second] = [0, 1].map(|n| Arc::new(samples.page(whose(n))));
+        first.keep(&cpu(1));
+        second.keep(&cpu(2));
+        OpenOptions::new().write(true).open(&path).unwrap().write_all_at(b"garbage", 3).unwrap();
+        let next = Arc::new(Samples::open(&path));
+        assert!(next.found(whose(0)).is_none());
+        let second = next.found(whose(1)).unwrap();
+        assert_eq!(second.earlier.as_ref().unwrap().usage.cpu_usage_ns, Some(2));
+        let nowhere = Arc::new(Samples::open(&dir.path().join("none/samples")));
+        Arc::new(nowhere.page(whose(0))).keep(&cpu(1));
+    }
+}
