@@ -99,3 +99,30 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
     assert_eq!(agent.metrics().u64("allostat_task_exits_total", &exits), 1);
     agent.stop();
 }
+
+/// A record that was overwritten under a living supervisor: what it would tell is on record with the agent as well.
+#[test]
+fn a_damaged_record_of_a_living_task_costs_it_nothing_and_holds_nobody_up() {
+    use std::os::unix::fs::FileExt;
+    let mut agent = Agent::start();
+    let id = burnt(&agent, "kept");
+    let main = main_pid(&Alloc { agent: &agent, id: id.clone(), task: "kept".into() });
+    let before = counters(&agent.metrics());
+    agent.kill();
+    let record = agent.data_dir().join("run").join(&id).join("kept/0/record");
+    let record = std::fs::OpenOptions::new().write(true).open(record).expect("it is there");
+    record.write_all_at(&[0xff; 4096], 0).expect("our own disk");
+    // Ready within 10 s.
+    agent.start_again();
+    let alloc = Alloc { agent: &agent, id, task: "kept".into() };
+    assert_eq!(
+        (main_pid(&alloc), agent.metrics().u64("allostat_restore_tasks", &[("outcome", "reattached")])),
+        (main, 1)
+    );
+    assert!(agent.log().contains("the record of a living task is damaged"), "{}", agent.log());
+    none_fell(&before, &counters(&agent.metrics()), "over a restart");
+    agent.cli(&["stop", &alloc.id]).ok();
+    alloc.wait_dead();
+    assert_eq!(alloc.exits("killed"), 1);
+    agent.stop();
+}

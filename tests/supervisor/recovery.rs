@@ -1,5 +1,6 @@
 //! The agent goes and comes back: attempts are found by their handles, whatever happened meanwhile.
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use allostat::host::process;
@@ -144,6 +145,49 @@ async fn a_torn_exit_is_unknown_and_not_an_exit() {
     let again = found(&world, attempt.handle()).await;
     assert!(matches!(&ended(&again).await.status, ExitStatus::Unknown(why) if why.contains("torn")));
     attempt.destroy().await.unwrap();
+}
+
+/// The record is overwritten or cut short in its place, while its supervisor lives, who goes on to write its exit into it.
+#[tokio::test]
+async fn a_damaged_record_loses_no_living_task_and_no_exit() {
+    for damaged in [vec![0xff; 4096], vec![0xff; 32_768], Vec::new()] {
+        let world = World::new();
+        let attempt = world.start(program("sleep", &["600"])).await.unwrap();
+        let handle = attempt.handle();
+        drop(attempt);
+        let name = handle.run_dir.join("record");
+        let (file, size) = (std::fs::OpenOptions::new().write(true).open(&name).unwrap(), damaged.len());
+        if size == 0 {
+            file.set_len(0).unwrap()
+        } else {
+            file.write_all_at(&damaged, 0).unwrap()
+        }
+        let begun = std::time::Instant::now();
+        let again = found(&world, handle.clone()).await;
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{size}: {:?}", begun.elapsed());
+        assert_eq!(again.handle(), handle, "{size}");
+        assert!(lives(handle.main.unwrap().pid), "{size}");
+        again.signal("SIGTERM").await.unwrap();
+        assert_eq!(ended(&again).await.status, ExitStatus::Signal(15), "{size}");
+        again.destroy().await.unwrap();
+    }
+}
+
+/// Damaged before anybody else knew of it: who it is cannot be told, now or later.
+#[tokio::test]
+async fn a_damaged_record_that_alone_tells_of_its_task_is_no_reason_to_wait() {
+    let world = World::new();
+    let attempt = world.start(program("sleep", &["600"])).await.unwrap();
+    let (handle, main) = (persisted(&world, &attempt), attempt.handle().main.unwrap());
+    drop(attempt);
+    let file = std::fs::OpenOptions::new().write(true).open(handle.run_dir.join("record")).unwrap();
+    file.write_all_at(&[0xff; 4096], 0).unwrap();
+    let begun = std::time::Instant::now();
+    let again = found(&world, handle).await;
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(matches!(&ended(&again).await.status, ExitStatus::Unknown(why) if why.contains("not ours")));
+    until("it to be gone", || (!lives(main.pid)).then_some(())).await;
+    again.destroy().await.unwrap();
 }
 
 /// Nobody can open the record, until `back` puts it there again.

@@ -30,6 +30,8 @@ use crate::model::job::Task;
 use crate::model::task::TaskHandle;
 use crate::supervisor;
 
+/// A record that is still damaged after that is not just being written.
+const TORN: Duration = Duration::from_millis(500);
 /// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -106,6 +108,7 @@ impl RawExec {
         let mut pause = Duration::from_millis(2);
         let why = loop {
             let (shared, known) = (Arc::clone(&self.shared), handle.clone());
+            let mut patience = START_PATIENCE;
             // Errors may pass (descriptors, memory, a disk), and a task that lives is not lost for one of them.
             let why = match blocking(move || recover::look(&shared, known)).await? {
                 Ok(recover::Found::NeverStarted) => return Ok(Recovered::NeverStarted),
@@ -120,9 +123,13 @@ impl RawExec {
                     let record = handle.run_dir.join(crate::supervisor::record::FILE);
                     format!("somebody holds the lock of {} and does not say who", record.display())
                 }
+                Ok(recover::Found::Damaged(why)) => {
+                    patience = TORN;
+                    why
+                }
                 Err(error) => error.to_string(),
             };
-            if started.elapsed() >= START_PATIENCE {
+            if started.elapsed() >= patience {
                 break why;
             }
             tokio::time::sleep(pause).await;

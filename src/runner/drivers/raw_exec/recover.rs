@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | held | | with the main process | runs: attach to its supervisor |
 //! | held | | not yet | is being started: look again |
+//! | held | | damaged | runs, if the handle names its supervisor and its main process: that is all that the slot would tell |
 //! | free | written | | has ended |
 //! | free | | written | ended unseen: its supervisor was killed |
 //! | free | empty | empty | was never started |
@@ -35,6 +36,8 @@ pub enum Found {
     Alive(Box<Running>),
     /// Look again in a moment.
     NotSureYet,
+    /// Its record is damaged, and nothing else tells of it; why. Or it is just being written: look again at once.
+    Damaged(String),
 }
 
 /// Blocks for as long as it takes to end what a killed supervisor left.
@@ -64,9 +67,16 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
     }
     if held {
         // One of another boot holds nothing: somebody is just being forked who has a copy of the descriptor.
-        let runs = matches!(&start, Slot::Written(s) if s.main.is_some() && s.boot_id == shared.boot_id);
-        let running = handle.supervisor.filter(|_| runs);
-        let Some(supervisor) = running else { return Ok(Found::NotSureYet) };
+        let runs = handle.main.is_some() && handle.boot_id == shared.boot_id;
+        let supervisor = match (handle.supervisor.filter(|_| runs), &start) {
+            (Some(supervisor), _) => supervisor,
+            (None, Slot::Bad(why)) => return Ok(Found::Damaged(why.clone())),
+            (None, Slot::Empty | Slot::Written(_)) => return Ok(Found::NotSureYet),
+        };
+        if !matches!(start, Slot::Written(_)) {
+            let run_dir = handle.run_dir.display();
+            tracing::warn!(%run_dir, ?start, "the record of a living task is damaged; who supervises it is known all the same");
+        }
         let process = Process::open(supervisor).map_err(|e| failed(format!("process {}: {e}", supervisor.pid)))?;
         // Gone between the lock and now: the lock will be free.
         let running =
@@ -124,7 +134,8 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
     let ran = handle.cgroup.as_ref().is_some_and(|path| {
         let cgroup = Cgroup::at(&shared.sampling.layout, path);
         cgroup.exists()
-            && (read_final(&shared.sampling.layout, path).0.cpu_usage_ns > Some(0) || cgroup.pids().map_or(true, |p| !p.is_empty()))
+            && (read_final(&shared.sampling.layout, path).0.cpu_usage_ns > Some(0)
+                || cgroup.pids().map_or(true, |p| !p.is_empty()))
     });
     Ok(empty && !ran)
 }
