@@ -8,7 +8,7 @@ use crate::work::{Alloc, Work};
 
 /// A task that has burnt CPU and does nothing any more; what it used is shown.
 fn burnt(agent: &Agent, task: &'static str) -> String {
-    let script = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo 'ready {}'; exec sleep 600";
+    let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; echo 'ready {}'; exec sleep 600";
     let hcl = Work::batch(task, &["-c", script]).hcl();
     agent.run(&hcl.replace(&format!("{:?}", workload().display().to_string()), "\"/bin/sh\""));
     let list = agent.json("/v1/allocs");
