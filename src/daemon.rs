@@ -3,7 +3,7 @@
 //! ```text
 //! configuration checked ─► TCP bound ─► data directory locked ─► socket bound ─► serving: alive, not ready
 //!   ─► store, journal ─► what ran before is restored ─► sampler ─► door open: everything is answered
-//! SIGTERM, SIGINT ─► no new connections ─► begun answers finished ─► state written; tasks run on
+//! SIGTERM, SIGINT, SIGQUIT ─► no new connections ─► begun answers finished ─► state written; tasks run on
 //! ```
 
 mod bind;
@@ -13,6 +13,8 @@ mod exports;
 mod home;
 mod node;
 mod once;
+mod signals;
+mod socket;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,6 +30,7 @@ pub use home::{has_scope_of_user, scope_name};
 pub use once::one_pass;
 
 use self::home::Home;
+use self::signals::Signals;
 use crate::api::{self, Context, Door};
 use crate::collectors::{self, FdBudget, Sampling, capability};
 use crate::config::Config;
@@ -84,7 +87,7 @@ impl Daemon {
 
         let door = Door::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() });
         let (stop, stopped) = watch::channel(false);
-        let mut servers = vec![tokio::spawn(api::serve_unix(unix, Arc::clone(&door), stopped.clone()))];
+        let mut servers = vec![tokio::spawn(socket::serve(unix, socket.clone(), Arc::clone(&door), stopped.clone()))];
         if let Some(tcp) = tcp {
             servers.push(tokio::spawn(api::serve_tcp(tcp, Arc::clone(&door), stopped)));
         }
@@ -294,28 +297,25 @@ async fn give_back_heap(mut snapshots: watch::Receiver<Arc<Snapshot>>) {
     }
 }
 
-/// The agent as a process: until SIGTERM or SIGINT.
+/// The agent as a process: until a signal ends it.
 pub fn run(config: Config) -> Result<(), DaemonError> {
     process::keep_heap_small();
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut term = signal(SignalKind::terminate()).map_err(DaemonError::Setup)?;
-        let mut int = signal(SignalKind::interrupt()).map_err(DaemonError::Setup)?;
-        let mut signalled = async || tokio::select! { _ = term.recv() => "SIGTERM", _ = int.recv() => "SIGINT" };
+        let mut signals = Signals::listen()?;
         let data_dir = config.data_dir.clone();
         // Beside us: a disk that hangs keeps the signals waiting no more than a driver does.
         let mut starting = tokio::spawn(Daemon::start(config));
         let daemon = tokio::select! {
             started = &mut starting => started.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))??,
-            signal = signalled() => {
+            signal = signals.end() => {
                 tracing::info!(signal, "agent stops before it was ready; tasks run on");
                 return Ok(());
             }
         };
         let tcp = daemon.tcp.map_or_else(|| "none".to_owned(), |a| format!("http://{a}"));
         tracing::info!(tcp, socket = %daemon.socket.display(), data_dir = %data_dir.display(), "agent started");
-        let signal = signalled().await;
+        let signal = signals.end().await;
         tracing::info!(signal, "agent stops; tasks run on");
         daemon.stop().await;
         Ok(())

@@ -82,6 +82,30 @@ fn who_has_no_cgroups_is_told_which_limits_are_not_enforced_and_why() {
 }
 
 #[test]
+fn an_ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel_for_what_it_cannot_see() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let agent = Agent::with(AgentOptions { as_nobody: true, ..AgentOptions::default() });
+    let job = |user: &str| {
+        format!(
+            "job \"{user}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n \
+             task \"t\" {{\n driver = \"raw_exec\"\n user = \"{user}\"\n config {{\n command = \"/bin/true\"\n }}\n }}\n }}\n}}\n"
+        )
+    };
+    let own = with_job(&agent, &["run"], &job("nobody"));
+    assert_eq!(own.code, Some(0), "{}{}", own.stdout, own.stderr);
+    let other = with_job(&agent, &["run"], &job("root"));
+    assert_eq!(other.code, Some(1), "{}{}", other.stdout, other.stderr);
+    let node = agent.json("/v1/node");
+    for capability in node["capabilities"].as_array().into_iter().flatten() {
+        let reason = capability["reason"].as_str().unwrap_or_default();
+        assert!(!reason.contains("a newer kernel"), "nobody has looked: {capability}");
+    }
+    agent.stop();
+}
+
+#[test]
 fn where_limits_are_enforced_nobody_is_warned() {
     if !is_root() {
         skip_test!("not-root");

@@ -135,7 +135,7 @@ impl<'a> Probe<'a> {
 
     fn no_cgroup(self, home: &Hierarchy) -> String {
         let parent = home.mount.join(self.parent.relative());
-        format!("{} does not exist, so that there is no cgroup to look at", parent.display())
+        format!("{} does not exist, so that there is no cgroup to look at: see the feature cgroup", parent.display())
     }
 
     /// `None`: there is no cgroup to look at.
@@ -144,8 +144,8 @@ impl<'a> Probe<'a> {
         if parent.is_dir() {
             return Some(parent.join(file).exists());
         }
-        // The root of a v1 hierarchy has nearly everything that its cgroups have.
-        (home.version == Version::V1).then(|| home.mount.join(file).exists())
+        // The root of a v1 hierarchy has nearly everything that its cgroups have; of the rest it says nothing.
+        (home.version == Version::V1 && home.mount.join(file).exists()).then_some(true)
     }
 
     /// Whether the kernel's peak can be reset each 5 s, without anybody losing that of the whole life.

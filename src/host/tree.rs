@@ -71,12 +71,12 @@ impl Sweep {
     }
 
     fn remove(&mut self, parent: BorrowedFd<'_>, name: &OsStr, path: &Path, depth: u32) {
-        match unlinkat(parent, name, AtFlags::empty()) {
+        let refused = match unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return,
-            // A directory (EPERM is POSIX's word for it), or a file on which another is mounted.
-            Err(Errno::ISDIR | Errno::PERM | Errno::BUSY) => {}
+            // A directory (EPERM is POSIX's word for it), or a file that is immutable, or on which another is mounted.
+            Err(e @ (Errno::ISDIR | Errno::PERM | Errno::BUSY)) => e,
             Err(e) => return self.io_error(path, e),
-        }
+        };
         if depth > DEEPEST && self.park(parent, name) {
             return;
         }
@@ -84,6 +84,7 @@ impl Sweep {
         let directory: OwnedFd = match openat(parent, name, flags, Mode::empty()) {
             Ok(directory) => directory,
             Err(Errno::NOENT) => return,
+            Err(Errno::NOTDIR | Errno::LOOP) if refused == Errno::PERM => return self.io_error(path, refused),
             Err(Errno::NOTDIR | Errno::LOOP) => return self.fail(RemoveError::Mounted(path.to_owned())),
             Err(e) => return self.io_error(path, e),
         };
@@ -173,6 +174,27 @@ mod tests {
             rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
             at = openat(&at, "d", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         }
+        remove(&root).unwrap();
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn an_immutable_file_is_no_mount() {
+        use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+        let (_dir, root) = tree();
+        let path = root.join("task/local/deep/file");
+        let file = std::fs::File::open(&path).unwrap();
+        let Some(flags) = ioctl_getflags(&file).ok().filter(|f| ioctl_setflags(&file, *f | IFlags::IMMUTABLE).is_ok())
+        else {
+            eprintln!("no file can be made immutable here");
+            return;
+        };
+        let error = remove(&root).unwrap_err();
+        ioctl_setflags(&file, flags).unwrap();
+        assert!(
+            matches!(&error, RemoveError::Io { path: at, source } if *at == path && source.raw_os_error() == Some(libc::EPERM)),
+            "{error}"
+        );
         remove(&root).unwrap();
         assert!(!root.exists());
     }

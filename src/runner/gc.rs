@@ -246,7 +246,11 @@ impl Manager {
         let over: HashSet<&AllocId> = ended.iter().map(|(ended, _)| &ended.alloc().id).collect();
         choice.live = lock(&self.allocs).keys().filter(|id| wanted(id) && !over.contains(id)).cloned().collect();
         if *what != Collect::All {
-            choice.kept.extend(choice.live.drain(..).map(|id| (id, "it has not ended".to_owned())));
+            let why = |id: &AllocId| match self.alloc(id) {
+                Ok(alloc) if alloc.is_terminal() => "its end is not on record yet: the state database takes no writes",
+                _ => "it has not ended",
+            };
+            choice.kept.extend(choice.live.drain(..).map(|id| (id.clone(), why(&id).to_owned())));
         }
         choice
     }

@@ -281,6 +281,13 @@ impl Shared {
             self.metrics.state_db_failed();
             tracing::error!(%error, "the state database is not where the next agent looks for it");
         }
+        self.measure();
+    }
+
+    fn measure(&self) {
+        if let Some(bytes) = self.store.store().size_bytes() {
+            self.metrics.state_db_size(bytes);
+        }
     }
 
     /// `None`: all of it is durable already.
@@ -326,11 +333,9 @@ impl Shared {
             return Ok(());
         }
         self.metrics.state_db_written(started.elapsed());
-        // The file system is asked for the size once in a while only.
-        if self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(SIZE_EVERY)
-            && let Some(bytes) = self.store.store().size_bytes()
-        {
-            self.metrics.state_db_size(bytes);
+        // The file system is asked once in a while only; when nobody writes, with each look at the files.
+        if self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(SIZE_EVERY) {
+            self.measure();
         }
         Ok(())
     }
@@ -422,7 +427,9 @@ mod tests {
     fn shown(metrics: &Metrics, name: &str) -> f64 {
         let families = metrics.gather();
         let family = families.iter().find(|family| family.name() == name).unwrap();
-        family.get_metric()[0].get_counter().get_value()
+        let metric = &family.get_metric()[0];
+        // One of the two; the other one is 0.
+        metric.get_counter().get_value() + metric.get_gauge().get_value()
     }
 
     #[tokio::test]
@@ -478,6 +485,26 @@ mod tests {
         std::fs::create_dir(&above).unwrap();
         until("it is there again", &|| dir.join("log").exists());
         drop(journal);
+    }
+
+    #[tokio::test]
+    async fn the_size_that_is_shown_is_that_of_the_files_also_when_nobody_writes_any_more() {
+        let (dir, metrics) = (tempfile::tempdir().unwrap(), Arc::new(Metrics::new()));
+        let journal = Journal::start(Arc::new(SledStore::open(dir.path()).unwrap()), Arc::clone(&metrics)).unwrap();
+        for key in ["a", "b", "c"] {
+            let mut batch = Batch::default();
+            batch.put(key, vec![7; 50_000]);
+            journal.commit(batch).await.unwrap();
+        }
+        let asked = Instant::now();
+        while shown(&metrics, "allostat_state_db_size_bytes") < 150_000.0 {
+            assert!(
+                asked.elapsed() < Duration::from_secs(60),
+                "the size stays at {}",
+                shown(&metrics, "allostat_state_db_size_bytes")
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Panics in its first commit.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Agent, patience, wait_for};
+use crate::common::{Agent, is_root, mounted_v1, mounted_v2, patience, wait_for};
 use crate::work::{MIB, Work, assert_near, keyed, lacks};
 
 #[test]
@@ -176,6 +176,38 @@ fn a_task_that_ignores_its_kill_signal_is_killed_by_force() {
     assert!(begun.elapsed() >= Duration::from_millis(300), "it had its grace");
     assert!(begun.elapsed() < Duration::from_secs(10) * patience());
     assert_eq!(alloc.exits("killed"), 1);
+    agent.stop();
+}
+
+/// Writes its second word with the value.
+struct Freezer(std::path::PathBuf, &'static str);
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = std::fs::write(&self.0, self.1);
+    }
+}
+
+#[test]
+fn a_task_that_somebody_froze_is_killed_all_the_same() {
+    let v1 = mounted_v1("freezer");
+    let Some(root) = v1.clone().or_else(|| mounted_v2("memory")).filter(|_| is_root()) else {
+        skip_test!("no-cgroups")
+    };
+    let (file, frozen, thawed) =
+        if v1.is_some() { ("freezer.state", "FROZEN", "THAWED") } else { ("cgroup.freeze", "1", "0") };
+    let agent = Agent::start();
+    let mut work = Work::batch("frozen", &["hold", "60000"]);
+    work.task = "kill_timeout = \"300ms\"".into();
+    let alloc = work.run(&agent);
+    alloc.ready();
+    let task = root.join(agent.cgroups.parent.trim_start_matches('/')).join(&alloc.id).join("frozen");
+    std::fs::write(task.join(file), frozen).expect("it can be frozen");
+    let _thaw = Freezer(task.join(file), thawed);
+    agent.cli(&["stop", &alloc.id]).ok();
+    alloc.wait_dead();
+    assert_eq!(alloc.exits("killed"), 1);
+    assert!(!task.exists(), "nothing of it is left");
     agent.stop();
 }
 

@@ -35,7 +35,13 @@ impl Cgroup {
     pub fn kill(&self) -> Result<(), CgroupError> {
         let Some(place) = self.ending_place() else { return Ok(()) };
         match place.kill_by_file() {
-            Some(Ok(())) => return Ok(()),
+            Some(Ok(())) => {
+                // On v1 what is frozen does not even die; who froze it does not matter any more.
+                if let Some(freezer) = self.controller("freezer") {
+                    freezer.thaw();
+                }
+                return Ok(());
+            }
             Some(Err(e)) if e.kind() == io::ErrorKind::NotFound => {}
             Some(Err(source)) => return Err(CgroupError::Kill { path: place.directory.clone(), source }),
             None => {}
@@ -99,12 +105,18 @@ impl Place {
         false
     }
 
+    /// With what is below it: somebody else may have frozen that.
     fn thaw(&self) {
         if !self.unified {
-            // No such file: it was never frozen.
-            let _ = write(&self.directory.join("freezer.state"), "THAWED");
+            thaw_tree(&self.directory);
         }
     }
+}
+
+fn thaw_tree(directory: &Path) {
+    // No such file: it was never frozen.
+    let _ = write(&directory.join("freezer.state"), "THAWED");
+    children(directory).unwrap_or_default().iter().for_each(|child| thaw_tree(child));
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {

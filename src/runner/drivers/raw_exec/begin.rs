@@ -59,6 +59,12 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         })?),
         None => None,
     };
+    // An ordinary user's agent can become nobody else, and need not become who it is.
+    let is_own = |a: &process::Account| {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        !uid.is_root() && (a.uid, a.gid) == (uid.as_raw(), gid.as_raw())
+    };
+    let account = account.filter(|a| !is_own(a));
     let layout = &shared.sampling.layout;
     let cgroup = handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path));
     let orders = Orders {

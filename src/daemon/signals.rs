@@ -1,0 +1,50 @@
+//! What ends the agent, and what does not.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::DaemonError;
+
+/// A terminal that is closed, or somebody's habit with daemons, is not to end the agent, least of all unsaid.
+pub(super) struct Signals {
+    ends: [(&'static str, Signal); 3],
+    ignored: [(&'static str, Signal); 3],
+}
+
+impl Signals {
+    pub fn listen() -> Result<Signals, DaemonError> {
+        let on = |name, kind| signal(kind).map(|heard| (name, heard)).map_err(DaemonError::Setup);
+        Ok(Signals {
+            ends: [
+                on("SIGTERM", SignalKind::terminate())?,
+                on("SIGINT", SignalKind::interrupt())?,
+                on("SIGQUIT", SignalKind::quit())?,
+            ],
+            ignored: [
+                on("SIGHUP", SignalKind::hangup())?,
+                on("SIGUSR1", SignalKind::user_defined1())?,
+                on("SIGUSR2", SignalKind::user_defined2())?,
+            ],
+        })
+    }
+
+    /// The one that ends it.
+    pub async fn end(&mut self) -> &'static str {
+        poll_fn(|context| {
+            for (signal, heard) in &mut self.ignored {
+                while heard.poll_recv(context).is_ready() {
+                    tracing::info!(
+                        signal,
+                        "means nothing to the agent, which goes on: its settings are read at its start"
+                    );
+                }
+            }
+            let ended =
+                self.ends.iter_mut().find_map(|(signal, heard)| heard.poll_recv(context).is_ready().then_some(*signal));
+            ended.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
