@@ -2,7 +2,8 @@
 //!
 //! Source: `<data>/alloc/<alloc>/alloc/logs/<task>.<stdout|stderr>.<n>`; n grows, the oldest files are removed.
 //! Shape: the answer's headers say where the piece stands: `x-allostat-offset` is its first byte, `x-allostat-next-offset`
-//! the place to go on, `x-allostat-size` all that is kept. Offsets count from the oldest byte that is kept.
+//! the place to go on, `x-allostat-size` all that is kept. Offsets count from the oldest byte that is kept. A tail only says
+//! where the first piece begins.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -24,6 +25,8 @@ pub(super) static LOGS: Route = Route {
 
 /// The largest piece of one answer.
 const MAX_PIECE_BYTES: u64 = 1 << 20;
+/// So much at a time is looked through, from the end on, for where the last lines begin.
+const LOOK_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
@@ -50,6 +53,11 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     let alloc = allocs::find(&context.snapshot(), request.param(0))?;
     // The name comes from the alloc, never from the request: no path of somebody else's choosing.
     let task = allocs::task_of(&alloc, request.param(1))?;
+    let group = alloc.status.job.group(alloc.status.group.as_str());
+    if group.and_then(|group| group.task(task.as_str())).is_some_and(|task| task.logs.disabled) {
+        let message = format!("what task {task} writes is not kept: its job says logs {{ disabled = true }}");
+        return Err(ApiError::new(Code::NotFound, message).on("task"));
+    }
     let dir = context.alloc_dir.join(alloc.status.id.as_str()).join("alloc/logs");
     let prefix = format!("{task}.{stream}.");
     let piece = tokio::task::spawn_blocking(move || read(&dir, &prefix, from))
@@ -97,20 +105,11 @@ fn files(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u64)>> {
 fn read(dir: &Path, prefix: &str, from: From) -> io::Result<Piece> {
     let files = files(dir, prefix)?;
     let size: u64 = files.iter().map(|(_, size)| size).sum();
-    let (start, end) = match from {
-        From::Offset(offset) => {
-            let start = offset.min(size);
-            (start, size.min(start + MAX_PIECE_BYTES))
-        }
-        From::Tail(_) => (size.saturating_sub(MAX_PIECE_BYTES), size),
+    let offset = match from {
+        From::Offset(offset) => offset.min(size),
+        From::Tail(lines) => tail_start(&files, size, lines)?,
     };
-    let mut bytes = read_range(&files, start, end)?;
-    let mut offset = start;
-    if let From::Tail(lines) = from {
-        let cut = tail_start(&bytes, lines);
-        bytes.drain(..cut);
-        offset += cut as u64;
-    }
+    let bytes = read_range(&files, offset, size.min(offset + MAX_PIECE_BYTES))?;
     Ok(Piece { next: offset + bytes.len() as u64, bytes, offset, size })
 }
 
@@ -135,21 +134,25 @@ fn read_range(files: &[(PathBuf, u64)], start: u64, end: u64) -> io::Result<Vec<
 }
 
 /// Where the last `lines` lines begin. A line that is not ended yet counts as one.
-fn tail_start(bytes: &[u8], lines: u64) -> usize {
+fn tail_start(files: &[(PathBuf, u64)], size: u64, lines: u64) -> io::Result<u64> {
     if lines == 0 {
-        return bytes.len();
+        return Ok(size);
     }
-    let ended = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    let mut left = lines;
-    for (at, byte) in ended.iter().enumerate().rev() {
-        if *byte == b'\n' {
-            left -= 1;
+    let (mut end, mut left) = (size, lines);
+    while end > 0 {
+        let start = end.saturating_sub(LOOK_BYTES);
+        let bytes = read_range(files, start, end)?;
+        for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            let begins = start + at as u64 + 1;
+            // What ends the last line begins none.
+            left -= u64::from(begins < size);
             if left == 0 {
-                return at + 1;
+                return Ok(begins);
             }
         }
+        end = start;
     }
-    0
+    Ok(0)
 }
 
 #[cfg(test)]
@@ -192,13 +195,29 @@ mod tests {
         assert_eq!(read(dir.path(), "web.stdout.", From::Offset(0)).unwrap().bytes, b"mine\n");
     }
 
+    #[test]
+    fn a_tail_larger_than_one_answer_begins_with_its_first_line_and_says_where_to_go_on() {
+        // Three MiB over two files; a line lies across both, and more than one look is needed to find the first.
+        let line = |n: u64| format!("{n:<1022}|\n");
+        let text: String = (0..3 << 10).map(line).collect();
+        let (older, newer) = text.split_at((1 << 20) + 100);
+        let dir = logs_of(&[older, newer]);
+        let piece = read(dir.path(), "web.stdout.", From::Tail(2500)).unwrap();
+        let begins = (3072 - 2500) << 10;
+        assert_eq!((piece.offset, piece.next, piece.size), (begins, begins + MAX_PIECE_BYTES, 3 << 20));
+        assert!(piece.bytes.starts_with(line(572).as_bytes()));
+    }
+
     proptest! {
         #[test]
-        fn a_tail_is_the_last_lines(text in "[ab\n]{0,40}", lines in 0u64..6) {
-            let start = tail_start(text.as_bytes(), lines);
+        fn a_tail_is_the_last_lines(parts in prop::collection::vec("[ab\n]{0,15}", 0..4), lines in 0u64..6) {
+            let refs: Vec<&str> = parts.iter().map(String::as_str).collect();
+            let dir = logs_of(&refs);
+            let text = parts.concat();
             let all: Vec<&str> = text.split_inclusive('\n').collect();
             let skip = all.len().saturating_sub(usize::try_from(lines).unwrap());
-            prop_assert_eq!(&text[start..], all[skip..].concat());
+            let tail = read(dir.path(), "web.stdout.", From::Tail(lines)).unwrap();
+            prop_assert_eq!(String::from_utf8(tail.bytes).unwrap(), all[skip..].concat());
         }
         #[test]
         fn pieces_join_to_the_whole(parts in prop::collection::vec("[a-z\n]{0,9}", 0..5), cut in 0u64..30) {

@@ -28,6 +28,8 @@ impl Logs {
             Some(lines) => format!("{base}&tail={lines}"),
             None => format!("{base}&offset=0"),
         };
+        // What was written meanwhile is for the next time: a busy task would keep us for ever.
+        let mut end = None;
         loop {
             let answer = agent.get_raw(&target, &[])?;
             session.out.write_all(&answer.body)?;
@@ -35,8 +37,7 @@ impl Logs {
             let (Some(next), Some(size)) = (place("x-allostat-next-offset"), place("x-allostat-size")) else {
                 return Err(CliError::failed("the answer does not say where in the log it stands"));
             };
-            // What was written meanwhile is for the next time: a busy task would keep us for ever.
-            if next >= size || answer.body.is_empty() {
+            if next >= *end.get_or_insert(size) || answer.body.is_empty() {
                 return Ok(Exit::Done);
             }
             target = format!("{base}&offset={next}");
