@@ -5,6 +5,7 @@
 
 mod gc;
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -382,7 +383,8 @@ fn together(config: &Config) -> Result<(), ConfigError> {
 }
 
 fn read_file(path: &Path, config: &mut Config) -> Result<(), ConfigError> {
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    let bytes = File::open(path).and_then(jobspec::bytes_of);
+    let bytes = bytes.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     let text = jobspec::text_of(&name, bytes).map_err(ConfigError::File)?;
     read_text(&name, &text, config)

@@ -1,5 +1,6 @@
 //! `allostat check`
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use super::Session;
@@ -34,7 +35,7 @@ impl Check {
         let mut exit = Exit::Done;
         for path in &self.files {
             let name = path.display().to_string();
-            let bytes = match std::fs::read(path) {
+            let bytes = match File::open(path).and_then(jobspec::bytes_of) {
                 Ok(bytes) => bytes,
                 Err(e) => {
                     session.remark(&format!("{name}: cannot read it: {e}"));

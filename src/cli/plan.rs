@@ -1,6 +1,6 @@
 //! `allostat plan`
 
-use std::io::Read;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -72,12 +72,8 @@ impl Plan {
 pub fn read_job(path: &Path) -> Result<JobText, CliError> {
     let stdin = path.as_os_str() == "-";
     let file = if stdin { "standard-input".to_owned() } else { path.display().to_string() };
-    let bytes = if stdin {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        std::fs::read(path)
-    };
+    let bytes =
+        if stdin { jobspec::bytes_of(std::io::stdin().lock()) } else { File::open(path).and_then(jobspec::bytes_of) };
     let bytes = bytes.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {file}: {e}")))?;
     jobspec::text_of(&file, bytes)
         .and_then(|text| super::check::job_file(&file, &text).map(|_| text))

@@ -33,6 +33,7 @@ mod values;
 pub mod words;
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 
 use crate::model::job::Job;
 
@@ -78,10 +79,21 @@ pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
     }
 }
 
+/// What a file holds: of one that is too large, and of one that never ends, one byte more than is taken.
+pub fn bytes_of(file: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(tree::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The text of a file.
 ///
 /// Errors: it is not UTF-8: where the first byte stands that is none.
 pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
+    // Refused for its size in any case, and perhaps cut within a character.
+    if bytes.len() > tree::MAX_FILE_BYTES {
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let byte = error.as_bytes().get(at).copied().unwrap_or_default();
