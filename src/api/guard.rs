@@ -149,6 +149,17 @@ impl<I> Guarded<I> {
         Guarded { io, progress, patience, phase: Phase::Receiving, read_deadline, write_deadline: None, instead: None }
     }
 
+    /// The phase now. One that has just begun has its time from here on.
+    fn enter_phase(&mut self) -> Phase {
+        let phase = self.progress.lock().phase;
+        if phase != self.phase {
+            self.phase = phase;
+            let patience = if phase == Phase::Idle { self.patience.idle } else { self.patience.receive };
+            self.read_deadline.as_mut().reset(Instant::now() + patience);
+        }
+        phase
+    }
+
     fn write_progress<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.write_deadline = None;
@@ -166,12 +177,7 @@ impl<I> Guarded<I> {
 impl<I: Read + Unpin> Read for Guarded<I> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let me = &mut *self;
-        let phase = me.progress.lock().phase;
-        if phase != me.phase {
-            me.phase = phase;
-            let patience = if phase == Phase::Idle { me.patience.idle } else { me.patience.receive };
-            me.read_deadline.as_mut().reset(Instant::now() + patience);
-        }
+        let phase = me.enter_phase();
         match Pin::new(&mut me.io).poll_read(cx, buf) {
             Poll::Ready(result) => {
                 let mut state = me.progress.lock();
@@ -201,6 +207,10 @@ impl<I: Write + Unpin> Write for Guarded<I> {
         let result = Pin::new(&mut self.io).poll_flush(cx);
         if matches!(result, Poll::Ready(Ok(()))) {
             self.progress.flushed();
+            // Idle from now on, not from when somebody reads again; asked for, so that its end wakes the reader.
+            if self.enter_phase() == Phase::Idle {
+                let _ = self.read_deadline.as_mut().poll(cx);
+            }
         }
         self.write_progress(cx, result)
     }

@@ -10,9 +10,9 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::error::{ApiError, Code};
 use super::guard::{Guarded, Progress, Whole};
@@ -24,10 +24,13 @@ use super::{Access, Config, Door, Method, ROUTES, Route, health, host_header};
 /// A request's head: line and headers together. 431 beyond it.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
 pub(super) const MAX_HEADERS: usize = 64;
+/// So many may stand, and for so long until they have asked.
+const STANDING: usize = 32;
+const ASKS_WITHIN: Duration = Duration::from_millis(500);
 
 /// Serves TCP until `stop` turns true, then finishes what it has begun.
 pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
-    let seats = Arc::new(Semaphore::new(door.config.max_connections));
+    let seats = Seats::of(&door);
     let finish = stop.clone();
     loop {
         let (socket, peer) = tokio::select! {
@@ -46,7 +49,7 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::
 
 /// Serves the Unix socket likewise, with seats of its own: who floods TCP cannot lock the operator out.
 pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch::Receiver<bool>) {
-    let seats = Arc::new(Semaphore::new(door.config.max_connections));
+    let seats = Seats::of(&door);
     let finish = stop.clone();
     loop {
         let socket = tokio::select! {
@@ -65,10 +68,24 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
+/// Of one listener.
+struct Seats {
+    taken: Arc<Semaphore>,
+    /// For who is turned away, until it has heard why: more are sent off without a wait, so that a flood holds no descriptors.
+    standing: Arc<Semaphore>,
+}
+
+impl Seats {
+    fn of(door: &Door) -> Seats {
+        let of = |places| Arc::new(Semaphore::new(places));
+        Seats { taken: of(door.config.max_connections), standing: of(STANDING) }
+    }
+}
+
 /// Every seat is free again: all answers that had begun are written.
-async fn finished(seats: &Semaphore, door: &Door) {
+async fn finished(seats: &Seats, door: &Door) {
     let all = u32::try_from(door.config.max_connections).unwrap_or(u32::MAX);
-    let _ = seats.acquire_many(all).await;
+    let _ = seats.taken.acquire_many(all).await;
 }
 
 /// Out of descriptors or memory: the connection stays in the queue, so trying at once would only burn the CPU.
@@ -77,11 +94,11 @@ async fn refused(error: &std::io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-fn seat<S>(seats: &Arc<Semaphore>, socket: S, origin: Origin, door: &Arc<Door>, stop: &watch::Receiver<bool>)
+fn seat<S>(seats: &Seats, socket: S, origin: Origin, door: &Arc<Door>, stop: &watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    match Arc::clone(seats).try_acquire_owned() {
+    match Arc::clone(&seats.taken).try_acquire_owned() {
         Ok(permit) => {
             let (door, stop) = (Arc::clone(door), stop.clone());
             tokio::spawn(async move {
@@ -90,17 +107,27 @@ where
             });
         }
         Err(_) => {
-            tokio::spawn(turn_away(socket));
+            let standing = Arc::clone(&seats.standing).try_acquire_owned().ok();
+            tokio::spawn(turn_away(socket, standing));
         }
     }
 }
 
 /// Too many at once: told so, in a second or not at all.
-async fn turn_away<S: AsyncWrite + Unpin>(mut socket: S) {
+///
+/// Who may stand is heard before, and after until it goes: its library would take an answer that it has not asked for, or that
+/// came with something unread, for a connection that broke.
+async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
+    let mut heard = [0; 4096];
     let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
     let answer = async {
+        if standing.is_some() {
+            let _ = tokio::time::timeout(ASKS_WITHIN, socket.read(&mut heard)).await;
+        }
         socket.write_all(&body.to_wire()).await?;
-        socket.shutdown().await
+        socket.shutdown().await?;
+        while standing.is_some() && socket.read(&mut heard).await? > 0 {}
+        Ok::<_, std::io::Error>(())
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use crate::host::http::{Address, Client};
 use crate::model::answer::Detail;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, TaskName};
@@ -357,7 +358,7 @@ fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
 #[test]
 fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
     let patience = Patience {
-        idle: Duration::from_millis(300),
+        idle: Duration::from_secs(2),
         receive: Duration::from_millis(200),
         write: Duration::from_millis(300),
     };
@@ -399,6 +400,33 @@ fn who_takes_nothing_is_let_go() {
     eventually("the seat is free", || {
         server.tcp_raw(request("GET", "/v1/node", "", "").as_bytes()).is_some_and(|r| r.status == 200)
     });
+}
+
+#[test]
+fn an_idle_connection_has_its_time_from_the_answer_on() {
+    // Whatever else a connection waits for is longer than anybody waits here.
+    let patience =
+        Patience { idle: Duration::from_millis(300), receive: Duration::from_secs(120), ..Patience::default() };
+    let server = server_with(Config { patience, ..Config::default() });
+    let mut kept = UnixStream::connect(&server.unix).unwrap();
+    kept.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    kept.write_all(b"GET /v1/node HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(kept.read_to_end(&mut Vec::new()).unwrap() > 0, "answered, and then closed");
+}
+
+#[test]
+fn who_is_turned_away_is_told_why_although_it_has_not_asked_yet() {
+    let server = server_with(Config { max_connections: 1, ..Config::default() });
+    let mut held = UnixStream::connect(&server.unix).unwrap();
+    held.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert!(held.read(&mut [0; 4096]).unwrap() > 0, "it has the seat");
+    let mut client = Client::new(Address::Unix(server.unix.clone())).unwrap();
+    client.connect().unwrap();
+    // Longer than it took to send it off at once.
+    std::thread::sleep(Duration::from_millis(50));
+    let refused = client.get("/v1/node", &[]).unwrap();
+    let error: Value = serde_json::from_slice(&refused.body).unwrap();
+    assert_eq!((refused.status, &error["code"]), (503, &json!("too_many_connections")));
 }
 
 #[test]
