@@ -18,7 +18,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,10 @@ pub enum DataDirError {
         "the data directory {path} is in use by {owner}: stop it first, or give this one a directory of its own with --data-dir"
     )]
     Locked { path: PathBuf, owner: String },
+    #[error(
+        "the data directory {path} is a link to {target}, where nothing is: make that directory, or choose another with --data-dir"
+    )]
+    Dangling { path: PathBuf, target: PathBuf },
     #[error("cannot lock {path}")]
     Lock { path: PathBuf, source: io::Error },
 }
@@ -69,10 +73,19 @@ impl DataDir {
         if root.metadata().is_ok_and(|meta| !meta.is_dir()) {
             return Err(DataDirError::File { path: root.to_owned() });
         }
+        if let (Ok(target), Err(e)) = (root.read_link(), root.metadata())
+            && e.kind() == io::ErrorKind::NotFound
+        {
+            return Err(DataDirError::Dangling { path: root.to_owned(), target });
+        }
         let failed = |source| DataDirError::Make { path: root.to_owned(), source };
         std::fs::create_dir_all(root).map_err(failed)?;
         // An absolute path: it is persisted in handles, and the working directory is somebody else's.
         let own = root.canonicalize().map_err(failed)?;
+        let mode = own.metadata().map_err(failed)?.permissions().mode();
+        if mode & 0o1002 == 0o002 {
+            tracing::warn!(path = %own.display(), "everybody can move away what is in the data directory: `chmod o-w` it");
+        }
         let lock = lock(&own)?;
         let data = DataDir { root: own, _lock: lock };
         make_dirs([(&data.state(), 0o700, None)]).and_then(|()| data.build_tops()).map_err(failed)?;
@@ -325,13 +338,12 @@ fn not_a_directory() -> io::Error {
 fn lock(root: &Path) -> Result<File, DataDirError> {
     let path = root.join("lock");
     let failed = |source: io::Error| DataDirError::Lock { path: path.clone(), source };
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(|source| DataDirError::Make { path: root.to_owned(), source })?;
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(
+        |source| match source.kind() {
+            io::ErrorKind::PermissionDenied => DataDirError::Make { path: root.to_owned(), source },
+            _ => failed(source),
+        },
+    )?;
     let until = Instant::now() + LET_GO;
     let locked = loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -365,7 +377,6 @@ fn lock(root: &Path) -> Result<File, DataDirError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_second_agent_is_told_who_has_the_directory() {
