@@ -47,6 +47,19 @@ fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
     assert!(!Path::new(data).exists(), "no data directory is made for an agent that cannot run");
     fails(&start(&["--data-dir", "/proc/nothing", "--listen", "none"]), 73, &["/proc/nothing", "--data-dir"]);
     fails(&start(&["--data-dir", data, "--listen", "9740"]), 65, &["--listen", "127.0.0.1:9740"]);
+    let odd = dir.path().join("odd");
+    std::fs::create_dir_all(odd.join("lock")).expect("a directory can be made");
+    std::fs::set_permissions(&odd, PermissionsExt::from_mode(0o777)).expect("it is ours");
+    let (odd, link) = (odd.to_str().expect("UTF-8"), dir.path().join("link"));
+    let refused = start(&["--data-dir", odd, "--listen", "none"]);
+    assert_eq!(refused.code, Some(73), "{}", refused.stderr);
+    for word in ["error: cannot lock", "odd/lock", "irectory", "everybody can move away what is in the data directory"]
+    {
+        assert!(refused.stderr.contains(word), "{word:?} is not in: {}", refused.stderr);
+    }
+    std::os::unix::fs::symlink(dir.path().join("gone"), &link).expect("a link can be made");
+    let link = link.to_str().expect("UTF-8");
+    fails(&start(&["--data-dir", link, "--listen", "none"]), 73, &[link, "is a link to", "gone", "--data-dir"]);
     fails(&start(&["--data-dir", &format!("/tmp/{}", "x".repeat(120))]), 65, &["107", "data_dir"]);
     fails(&start(&["--config", "/nowhere/agent.hcl"]), 66, &["/nowhere/agent.hcl"]);
     let config = dir.path().join("agent.hcl");
@@ -117,6 +130,16 @@ fn a_broken_job_file_is_shown_where_it_is_broken() {
     let checked = alone(dir.path(), &["check", file]);
     assert_eq!(checked.code, Some(65));
     assert!(checked.stderr.contains("web.hcl:15:2"), "{}", checked.stderr);
+}
+
+#[test]
+fn a_file_that_never_ends_is_refused_for_its_size() {
+    let dir = test_dir();
+    for args in [&["run", "/dev/zero"][..], &["plan", "/dev/zero"], &["agent", "--config", "/dev/zero"]] {
+        fails(&alone(dir.path(), args), 65, &["/dev/zero", "the file is larger than 256 KiB"]);
+    }
+    let checked = alone(dir.path(), &["check", "/dev/zero"]);
+    assert!(checked.code == Some(65) && checked.stderr.contains("larger than 256 KiB"), "{}", checked.stderr);
 }
 
 #[test]
@@ -507,6 +530,25 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
 }
 
 #[test]
+fn the_last_lines_of_a_log_all_come_however_much_they_are_and_what_is_not_kept_is_told() {
+    let agent = Agent::start();
+    // Each 20 bytes: the last 150 000 are almost three answers, over several files.
+    run(&agent, &batch("long", "seq -f %019.0f 1 200000", "logs {\n max_files = 8\n max_file_size = 1\n }")).ok();
+    run(&agent, &batch("silent", "echo unheard", "logs {\n disabled = true\n }")).ok();
+    let id = |job: &str| {
+        let list = agent.get("/v1/allocs").json();
+        let all = list["allocs"].as_array().expect("a list").clone();
+        all.iter().find(|a| a["job"] == job).expect("it ran")["id"].as_str().expect("an id").to_owned()
+    };
+    let tail = agent.cli(&["logs", "--tail", "150000", &id("long"), "t"]).ok();
+    let (first, last) = (tail.lines().next(), tail.lines().last());
+    assert_eq!((first, last), (Some("0000000000000050001"), Some("0000000000000200000")));
+    assert_eq!(tail.lines().count(), 150_000);
+    fails(&agent.cli(&["logs", &id("silent"), "t"]), 66, &["not kept", "disabled = true"]);
+    agent.stop();
+}
+
+#[test]
 fn a_service_is_run_signalled_and_stopped() {
     let agent = Agent::start();
     let service = batch("svc", "trap 'echo got it' HUP; echo listening; while :; do sleep 0.05; done", "")
@@ -526,7 +568,7 @@ fn a_service_is_run_signalled_and_stopped() {
     wait_for("the signal in the log", Duration::from_secs(5) * patience(), || {
         agent.cli(&["logs", &id, "t"]).ok().contains("got it").then_some(())
     });
-    fails(&agent.cli(&["signal", "--signal", "SIGNONSENSE", &id]), 1, &["SIGNONSENSE"]);
+    fails(&agent.cli(&["signal", "--signal", "SIGHUPP", &id]), 2, &["SIGHUPP", "did you mean SIGHUP?"]);
     let stopped = agent.cli(&["stop", &id[..9]]).ok();
     assert!(stopped.contains("Killed") && stopped.ends_with("stopped 1 alloc\n"), "{stopped}");
     assert_eq!(agent.cli(&["stop", "--all"]).ok(), "nothing runs\n");

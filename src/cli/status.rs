@@ -58,7 +58,7 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
         ("TASKS", Align::Left),
         ("RESTARTS", Align::Right),
         ("CREATED", Align::Right),
-        ("LAST EXIT", Align::Left),
+        ("WORST EXIT", Align::Left),
     ]);
     for alloc in allocs {
         table.row(vec![
@@ -83,7 +83,7 @@ fn tasks(alloc: &AllocRow) -> String {
     words.join(", ")
 }
 
-/// Of all its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
+/// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
 fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
     let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
     let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));
@@ -150,4 +150,36 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
 
 fn moment(then: Timestamp, now: Timestamp) -> String {
     format!("{} UTC ({})", human::date_and_time(then), human::ago(then, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::shape::ExitRow;
+    use crate::model::task::ExitStatus;
+
+    #[test]
+    fn of_an_alloc_the_exit_that_went_wrong_is_shown_and_the_column_says_so() {
+        let task = |status, outcome, finished_at| TaskRow {
+            state: "dead".into(),
+            failed: false,
+            restarts: 0,
+            attempt: 1,
+            state_since: Timestamp(0),
+            next_start_at: None,
+            last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at) }),
+            lifecycle: None,
+            driver: None,
+            events: Vec::new(),
+        };
+        let mut alloc: AllocRow = serde_json::from_str(
+            r#"{"id":"a","job":"j","group":"g","name":"j.g[0]","status":"complete","desired":"stop","created_at":1,"tasks":{}}"#,
+        )
+        .unwrap();
+        alloc.tasks.insert("main".into(), task(ExitStatus::Signal(15), Outcome::Killed, 1));
+        alloc.tasks.insert("poststop".into(), task(ExitStatus::Code(0), Outcome::Success, 2));
+        let shown = table(&[alloc], Timestamp(3), Paint(false));
+        let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        assert!(lines[0].ends_with("WORST EXIT") && lines[1].ends_with("was stopped by signal 15"), "{shown}");
+    }
 }

@@ -78,7 +78,11 @@ fn rename(text: &mut String, offset: usize, repeated: &mut BTreeMap<usize, u32>,
 fn advice(text: &str, offset: usize) -> Option<String> {
     let line = text.get(..offset).map_or("", |before| before.rsplit('\n').next().unwrap_or(before));
     let rest = text.get(offset..).unwrap_or("");
-    if rest.starts_with(':') {
+    let (ahead, more) = rest.split_once('\n').unwrap_or((rest, ""));
+    let ahead = if more.is_empty() { ahead } else { ahead.strip_suffix('\r').unwrap_or(ahead) };
+    if line.contains('\r') || ahead.contains('\r') {
+        Some("lines end with a carriage return alone: save the file with Unix line ends".to_owned())
+    } else if rest.starts_with(':') {
         Some("write `key = value`".to_owned())
     } else if line.trim_start().is_empty() && rest.starts_with('"') {
         Some("a key stands without quotes: `key = value`".to_owned())

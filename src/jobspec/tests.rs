@@ -49,6 +49,18 @@ fn a_group_without_a_main_task_is_refused() {
 }
 
 #[test]
+fn lines_that_end_with_a_carriage_return_alone_are_told_and_those_of_windows_are_none_of_them() {
+    let job = in_task("");
+    let told = |text: String| parse("job.hcl", &text).map(|_| ()).map_err(|errors| errors.to_string());
+    let advice = "carriage return alone";
+    assert!(told(job.replace('\n', "\r")).is_err_and(|text| text.contains(advice)));
+    assert!(told(format!("# one\r{job}").replace("job ", "job : ")).is_err_and(|text| text.contains(advice)));
+    assert_eq!(told(job.replace('\n', "\r\n")), Ok(()));
+    let broken = job.replace("task ", "task : ").replace('\n', "\r\n");
+    assert!(told(broken).is_err_and(|text| text.contains("key = value") && !text.contains(advice)));
+}
+
+#[test]
 fn what_is_wrong_in_a_task_is_told_with_its_place() {
     for (lines, expected) in [
         ("drivr = 1", "5:1 `drivr` is not a field of `task` (did you mean `driver`?)"),
