@@ -549,6 +549,26 @@ fn the_last_lines_of_a_log_all_come_however_much_they_are_and_what_is_not_kept_i
 }
 
 #[test]
+fn a_task_that_has_not_begun_has_no_attempt() {
+    let agent = Agent::start();
+    let after = "task \"after\" {\n driver = \"raw_exec\"\n lifecycle {\n hook = \"poststop\"\n }\n config {\n command = \"/bin/true\"\n }\n }\n";
+    let job = batch("late", "exec sleep 600", "").replace("batch", "service");
+    run(&agent, &job.replace(" task \"t\"", &format!(" {after} task \"t\""))).ok();
+    let id = agent.alloc_ids()[0].clone();
+    let attempts = |of: &str| {
+        let tasks = agent.get(&format!("/v1/allocs/{id}{of}")).json()["tasks"].clone();
+        ["t", "after"].map(|task| tasks[task].get("attempt").and_then(|n| n.as_u64()))
+    };
+    assert_eq!((attempts(""), attempts("/stats")), ([Some(1), None], [Some(1), None]));
+    let status = agent.cli(&["status", &id]).ok();
+    let row = status.lines().find(|line| line.starts_with("after")).expect("a row of its own");
+    assert!(row.contains("pending") && row.split_whitespace().any(|word| word == "-"), "{status}");
+    agent.cli(&["stop", &id]).ok();
+    assert_eq!((attempts(""), attempts("/stats")), ([Some(1), Some(1)], [Some(1), Some(1)]));
+    agent.stop();
+}
+
+#[test]
 fn a_service_is_run_signalled_and_stopped() {
     let agent = Agent::start();
     let service = batch("svc", "trap 'echo got it' HUP; echo listening; while :; do sleep 0.05; done", "")

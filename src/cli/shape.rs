@@ -73,7 +73,9 @@ pub struct TaskRow {
     pub state: String,
     pub failed: bool,
     pub restarts: u64,
-    pub attempt: u64,
+    /// Absent: none has begun.
+    #[serde(default)]
+    pub attempt: Option<u64>,
     pub state_since: Timestamp,
     #[serde(default)]
     pub next_start_at: Option<Timestamp>,

@@ -129,7 +129,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
             Cell::styled(state, state_style(&task.state)),
             human::ago(task.state_since, now).into(),
             // People count from one.
-            task.attempt.to_string().into(),
+            or_absent(task.attempt.map(|n| n.to_string())).into(),
             task.restarts.to_string().into(),
             last_exit(std::iter::once(task)).into(),
         ]);
@@ -164,7 +164,7 @@ mod tests {
             state: "dead".into(),
             failed: false,
             restarts: 0,
-            attempt: 1,
+            attempt: Some(1),
             state_since: Timestamp(0),
             next_start_at: None,
             last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at) }),

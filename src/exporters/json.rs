@@ -46,9 +46,9 @@ fn task_row(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value {
         "state": task.state,
         "failed": task.failed,
         "restarts": task.restarts_total(),
-        "attempt": number(task.attempt),
         "state_since": task.state_since,
     });
+    set(&mut row, "attempt", task.begun().map(number));
     set(&mut row, "started_at", task.started_at);
     set(&mut row, "finished_at", task.finished_at);
     let known = alloc.job.group(alloc.group.as_str()).and_then(|group| group.task(task.name.as_str()));
@@ -139,12 +139,12 @@ fn task_stats(snapshot: &Snapshot, task: &TaskView, now: Timestamp) -> Value {
     let dwells = TaskState::ALL.map(|s| task.time_in(s, snapshot.steady_at).0);
     let mut all = json!({
         "state": task.status.state,
-        "attempt": number(task.status.attempt),
         "final": !running,
         "usage": *task.usage,
         "absent": absent(&task.usage, !running),
         "time_in_state_ns": by(TaskState::ALL.map(TaskState::as_str), dwells),
     });
+    set(&mut all, "attempt", task.status.begun().map(number));
     set(&mut all, "this_attempt", task.attempt.as_deref());
     sampled(&mut all, task.sampled_at, now);
     all

@@ -218,6 +218,12 @@ pub struct TaskStatus {
 }
 
 impl TaskStatus {
+    /// The attempt that is on its way, runs, or was the last one, counted from 0. `None`: there was none yet.
+    pub fn begun(&self) -> Option<u32> {
+        let waits = matches!(self.state, TaskState::Pending | TaskState::Dead);
+        let none = waits && self.attempt == 0 && self.started_at.is_none() && self.exits.is_empty();
+        (!none).then_some(self.attempt)
+    }
     /// One that nothing has happened to.
     pub fn new(name: TaskName, driver: String, user: Option<String>, since: Timestamp) -> TaskStatus {
         TaskStatus {
