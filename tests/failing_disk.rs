@@ -109,7 +109,8 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     let allocs = agent.json("/v1/allocs");
     let held = allocs["allocs"].as_array().and_then(|all| all.iter().find(|alloc| alloc["job"] == "held"));
     let held = held.and_then(|alloc| alloc["id"].as_str()).expect("it is listed");
-    agent.cli(&["stop", held]).ok();
+    let stopped = agent.cli(&["stop", held]);
+    assert!(stopped.code == Some(0) && stopped.stderr.contains("not on record"), "{}", stopped.stderr);
     until("its end", &|| of(&agent, "allostat_task_exits_total", "held", &[("outcome", "killed")]) > 0.5);
     // What cannot be started for it is not given up: it is tried again once its end is on record.
     until("a start that fails", &|| agent.log().contains("Setup Failure"));

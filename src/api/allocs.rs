@@ -137,8 +137,12 @@ async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     request.query().only(&[])?;
     let alloc = find(&context.snapshot(), request.param(0))?;
     let id = alloc.status.id.clone();
-    context.control.stop(id.clone()).await?;
-    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "had_ended": alloc.status.is_terminal() })) })
+    let unsaved = context.control.stop(id.clone()).await?;
+    let mut answer = json!({ "id": id, "had_ended": alloc.status.is_terminal() });
+    if let Some(why) = unsaved {
+        answer["unsaved"] = why.into();
+    }
+    Ok(Reply { status: 202, ..Reply::json(&answer) })
 }
 
 async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {

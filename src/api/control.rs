@@ -112,8 +112,8 @@ pub trait Control: Send + Sync {
     fn submit(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>>;
     /// What `submit` would do, without doing it.
     fn plan(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>>;
-    /// Asks; it is over when the alloc says so.
-    fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<(), ApiError>>;
+    /// Asks; it is over when the alloc says so. Gives why that is not on record.
+    fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<Option<String>, ApiError>>;
     /// Removes ended allocs; it is done when this returns.
     fn collect(&self, what: Gc) -> BoxFuture<'_, Result<Collected, ApiError>>;
     /// Asks, and says of which tasks.

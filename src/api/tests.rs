@@ -68,8 +68,8 @@ impl Control for Fake {
     fn plan(&self, _: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>> {
         Box::pin(async { Ok(Submitted { job: "planned".into(), ..Submitted::default() }) })
     }
-    fn stop(&self, _: AllocId) -> BoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(async { Ok(()) })
+    fn stop(&self, _: AllocId) -> BoxFuture<'_, Result<Option<String>, ApiError>> {
+        Box::pin(async { Ok(None) })
     }
     fn collect(&self, _: Gc) -> BoxFuture<'_, Result<Collected, ApiError>> {
         Box::pin(async { Ok(Collected::default()) })

@@ -44,16 +44,23 @@ impl Stop {
         };
         let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
         let mut had_ended: Vec<String> = Vec::new();
+        let mut unsaved = None;
         let answers = ask_at_once(follow.agent().address(), &wanted);
         for (id, answer) in wanted.iter().zip(answers) {
             // Asking twice is asking once.
             let asked = |agent: &mut Agent| agent.post(&target(id), "");
             let answer = answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| gone(e, &ids))?;
+            unsaved = unsaved.or_else(|| answer["unsaved"].as_str().map(str::to_owned));
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
             let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };
             if !list.contains(&id) {
                 list.push(id);
             }
+        }
+        if let Some(why) = unsaved {
+            session.remark(&format!(
+                "warning: the stop is not on record: {why}\nan agent that dies before that is mended starts anew what is stopped now"
+            ));
         }
         for id in &had_ended {
             writeln!(session.out, "{} had ended already", id.get(..8).unwrap_or(id))?;

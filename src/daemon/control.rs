@@ -43,8 +43,11 @@ impl Control for Runner {
         })
     }
 
-    fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<(), ApiError>> {
-        Box::pin(async move { self.0.stop(&alloc, Wait::No).await.map_err(|e| refused(&e)) })
+    fn stop(&self, alloc: AllocId) -> BoxFuture<'_, Result<Option<String>, ApiError>> {
+        Box::pin(async move {
+            let unsaved = self.0.stop(&alloc, Wait::No).await.map_err(|e| refused(&e))?;
+            Ok(unsaved.map(|error| error.to_string()))
+        })
     }
 
     fn collect(&self, what: Gc) -> BoxFuture<'_, Result<Collected, ApiError>> {

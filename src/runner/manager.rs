@@ -147,11 +147,11 @@ impl Handle {
         self.0.submit(job).await
     }
 
-    /// Asks all tasks of an alloc to end. Repeating it, or stopping one that has ended, does no harm.
-    pub async fn stop(&self, id: &AllocId, wait: Wait) -> Result<(), RunnerError> {
+    /// Asks all tasks of an alloc to end. Repeating it, or stopping one that has ended, does no harm. It is done in any case; gives
+    /// why it is not on record, so that an agent that dies before the end would forget it.
+    pub async fn stop(&self, id: &AllocId, wait: Wait) -> Result<Option<StoreError>, RunnerError> {
         let alloc = self.0.alloc(id)?;
-        self.0.stop(&[alloc], wait).await;
-        Ok(())
+        Ok(self.0.stop(&[alloc], wait).await)
     }
 
     /// Asks every live alloc to end; which ones these were.
@@ -391,16 +391,18 @@ impl Manager {
         }
     }
 
-    async fn stop(&self, allocs: &[Arc<Alloc>], wait: Wait) {
+    async fn stop(&self, allocs: &[Arc<Alloc>], wait: Wait) -> Option<StoreError> {
         let live: Vec<_> = allocs.iter().filter(|a| !a.is_terminal()).collect();
         let mut batch = Batch::default();
-        for alloc in live.iter().filter(|a| a.desired() == Desired::Run) {
-            alloc.want_stop();
+        for alloc in &live {
+            if alloc.desired() == Desired::Run {
+                alloc.want_stop();
+            }
+            // Also of one that was asked before, which the disk may have refused; what is there already costs nothing.
             record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
         }
-        if !batch.is_empty()
-            && let Err(error) = self.ctx.journal.commit(batch).await
-        {
+        let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
+        if let Err(error) = &saved {
             // A stop must work with a full disk too: it may be what makes room.
             tracing::error!(%error, "a stop is not saved: a restart of the agent before the end would forget it");
         }
@@ -418,6 +420,7 @@ impl Manager {
                 let _ = alloc.ended().wait_for(|ended| *ended).await;
             }
         }
+        saved.err()
     }
 }
 

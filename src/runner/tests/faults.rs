@@ -278,7 +278,7 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
                 tokio::time::sleep(Duration::from_millis(700)).await;
                 match step {
                     10 | 20 | 59 => case.agent = case.host.restart(case.agent.clone()).await,
-                    30 => case.agent.stop(&case.odd, Wait::No).await.unwrap(),
+                    30 => drop(case.agent.stop(&case.odd, Wait::No).await.unwrap()),
                     _ => {}
                 }
                 let now = counters(&case.agent);
