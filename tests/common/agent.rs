@@ -136,7 +136,12 @@ impl Agent {
         command.arg("--data-dir").arg(self.data_dir()).arg("--listen").arg(self.address.to_string());
         command.args(&self.options.args).envs(self.options.env.iter().cloned());
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor must be left")).stderr(log);
-        self.child = Some(command.spawn().expect("the binary under test must start"));
+        // A copy that another test's child has inherited half written, until that executes its own program, is busy.
+        let child = wait_for("the binary not to be busy", Duration::from_secs(10), || match command.spawn() {
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => None,
+            started => Some(started.expect("the binary under test must start")),
+        });
+        self.child = Some(child);
     }
 
     /// Nobody can write our directory, and execute a copy of the binary: the way to it may be closed to him.
