@@ -57,7 +57,9 @@ pub fn is_executed_for(pid: u32, run_dir: &Path) -> bool {
     executed_for(pid).is_some_and(|dir| dir.as_os_str() == run_dir.as_os_str())
 }
 
-/// Anybody can call himself so: only those of our own user are believed.
+/// Anybody can call himself so: only those of our own user are believed, who see the same file system at that path. An agent in a
+/// container has a directory of the same name, and its supervisors are among our processes.
+/// Source: `/proc/PID/{cmdline,root,fd/0}`; the last is the record, also when it was removed.
 fn executed_for(pid: u32) -> Option<PathBuf> {
     let ours = rustix::process::geteuid().as_raw();
     let place = format!("/proc/{pid}");
@@ -65,5 +67,62 @@ fn executed_for(pid: u32) -> Option<PathBuf> {
     let line = std::fs::read(format!("{place}/cmdline")).ok()?;
     let mut words = line.split(|byte| *byte == 0).skip(1);
     (words.next()? == b"supervise").then_some(())?;
-    Some(PathBuf::from(OsStr::from_bytes(words.next()?)))
+    let run_dir = PathBuf::from(OsStr::from_bytes(words.next()?));
+    let root = |of: &str| std::fs::metadata(format!("{of}/root")).ok().map(|meta| (meta.dev(), meta.ino()));
+    let same_root = root(&place)? == root("/proc/self")?;
+    let device = run_dir.ancestors().find_map(|above| std::fs::metadata(above).ok())?.dev();
+    let same_device = std::fs::metadata(format!("{place}/fd/0")).ok()?.dev() == device;
+    (same_root && same_device).then_some(run_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Reads its input, under the name of a supervisor of `run_dir`.
+    fn named_for(dir: &Path, run_dir: &Path, held: File) -> Child {
+        std::fs::write(dir.join("supervise"), "sleep 600 & wait\n").unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.arg0("allostat").arg("supervise").arg(run_dir).current_dir(dir).stdin(held).stdout(Stdio::null());
+        let child = command.process_group(0).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !std::fs::read(format!("/proc/{}/cmdline", child.id())).is_ok_and(|line| line.starts_with(b"allostat\0"))
+        {
+            assert!(Instant::now() < until, "it does not execute its program");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child
+    }
+
+    fn end(mut child: Child) {
+        let group = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn who_is_called_like_a_supervisor_is_one_if_its_record_lies_where_ours_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("run/a/t/0");
+        let record = File::create(dir.path().join("record")).unwrap();
+        std::fs::remove_file(dir.path().join("record")).unwrap();
+        let own = named_for(dir.path(), &run_dir, record);
+        let found = find(&run_dir).unwrap().map(|process| process.id().pid);
+        let below = executed_for(own.id());
+        let wrong = find(&dir.path().join("run/a/t/1")).unwrap();
+        let pid = own.id();
+        end(own);
+        assert_eq!((found, below.as_deref()), (Some(pid), Some(&*run_dir)), "its record may have been removed");
+        assert!(wrong.is_none());
+        // As that of an agent in a container, whose data directory has the same name.
+        let foreign = named_for(dir.path(), &run_dir, File::open("/proc/self/stat").unwrap());
+        let found = find(&run_dir).unwrap();
+        end(foreign);
+        assert!(found.is_none());
+    }
 }
