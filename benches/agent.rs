@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use common::{Agent, Exposition, is_root};
+use common::{Agent, Exposition, is_root, wait_for};
 use shared::{HOLD, cpu, report, start, supervisors};
 
 fn main() {
@@ -76,7 +76,7 @@ fn idle(tasks: usize, long: bool) {
         }
     }
     report(&format!("agent/oldest-idle-{tasks}"), oldest_sample(&agent), "ms", None);
-    agent.stop();
+    end(agent);
 }
 
 /// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything.
@@ -87,7 +87,7 @@ fn waking(tasks: usize) {
     let cpu = cpu_per_minute(&agent, Duration::from_secs(60), || {});
     report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", None);
     report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
-    agent.stop();
+    end(agent);
 }
 
 /// The oldest sample that anybody is shown: one task after another, evenly over all of them, is asked for its age. Idle ones
@@ -102,6 +102,13 @@ fn oldest_sample(agent: &Agent) -> f64 {
         stats["tasks"]["t"]["age_ms"].as_f64().expect("a running task was sampled")
     });
     oldest.fold(0.0, f64::max)
+}
+
+/// With thousands of allocs their last cgroups go a while after the last task: an agent that ends before leaves them to the next.
+fn end(agent: Agent) {
+    agent.cli(&["stop", "--all"]).ok();
+    wait_for("the cgroups to be gone", Duration::from_secs(60), || agent.cgroups.left().is_empty().then_some(()));
+    agent.stop();
 }
 
 /// What starting left to do is not what running costs.
