@@ -11,6 +11,7 @@ mod shared;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use common::{Agent, Exposition, is_root, wait_for};
@@ -79,14 +80,19 @@ fn idle(tasks: usize, long: bool) {
     end(agent);
 }
 
-/// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything.
+/// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything. They begin when
+/// all run: thousands that wake while others start take the cores from what starts them.
 fn waking(tasks: usize) {
     let agent = Agent::start();
-    start(&agent, tasks, r#""wake", "10", "3600000""#);
+    let begin = agent.scratch().join("begin");
+    mkfifoat(CWD, &begin, Mode::from_raw_mode(0o644)).expect("a FIFO can be made");
+    start(&agent, tasks, &format!(r#""wake", "10", "3600000", {begin:?}"#));
+    let writer = fs::OpenOptions::new().write(true).open(&begin).expect("they wait for it");
     settle();
     let cpu = cpu_per_minute(&agent, Duration::from_secs(60), || {});
     report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", None);
     report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
+    drop(writer);
     end(agent);
 }
 

@@ -9,7 +9,7 @@
 //! workload share MIB MS            two processes map the same MIB and touch all of it, then hold
 //! workload cache MIB MS DIR        fills MIB of page cache through a file in DIR, holds, removes the file
 //! workload burn MS [THREADS]       burns CPU for MS of wall time
-//! workload wake HERTZ MS           wakes HERTZ times a second and does nothing
+//! workload wake HERTZ MS [FIFO]    wakes HERTZ times a second and does nothing, once somebody writes to FIFO
 //! workload fork N MS               starts N children that hold; says how many the kernel let it have
 //! workload write MIB DIR           writes MIB through to the disk
 //! workload daemonize MS            leaves a grandchild of its own session behind and ends
@@ -55,13 +55,11 @@ fn main() {
         ["cache", mib, ms, dir] => cache(number(mib), ms, dir),
         ["burn", ms] => burn(ms, 1),
         ["burn", ms, threads] => burn(ms, number(threads)),
-        ["wake", hertz, ms] => {
-            let pause = Duration::from_secs(1) / u32::try_from(number(hertz)).expect("HERTZ must be small");
-            let end = Instant::now() + millis(ms);
-            ready("");
-            while Instant::now() < end {
-                std::thread::sleep(pause);
-            }
+        ["wake", hertz, ms] => wake(number(hertz), ms),
+        ["wake", hertz, ms, fifo] => {
+            // Returns when somebody opens the other end: thousands that wait begin at one moment and cost nothing before.
+            drop(std::fs::File::open(fifo).expect("FIFO must be one that can be read"));
+            wake(number(hertz), ms);
         }
         ["fork", count, ms] => fork_many(number(count), ms),
         ["write", mib, dir] => write_through(number(mib), dir),
@@ -99,6 +97,15 @@ fn millis(text: &str) -> Duration {
 
 fn hold(ms: &str) {
     std::thread::sleep(millis(ms));
+}
+
+fn wake(hertz: usize, ms: &str) {
+    let pause = Duration::from_secs(1) / u32::try_from(hertz).expect("HERTZ must be small");
+    let end = Instant::now() + millis(ms);
+    ready("");
+    while Instant::now() < end {
+        std::thread::sleep(pause);
+    }
 }
 
 /// One line, flushed: whoever waits for it may look at the kernel's files now.

@@ -40,6 +40,14 @@ fn kept_files(files: &KeptFiles) -> String {
     }
 }
 
+/// Below what is there; an empty table is none.
+fn append(out: &mut String, table: &Table, paint: Paint) {
+    if !table.is_empty() {
+        out.push('\n');
+        out.push_str(&table.render(paint));
+    }
+}
+
 fn text(node: &NodeReport, paint: Paint) -> String {
     let counts = |counts: &std::collections::BTreeMap<String, u64>| {
         let some: Vec<String> = counts.iter().filter(|(_, n)| **n > 0).map(|(s, n)| format!("{n} {s}")).collect();
@@ -68,27 +76,18 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         let (word, style) = if c.available { ("yes", Style::Green) } else { ("no", Style::Yellow) };
         table.row(vec![c.feature.to_string().into(), Cell::styled(word, style), printable(&c.reason).into()]);
     }
-    if !table.is_empty() {
-        out.push('\n');
-        out.push_str(&table.render(paint));
-    }
+    append(&mut out, &table, paint);
     let mut table = Table::new(&[("DRIVER", Align::Left), ("", Align::Left), ("", Align::Left)]);
     for d in &node.drivers {
         let (word, style) = if d.healthy { ("healthy", Style::Green) } else { ("unhealthy", Style::Red) };
         table.row(vec![d.name.clone().into(), Cell::styled(word, style), printable(&d.message).into()]);
     }
-    if !table.is_empty() {
-        out.push('\n');
-        out.push_str(&table.render(paint));
-    }
+    append(&mut out, &table, paint);
     let mut table = Table::new(&[("SET ASIDE: COULD NOT BE READ FROM THE STATE", Align::Left)]);
     for record in &node.quarantined {
         table.row(vec![printable(record).into()]);
     }
-    if !table.is_empty() {
-        out.push('\n');
-        out.push_str(&table.render(paint));
-    }
+    append(&mut out, &table, paint);
     let mut table = Table::new(&[
         ("RAN, AND IS IN NO RECORD: ALLOC", Align::Left),
         ("TASK", Align::Left),
@@ -110,9 +109,6 @@ fn text(node: &NodeReport, paint: Paint) -> String {
             printable(orphan.why.as_deref().unwrap_or_default()).into(),
         ]);
     }
-    if !table.is_empty() {
-        out.push('\n');
-        out.push_str(&table.render(paint));
-    }
+    append(&mut out, &table, paint);
     out
 }

@@ -185,6 +185,13 @@ async fn one_whose_directory_was_removed_too_is_found_by_its_supervisor() {
     until("counted", || outcomes(&agent) == [1.0, 0.0]).await;
 }
 
+/// Half of a record is left.
+fn spoil(host: &Host, key: &str) {
+    let mut batch = Batch::default();
+    batch.put(key, b"{\"half".to_vec());
+    host.store.commit(&batch).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_record_names_that_cannot_be_read_is_left_alone_and_told_at_each_start() {
     let host = Host::new();
@@ -192,9 +199,7 @@ async fn what_a_record_names_that_cannot_be_read_is_left_alone_and_told_at_each_
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
     let_go(agent).await;
-    let mut batch = Batch::default();
-    batch.put(format!("alloc/{id}"), b"{\"half".to_vec());
-    host.store.commit(&batch).unwrap();
+    spoil(&host, &format!("alloc/{id}"));
     for _ in 0..2 {
         let agent = host.start().await;
         until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("could not be read")))
@@ -284,9 +289,7 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
             .await;
         let_go(agent).await;
         if damaged {
-            let mut batch = Batch::default();
-            batch.put(format!("task/{id}/main"), b"{\"half".to_vec());
-            host.store.commit(&batch).unwrap();
+            spoil(&host, &format!("task/{id}/main"));
         } else {
             forget(&host, |key| key.starts_with("task/"));
         }
@@ -315,9 +318,7 @@ async fn a_task_whose_record_is_lost_and_whose_driver_cannot_tell_keeps_its_hand
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
     let_go(agent).await;
-    let mut batch = Batch::default();
-    batch.put(format!("task/{id}/main"), b"{\"half".to_vec());
-    host.store.commit(&batch).unwrap();
+    spoil(&host, &format!("task/{id}/main"));
     *host.world.recover_error.lock().unwrap() = Some("no descriptor is left".to_owned());
     let agent = host.start().await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
