@@ -72,8 +72,14 @@ fn by_hand(kind: &Kind) -> f64 {
         }
         let mut command = Command::new(workload());
         command.args([kind.word, "3600000"]).stdin(Stdio::null()).stdout(Stdio::null());
-        // SAFETY: the closure only writes to descriptors that are open.
-        unsafe { command.pre_exec(move || enter.iter().try_for_each(|mut file| file.write_all(b"0"))) };
+        let enter = move || {
+            // A shell's background job ignores SIGINT, and so would its children.
+            // SAFETY: SIG_DFL is a valid disposition.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+            enter.iter().try_for_each(|mut file| file.write_all(b"0"))
+        };
+        // SAFETY: the closure sets a disposition and writes to descriptors that are open.
+        unsafe { command.pre_exec(enter) };
         let child = command.spawn().expect("the workload must run");
         tasks.push((child, places.into_iter().map(|p| p.directory).collect()));
     }
