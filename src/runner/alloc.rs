@@ -349,7 +349,7 @@ impl Alloc {
     fn views(&self) -> Vec<View> {
         let inner = self.lock();
         let view = |(task, cell): (&Task, &Cell)| {
-            let view = View::of(task, &cell.status);
+            let view = View::of(task, &cell.status, cell.kill.map(|kill| kill.cause));
             if cell.sought { view.unknown() } else { view }
         };
         self.group().tasks.iter().zip(&inner.cells).map(view).collect()

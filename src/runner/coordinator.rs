@@ -76,10 +76,12 @@ pub struct View {
     pub ended_at: Option<Timestamp>,
     /// Whether it was ever started.
     pub started: bool,
+    /// Why it was asked to end, if it was.
+    pub asked: Option<Cause>,
 }
 
 impl View {
-    pub fn of(task: &Task, status: &TaskStatus) -> View {
+    pub fn of(task: &Task, status: &TaskStatus, asked: Option<Cause>) -> View {
         let stage = match status.state {
             TaskState::Pending => Stage::Waiting,
             TaskState::Dead => Stage::Dead,
@@ -90,7 +92,7 @@ impl View {
         };
         // Of a task that begins anew the attempts before tell.
         let started = status.started_at.is_some() || stage == Stage::Starting || status.attempt > 0;
-        View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started }
+        View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started, asked }
     }
     /// While it is looked for it neither runs nor is dead, whatever its record says: nothing that waits for either may begin, and
     /// it is not begun itself.
@@ -228,9 +230,11 @@ fn cause(tasks: &[View], wish: Wish) -> Option<Cause> {
         Wish::Run => {}
     }
     let dead = |t: &View| t.stage == Stage::Dead;
-    // A leader that failed is a sibling that failed; one that ended well outranks a failure beside it.
+    // A leader that failed is a sibling that failed; one that ended well outranks a failure beside it. One that was ended for a
+    // failure is not what began it.
     if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
-        return Some(Cause::LeaderDead(leader));
+        let failure = tasks[leader].asked.filter(|asked| matches!(asked, Cause::SiblingFailed(_)));
+        return Some(failure.unwrap_or(Cause::LeaderDead(leader)));
     }
     let failed = tasks.iter().enumerate().filter(|(_, t)| t.role != Role::Poststop && dead(t) && t.failed);
     if let Some((culprit, _)) = failed.min_by_key(|(at, t)| (t.ended_at, *at)) {
@@ -279,7 +283,7 @@ mod tests {
     ];
 
     fn fresh(role: Role) -> View {
-        View { role, stage: Stage::Waiting, failed: false, ended_at: None, started: false }
+        View { role, stage: Stage::Waiting, failed: false, ended_at: None, started: false, asked: None }
     }
     fn ran(role: Role) -> View {
         View { stage: Stage::Ran, started: true, ..fresh(role) }
@@ -324,6 +328,15 @@ mod tests {
         assert_eq!(decide(&both, Wish::Run)[2], Order::End(Cause::LeaderDead(1)));
         let failed = [ran(Main), dead(Leader, true)];
         assert_eq!(decide(&failed, Wish::Run)[0], Order::End(Cause::SiblingFailed(1)));
+    }
+
+    #[test]
+    fn a_leader_that_was_ended_for_a_failure_is_not_the_culprit() {
+        use Role::{Leader, Main, PrestartSidecar};
+        let ended = View { asked: Some(Cause::SiblingFailed(0)), ..dead(Leader, false) };
+        let tasks = [dead(PrestartSidecar, true), ended, ran(Main)];
+        assert_eq!(decide(&tasks, Wish::Run)[2], Order::End(Cause::SiblingFailed(0)));
+        assert_eq!(no_more(&tasks, 2, Wish::Run), Some(Cause::SiblingFailed(0)));
     }
 
     #[test]
@@ -437,7 +450,7 @@ mod tests {
     fn views(group: &[Role], state: &State) -> Vec<View> {
         let view = |(role, one): (&Role, &One)| {
             let ended_at = (one.stage == Stage::Dead).then_some(Timestamp(1));
-            View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started }
+            View { role: *role, stage: one.stage, failed: one.failed, ended_at, started: one.started, asked: None }
         };
         group.iter().zip(&state.tasks).map(view).collect()
     }

@@ -133,7 +133,9 @@ impl World<'_> {
     /// Whatever may happen next, each for itself.
     fn next(&self, life: &Life) -> Vec<Life> {
         let mut next = Vec::new();
-        let views: Vec<View> = self.tasks.iter().zip(&life.tasks).map(|(t, one)| View::of(t, &one.status)).collect();
+        // Whom an end is blamed on changes nothing of how it ends.
+        let view = |(task, one): (&Task, &One)| View::of(task, &one.status, None);
+        let views: Vec<View> = self.tasks.iter().zip(&life.tasks).map(view).collect();
         for (at, order) in coordinator::decide(&views, life.wish()).into_iter().enumerate() {
             for happening in self.happenings(at, &life.tasks[at], order, life.again && !life.stop) {
                 let mut after = life.clone();

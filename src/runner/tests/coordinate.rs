@@ -122,6 +122,22 @@ async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
     assert!(!events(&task(&agent, &id, "bad")).contains(&"Sibling Task Failed"));
 }
 
+/// The leader is ended first, for that failure: its end is not why the others are.
+#[tokio::test(start_paused = true)]
+async fn a_failure_beside_a_leader_is_what_all_are_told() {
+    let host = Host::new();
+    let agent = host.start().await;
+    for (bad, lifecycle) in [("bad", None), ("init", PRESTART)] {
+        let tasks = [("proxy", SIDECAR, forever()), (bad, lifecycle, ends(500, 7)), ("leader", None, forever())];
+        let id = submit(&agent, leading(group(JobKind::Batch, &tasks), "leader")).await;
+        assert_eq!(over(&agent, &id).await, AllocState::Failed);
+        for name in ["proxy", "leader"] {
+            assert_eq!(culprit(&agent, &id, name, "Sibling Task Failed"), bad, "{name}");
+            assert!(!events(&task(&agent, &id, name)).contains(&"Leader Task Dead"), "{name}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_leaders_end_is_the_end_of_the_others() {
     let host = Host::new();
