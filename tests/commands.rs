@@ -507,6 +507,12 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     assert!(agent.cli(&["status", prefix]).ok().contains(&id));
     assert!(agent.cli(&["stats", prefix]).ok().contains("cpu usage"));
     assert!(agent.cli(&["events", prefix]).ok().lines().all(|l| l.contains(&id[..8])));
+    // What runs after it fails later, and comes first by name.
+    let after = "}\n task \"after\" {\n driver = \"raw_exec\"\n lifecycle {\n hook = \"poststop\"\n }\n config {\n \
+                 command = \"/bin/false\"\n }";
+    let both = run(&agent, &batch("both", "exit 7", after));
+    assert_eq!(both.code, Some(7), "{}", both.stdout);
+    assert!(both.stdout.contains("failed: task t of "), "{}", both.stdout);
     let node = agent.cli(&["node"]).ok();
     for part in ["raw_exec", "alloc_dir, cgroup, stats", "validate, task_dir, env"] {
         assert!(node.contains(part), "{part}: {node}");

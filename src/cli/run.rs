@@ -96,10 +96,11 @@ fn gone(error: CliError, job: &str, allocs: &[String]) -> CliError {
     ))
 }
 
-/// The result of a batch job: that of its first task that failed.
+/// The result of a batch job: that of its first task that failed. What failed later may have failed of that.
 fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     let tasks = || allocs.iter().flat_map(|a| a.tasks.iter().map(move |(name, task)| (a, name, task)));
-    let Some((alloc, name, task)) = tasks().find(|(_, _, task)| task.failed) else {
+    let failed = tasks().filter(|(_, _, task)| task.failed);
+    let Some((alloc, name, task)) = failed.min_by_key(|(_, _, task)| task.finished_at) else {
         // Stopped by somebody: no failure, and no success either.
         let killed = tasks()
             .find(|(a, _, t)| a.desired == "stop" && t.last_exit.as_ref().is_none_or(|e| e.outcome == Outcome::Killed));

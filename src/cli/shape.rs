@@ -80,6 +80,8 @@ pub struct TaskRow {
     #[serde(default)]
     pub next_start_at: Option<Timestamp>,
     #[serde(default)]
+    pub finished_at: Option<Timestamp>,
+    #[serde(default)]
     pub last_exit: Option<ExitRow>,
     /// Absent: a main task.
     #[serde(default)]

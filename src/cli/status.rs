@@ -167,6 +167,7 @@ mod tests {
             attempt: Some(1),
             state_since: Timestamp(0),
             next_start_at: None,
+            finished_at: Some(Timestamp(finished_at)),
             last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at) }),
             lifecycle: None,
             driver: None,
