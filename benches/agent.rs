@@ -97,7 +97,7 @@ fn waking(tasks: usize) {
 }
 
 /// The oldest sample that anybody is shown: one task after another, evenly over all of them, is asked for its age. Idle ones
-/// for longer than the 10 s that a look at them may be apart. Its own CPU is in no other figure.
+/// for longer than the 9 s that looks at them are apart. Its own CPU is in no other figure.
 fn oldest_sample(agent: &Agent) -> f64 {
     const QUESTIONS: usize = 300;
     let list = agent.json("/v1/allocs");

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! tick ── probes: memory usage, CPU time
-//!           ├─ neither moved, now and at the last tick ── 10 s since the last look? ── no ── done: two system calls
+//!           ├─ neither moved, now and at the last tick ── 9 s since the last look? ─── no ── done: two system calls
 //!           │                                                └─ yes ── what can change while all sleep
-//!           └─ moved ── everything that can have changed with it; settings each 10 s
+//!           └─ moved ── everything that can have changed with it; settings each 9 s
 //! ```
 //! The tick after a movement counts as one too, so that what the kernel writes a moment late is not missed.
 
@@ -22,8 +22,9 @@ use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
-/// No sample is older than this, even where nothing seems to move.
-const LOOK_EACH: Duration = Duration::from_secs(10);
+/// Even where nothing seems to move no sample gets older than 10 s: with a tick each second this is due at each ninth, since what
+/// the tenth reads is shown only when its pass is over.
+const LOOK_EACH: Duration = Duration::from_millis(8_500);
 /// Settings of a cgroup in which nothing moves are looked at this often.
 const SETTINGS_EACH: Duration = Duration::from_secs(60);
 
@@ -121,7 +122,7 @@ impl TaskReader {
         TaskReader::new(sampling, Source::Cgroup { files, processes: true, told: false, found: false, window: None })
     }
     /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
-    /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 10 s only.
+    /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 9 s only.
     pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
         TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: true, found: false, window: None })

@@ -61,7 +61,7 @@ pub(super) enum Rank {
     Probe,
     /// What holds a state of its own in the kernel: without it there is no value.
     Window,
-    /// What is read each 10 s even where nothing moves.
+    /// What is read each 9 s even where nothing moves.
     Regular,
     /// What is read at each tick in which something moved.
     Moving,

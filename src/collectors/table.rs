@@ -49,14 +49,14 @@ impl Home {
 pub(super) enum When {
     /// The probes: at every tick.
     Tick,
-    /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 10 s, and whenever
+    /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 9 s, and whenever
     /// something moved.
     Asleep,
     /// Only if memory or CPU time moved.
     Stirred,
     /// Only if CPU time moved: somebody has to run for it.
     Ran,
-    /// If somebody sets it: each 10 s if something moved meanwhile, else each 60 s.
+    /// If somebody sets it: each 9 s if something moved meanwhile, else each 60 s.
     Set,
 }
 

@@ -41,6 +41,18 @@ pub const BUDGETS: &[Budget] = &[
         beside: "cAdvisor 82",
     },
     Budget {
+        row: "agent/oldest-waking-1000",
+        says: "the oldest sample shown, 1,000 tasks that wake ten times a second",
+        limit: Limit::Value(1_100.0),
+        beside: "cAdvisor at 5,000: 5,600",
+    },
+    Budget {
+        row: "agent/oldest-idle-1000",
+        says: "the oldest sample shown, 1,000 idle tasks",
+        limit: Limit::Value(10_000.0),
+        beside: "",
+    },
+    Budget {
         row: "agent/rss-1000",
         says: "resident memory at 1,000 tasks, beside 16 MiB and 1.5 bodies",
         limit: Limit::Ratio(1.0),
