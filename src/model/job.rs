@@ -185,6 +185,14 @@ impl Task {
         }
     }
 
+    /// What its endings are judged by. What runs after everything else comes to an end: nobody asks for that any more, and its
+    /// alloc's successors wait for it. So it waits for no further interval.
+    pub fn restart_policy(&self) -> RestartPolicy {
+        let is_last = self.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
+        let mode = if is_last { RestartMode::Fail } else { self.restart.mode };
+        RestartPolicy { mode, ..self.restart.clone() }
+    }
+
     /// Whether an exit with success is followed by a restart. Nomad's rule: main tasks by the kind of their job, the others
     /// as long as the alloc runs only if they are sidecars.
     pub fn restarts_on_success(&self, kind: JobKind) -> bool {

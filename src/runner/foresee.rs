@@ -234,7 +234,7 @@ impl World<'_> {
             Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
         } else {
             let on_success = self.tasks[at].restarts_on_success(self.job.kind);
-            one.tracker.decide(&self.tasks[at].restart, on_success, Ending::Exit(outcome), Steady(NOW.0))
+            one.tracker.decide(&self.tasks[at].restart_policy(), on_success, Ending::Exit(outcome), Steady(NOW.0))
         };
         match (decision, no_more) {
             (Decision::Restart { .. }, Some(_)) => {

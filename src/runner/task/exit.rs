@@ -66,7 +66,7 @@ impl Owner {
 
     /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
     pub(super) async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
-        let policy = self.alloc.task(self.at).restart.clone();
+        let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
         (self.timer, self.give_up_at, self.beside) = (None, None, None);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::model::job::{Lifecycle, LifecycleHook};
+use crate::model::job::{Lifecycle, LifecycleHook, RestartMode, RestartPolicy};
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 use crate::runner::Wait;
@@ -120,6 +120,24 @@ async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
     }
     assert!(!events(&task(&agent, &id, "done")).contains(&"Killing"), "the dead are not killed");
     assert!(!events(&task(&agent, &id, "bad")).contains(&"Sibling Task Failed"));
+}
+
+/// Nobody could end it, and what replaces its alloc waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its_mode() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut job = group(JobKind::Service, &[("main", None, forever()), ("after", POSTSTOP, ends(10, 4))]);
+    let delay = Duration::from_secs(1);
+    job.groups[0].tasks[1].restart =
+        RestartPolicy { attempts: 2, interval: Duration::from_secs(60), delay, mode: RestartMode::Delay };
+    let id = submit(&agent, job).await;
+    running(&agent, &id, &["main"]).await;
+    agent.stop(&id, Wait::No).await.unwrap();
+    assert_eq!(over(&agent, &id).await, AllocState::Failed);
+    let after = task(&agent, &id, "after");
+    assert_eq!((after.restarts_total(), after.failed), (2, true));
+    told(&agent, &id, "after", "Not Restarting");
 }
 
 /// The leader is ended first, for that failure: its end is not why the others are.
