@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling};
+use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling, TASK};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
 use allostat::host::clock::SystemClock;
@@ -17,7 +17,7 @@ use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::alloc::AllocStatus;
 use allostat::model::job::Job;
-use allostat::model::metric::{MetricDesc, Samples, Value};
+use allostat::model::metric::{AllocRule, MetricDesc, Samples, Value};
 use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Nature, Usage};
@@ -331,6 +331,29 @@ fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
     assert_eq!(alloc.aggregation, Aggregation::Cgroup);
     assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_peak_bytes), (Some(17), Some(120)));
     assert_eq!(alloc.sum.cpu_usage_ns, Some(15), "what is summed by rule is there too");
+}
+
+/// `/metrics` takes some of an alloc's values from the sum, the API and `stats` all of them from the alloc.
+#[test]
+fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
+    let everything: BTreeMap<&str, u64> = Usage::FIELDS.iter().map(|(name, _)| (*name, 7)).collect();
+    let everything: Usage = serde_json::from_value(serde_json::json!(everything)).unwrap();
+    let mut stage = two_tasks(true);
+    stage.said.task("a", 0, everything.clone());
+    stage.said.task("a", 1, everything);
+    stage.said.alloc("a", used(17, 120, 55));
+    let snapshot = stage.tick();
+    let alloc = &snapshot.allocs[0];
+    let summed = TASK.iter().copied().flatten().filter(|m| m.alloc == AllocRule::Sum);
+    let mut seen = 0;
+    for cell in summed.flat_map(|measure| measure.cells) {
+        let shown = (cell.get)(&alloc.sum);
+        assert_eq!((cell.get)(&alloc.usage), shown);
+        seen += usize::from(shown.is_some());
+    }
+    assert!(seen > 10, "{seen}");
+    let stats = json::stats(&snapshot, alloc, NOW);
+    assert_eq!((stats["usage"]["processes"].as_u64(), stats["usage"]["open_fds"].as_u64()), (Some(14), Some(14)));
 }
 
 #[test]

@@ -187,7 +187,7 @@ mod tests {
             let mut after = raw.finish();
             // The second of the two counts only where there is the first.
             assert!(after != before || file.name == "memory.memsw.failcnt", "{} told nothing", file.key());
-            after.take_task_counters(&before);
+            after.take_from_tasks(&before);
             assert_eq!(after, before, "{}", file.key());
         }
     }

@@ -12,6 +12,8 @@ pub enum Nature {
     /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it estimates
     /// for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
     TaskCounter,
+    /// Used now, and counted task by task: an alloc's is the sum over its tasks too.
+    TaskLive,
     /// The highest value of the whole life: the maximum over attempts.
     Peak,
     /// The highest value of the last minute: like one that is used now, but nothing is the sum of it.
@@ -23,7 +25,7 @@ pub enum Nature {
 impl Nature {
     /// Of what runs only.
     pub const fn goes_with_the_end(self) -> bool {
-        matches!(self, Nature::Live | Nature::Recent)
+        matches!(self, Nature::Live | Nature::TaskLive | Nature::Recent)
     }
 }
 
@@ -70,15 +72,15 @@ macro_rules! usage_fields {
             }
             /// Adds what can be added over tasks: counters and what is used now; never a peak or a limit.
             pub fn add_used(&mut self, other: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter | Nature::Live) { self.$name = sum(self.$name, other.$name); })*
+                $(if matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter | Nature::Live | Nature::TaskLive) { self.$name = sum(self.$name, other.$name); })*
             }
             /// Of an alloc's own cgroup: what only its tasks can tell becomes the sum over them.
-            pub fn take_task_counters(&mut self, sum: &Usage) {
-                $(if matches!(Nature::$nature, Nature::TaskCounter) { self.$name = sum.$name; })*
+            pub fn take_from_tasks(&mut self, sum: &Usage) {
+                $(if matches!(Nature::$nature, Nature::TaskCounter | Nature::TaskLive) { self.$name = sum.$name; })*
             }
             /// Drops what is used now where the other does not know it: a sum that lacks a part is no sum.
             pub fn drop_live_unknown_to(&mut self, other: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Live) && other.$name.is_none() { self.$name = None; })*
+                $(if matches!(Nature::$nature, Nature::Live | Nature::TaskLive) && other.$name.is_none() { self.$name = None; })*
             }
             /// Like [`Usage::not_below`], but what is absent now stays absent: for readings of one attempt.
             pub fn keep_rising(&mut self, earlier: &Usage) {
@@ -165,8 +167,8 @@ usage_fields! {
     pids_peak: Peak,
     pids_limit: Limit,
     pids_limit_hits: TaskCounter,
-    processes: Live,
-    open_fds: Live,
+    processes: TaskLive,
+    open_fds: TaskLive,
     // Pressure: totals, never averages.
     pressure_cpu_some_ns: Counter,
     pressure_cpu_full_ns: Counter,
@@ -186,7 +188,7 @@ fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 
 fn combine(nature: Nature, ours: Option<u64>, base: Option<u64>) -> Option<u64> {
     match nature {
-        Nature::Live | Nature::Recent => ours,
+        Nature::Live | Nature::TaskLive | Nature::Recent => ours,
         Nature::Counter | Nature::TaskCounter => sum(ours, base),
         Nature::Peak => ours.max(base),
         Nature::Limit => ours.or(base),

@@ -226,7 +226,7 @@ impl Assembler {
         let mut usage = match aggregation {
             Aggregation::Cgroup => {
                 let mut own = aggregate::own_cgroup(reading, &published.alloc_base);
-                Arc::make_mut(&mut own).take_task_counters(&sum);
+                Arc::make_mut(&mut own).take_from_tasks(&sum);
                 own
             }
             Aggregation::Sum => Arc::clone(&sum),

@@ -75,7 +75,8 @@ pub struct Snapshot {
 pub struct AllocView {
     pub status: Arc<AllocStatus>,
     pub tasks: Vec<Arc<TaskView>>,
-    /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`) or `aggregation` is `Sum`.
+    /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`, `Nature::TaskLive`) or
+    /// `aggregation` is `Sum`.
     pub usage: Arc<Usage>,
     /// Over its tasks, whatever the aggregation: what `AllocRule::Sum` asks for, which is no peak and no limit. Of one task in a
     /// cgroup it is that task's usage itself.
