@@ -26,7 +26,7 @@ const SCRAPER_MARK: &str = "x-prometheus-scrape-timeout-seconds";
 const MAX_KEY_CHARS: usize = 200;
 
 async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&["name[]", "source"])?;
+    request.query().any_of(&["name[]", "source"])?;
     let began = Instant::now();
     let accept = request.list_header("accept");
     let accept_encoding = request.list_header("accept-encoding");

@@ -257,12 +257,15 @@ fn check_host(parts: &hyper::http::request::Parts, local: SocketAddr, names: &[S
     let ours = |host: &str| host_header::is_ours(host, local, names);
     match (host, more) {
         (Some(host), false) if ours(host) && absolute.is_none_or(ours) => Ok(()),
-        (host, _) => Err(ApiError::new(
+        (_, true) => Err(ApiError::new(Code::WrongHost, "a request has one Host header, this one has more").on("host")),
+        (host, false) => Err(ApiError::new(
             Code::WrongHost,
-            format!(
-                "the Host header {:?} does not name this agent; add the name to agent.host_names if it should",
-                absolute.or(host).unwrap_or("")
-            ),
+            match absolute.or(host) {
+                None => "the request has no Host header".to_owned(),
+                Some(name) => format!(
+                    "the Host header {name:?} does not name this agent; add the name to agent.host_names if it should"
+                ),
+            },
         )
         .on("host")),
     }

@@ -71,8 +71,19 @@ impl Query {
             })
             .transpose()
     }
-    /// Unknown parameters are refused: a misspelled one must not silently change nothing.
+    /// Each of `known` once at most, and no other: one that is misspelled, or the second of two, must not silently change
+    /// nothing.
     pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        self.any_of(known)?;
+        let twice =
+            |(n, (name, _)): &(usize, &(String, String))| self.0[..*n].iter().any(|(earlier, _)| earlier == name);
+        match self.0.iter().enumerate().find(twice) {
+            None => Ok(()),
+            Some((_, (name, _))) => Err(ApiError::bad_parameter(name, format!("{name} is given twice"))),
+        }
+    }
+    /// Each of `known` as often as one likes, and no other.
+    pub fn any_of(&self, known: &[&str]) -> Result<(), ApiError> {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) if known.is_empty() => {
@@ -153,6 +164,15 @@ mod tests {
         let target = Target::parse("/", Some("tail=5&tial=6")).unwrap();
         assert_eq!(target.query.number("tail"), Ok(Some(5)));
         assert_eq!(target.query.only(&["tail"]).unwrap_err().field.as_deref(), Some("tial"));
+    }
+
+    #[test]
+    fn a_second_value_is_refused_where_only_one_counts() {
+        let target = Target::parse("/", Some("task=web&all=true&task=db")).unwrap();
+        let refused = target.query.only(&["task", "all"]).unwrap_err();
+        assert_eq!((refused.field.as_deref(), refused.message.as_str()), (Some("task"), "task is given twice"));
+        assert_eq!(target.query.any_of(&["task", "all"]), Ok(()));
+        assert_eq!(target.query.all("task"), ["web", "db"]);
     }
 
     #[test]

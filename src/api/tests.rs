@@ -256,6 +256,9 @@ fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() 
     assert_eq!(absolute.status, 421);
     let none = server.tcp_raw(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     assert_eq!(none.status, 421, "no Host at all");
+    assert!(String::from_utf8_lossy(&none.body).contains("has no Host header"));
+    let two = server.tcp("GET", "/metrics", "Host: localhost\r\nHost: localhost\r\n");
+    assert!(String::from_utf8_lossy(&two.body).contains("has one Host header"), "the name is not what is wrong");
     assert_eq!(server.tcp("GET", "/v1/node", "Host: 127.0.0.1:1\r\n").status, 200);
     assert_eq!(
         server.unix_raw(b"GET /v1/node HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n").unwrap().status,
