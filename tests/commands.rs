@@ -35,6 +35,19 @@ fn run(agent: &Agent, job: &str) -> Cli {
 }
 
 #[test]
+fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
+    let bare = |address: Option<&str>| {
+        let mut command = Command::new(allostat());
+        command.env_remove("ALLOSTAT_ADDR").envs(address.map(|address| ("ALLOSTAT_ADDR", address)));
+        Cli::from(command.output().expect("the binary under test must start"))
+    };
+    let (plain, set) = (bare(None), bare(Some("http://127.0.0.1:1")));
+    assert_eq!((plain.code, set.code), (Some(2), Some(2)));
+    assert!(plain.stderr.contains("See it work") && !plain.stderr.contains("sweep"), "{}", plain.stderr);
+    assert_eq!(set.stderr, plain.stderr);
+}
+
+#[test]
 fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
     let dir = test_dir();
     let held = TcpListener::bind("127.0.0.1:0").expect("a port is free");

@@ -33,6 +33,7 @@ mod workload;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
@@ -115,7 +116,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Standard output or error may be closed; nobody is left to tell.
-            let _ = error.print();
+            let _ = match error.kind() {
+                // What a variable sets counts as an argument to clap: it would list the commands for tests, and no help.
+                ErrorKind::MissingSubcommand => write!(std::io::stderr(), "{}", Cli::command().render_help()),
+                _ => error.print(),
+            };
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
         }
     };
