@@ -47,6 +47,8 @@ enum Rate {
 const CPU_OF_A_CORE: u64 = 1000;
 /// The kernel takes no quota below this.
 const LEAST_QUOTA_US: u64 = 1000;
+/// Nor a higher number in `pids.max`: PID_MAX_LIMIT of 64-bit kernels.
+const MOST_PIDS: u64 = 4_194_304;
 
 impl Config {
     /// Pure. Errors: a field that is unknown, missing, of the wrong type or impossible.
@@ -62,8 +64,10 @@ impl Config {
             io_write_bps: rate(&mut fields, "io_write_bps")?,
         };
         fields.done()?;
-        if config.pids_limit == Some(0) {
-            return Err(error("pids_limit", "must be at least 1".to_owned()));
+        if let Some(limit) = config.pids_limit
+            && !(1..=MOST_PIDS).contains(&limit)
+        {
+            return Err(error("pids_limit", format!("must be at least 1 and at most {MOST_PIDS}, not {limit}")));
         }
         Ok(config)
     }
@@ -233,6 +237,8 @@ mod tests {
             said(r#"{"command": "x", "cpu_hard_limit": true, "cpu_cfs_period": 999}"#, Some(9)).contains("1000 to")
         );
         assert!(said(r#"{"command": "x", "pids_limit": 0}"#, None).contains("at least 1"));
+        assert!(said(r#"{"command": "x", "pids_limit": 4194305}"#, None).contains("at most 4194304"));
+        assert!(Config::of(&task(r#"{"command": "x", "pids_limit": 4194304}"#, None)).is_ok());
         assert!(said(r#"{"command": "x", "io_read_bps": "1mb"}"#, None).contains("bytes per second"));
         assert!(said(r#"{"command": "x", "io_read_bps": {"sda": 5}}"#, None).contains("starts with /dev/"));
         assert!(said(r#"{"command": "x", "pid_limit": 5}"#, None).contains("did you mean `pids_limit`?"));
