@@ -608,6 +608,13 @@ fn a_service_is_run_signalled_and_stopped() {
         agent.cli(&["logs", &id, "t"]).ok().contains("got it").then_some(())
     });
     fails(&agent.cli(&["signal", "--signal", "SIGHUPP", &id]), 2, &["SIGHUPP", "did you mean SIGHUP?"]);
+    let of = |wanted: &str| agent.get(&format!("/v1/events?{wanted}"));
+    let of_task = of(&format!("alloc={id}&task=t")).json();
+    assert!(of_task["events"].as_array().is_some_and(|events| events.len() >= 4), "{of_task}");
+    for (wanted, field) in [(format!("alloc={id}&task=tt&follow=1"), "task"), ("alloc=zz".to_owned(), "alloc")] {
+        let refused = of(&wanted);
+        assert_eq!((refused.status, refused.json()["field"].as_str()), (404, Some(field)), "{wanted}");
+    }
     let stopped = agent.cli(&["stop", &id[..9]]).ok();
     assert!(stopped.contains("Killed") && stopped.ends_with("stopped 1 alloc\n"), "{stopped}");
     assert_eq!(agent.cli(&["stop", "--all"]).ok(), "nothing runs\n");

@@ -84,9 +84,14 @@ impl Filter {
 fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
     query.only(&["since", "from", "alloc", "task", "follow"])?;
-    let alloc = query.get("alloc").map(|id| allocs::find(&context.snapshot(), id)).transpose()?;
-    let filter =
-        Filter { alloc: alloc.map(|alloc| alloc.status.id.clone()), task: query.get("task").map(str::to_owned) };
+    let alloc = query.get("alloc").map(|id| allocs::find(&context.snapshot(), id)).transpose();
+    let alloc = alloc.map_err(|e| e.on("alloc"))?;
+    let task = query.get("task");
+    // A misspelled one would be followed for ever.
+    if let (Some(alloc), Some(task)) = (&alloc, task) {
+        allocs::task_of(alloc, task)?;
+    }
+    let filter = Filter { alloc: alloc.map(|alloc| alloc.status.id.clone()), task: task.map(str::to_owned) };
     let since = place(request)?;
     let detail = request.origin.detail();
     if wants_stream(request)? {

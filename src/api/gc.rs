@@ -18,7 +18,9 @@ pub(super) static GC: Route = Route {
             let what = match (request.query().get("alloc"), request.query().get("all")) {
                 (None, None | Some("false")) => Gc::Limits,
                 (None, Some("true")) => Gc::All,
-                (Some(id), None | Some("false")) => Gc::One(find(&context.snapshot(), id)?.status.id.clone()),
+                (Some(id), None | Some("false")) => {
+                    Gc::One(find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?.status.id.clone())
+                }
                 (Some(_), Some("true")) => {
                     return Err(ApiError::bad_parameter("all", "name an alloc, or say all=true, not both"));
                 }
