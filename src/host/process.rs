@@ -7,6 +7,7 @@
 
 mod child;
 mod launch;
+mod rlimit;
 mod user;
 
 use std::io;
@@ -23,6 +24,7 @@ use crate::model::id::{BootId, ProcessId};
 
 pub use child::Child;
 pub use launch::{LaunchError, Launched, Program, Step};
+pub use rlimit::{RESOURCES, ResourceLimit};
 pub use user::{Account, UserError, account};
 
 /// The id of this boot. Source: `/proc/sys/kernel/random/boot_id`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::host::cgroup::Cgroup;
-use crate::host::process::Account;
+use crate::host::process::{Account, ResourceLimit};
 use crate::model::id::BootId;
 
 /// Grows when a field changes its meaning. Orders are read only by a supervisor that the same binary started.
@@ -33,6 +33,8 @@ pub struct Orders {
     pub account: Option<Account>,
     /// The soft limit on descriptors that the agent was started with.
     pub descriptors: Option<u64>,
+    /// What limits each process of the task; the others are as the agent's.
+    pub limits: Vec<ResourceLimit>,
     /// `None`: output goes nowhere.
     pub logs: Option<LogOrders>,
     /// Exists already, with its limits. `None`: no cgroups here.

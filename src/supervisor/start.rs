@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::orders::Orders;
 use super::record::How;
-use crate::host::process::{LaunchError, Program, Step, errno_text};
+use crate::host::process::{LaunchError, Program, ResourceLimit, Step, errno_text};
 
 /// Where a command without a slash is looked for when the task has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -98,7 +98,7 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         env,
         directory: text(&orders.directory, "the directory")?,
         user: orders.account.as_ref().map(|a| (a.uid, a.gid, a.groups.clone())),
-        descriptors: orders.descriptors,
+        limits: all_limits(orders).iter().filter_map(ResourceLimit::for_kernel).collect(),
         unified,
         v1_tasks,
         stdin: nothing()?,
@@ -106,6 +106,20 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         stderr,
     };
     Ok((program, outputs))
+}
+
+/// Those that the task's job names, and the soft one on descriptors if it names none.
+fn all_limits(orders: &Orders) -> Vec<ResourceLimit> {
+    const DESCRIPTORS: &str = "nofile";
+    let mut limits = orders.limits.clone();
+    if let Some(soft) = orders.descriptors
+        && !limits.iter().any(|limit| limit.name == DESCRIPTORS)
+    {
+        let theirs = ResourceLimit { name: DESCRIPTORS.to_owned(), soft: Some(soft), hard: None };
+        let hard = theirs.here().and_then(|here| here.hard);
+        limits.push(ResourceLimit { soft: Some(hard.map_or(soft, |hard| soft.min(hard))), hard, ..theirs });
+    }
+    limits
 }
 
 fn search_path(orders: &Orders) -> &str {
@@ -145,7 +159,7 @@ pub fn explain(orders: &Orders, error: LaunchError) -> How {
         Step::EnterV2 => format!("cannot enter the cgroup {}: {why}", place(&|_, unified| unified)),
         Step::Streams => format!("cannot set up standard input and output: {why}"),
         Step::Session => format!("cannot start a session: {why}"),
-        Step::Limits => format!("cannot set the limit on descriptors: {why}"),
+        Step::Limit(index) => explain_limit(orders, usize::from(index), error.errno, &why),
         Step::Groups | Step::Group | Step::User if error.errno == libc::EPERM => {
             format!("cannot become user {user}: {why} (only root can run tasks as another user)")
         }
@@ -158,6 +172,19 @@ pub fn explain(orders: &Orders, error: LaunchError) -> How {
         // Somebody removed it after the agent had made it, and with it what was to be found in it.
         How::NotStarted { message, .. } if is_gone(&orders.task_dir) => How::NotStarted { message, recoverable: true },
         how => how,
+    }
+}
+
+fn explain_limit(orders: &Orders, index: usize, errno: i32, why: &str) -> String {
+    let Some(limit) = all_limits(orders).into_iter().nth(index) else { return format!("cannot set a limit: {why}") };
+    let message = format!("cannot set ulimit.{} to {limit}: {why}", limit.name);
+    match limit.here() {
+        Some(here) if errno == libc::EPERM => {
+            format!(
+                "{message} (it is {here} here: only CAP_SYS_RESOURCE raises the hard one, and `nofile` goes up to fs.nr_open)"
+            )
+        }
+        _ => message,
     }
 }
 

@@ -255,6 +255,40 @@ async fn limits_are_in_the_kernels_files() {
     attempt.destroy().await.unwrap();
 }
 
+/// Of root and of others alike: everybody may lower theirs.
+#[tokio::test]
+async fn limits_of_each_process_are_what_the_job_names_and_the_others_as_ever() {
+    let world = World::new();
+    let ulimit = serde_json::json!({"nofile": "64:128", "core": 0, "fsize": "8192:unlimited", "cpu": "3600:7200"});
+    let mut task = shell("exec sleep 60");
+    task.config.insert("ulimit".into(), ulimit.clone());
+    let attempt = world.start(task).await.unwrap();
+    let pid = attempt.handle().main.unwrap().pid;
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let limit = |name: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        let words: Vec<&str> = line.split_whitespace().take(2).collect();
+        words.join(":")
+    };
+    assert_eq!(limit("Max open files"), "64:128");
+    assert_eq!(limit("Max core file size"), "0:0");
+    assert_eq!(limit("Max file size"), "8192:unlimited");
+    assert_eq!(limit("Max cpu time"), "3600:7200");
+    let ours = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = |text: &str| text.lines().find(|line| line.starts_with("Max stack size")).unwrap().to_owned();
+    assert_eq!(line(&limits), line(&ours));
+    attempt.kill().await.unwrap();
+    ended(&attempt).await;
+    attempt.destroy().await.unwrap();
+
+    let mut task = shell("i=0; while [ $i -lt 100 ]; do printf '%01000d' 0; i=$((i+1)); done > much");
+    task.config.insert("ulimit".into(), ulimit);
+    let (attempt, end) = world.run(task).await;
+    assert_ne!(end.status, ExitStatus::Code(0), "a file of 100,000 bytes where 8,192 are allowed");
+    assert_eq!(std::fs::metadata(world.dir.path().join("task/much")).unwrap().len(), 8_192);
+    attempt.destroy().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_short_tasks_at_once_all_end_as_they_should() {
     let mut runs = tokio::task::JoinSet::new();

@@ -41,7 +41,7 @@ impl Child {
             env: Vec::new(),
             directory: c"/".to_owned(),
             user: None,
-            descriptors: None,
+            limits: Vec::new(),
             unified: Some(open_path(cgroup).map_err(io::Error::other)?),
             v1_tasks: Vec::new(),
             stdin,

@@ -31,8 +31,8 @@ pub struct Program {
     pub directory: CString,
     /// uid, gid, groups; `None`: as we are.
     pub user: Option<(u32, u32, Vec<u32>)>,
-    /// The soft limit on descriptors that it gets; `None`: as we have it.
-    pub descriptors: Option<u64>,
+    /// What limits it and what it starts, by the kernel's numbers of them; the others are as ours.
+    pub limits: Vec<(u32, libc::rlimit)>,
     /// The directory of its cgroup in the unified tree.
     pub unified: Option<OwnedFd>,
     /// Opened `tasks` files of its v1 cgroups: a process that writes `0` enters alone, without the lock that a
@@ -52,7 +52,8 @@ pub enum Step {
     EnterV2,
     Streams,
     Session,
-    Limits,
+    /// The one with this index in [`Program::limits`].
+    Limit(u8),
     Groups,
     Group,
     User,
@@ -68,7 +69,7 @@ impl Step {
             Step::EnterV2 => [2, 0],
             Step::Streams => [3, 0],
             Step::Session => [4, 0],
-            Step::Limits => [5, 0],
+            Step::Limit(index) => [5, index],
             Step::Groups => [6, 0],
             Step::Group => [7, 0],
             Step::User => [8, 0],
@@ -82,7 +83,7 @@ impl Step {
             2 => Step::EnterV2,
             3 => Step::Streams,
             4 => Step::Session,
-            5 => Step::Limits,
+            5 => Step::Limit(code[1]),
             6 => Step::Groups,
             7 => Step::Group,
             8 => Step::User,
@@ -208,14 +209,9 @@ impl Program {
             if libc::setsid() < 0 {
                 fail(Step::Session);
             }
-            if let Some(soft) = self.descriptors {
-                let mut limit: libc::rlimit = std::mem::zeroed();
-                if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) < 0 {
-                    fail(Step::Limits);
-                }
-                limit.rlim_cur = soft.min(limit.rlim_max);
-                if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) < 0 {
-                    fail(Step::Limits);
+            for (index, (resource, limit)) in self.limits.iter().enumerate() {
+                if libc::setrlimit(*resource, std::ptr::from_ref(limit)) < 0 {
+                    fail(Step::Limit(u8::try_from(index).unwrap_or(u8::MAX)));
                 }
             }
             if let Some((uid, gid, groups)) = &self.user {
@@ -338,7 +334,7 @@ mod tests {
             Step::EnterV2,
             Step::Streams,
             Step::Session,
-            Step::Limits,
+            Step::Limit(15),
             Step::Groups,
             Step::Group,
             Step::User,

@@ -9,6 +9,7 @@ mod begin;
 mod config;
 mod left;
 mod recover;
+mod ulimit;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -263,7 +263,7 @@ fn add_rusage(usage: &mut Usage, rusage: Rusage) {
         usage.cpu_system_ns = nanos(rusage.system_us);
     }
     // The kernel adds up `memory.stat` lazily: the last some hundred faults may be missing in it for up to 2 s, which is all
-    // of them for a task of a millisecond. Both figures are lower bounds of the same thing.
+    // of them for a task of a millisecond. What wait4 says leaves out whom nobody reaped, and has the few of the way into the cgroup.
     usage.page_faults_minor = usage.page_faults_minor.max(Some(rusage.minor_faults));
     usage.page_faults_major = usage.page_faults_major.max(Some(rusage.major_faults));
 }

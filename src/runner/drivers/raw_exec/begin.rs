@@ -77,6 +77,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         task_dir: request.dirs.task.clone(),
         account,
         descriptors: shared.descriptors,
+        limits: config.ulimit.clone(),
         logs: (!task.logs.disabled).then(|| LogOrders {
             directory: request.dirs.logs.clone(),
             task: task.name.as_str().to_owned(),

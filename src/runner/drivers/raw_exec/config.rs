@@ -7,6 +7,7 @@
 //! | `cpu_hard_limit` | makes `resources.cpu` a quota too: 1000 is one core, on every host alike |
 //! | `cpu_cfs_period` | microseconds, 1000 to 1000000; default 100000 |
 //! | `pids_limit` | processes and threads |
+//! | `ulimit` | limits of each process: `{ nofile = "1024:4096" }` |
 //! | `io_read_bps`, `io_write_bps` | bytes per second: a number is for the disk that holds the task's directory, an object is `{ "/dev/sda" = 1048576 }` |
 
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +15,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::ulimit;
 use crate::host::cgroup::{IoLimit, Limits};
+use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::fields::{Fields, error};
@@ -28,6 +31,7 @@ pub struct Config {
     pids_limit: Option<u64>,
     io_read_bps: Option<Rate>,
     io_write_bps: Option<Rate>,
+    pub ulimit: Vec<ResourceLimit>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +66,7 @@ impl Config {
             pids_limit: fields.number("pids_limit")?,
             io_read_bps: rate(&mut fields, "io_read_bps")?,
             io_write_bps: rate(&mut fields, "io_write_bps")?,
+            ulimit: ulimit::limits(&mut fields)?,
         };
         fields.done()?;
         if let Some(limit) = config.pids_limit

@@ -1,0 +1,104 @@
+//! `ulimit` in `config`: `nofile = "1024:4096"`, by the names and in the form of Nomad's `docker` driver.
+
+use serde_json::Value;
+
+use crate::host::process::{RESOURCES, ResourceLimit};
+use crate::jobspec::nearest::nearest;
+use crate::runner::drivers::DriverError;
+use crate::runner::drivers::fields::{Fields, error};
+
+/// Errors: an unknown name, a value that is no limit, a soft limit above the hard one.
+pub fn limits(fields: &mut Fields) -> Result<Vec<ResourceLimit>, DriverError> {
+    let Some(value) = fields.value("ulimit") else { return Ok(Vec::new()) };
+    let Some(limits) = value.as_object() else {
+        return Err(error(
+            "ulimit",
+            format!("must be limits by their names, such as nofile = \"1024:4096\", not {value}"),
+        ));
+    };
+    limits.iter().map(|(name, value)| limit(name, value)).collect()
+}
+
+fn limit(name: &str, value: &Value) -> Result<ResourceLimit, DriverError> {
+    let refused = |message: String| error(&format!("ulimit.{name}"), message);
+    let names = || RESOURCES.iter().map(|(name, _)| *name);
+    if !names().any(|known| known == name) {
+        let advice = match nearest(name, names()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(refused(format!("is no limit of a process; {advice}")));
+    }
+    let wrong = || {
+        refused(format!(
+            "must be \"SOFT:HARD\" or one number for both, each of them a whole number or unlimited, not {value}"
+        ))
+    };
+    let both = match value {
+        Value::String(text) => match text.split_once(':') {
+            Some((soft, hard)) => parse(soft).zip(parse(hard)),
+            None => parse(text).map(|limit| (limit, limit)),
+        },
+        Value::Number(number) => parse(&number.to_string()).map(|limit| (limit, limit)),
+        _ => None,
+    };
+    let (soft, hard) = both.ok_or_else(wrong)?;
+    // Unlimited is the highest of all.
+    if soft.unwrap_or(u64::MAX) > hard.unwrap_or(u64::MAX) {
+        return Err(refused(format!("its soft limit is above its hard one: {value}")));
+    }
+    Ok(ResourceLimit { name: name.to_owned(), soft, hard })
+}
+
+/// `None`: it is none. Docker and the shell know -1 for unlimited.
+fn parse(text: &str) -> Option<Option<u64>> {
+    match text.trim() {
+        "unlimited" | "-1" => Some(None),
+        // The kernel's own number for unlimited is not one of a limit.
+        number => number.parse().ok().filter(|number| *number != u64::MAX).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(config: &str) -> Result<Vec<ResourceLimit>, String> {
+        let config = serde_json::from_str(config).unwrap();
+        limits(&mut Fields::new(&config)).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn limits_are_soft_and_hard_or_both_at_once() {
+        let ulimit =
+            r#"{"ulimit": {"nofile": "1024:4096", "core": 0, "nproc": "7", "memlock": "-1", "stack": "5:unlimited"}}"#;
+        let read = read(ulimit).unwrap();
+        let told = |name: &str| read.iter().find(|limit| limit.name == name).map(|limit| (limit.soft, limit.hard));
+        assert_eq!(told("nofile"), Some((Some(1024), Some(4096))));
+        assert_eq!(told("core"), Some((Some(0), Some(0))));
+        assert_eq!(told("nproc"), Some((Some(7), Some(7))));
+        assert_eq!(told("memlock"), Some((None, None)));
+        assert_eq!(told("stack"), Some((Some(5), None)));
+        assert_eq!(read.len(), 5);
+    }
+
+    #[test]
+    fn what_is_no_limit_is_refused_with_what_would_do() {
+        let said = |config: &str| read(config).unwrap_err();
+        assert_eq!(
+            said(r#"{"ulimit": {"nofiles": 1}}"#),
+            "ulimit.nofiles: is no limit of a process; did you mean `nofile`?"
+        );
+        assert!(said(r#"{"ulimit": {"RLIMIT_X_Y_Z": 1}}"#).contains("there are as, core"));
+        assert_eq!(
+            said(r#"{"ulimit": {"nofile": "4096:1024"}}"#),
+            "ulimit.nofile: its soft limit is above its hard one: \"4096:1024\""
+        );
+        assert!(said(r#"{"ulimit": {"core": "unlimited:0"}}"#).contains("above its hard one"));
+        for wrong in [r#""""#, r#""1:2:3""#, r#""1:""#, r#""1k""#, "1.5", "-2", "true", "[1]", "18446744073709551615"] {
+            let said = said(&format!(r#"{{"ulimit": {{"nofile": {wrong}}}}}"#));
+            assert!(said.contains("\"SOFT:HARD\" or one number") && said.ends_with(&format!("not {wrong}")), "{said}");
+        }
+        assert!(said(r#"{"ulimit": 5}"#).starts_with("ulimit: must be limits by their names"));
+    }
+}
