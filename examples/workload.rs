@@ -9,7 +9,7 @@
 //! workload share MIB MS            two processes map the same MIB and touch all of it, then hold
 //! workload cache MIB MS DIR        fills MIB of page cache through a file in DIR, holds, removes the file
 //! workload burn MS [THREADS]       burns CPU for MS of wall time
-//! workload wake HERTZ MS [FIFO]    wakes HERTZ times a second and does nothing, once somebody writes to FIFO
+//! workload wake HERTZ MS [FIFO]    wakes HERTZ times a second and does nothing, once somebody opens FIFO to write
 //! workload fork N MS               starts N children that hold; says how many the kernel let it have
 //! workload write MIB DIR           writes MIB through to the disk
 //! workload daemonize MS            leaves a grandchild of its own session behind and ends

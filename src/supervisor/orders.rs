@@ -31,8 +31,6 @@ pub struct Orders {
     pub task_dir: PathBuf,
     /// `None`: as the agent.
     pub account: Option<Account>,
-    /// The soft limit on descriptors that the agent was started with.
-    pub descriptors: Option<u64>,
     /// What limits each process of the task; the others are as the agent's.
     pub limits: Vec<ResourceLimit>,
     /// `None`: output goes nowhere.

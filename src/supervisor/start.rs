@@ -98,7 +98,7 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         env,
         directory: text(&orders.directory, "the directory")?,
         user: orders.account.as_ref().map(|a| (a.uid, a.gid, a.groups.clone())),
-        limits: all_limits(orders).iter().filter_map(ResourceLimit::for_kernel).collect(),
+        limits: orders.limits.iter().filter_map(ResourceLimit::for_kernel).collect(),
         unified,
         v1_tasks,
         stdin: nothing()?,
@@ -106,20 +106,6 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         stderr,
     };
     Ok((program, outputs))
-}
-
-/// Those that the task's job names, and the soft one on descriptors if it names none.
-fn all_limits(orders: &Orders) -> Vec<ResourceLimit> {
-    const DESCRIPTORS: &str = "nofile";
-    let mut limits = orders.limits.clone();
-    if let Some(soft) = orders.descriptors
-        && !limits.iter().any(|limit| limit.name == DESCRIPTORS)
-    {
-        let theirs = ResourceLimit { name: DESCRIPTORS.to_owned(), soft: Some(soft), hard: None };
-        let hard = theirs.here().and_then(|here| here.hard);
-        limits.push(ResourceLimit { soft: Some(hard.map_or(soft, |hard| soft.min(hard))), hard, ..theirs });
-    }
-    limits
 }
 
 fn search_path(orders: &Orders) -> &str {
@@ -176,7 +162,7 @@ pub fn explain(orders: &Orders, error: LaunchError) -> How {
 }
 
 fn explain_limit(orders: &Orders, index: usize, errno: i32, why: &str) -> String {
-    let Some(limit) = all_limits(orders).into_iter().nth(index) else { return format!("cannot set a limit: {why}") };
+    let Some(limit) = orders.limits.get(index) else { return format!("cannot set a limit: {why}") };
     let message = format!("cannot set ulimit.{} to {limit}: {why}", limit.name);
     match limit.here() {
         Some(here) if errno == libc::EPERM => {

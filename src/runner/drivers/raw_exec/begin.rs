@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
 use super::config::Config;
-use super::{START_PATIENCE, Shared, blocking, watched};
+use super::{START_PATIENCE, Shared, blocking, ulimit, watched};
 use crate::collectors::final_files;
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{self, Child, Process};
@@ -76,8 +76,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         directory: config.work_dir.as_ref().map_or(request.dirs.task.clone(), |dir| request.dirs.task.join(dir)),
         task_dir: request.dirs.task.clone(),
         account,
-        descriptors: shared.descriptors,
-        limits: config.ulimit.clone(),
+        limits: ulimit::with_descriptors(config.ulimit.clone(), shared.descriptors),
         logs: (!task.logs.disabled).then(|| LogOrders {
             directory: request.dirs.logs.clone(),
             task: task.name.as_str().to_owned(),

@@ -19,6 +19,16 @@ pub fn limits(fields: &mut Fields) -> Result<Vec<ResourceLimit>, DriverError> {
     limits.iter().map(|(name, value)| limit(name, value)).collect()
 }
 
+/// With the soft limit on descriptors that tasks get if their job names none; the agent has raised its own.
+pub fn with_descriptors(mut limits: Vec<ResourceLimit>, soft: Option<u64>) -> Vec<ResourceLimit> {
+    const DESCRIPTORS: &str = "nofile";
+    if soft.is_some() && !limits.iter().any(|limit| limit.name == DESCRIPTORS) {
+        let here = ResourceLimit { name: DESCRIPTORS.to_owned(), soft, hard: None }.here();
+        limits.extend(here.map(|here| ResourceLimit { soft: soft.min(here.hard.or(soft)), ..here }));
+    }
+    limits
+}
+
 fn limit(name: &str, value: &Value) -> Result<ResourceLimit, DriverError> {
     let refused = |message: String| error(&format!("ulimit.{name}"), message);
     let names = || RESOURCES.iter().map(|(name, _)| *name);
