@@ -101,3 +101,22 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
     }
     agent.stop();
 }
+
+/// 226 KB of file that would have become 5.5 GB of one argument, in the agent's memory and again at its next start.
+#[test]
+fn a_file_that_asks_for_more_than_a_program_can_be_given_is_refused_before_anything_is_stored() {
+    let agent = Agent::start();
+    let (value, references) = ("m".repeat(100_000), "${meta.M}".repeat(14_000));
+    let file = agent.data_dir().join("bomb.hcl");
+    let text = format!(
+        "job \"bomb\" {{\n  meta {{\n    M = \"{value}\"\n  }}\n  group \"g\" {{\n    task \"t\" {{\n      driver = \"raw_exec\"\n      config {{\n        command = \"/bin/true\"\n        args = [\"x\", \"{references}\"]\n      }}\n    }}\n  }}\n}}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    for command in ["plan", "run"] {
+        let refused = agent.cli(&[command, file.to_str().unwrap()]);
+        assert_ne!(refused.code, Some(0), "{command}");
+        assert!(refused.stderr.contains("bomb.hcl:10:22: error: config.args[1]: "), "{command}: {}", refused.stderr);
+    }
+    assert!(agent.json("/v1/allocs")["allocs"].as_array().unwrap().is_empty());
+    agent.stop();
+}

@@ -107,7 +107,8 @@ impl Runner {
     fn understand(&self, job: &JobText) -> Result<Parsed, ApiError> {
         let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
         let parsed = jobspec::parse(&job.file, &text).map_err(|errors| invalid(&errors))?;
-        let problems = driver_problems(&parsed, self.0.drivers());
+        let mut problems = driver_problems(&parsed, self.0.drivers());
+        problems.extend(parsed.too_long(self.0.inherited()));
         if problems.is_empty() { Ok(parsed) } else { Err(invalid(&Diagnostics(problems))) }
     }
 }

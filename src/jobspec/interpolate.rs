@@ -18,6 +18,7 @@ use crate::model::job::Task;
 
 use super::diagnostic::quote;
 use super::nearest::nearest;
+use super::size::{self, TooLong};
 
 /// A piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +48,14 @@ pub enum BadReference {
     Unclosed,
 }
 
-/// A reference that was not there when the task was to start.
+/// Why a task cannot be made ready.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: `${{{reference}}}` cannot be resolved: {reason}")]
-pub struct Unresolved {
-    /// `env.PORT`, `config.args[1]`
-    pub field: String,
-    pub reference: String,
-    pub reason: String,
+pub enum NotReady {
+    /// A reference that was not there when the task was to start. `field`: `env.PORT`, `config.args[1]`
+    #[error("{field}: `${{{reference}}}` cannot be resolved: {reason}")]
+    Unresolved { field: String, reference: String, reason: String },
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
 }
 
 /// The pieces of a template, in order; joined again they are the template, less the `$` of each `$${`.
@@ -234,14 +235,16 @@ pub struct Prepared {
 
 /// Resolves every reference of a task. Pure and deterministic: the same context gives the same result.
 ///
-/// Errors: every reference that is not there now; starting again does not help unless the host changes.
-pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<Unresolved>> {
+/// Errors: every reference that is not there now, or what gets too long; starting again does not help unless the host changes.
+pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     let meta = env::merged_meta(context.job, context.group, context.task);
     let mut whole = context.inherited.clone();
     whole.extend(env::nomad_variables(context));
     let mut task = context.task.clone();
     let mut failed = Vec::new();
     let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
+    size::measure(&task, &whole, |target| base.value(target).map_or(0, str::len))
+        .map_err(|error| vec![error.into()])?;
     for (name, value) in &mut task.env {
         base.replace(&format!("env.{name}"), value, &mut failed);
     }
@@ -260,7 +263,7 @@ struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    fn replace(&self, field: &str, template: &mut String, failed: &mut Vec<Unresolved>) {
+    fn replace(&self, field: &str, template: &mut String, failed: &mut Vec<NotReady>) {
         let mut text = String::with_capacity(template.len());
         for part in parts(template) {
             match part {
@@ -268,7 +271,8 @@ impl Scope<'_> {
                 Part::Reference(reference, target) => match self.resolve(target) {
                     Ok(value) => text.push_str(value),
                     Err(reason) => {
-                        failed.push(Unresolved { field: field.to_owned(), reference: reference.to_owned(), reason });
+                        let (field, reference) = (field.to_owned(), reference.to_owned());
+                        failed.push(NotReady::Unresolved { field, reference, reason });
                     }
                 },
             }
@@ -276,14 +280,23 @@ impl Scope<'_> {
         *template = text;
     }
     fn resolve(&self, target: Result<Target, BadReference>) -> Result<&str, String> {
-        let (found, what) = match target.map_err(|error| error.to_string())? {
-            Target::Variable(name) => (self.env.get(&name), "the environment has no such variable"),
-            Target::Meta(key) => (self.meta.get(&key), "there is no such key in `meta`"),
-            Target::Attribute(name) => (self.attributes.get(&name), "this host has no such attribute"),
+        let target = target.map_err(|error| error.to_string())?;
+        let missing = match target {
+            Target::Variable(_) => "the environment has no such variable",
+            Target::Meta(_) => "there is no such key in `meta`",
+            Target::Attribute(_) => "this host has no such attribute",
         };
-        found.map(String::as_str).ok_or_else(|| what.to_owned())
+        self.value(&target).ok_or_else(|| missing.to_owned())
     }
-    fn replace_in(&self, field: &str, value: &mut serde_json::Value, failed: &mut Vec<Unresolved>) {
+    fn value(&self, target: &Target) -> Option<&str> {
+        let found = match target {
+            Target::Variable(name) => self.env.get(name),
+            Target::Meta(key) => self.meta.get(key),
+            Target::Attribute(name) => self.attributes.get(name),
+        };
+        found.map(String::as_str)
+    }
+    fn replace_in(&self, field: &str, value: &mut serde_json::Value, failed: &mut Vec<NotReady>) {
         use serde_json::Value;
         match value {
             Value::String(template) => self.replace(field, template, failed),

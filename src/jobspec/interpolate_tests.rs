@@ -14,7 +14,7 @@ fn job(task: &str) -> Job {
     crate::jobspec::parse("x.hcl", &text).unwrap_or_else(|e| panic!("{e}")).job
 }
 
-fn prepared(task: &str) -> Result<Prepared, Vec<Unresolved>> {
+fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
     let job = job(task);
     let node = NodeInfo {
         hostname: "box".to_owned(),
@@ -158,4 +158,13 @@ proptest! {
         let joined: String = parts(&template).iter().map(|p| match p { Part::Text(t) => *t, Part::Reference(..) => "?" }).collect();
         prop_assert_eq!(joined, text);
     }
+}
+
+#[test]
+fn what_gets_too_long_only_with_what_the_start_tells_is_refused_before_it_is_made() {
+    let inherits = |n: usize| format!("config {{\n  command = \"{}\"\n}}", "${NOMAD_ALLOC_DIR}".repeat(n));
+    assert!(prepared(&inherits(13_000)).is_ok());
+    let failed = prepared(&inherits(13_200)).unwrap_err();
+    let [NotReady::TooLong(too_long)] = failed.as_slice() else { panic!("{failed:?}") };
+    assert_eq!(too_long.field(), "config.command");
 }

@@ -27,6 +27,7 @@ mod limits;
 mod names;
 pub mod nearest;
 pub mod quantity;
+mod size;
 pub mod tree;
 mod unclosed;
 mod values;
@@ -35,7 +36,8 @@ pub mod words;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use crate::model::job::Job;
+use crate::model::env::Env;
+use crate::model::job::{Job, Task, TaskGroup};
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{Problems, Source, Span};
@@ -73,7 +75,9 @@ pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
                 None => None,
             };
             let label = label.unwrap_or_else(|| job.id.to_string());
-            Ok(Parsed { job, warnings, source, places, label })
+            let parsed = Parsed { job, warnings, source, places, label };
+            let too_long = parsed.too_long(&Env::new());
+            if too_long.is_empty() { Ok(parsed) } else { Err(Diagnostics(too_long)) }
         }
         _ => Err(errors),
     }
@@ -120,6 +124,18 @@ impl Parsed {
     pub fn diagnose(&self, severity: Severity, path: &str, message: impl Into<String>) -> Diagnostic {
         let span = self.span(path).cloned().unwrap_or(0..0);
         self.source.diagnostic(severity, &span, path, message.into())
+    }
+    /// Of each task the first text that gets longer than a program can be given, once its references are resolved; `inherited`: what
+    /// tasks inherit here.
+    pub fn too_long(&self, inherited: &Env) -> Vec<Diagnostic> {
+        let job = &self.job;
+        let tasks = job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
+        let problem = |(group, task): (&TaskGroup, &Task)| {
+            let error = size::check(job, group, task, inherited).err()?;
+            let path = self.task_path(group.name.as_str(), task.name.as_str(), error.field());
+            Some(self.diagnose(Severity::Error, &path, error.to_string()))
+        };
+        tasks.filter_map(problem).collect()
     }
     fn span(&self, path: &str) -> Option<&Span> {
         let mut path = path;

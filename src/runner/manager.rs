@@ -18,6 +18,7 @@ use super::owner::Created;
 use super::record::{self, AllocRecord, JobRecord};
 use super::restore::Tally;
 use crate::model::alloc::Desired;
+use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::{Job, TaskGroup};
 use crate::model::task::TaskState;
@@ -121,6 +122,11 @@ impl Handle {
     }
     pub fn drivers(&self) -> &Drivers {
         &self.0.ctx.drivers
+    }
+
+    /// What tasks inherit of the agent's own environment.
+    pub fn inherited(&self) -> &Env {
+        &self.0.ctx.inherited
     }
 
     /// What of the state could not be read and was set aside, at this start or an earlier one: for people.
