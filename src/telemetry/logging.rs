@@ -15,6 +15,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::limit::Limiter;
+use super::line::OneLine;
 use super::metrics::Metrics;
 use super::panics;
 
@@ -86,7 +87,8 @@ impl FromStr for Level {
 /// Errors: [`LoggingError::Twice`].
 pub fn init(level: Level) -> Result<(), LoggingError> {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(colour);
+    let writer = OneLine(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).with_ansi(colour);
     tracing_subscriber::registry()
         .with(level.filter())
         .with(RepeatLimit { lines: Arc::clone(repeats()) })
@@ -155,34 +157,51 @@ mod tests {
         assert!(message.contains("\"loud\"") && message.contains("debug"), "{message}");
     }
 
-    #[test]
-    fn a_place_that_warns_without_end_is_held_back_and_information_is_not() {
-        use std::io::Write;
-        #[derive(Clone, Default)]
-        struct Kept(Arc<Mutex<Vec<u8>>>);
-        impl Write for Kept {
-            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.lock().unwrap().extend_from_slice(bytes);
-                Ok(bytes.len())
-            }
-            fn flush(&mut self) -> std::io::Result<()> {
-                Ok(())
-            }
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
         }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is logged of what is done.
+    fn logged(burst: u32, work: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writer = kept.clone();
-        let limit = RepeatLimit { lines: Arc::new(Mutex::new(Limiter::new(3, WINDOW))) };
-        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || writer.clone());
-        let subscriber = tracing_subscriber::registry().with(limit).with(lines);
-        tracing::subscriber::with_default(subscriber, || {
+        let limit = RepeatLimit { lines: Arc::new(Mutex::new(Limiter::new(burst, WINDOW))) };
+        let writer = OneLine(move || writer.clone());
+        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(limit).with(lines), work);
+        String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_place_that_warns_without_end_is_held_back_and_information_is_not() {
+        let text = logged(3, || {
             for n in 0..50 {
                 tracing::warn!(n, "a fault");
                 tracing::info!(n, "progress");
             }
         });
-        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         assert_eq!(text.matches("a fault").count(), 3);
         assert_eq!(text.matches("progress").count(), 50);
         assert_eq!(text.lines().count(), 53, "one line per event");
+    }
+
+    #[test]
+    fn no_value_begins_a_line_or_overwrites_one() {
+        let command = "/bin/x\n2026-01-01T00:00:00Z ERROR forged\r\x1b[2Kforged\u{9b}2K";
+        let text = logged(9, || {
+            tracing::warn!(%command, ?command, error = command, "cannot start {command}");
+        });
+        assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        assert!(text.ends_with('\n') && !text.contains(['\r', '\x1b', '\u{9b}']), "{text:?}");
+        assert!(text.contains("/bin/x\\n2026"), "{text}");
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod durations;
 pub mod limit;
+mod line;
 pub mod logging;
 pub mod metrics;
 pub mod panics;
