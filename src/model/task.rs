@@ -256,14 +256,11 @@ impl TaskStatus {
     }
 }
 
-/// Counts by a closed list that has grown: a record of an older agent has fewer of them, and those were never counted.
-///
-/// Errors: more than are known, written by a newer agent.
+/// Counts by a closed list that grows: a record of an older agent has fewer of them, and those were never counted; of one that a
+/// newer agent wrote, those that we have no name for are left out.
 pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Result<[u64; N], D::Error> {
     let counts = Vec::<u64>::deserialize(from)?;
     let mut all = [0; N];
-    let known =
-        all.get_mut(..counts.len()).ok_or_else(|| serde::de::Error::invalid_length(counts.len(), &"fewer counts"))?;
-    known.copy_from_slice(&counts);
+    all.iter_mut().zip(counts).for_each(|(known, count)| *known = count);
     Ok(all)
 }

@@ -34,7 +34,8 @@ macro_rules! usage_fields {
         /// One reading. Shape: integers in the unit that the field's name says (`_bytes`, `_ns`, `_us`; else a count).
         /// `None`: this kernel, this hierarchy or this task has no such thing.
         #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
+        // A field that an agent of another version has is not ours to judge: refused, it would take the whole record with it.
+        #[serde(default)]
         pub struct Usage { $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u64>,)* }
 
         impl Usage {

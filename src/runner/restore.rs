@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
@@ -25,6 +26,7 @@ use super::owner::{Created, Destroyed, Ended};
 use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use super::steady::{Line, LineRecord};
 use super::task::{Entry, Search, late, note_found};
+use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
@@ -217,7 +219,7 @@ fn read_all<T: DeserializeOwned>(
 ) -> Result<Vec<(String, T)>, StoreError> {
     let mut good = Vec::new();
     for (key, value) in store.scan(prefix)? {
-        match serde_json::from_slice(&value) {
+        match serde_json::from_slice(&value).or_else(|error| without_unknown_events(&value).ok_or(error)) {
             Ok(record) => good.push((key, record)),
             Err(error) => {
                 tracing::error!(key, %error, "a record of the state database cannot be read; it is set aside");
@@ -226,6 +228,14 @@ fn read_all<T: DeserializeOwned>(
         }
     }
     Ok(good)
+}
+
+/// A task's record with events of kinds that only a newer agent knows: they are told by nobody, and cost nothing else.
+fn without_unknown_events<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
+    let mut record: serde_json::Value = serde_json::from_slice(record).ok()?;
+    let events = record.pointer_mut("/status/events")?.as_array_mut()?;
+    events.retain(|event| Event::deserialize(event).is_ok());
+    serde_json::from_value(record).ok()
 }
 
 /// Jobs, allocs and tasks put together, in the order of their creation. What belongs to nothing is set aside too.
