@@ -13,6 +13,7 @@ mod user;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 use serde::{Deserialize, Serialize};
@@ -310,10 +311,19 @@ pub fn become_subreaper() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Descriptors 0 and 1 as owned ones: what whoever started us put there. Call once, first thing.
-pub fn take_standard_streams() -> (OwnedFd, OwnedFd) {
-    // SAFETY: called once at the start of `allostat supervise`, whose starter opened both for us alone.
-    unsafe { (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1)) }
+/// Descriptors 0 and 1 as owned ones: what whoever started us put there. `None`: they were taken before, or are not both open.
+pub fn take_standard_streams() -> Option<(OwnedFd, OwnedFd)> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let open = |fd| {
+        // SAFETY: asks for the flags of a number, which need not be an open descriptor.
+        unsafe { libc::fcntl(fd, libc::F_GETFD) != -1 }
+    };
+    if !(open(0) && open(1)) || TAKEN.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    // SAFETY: both are open, and nobody else owns them: the standard library's streams only borrow the numbers, and whoever asks
+    // again gets nothing.
+    Some(unsafe { (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1)) })
 }
 
 static ORIGINAL_SOFT_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
@@ -383,5 +393,20 @@ mod tests {
         assert_eq!(ended(9), Some(Ended::Signal(9)));
         assert_eq!(ended(0x80 | 11), Some(Ended::Signal(11)), "with a core dump");
         assert_eq!(ended(0x7f | 19 << 8), None, "stopped");
+    }
+
+    /// In a process of its own, whose streams they are.
+    #[test]
+    fn the_standard_streams_are_given_to_one_only() {
+        const INSIDE: &str = "ALLOSTAT_TEST_TAKES_STREAMS";
+        if std::env::var_os(INSIDE).is_some() {
+            let first = take_standard_streams();
+            let code = i32::from(!(first.is_some() && take_standard_streams().is_none()));
+            std::process::exit(code);
+        }
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "host::process::tests::the_standard_streams_are_given_to_one_only"]).env(INSIDE, "1");
+        let status = again.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).status().unwrap();
+        assert!(status.success(), "{status}");
     }
 }

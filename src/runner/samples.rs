@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +63,8 @@ pub struct Page {
     whose: Whose,
     /// What the agent before this one had read last.
     pub earlier: Option<Reading>,
+    /// That it is not kept was told.
+    told: AtomicBool,
 }
 
 impl Samples {
@@ -96,7 +100,7 @@ impl Samples {
     /// What the agent before this one kept of an attempt that may still run.
     pub fn found(self: &Arc<Self>, whose: Whose) -> Option<Page> {
         let (at, earlier) = self.pages().found.remove(&whose)?;
-        Some(Page { samples: Arc::clone(self), at, whose, earlier: Some(earlier) })
+        Some(Page { samples: Arc::clone(self), at, whose, earlier: Some(earlier), told: AtomicBool::new(false) })
     }
     /// All others have ended: their pages are free.
     pub fn forget_the_rest(&self) {
@@ -111,7 +115,7 @@ impl Samples {
             pages.count += 1;
             pages.count - 1
         });
-        Page { samples: Arc::clone(self), at, whose, earlier: None }
+        Page { samples: Arc::clone(self), at, whose, earlier: None, told: AtomicBool::new(false) }
     }
 }
 
@@ -122,11 +126,16 @@ impl Keeps for Arc<Page> {
             line.push(b'\n');
             line
         });
-        // A full disk, and one that fails: then more is lost than this.
-        if let (Some(file), Ok(line)) = (&self.samples.file, line)
-            && line.len() <= PAGE
+        let Some(file) = &self.samples.file else { return };
+        let written = line.map_err(io::Error::from).and_then(|line| match line.len() {
+            0..=PAGE => file.write_all_at(&line, self.at * PAGE as u64),
+            _ => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than a page")),
+        });
+        if let Err(error) = written
+            && !self.told.swap(true, Ordering::Relaxed)
         {
-            let _ = file.write_all_at(&line, self.at * PAGE as u64);
+            let Whose { alloc, task, .. } = &self.whose;
+            tracing::warn!(alloc_id = %alloc, %task, %error, "last sample not kept: a counter may fall after a crash");
         }
     }
 }

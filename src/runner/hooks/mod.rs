@@ -129,7 +129,10 @@ pub trait Subject: Send {
     fn done(&self, _hook: &str) -> Option<Value> {
         None
     }
-    fn set_done(&mut self, _hook: &'static str, _data: Value) {}
+    /// Whether it is recorded.
+    fn set_done(&mut self, _hook: &'static str, _data: Value) -> bool {
+        false
+    }
 }
 
 /// An alloc, for its hooks. One that was collected is no more than its id.
@@ -169,8 +172,9 @@ impl Subject for OfTask {
     fn done(&self, hook: &str) -> Option<Value> {
         self.alloc.hook_done(self.at, hook)
     }
-    fn set_done(&mut self, hook: &'static str, data: Value) {
+    fn set_done(&mut self, hook: &'static str, data: Value) -> bool {
         self.alloc.set_hook_done(self.at, hook, data);
+        true
     }
 }
 

@@ -111,8 +111,11 @@ impl<S: Subject> Suite<S> {
         self.metrics.hook_took(S::RUNNER, hook.name(), phase.as_str(), began.elapsed());
         let outcome = outcome
             .unwrap_or_else(|| Err(Failure::setup(format!("{} did not end within {deadline:?}", hook.name()))))?;
-        if let Outcome::Done(data) = outcome {
-            subject.set_done(hook.name(), data);
+        if let Outcome::Done(data) = outcome
+            && !subject.set_done(hook.name(), data)
+        {
+            let message = format!("{}: what a hook of {}s leaves is recorded nowhere", hook.name(), S::RUNNER);
+            return Err(Failure { recoverable: false, ..Failure::setup(message) });
         }
         Ok(())
     }

@@ -15,6 +15,8 @@ struct Seen {
     ran: Vec<(&'static str, Phase)>,
     resumed: Vec<(String, Value)>,
     done: BTreeMap<String, Value>,
+    /// As an alloc does.
+    records_nothing: bool,
 }
 
 impl Subject for Seen {
@@ -22,8 +24,11 @@ impl Subject for Seen {
     fn done(&self, hook: &str) -> Option<Value> {
         self.done.get(hook).cloned()
     }
-    fn set_done(&mut self, hook: &'static str, data: Value) {
-        self.done.insert(hook.to_owned(), data);
+    fn set_done(&mut self, hook: &'static str, data: Value) -> bool {
+        if !self.records_nothing {
+            self.done.insert(hook.to_owned(), data);
+        }
+        !self.records_nothing
     }
 }
 
@@ -201,6 +206,13 @@ async fn what_is_done_for_good_is_put_to_use_again_and_not_repeated() {
     // Done is what sets up: what takes down runs every time.
     suite.run(Phase::Exited, &mut seen).await;
     assert_eq!(seen.ran.iter().filter(|(n, p)| *n == "fetch" && *p == Phase::Exited).count(), 1);
+}
+
+#[tokio::test]
+async fn a_hook_whose_subject_records_nothing_is_told_that_what_it_leaves_is_lost() {
+    let mut seen = Seen { records_nothing: true, ..Seen::default() };
+    let failed = suite(vec![hook("fetch", &[], Does::IsDone)]).run(Phase::Prestart, &mut seen).await;
+    assert_eq!(failed[0].failure.message, "fetch: what a hook of tests leaves is recorded nowhere");
 }
 
 #[tokio::test(start_paused = true)]
