@@ -1,5 +1,6 @@
 //! A real full disk below the state database.
 
+#[macro_use]
 mod common;
 
 use std::path::PathBuf;
@@ -58,4 +59,34 @@ fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room(
     let store = SledStore::open(&disk.path("state")).unwrap();
     assert_eq!(store.scan("k/").unwrap().len(), written);
     assert!(store.get("again").unwrap().is_some());
+}
+
+/// The kernel sends SIGXFSZ with it, which ends whoever has not said otherwise.
+#[test]
+fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+    let agent = common::Agent::start();
+    let job = |n: u32| {
+        let file = agent.data_dir().join(format!("job-{n}.hcl"));
+        let meta = "m".repeat(200_000);
+        let text = format!(
+            "job \"j{n}\" {{\n  meta {{\n    M = \"{}\"\n  }}\n  group \"g\" {{\n    task \"t\" {{\n      driver = \"raw_exec\"\n      config {{\n        command = \"/bin/sleep\"\n        args = [\"600\"]\n      }}\n    }}\n  }}\n}}\n",
+            &meta[..100_000]
+        );
+        std::fs::write(&file, text).unwrap();
+        agent.cli(&["run", "--detach", file.to_str().unwrap()])
+    };
+    job(0).ok();
+    let pid = Pid::from_raw(i32::try_from(agent.pid()).unwrap()).unwrap();
+    let before = prlimit(Some(pid), Resource::Fsize, Rlimit { current: Some(700_000), maximum: None }).unwrap();
+    let refused = (1..40).map(job).find(|submitted| submitted.code != Some(0)).expect("the limit is reached");
+    assert!(refused.stderr.contains("the state database refuses writes"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("File too large"), "{}", refused.stderr);
+    let running = || agent.json("/v1/allocs")["allocs"].as_array().unwrap().len();
+    let taken_on = running();
+    prlimit(Some(pid), Resource::Fsize, before).unwrap();
+    job(100).ok();
+    assert_eq!(running(), taken_on + 1);
+    agent.cli(&["stop", "--all"]).ok();
+    agent.stop();
 }

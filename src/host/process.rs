@@ -297,6 +297,9 @@ pub fn next_signal(descriptor: &OwnedFd) -> Option<i32> {
     i32::try_from(u32::from_ne_bytes(*number)).ok()
 }
 
+/// What the kernel sends to who writes beyond its limit of file sizes, SIGXFSZ.
+pub const FILE_TOO_LARGE: i32 = libc::SIGXFSZ;
+
 /// Alone in a session, unless we lead one already.
 pub fn lead_session() -> io::Result<()> {
     if session(std::process::id()) == Some(std::process::id()) {

@@ -29,12 +29,13 @@ const MESSAGE_KEPT: usize = 4_000;
 /// Why it cannot run, as it will stand in the record.
 fn refuse(message: String, errno: Option<i32>) -> How {
     // What another moment may mend: memory, processes, descriptors, room on the disk, a file that is being written.
-    const PASSING: [i32; 9] = [
+    const PASSING: [i32; 10] = [
         libc::EAGAIN,
         libc::ENOMEM,
         libc::EMFILE,
         libc::ENFILE,
         libc::ENOSPC,
+        libc::EFBIG,
         libc::EIO,
         libc::ETXTBSY,
         libc::EBUSY,
