@@ -125,6 +125,9 @@ fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
                     let place = path(&format!("config.{field}"));
                     problems.push(parsed.diagnose(Severity::Error, &place, format!("{field}: {message}")));
                 }
+                Err(DriverError::Limit { field, message }) => {
+                    problems.push(parsed.diagnose(Severity::Error, &path(field), format!("{field}: {message}")));
+                }
                 Err(error @ (DriverError::Start { .. } | DriverError::Failed { .. } | DriverError::StillRunning)) => {
                     problems.push(parsed.diagnose(Severity::Error, &path("config"), error.to_string()));
                 }

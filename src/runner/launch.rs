@@ -36,7 +36,7 @@ impl LaunchFailure {
     fn driver(error: DriverError) -> LaunchFailure {
         let message = error.to_string();
         let (kind, recoverable) = match error {
-            DriverError::Config { .. } => (EventKind::FailedValidation, false),
+            DriverError::Config { .. } | DriverError::Limit { .. } => (EventKind::FailedValidation, false),
             DriverError::Start { recoverable, .. } => (EventKind::DriverFailure, recoverable),
             DriverError::Failed { .. } | DriverError::StillRunning => (EventKind::DriverFailure, true),
         };

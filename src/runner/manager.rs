@@ -239,9 +239,10 @@ impl Manager {
                     });
                 };
                 driver.check(task).map_err(|error| {
-                    use DriverError::{Config, Failed, Start, StillRunning};
+                    use DriverError::{Config, Failed, Limit, Start, StillRunning};
                     let (field, message) = match error {
                         Config { field, message } => (field, message),
+                        Limit { field, message } => (field.to_owned(), message),
                         other @ (Start { .. } | Failed { .. } | StillRunning) => {
                             ("config".to_owned(), other.to_string())
                         }

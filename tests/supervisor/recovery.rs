@@ -82,6 +82,30 @@ async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
     }
 }
 
+/// As an attacker does it: a session of its own, then SIGKILL to who watches. In a cgroup it is found all the same.
+#[tokio::test]
+async fn what_killed_its_supervisor_and_left_its_session_is_ended_in_a_cgroup_and_else_said_to_run_perhaps() {
+    for world in [World::new(), World::without_cgroups()] {
+        let script = "setsid sh -c 'echo escaped $$; exec sleep 600' & echo ready; wait";
+        let attempt = world.start(shell(script)).await.unwrap();
+        world.ready().await;
+        let handle = attempt.handle();
+        let escaped = until("it to have left", || {
+            world.stdout().lines().find_map(|line| line.strip_prefix("escaped ")?.parse::<u32>().ok())
+        })
+        .await;
+        process::signal_pid(handle.supervisor.unwrap().pid, 9).unwrap();
+        let end = ended(&attempt).await;
+        let ExitStatus::Unknown(why) = &end.status else { panic!("{:?}", end.status) };
+        assert_eq!(lives(escaped), !world.has_cgroups(), "{why}");
+        assert_eq!(why.contains("left its session is not found, and may still run"), !world.has_cgroups(), "{why}");
+        if lives(escaped) {
+            process::signal_pid(escaped, 9).unwrap();
+        }
+        attempt.destroy().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_supervisor_killed_while_the_agent_was_away_is_found_out_by_the_free_lock() {
     let world = World::new();

@@ -188,6 +188,7 @@ fn tame(text: String) -> String {
 fn tame_error(error: DriverError) -> CallError {
     CallError::Refused(match error {
         DriverError::Config { field, message } => DriverError::Config { field: tame(field), message: tame(message) },
+        DriverError::Limit { field, message } => DriverError::Limit { field, message: tame(message) },
         DriverError::Start { message, recoverable } => DriverError::Start { message: tame(message), recoverable },
         DriverError::Failed { message } => DriverError::Failed { message: tame(message) },
         DriverError::StillRunning => DriverError::StillRunning,

@@ -83,6 +83,9 @@ pub enum DriverError {
     /// The task's `config` is not what this driver takes. `field` is the place in `config`.
     #[error("{field}: {message}")]
     Config { field: String, message: String },
+    /// What the task asks for cannot be limited on this host. `field` is the place in the task.
+    #[error("{field}: {message}")]
+    Limit { field: &'static str, message: String },
     /// It could not be started. `recoverable`: trying again may help, so the restart policy decides.
     #[error("{message}")]
     Start { message: String, recoverable: bool },

@@ -147,7 +147,12 @@ impl Driver for RawExec {
         Self::NAME
     }
     fn check(&self, task: &Task) -> Result<(), DriverError> {
-        Config::of(task).map(drop)
+        let config = Config::of(task)?;
+        match &self.shared.no_cgroups {
+            // Told as a warning: `unenforced`.
+            Some(_) => Ok(()),
+            None => config.lacks_controller(task, &self.shared.sampling.layout),
+        }
     }
     fn health(&self) -> (bool, String) {
         let said = match &self.shared.no_cgroups {

@@ -25,6 +25,9 @@ pub const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the kernel may take to let go of a cgroup after its last process was reaped.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Of a task whose supervisor nobody has any more, where a session is all that holds its processes together: each of them can leave it.
+const MAY_HAVE_LEFT: &str = "without cgroups, a process that left its session is not found, and may still run";
+
 /// A supervisor that lives.
 pub struct Running {
     pub handle: TaskHandle,
@@ -272,6 +275,7 @@ fn add_rusage(usage: &mut Usage, rusage: Rusage) {
 pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd {
     let mut problems = Vec::new();
     let same_boot = handle.boot_id == shared.boot_id;
+    let why = if same_boot && handle.cgroup.is_none() { format!("{why}; {MAY_HAVE_LEFT}") } else { why };
     let mut usage = Usage::default();
     if same_boot && let Some(path) = &handle.cgroup {
         let cgroup = Cgroup::at(&shared.sampling.layout, path);

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::ulimit;
 use crate::host::cgroup::{IoLimit, Limits};
+use crate::host::hierarchy::Layout;
 use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
 use crate::runner::drivers::DriverError;
@@ -79,16 +80,33 @@ impl Config {
 
     /// Whether anything is limited that only a cgroup can limit: named, for the log.
     pub fn wants_cgroup(&self, task: &Task) -> Vec<&'static str> {
-        let wanted = [
-            ("resources.cpu", task.resources.cpu_shares.is_some()),
-            ("resources.memory", task.resources.memory_bytes.is_some()),
-            ("resources.memory_max", task.resources.memory_max_bytes.is_some()),
-            ("config.cpu_hard_limit", self.cpu_quota.is_some()),
-            ("config.pids_limit", self.pids_limit.is_some()),
-            ("config.io_read_bps", self.io_read_bps.is_some()),
-            ("config.io_write_bps", self.io_write_bps.is_some()),
+        self.wants_controllers(task).map(|(field, _)| field).collect()
+    }
+
+    /// The first limit that no controller here can enforce: its start would be refused.
+    pub fn lacks_controller(&self, task: &Task, layout: &Layout) -> Result<(), DriverError> {
+        let lacking = |(_, names): &(_, &[&str])| names.iter().all(|name| layout.controller(name).is_none());
+        self.wants_controllers(task).find(lacking).map_or(Ok(()), |(field, names)| {
+            let message =
+                format!("cannot be limited here: this host gives its tasks no {} controller", names.join(" or "));
+            Err(DriverError::Limit { field, message })
+        })
+    }
+
+    /// Each limit with the controllers of which one enforces it.
+    fn wants_controllers(&self, task: &Task) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+        const IO: &[&str] = &["io", "blkio"];
+        let resources = &task.resources;
+        let wanted: [(_, &'static [&'static str], _); 7] = [
+            ("resources.cpu", &["cpu"], resources.cpu_shares.is_some()),
+            ("resources.memory", &["memory"], resources.memory_bytes.is_some()),
+            ("resources.memory_max", &["memory"], resources.memory_max_bytes.is_some()),
+            ("config.cpu_hard_limit", &["cpu"], self.cpu_quota.is_some()),
+            ("config.pids_limit", &["pids"], self.pids_limit.is_some()),
+            ("config.io_read_bps", IO, self.io_read_bps.is_some()),
+            ("config.io_write_bps", IO, self.io_write_bps.is_some()),
         ];
-        wanted.into_iter().filter(|(_, is)| *is).map(|(what, _)| what).collect()
+        wanted.into_iter().filter_map(|(field, controllers, is)| is.then_some((field, controllers)))
     }
 
     /// Looks up the disks. `directory` is the task's.
@@ -212,6 +230,7 @@ fn whole_disk((major, minor): Disk) -> Option<Disk> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::roots::Roots;
     use crate::runner::drivers::testing;
 
     fn task(config: &str, cpu: Option<u64>) -> Task {
@@ -260,6 +279,30 @@ mod tests {
         let limits = config.limits(&task, Path::new("/")).unwrap();
         assert_eq!((limits.memory_bytes, limits.memory_reservation_bytes), (Some(2 << 20), Some(1 << 20)));
         assert_eq!(config.wants_cgroup(&task), ["resources.memory", "resources.memory_max"]);
+    }
+
+    #[test]
+    fn a_limit_that_no_controller_here_enforces_is_refused_before_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let tree = roots.sys.join("fs/cgroup");
+        std::fs::create_dir_all(roots.proc("self")).unwrap();
+        std::fs::create_dir_all(&tree).unwrap();
+        std::fs::write(tree.join("cgroup.controllers"), "cpu pids\n").unwrap();
+        let mounts = "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        std::fs::write(roots.proc("self/mountinfo"), mounts).unwrap();
+        let layout = Layout::detect(&roots).unwrap();
+        let refused = |task: &Task| {
+            let refused = Config::of(task).unwrap().lacks_controller(task, &layout);
+            refused.err().map(|error| error.to_string())
+        };
+        let mut limited = task(r#"{"command": "x", "pids_limit": 5}"#, Some(9));
+        assert_eq!(refused(&limited), None);
+        limited.resources.memory_bytes = Some(1 << 20);
+        let expected = "resources.memory: cannot be limited here: this host gives its tasks no memory controller";
+        assert_eq!(refused(&limited).as_deref(), Some(expected));
+        let limited = task(r#"{"command": "x", "io_read_bps": 5}"#, None);
+        assert!(refused(&limited).is_some_and(|said| said.ends_with("no io or blkio controller")));
     }
 
     #[test]
