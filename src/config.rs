@@ -1,7 +1,8 @@
 //! Gathers the settings of the rooms; loads, merges and checks them. Flags over `ALLOSTAT_*` over the file over the
 //! defaults, and everything is checked before anything is bound.
 //!
-//! [`SETTINGS`] is the one table: the file, the environment, `check` and the golden default configuration follow it.
+//! [`SETTINGS`] has each setting with its environment variable and how it is read and printed: `check`, `agent` and the golden default
+//! configuration follow it. The words of the file and the documentation are lists of their own, held against it by tests.
 
 mod gc;
 

@@ -128,6 +128,7 @@ pub static MEASURES: &[Measure] = &[
     )
     .sources("cpu.stat of the unified tree, else cpuacct.usage_user, cpuacct.usage_sys, else cpuacct.stat", "cpu.stat user_usec, system_usec")
     .absent_when("the kernel does not tell the modes apart")
+    .for_alloc(AllocRule::Sum)
     .otlp("container.cpu.time", "s"),
     throttling(
         "cpu_cfs_periods_total",

@@ -106,3 +106,25 @@ fn otlp(level: Level, twin: Option<Otlp>) -> Option<Otlp> {
         ["allostat.task.", "container.", "k8s.container.", "process."].iter().find_map(|p| twin.name.strip_prefix(p));
     Some(Otlp { name: keep(format!("allostat.{whose}.{}", rest.unwrap_or(twin.name))), unit: twin.unit })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::usage::{Nature, Usage};
+
+    /// What HELP says of an alloc is what its value is: of which nature a field is decides where an alloc's comes from.
+    #[test]
+    fn an_allocs_family_says_where_its_value_comes_from() {
+        for family in FAMILIES.iter().filter(|family| family.level == Level::Alloc) {
+            let reads = |name: &str| {
+                let usage: Usage = serde_json::from_value(serde_json::json!({ name: 7 })).unwrap();
+                family.measure.cells.iter().any(|cell| (cell.get)(&usage).is_some())
+            };
+            for (name, nature) in Usage::FIELDS.iter().filter(|(name, _)| reads(name)) {
+                let sum = matches!(nature, Nature::TaskCounter | Nature::TaskLive);
+                let says = family.desc.help.ends_with("Sum over the tasks of the alloc.");
+                assert_eq!(says, sum, "{} of {name}: {}", family.desc.name, family.desc.help);
+            }
+        }
+    }
+}

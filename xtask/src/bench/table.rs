@@ -53,12 +53,17 @@ pub fn short(rows: &[Row]) -> String {
     text
 }
 
+/// What stands in the tables and was not measured in that run.
+const PEERS: &str = "What stands beside a row as *measured once* is no figure of that run: cAdvisor 0.36 (sampling each second, 1,000 or 5,000 \
+cgroups of one\nsleeping process each) and Nomad 1.0.18 (`raw_exec`, 200 allocs), on a machine of the same kind (2 cores, cgroup v1, kernel 6.18), \
+by hand. nginx,\nplain copying, the `prometheus` crate and the bare system calls are of the same run as the row.";
+
 /// The whole of `docs/figures.md`. What a person wrote there about the figures stays.
 pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
     let why = section(earlier, "why").unwrap_or("\n(nothing is written here yet)\n");
     let mut text = format!(
         "# Figures\n\nMeasured by `cargo xtask bench --all` on {machine}. Take the ratios: each compares two things of one run.\n\n\
-         ## Budgets\n\n{}\n## What falls short, and what would mend it\n\n<!-- why:begin -->{why}<!-- why:end -->\n\n## Everything\n",
+         {PEERS}\n\n## Budgets\n\n{}\n## What falls short, and what would mend it\n\n<!-- why:begin -->{why}<!-- why:end -->\n\n## Everything\n",
         short(rows)
     );
     let mut bench = "";
@@ -103,7 +108,7 @@ mod tests {
     #[test]
     fn what_falls_short_says_so() {
         let text = short(&[row("agent/idle-1000", "0.7", None), row("scrape/p50", "1", Some("1.5"))]);
-        assert!(text.contains("| 0.7 CPU-s/min | at most 0.6 | cAdvisor 22 | **short** |"), "{text}");
+        assert!(text.contains("| 0.7 CPU-s/min | at most 0.6 | cAdvisor 22, measured once | **short** |"), "{text}");
         assert!(text.contains("(1.5 times) | at most 2 times |") && text.contains("| kept |"), "{text}");
         assert!(!text.contains("5,000"), "a row that was not measured must not stand there: {text}");
     }
