@@ -336,8 +336,7 @@ fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
 /// `/metrics` takes some of an alloc's values from the sum, the API and `stats` all of them from the alloc.
 #[test]
 fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
-    let everything: BTreeMap<&str, u64> = Usage::FIELDS.iter().map(|(name, _)| (*name, 7)).collect();
-    let everything: Usage = serde_json::from_value(serde_json::json!(everything)).unwrap();
+    let everything = all_used(7);
     let mut stage = two_tasks(true);
     stage.said.task("a", 0, everything.clone());
     stage.said.task("a", 1, everything);
@@ -488,6 +487,51 @@ enum Step {
     Change,
 }
 
+/// Every field says this much, what is used now and what is allowed too.
+fn all_used(so_far: u64) -> Usage {
+    let fields: BTreeMap<&str, u64> = Usage::FIELDS.iter().map(|(name, _)| (*name, so_far)).collect();
+    serde_json::from_value(serde_json::json!(fields)).unwrap()
+}
+
+/// The series of a body that may never fall, and how they stand: all counters and peaks of all tasks, allocs and workloads.
+fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
+    let mut now: Vec<(String, u64)> = Vec::new();
+    let mut note = |whose: &str, usage: &Usage| {
+        let natures: BTreeMap<&str, Nature> = Usage::FIELDS.iter().copied().collect();
+        let never_fall = usage.iter().filter(|(name, _)| natures[name].never_falls());
+        now.extend(never_fall.map(|(name, value)| (format!("{whose} {name}"), value)));
+    };
+    for alloc in &snapshot.allocs {
+        note(alloc.status.id.as_str(), &alloc.tasks[0].usage);
+        note(&format!("{} alloc", alloc.status.id), &alloc.usage);
+        note(&format!("{} sum", alloc.status.id), &alloc.sum);
+    }
+    for workload in &snapshot.workloads {
+        note("workload", &workload.usage);
+    }
+    now.push(("node".into(), snapshot.node.cpu_usage_ns.unwrap()));
+    now
+}
+
+#[test]
+fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job)]);
+    stage.said.task("a", 0, all_used(5));
+    stage.said.alloc("a", all_used(7));
+    let counters: Vec<&str> =
+        Usage::FIELDS.iter().filter(|(_, nature)| nature.counts()).map(|(name, _)| *name).collect();
+    assert_eq!(counters.len(), 29, "{counters:?}");
+    let snapshot = stage.tick();
+    for whose in ["a", "a alloc", "a sum", "workload"] {
+        let seen = rising(&snapshot);
+        let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{whose} {field}"));
+        assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {whose}");
+    }
+    let peaks = Usage::FIELDS.iter().filter(|(_, nature)| *nature == Nature::Peak).count();
+    assert_eq!(rising(&snapshot).len(), (29 + peaks) * 2 + 29 + peaks + 29 + 1, "the sum of one task is that task");
+}
+
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         1 => Just(Step::Admit),
@@ -524,7 +568,12 @@ proptest! {
                     let Some((so_far, true)) = lives.get_mut(alloc) else { continue };
                     *so_far += cpu;
                     let id = stage.allocs[alloc].status.id.to_string();
-                    stage.said.task(&id, 0, used(*so_far, *so_far, 3));
+                    stage.said.task(&id, 0, all_used(*so_far));
+                    // Its own cgroup is a little ahead, or behind, or says nothing.
+                    match cpu % 3 {
+                        0 => _ = stage.said.0.remove(&(id.as_str().into(), None)),
+                        ahead => stage.said.alloc(&id, all_used((*so_far + ahead * 7).saturating_sub(7))),
+                    }
                     continue;
                 }
                 Step::End { alloc, more } => {
@@ -533,7 +582,7 @@ proptest! {
                     let last = match more {
                         Some(more) => {
                             *so_far += more;
-                            used(*so_far, *so_far, 0)
+                            all_used(*so_far)
                         }
                         None => {
                             // Nobody read it: from here on the sum is only bounded.
@@ -558,25 +607,7 @@ proptest! {
                 Step::Tick => stage.tick(),
                 Step::Change => stage.change(),
             };
-            let mut now: Vec<(String, u64)> = Vec::new();
-            let mut note = |whose: &str, usage: &Usage| {
-                for ((name, nature), value) in Usage::FIELDS.iter().filter_map(|f| {
-                    usage.iter().find(|(name, _)| *name == f.0).map(|(_, value)| (f, value))
-                }) {
-                    if matches!(nature, Nature::Counter | Nature::Peak) {
-                        now.push((format!("{whose} {name}"), value));
-                    }
-                }
-            };
-            for alloc in &snapshot.allocs {
-                note(alloc.status.id.as_str(), &alloc.tasks[0].usage);
-                note(&format!("{} alloc", alloc.status.id), &alloc.usage);
-            }
-            for workload in &snapshot.workloads {
-                note("workload", &workload.usage);
-            }
-            now.push(("node".into(), snapshot.node.cpu_usage_ns.unwrap()));
-            for (series, value) in now {
+            for (series, value) in rising(&snapshot) {
                 let before = seen.insert(series.clone(), value);
                 prop_assert!(before.is_none_or(|b| b <= value), "{} fell from {:?} to {}", series, before, value);
             }

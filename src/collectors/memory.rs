@@ -299,8 +299,12 @@ pub static MEASURES: &[Measure] = &[
             Cell::with(&[("kind", "major")], |u| u.page_faults_major.map(Value::Int)),
         ],
     )
-    .sources("memory.stat total_pgfault, total_pgmajfault", "memory.stat pgfault, pgmajfault")
+    .sources(
+        "memory.stat total_pgfault, total_pgmajfault; at the end wait4 where that says more",
+        "memory.stat pgfault, pgmajfault; at the end wait4 where that says more",
+    )
     .absent_when("the kernel does not say")
+    .for_alloc(AllocRule::Sum)
     .otlp("container.paging.faults", "{fault}"),
     MetricDesc::per_task(
         "workingset_refaults_total",

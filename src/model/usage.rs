@@ -7,8 +7,13 @@ use serde::{Deserialize, Serialize};
 pub enum Nature {
     /// Used now: gone with the end.
     Live,
-    /// Only grows: attempts are added.
+    /// Only grows: attempts are added. An alloc's is its own cgroup's, and at least the sum over its tasks.
     Counter,
+    /// A counter of time in which one or another waited. Several wait at once, so an alloc's is at least the highest of its
+    /// tasks', and no sum.
+    Stall,
+    /// A counter of time in which all waited: where one task waits and another runs, their alloc does not.
+    FullStall,
     /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it estimates
     /// for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
     TaskCounter,
@@ -23,6 +28,23 @@ pub enum Nature {
 }
 
 impl Nature {
+    /// It only grows, and attempts are added.
+    pub const fn counts(self) -> bool {
+        matches!(self, Nature::Counter | Nature::TaskCounter | Nature::Stall | Nature::FullStall)
+    }
+    /// It never falls in the life of a task.
+    pub const fn never_falls(self) -> bool {
+        self.counts() || matches!(self, Nature::Peak)
+    }
+    /// A whole has at least as much of it as each of its parts. `only`: as its only part.
+    const fn holds_its_parts(self, only: bool) -> bool {
+        match self {
+            Nature::Live | Nature::Counter | Nature::Stall | Nature::Peak | Nature::Recent => true,
+            Nature::FullStall => only,
+            // Of these an alloc's is the sum, or nothing is said of use.
+            Nature::TaskCounter | Nature::TaskLive | Nature::Limit => false,
+        }
+    }
     /// Of what runs only.
     pub const fn goes_with_the_end(self) -> bool {
         matches!(self, Nature::Live | Nature::TaskLive | Nature::Recent)
@@ -56,28 +78,37 @@ macro_rules! usage_fields {
             /// Only what adds up over attempts and tasks: the counters.
             #[must_use]
             pub fn counters(&self) -> Usage {
-                Usage { $($name: if matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter) { self.$name } else { None },)* }
+                Usage { $($name: if Nature::$nature.counts() { self.$name } else { None },)* }
             }
             /// Adds another's counters to ours, nothing else.
             pub fn add_counters(&mut self, other: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter) { self.$name = sum(self.$name, other.$name); })*
+                $(if Nature::$nature.counts() { self.$name = sum(self.$name, other.$name); })*
             }
             /// Counters never fall: each counter becomes the higher of ours and the earlier reading's.
             pub fn not_below(&mut self, earlier: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter | Nature::Peak) { self.$name = self.$name.max(earlier.$name); })*
+                $(if Nature::$nature.never_falls() { self.$name = self.$name.max(earlier.$name); })*
             }
             /// Whether a counter or peak of ours is lower than the earlier reading's: then [`Usage::not_below`] changes it.
             #[must_use]
             pub fn falls_below(&self, earlier: &Usage) -> bool {
-                $((matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter | Nature::Peak) && self.$name < earlier.$name) ||)* false
+                $((Nature::$nature.never_falls() && self.$name < earlier.$name) ||)* false
             }
             /// Adds what can be added over tasks: counters and what is used now; never a peak or a limit.
             pub fn add_used(&mut self, other: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter | Nature::Live | Nature::TaskLive) { self.$name = sum(self.$name, other.$name); })*
+                $(if Nature::$nature.counts() || matches!(Nature::$nature, Nature::Live | Nature::TaskLive) { self.$name = sum(self.$name, other.$name); })*
             }
             /// Of an alloc's own cgroup: what only its tasks can tell becomes the sum over them.
             pub fn take_from_tasks(&mut self, sum: &Usage) {
                 $(if matches!(Nature::$nature, Nature::TaskCounter | Nature::TaskLive) { self.$name = sum.$name; })*
+            }
+            /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is not
+            /// less than this part of it. What the whole does not say of itself stays absent. `only`: it is the only part.
+            pub fn hold_part(&mut self, part: &Usage, only: bool) {
+                $(if Nature::$nature.holds_its_parts(only) && self.$name.is_some() { self.$name = self.$name.max(part.$name); })*
+            }
+            /// The same of all its parts together: what can be added up is there, also where the whole does not say it.
+            pub fn hold_sum(&mut self, sum: &Usage) {
+                $(if matches!(Nature::$nature, Nature::Live | Nature::Counter) { self.$name = self.$name.max(sum.$name); })*
             }
             /// Drops what is used now where the other does not know it: a sum that lacks a part is no sum.
             pub fn drop_live_unknown_to(&mut self, other: &Usage) {
@@ -85,7 +116,7 @@ macro_rules! usage_fields {
             }
             /// Like [`Usage::not_below`], but what is absent now stays absent: for readings of one attempt.
             pub fn keep_rising(&mut self, earlier: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Counter | Nature::TaskCounter | Nature::Peak) && self.$name.is_some() {
+                $(if Nature::$nature.never_falls() && self.$name.is_some() {
                     self.$name = self.$name.max(earlier.$name);
                 })*
             }
@@ -134,8 +165,8 @@ usage_fields! {
     memory_high_events: TaskCounter,
     oom_kills: TaskCounter,
     oom_group_kills: TaskCounter,
-    page_faults_minor: Counter,
-    page_faults_major: Counter,
+    page_faults_minor: TaskCounter,
+    page_faults_major: TaskCounter,
     workingset_refaults_anon: Counter,
     workingset_refaults_file: Counter,
     /// `ru_maxrss` of the largest single process (from `wait4`).
@@ -171,13 +202,13 @@ usage_fields! {
     processes: TaskLive,
     open_fds: TaskLive,
     // Pressure: totals, never averages.
-    pressure_cpu_some_ns: Counter,
-    pressure_cpu_full_ns: Counter,
-    pressure_memory_some_ns: Counter,
-    pressure_memory_full_ns: Counter,
-    pressure_io_some_ns: Counter,
-    pressure_io_full_ns: Counter,
-    pressure_irq_full_ns: Counter,
+    pressure_cpu_some_ns: Stall,
+    pressure_cpu_full_ns: FullStall,
+    pressure_memory_some_ns: Stall,
+    pressure_memory_full_ns: FullStall,
+    pressure_io_some_ns: Stall,
+    pressure_io_full_ns: FullStall,
+    pressure_irq_full_ns: FullStall,
 }
 
 fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
@@ -190,7 +221,7 @@ fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 fn combine(nature: Nature, ours: Option<u64>, base: Option<u64>) -> Option<u64> {
     match nature {
         Nature::Live | Nature::TaskLive | Nature::Recent => ours,
-        Nature::Counter | Nature::TaskCounter => sum(ours, base),
+        Nature::Counter | Nature::TaskCounter | Nature::Stall | Nature::FullStall => sum(ours, base),
         Nature::Peak => ours.max(base),
         Nature::Limit => ours.or(base),
     }

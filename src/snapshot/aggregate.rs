@@ -75,13 +75,25 @@ pub fn sum(tasks: &[Arc<TaskView>]) -> Arc<Usage> {
     Arc::new(sum)
 }
 
-/// The alloc's own cgroup: what it says now on top of what its earlier cgroups said last.
-pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>) -> Arc<Usage> {
-    match reading {
-        Some(reading) if **base == Usage::default() => Arc::clone(&reading.usage),
-        Some(reading) => Arc::new(reading.usage.on_top_of(base)),
-        None => Arc::new(base.without_live()),
+/// The alloc's own cgroup: what it says now on top of what its earlier cgroups said last, and of its tasks what only they tell.
+///
+/// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where it says
+/// less than they do, they are right about the moment in which they were read. Without an attempt that was read nothing of it
+/// runs, and nothing is used now.
+pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>], sum: &Usage) -> Usage {
+    let mut own = match reading {
+        // Its first cgroup has nothing below it: nothing to add.
+        Some(reading) if *base == Usage::default() => Usage::clone(&reading.usage),
+        Some(reading) => reading.usage.on_top_of(base),
+        None => base.without_live(),
+    };
+    if !tasks.iter().any(|task| task.attempt.is_some()) {
+        own = own.without_live();
     }
+    own.take_from_tasks(sum);
+    own.hold_sum(sum);
+    tasks.iter().for_each(|task| own.hold_part(&task.usage, tasks.len() == 1));
+    own
 }
 
 /// How many final series an alloc has, and how many bytes of exposition they take: an estimate, on the high side, for the

@@ -1,4 +1,5 @@
-//! Builds each snapshot from the board, the readings and the snapshot before. Pure but for the time that comes in.
+//! Builds each snapshot from the board, what the readers say and the snapshot before. It reads nothing itself: the time and the
+//! [`Readings`] come in, and those are asked for one alloc after the other, right before its part is built.
 //!
 //! What did not change is the same `Arc` as before: a thousand unchanged allocs cost a pointer comparison each.
 
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::retention::{Retention, RetentionConfig, Retired};
 use super::workloads::{self, Workloads};
 use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate};
-use crate::collectors::Reading;
+use crate::collectors::{Reading, TaskReader};
 use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::id::AllocId;
 use crate::model::metric::Samples;
@@ -17,10 +18,11 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::board::{BoardView, Published};
 
-/// What the readers of an alloc say.
+/// What the readers of an alloc say: all that touches the host in here. [`super::pass::Pass`] is the real one.
 pub trait Readings {
-    /// Asks them all, before `task` and `alloc` tell what they said. `false`: each says what it said when it was told last.
-    fn ask(&mut self, _alloc: &Published) -> bool {
+    /// Asks them, before `task` and `alloc` tell what they said. `anew`: other attempts run than were shown last. `false`: each
+    /// says what it said when it was told last.
+    fn ask(&mut self, _alloc: &Published, _anew: bool) -> bool {
         true
     }
     /// Of the running attempt of its n-th task; `None`: nothing runs, or nothing was read yet.
@@ -92,7 +94,7 @@ impl Assembler {
         (self.publish(board, moment, epoch, host, agent), retired)
     }
 
-    /// A lifecycle change: only the allocs that changed are looked at, and nothing is read.
+    /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is read.
     pub fn change(&mut self, board: &BoardView, latest: &mut dyn Readings, moment: Moment) -> Arc<Snapshot> {
         self.follow(board, latest, false, moment);
         let (host, agent) = (Arc::clone(&self.last.host), Arc::clone(&self.last.agent));
@@ -159,7 +161,7 @@ impl Assembler {
         let status = &published.status;
         let slots: Vec<usize> = status.tasks.iter().map(|t| self.workloads.slot(status.workload(), &t.name)).collect();
         self.workloads.joined(&slots);
-        readings.ask(published);
+        readings.ask(published, true);
         let said = Said::of(published, readings);
         self.build(published, said, None, slots, moment)
     }
@@ -171,8 +173,9 @@ impl Assembler {
         readings: &mut dyn Readings,
         moment: Moment,
     ) -> Entry {
-        let news = readings.ask(published);
-        let same = Arc::ptr_eq(&entry.published, published) && entry.goes_on();
+        let same = Arc::ptr_eq(&entry.published, published);
+        let news = readings.ask(published, !same && other_attempts(&entry.published, published));
+        let same = same && entry.goes_on();
         if same && !news {
             return entry;
         }
@@ -223,24 +226,22 @@ impl Assembler {
             (Aggregation::Cgroup, [only]) => Arc::clone(&only.usage),
             (Aggregation::Cgroup | Aggregation::Sum, _) => aggregate::sum(&tasks),
         };
+        if let Some(earlier) = &earlier {
+            aggregate::never_fall(&mut sum, &earlier.sum);
+        }
         let mut usage = match aggregation {
-            Aggregation::Cgroup => {
-                let mut own = aggregate::own_cgroup(reading, &published.alloc_base);
-                Arc::make_mut(&mut own).take_from_tasks(&sum);
-                own
-            }
+            Aggregation::Cgroup => Arc::new(aggregate::own_cgroup(reading, &published.alloc_base, &tasks, &sum)),
             Aggregation::Sum => Arc::clone(&sum),
         };
         if let Some(earlier) = &earlier {
             aggregate::never_fall(&mut usage, &earlier.usage);
-            aggregate::never_fall(&mut sum, &earlier.sum);
         }
         if !status.sought.is_empty() {
             // Whatever its cgroup says, the counters of that task would be missing.
             (usage, sum) = (Arc::default(), Arc::default());
         }
         let ended = status.is_terminal();
-        if ended && reading.is_some() {
+        if ended && tasks.iter().any(|task| task.attempt.is_some()) {
             usage = Arc::new(usage.without_live());
         }
         let sampled_at = tasks.iter().map(|t| t.sampled_at).max().flatten().max(reading.map(|r| r.at));
@@ -319,6 +320,12 @@ impl Said {
         let tasks = (0..published.status.tasks.len()).map(|n| readings.task(published, n)).collect();
         Said { tasks, alloc: readings.alloc(published) }
     }
+}
+
+/// One has begun or ended.
+fn other_attempts(before: &Published, now: &Published) -> bool {
+    let reader = |r: &Option<Arc<TaskReader>>| r.as_ref().map(Arc::as_ptr);
+    !before.readers.iter().map(reader).eq(now.readers.iter().map(reader))
 }
 
 /// Up to when a task's state is shown: asked after the moment was taken that its dwell is counted up to.

@@ -10,6 +10,7 @@
 pub mod aggregate;
 pub mod assemble;
 pub mod itself;
+pub mod pass;
 pub mod retention;
 pub mod sampler;
 pub mod scrapers;

@@ -3,7 +3,7 @@
 //! ```text
 //!            ┌──────────── deadline reached ───► collect host, ask every reader, publish (epoch + 1) ─┐
 //! wait ──────┤                                                                                        ├──► wait
-//!            └── board changed ── 2 ms since the last one? ──► publish what changed, ask new readers only ────┘
+//!            └── board changed ── 2 ms since the last one? ──► publish what changed, read what has begun ─────┘
 //! ```
 //! Deadlines do not drift: the next one is counted from the last one, and those that were missed are counted.
 
@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::assemble::{Assembler, Moment, Readings, Tick};
+use super::assemble::{Assembler, Moment, Tick};
 use super::itself::{self, Record};
+use super::pass::Pass;
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot};
-use crate::collectors::{Collector, ErrorReason, News, Reading, Sampling, TaskReader};
+use crate::collectors::{Collector, ErrorReason, Sampling};
 use crate::host::clock::Clock;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
 use crate::model::units::{Nanos, Timestamp};
-use crate::runner::board::{Board, Published};
+use crate::runner::board::Board;
 use crate::telemetry::{Metrics, logging};
 
 /// Changes within so long after a publication share the next one.
@@ -182,14 +183,14 @@ impl Work {
         itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let tick = Tick { host, agent, acknowledged };
-        let (mut snapshot, retired) = self.assembler.tick(&board, &mut Asking { moment }, tick, moment);
+        let (mut snapshot, retired) = self.assembler.tick(&board, &mut Pass::over_all(moment), tick, moment);
         let mut version = board.version;
         if self.seen == 0 && self.parts.board.version() != version {
             // A task that was found running and ended between the look at the board and its first reading has taken its cgroup
             // with it: nothing would be known of it here. The board knows already.
             let board = self.parts.board.view();
             version = board.version;
-            snapshot = self.assembler.change(&board, &mut Latest { moment }, moment);
+            snapshot = self.assembler.change(&board, &mut Pass::over_new(moment), moment);
         }
         self.parts.metrics.collector_took(TASKS, started.elapsed());
         for (reason, series) in retired.iter().filter_map(|r| r.lost) {
@@ -203,7 +204,7 @@ impl Work {
     fn change(&mut self) {
         let board = self.parts.board.view();
         let moment = self.moment();
-        let snapshot = self.assembler.change(&board, &mut Latest { moment }, moment);
+        let snapshot = self.assembler.change(&board, &mut Pass::over_new(moment), moment);
         self.show(board.version, snapshot);
     }
 
@@ -273,60 +274,6 @@ fn next_deadline(deadline: Instant, tick: Duration, now: Instant) -> (Instant, u
     let missed = late.as_nanos() / tick.as_nanos();
     let missed = u32::try_from(missed).unwrap_or(u32::MAX);
     (deadline + tick * missed.saturating_add(1), u64::from(missed))
-}
-
-/// Asks every reader.
-struct Asking {
-    moment: Moment,
-}
-
-impl Asking {
-    fn look(&self, reader: &TaskReader, everything: bool) -> News {
-        // Gone: the end is on its way to the board, and until it is there the last reading holds.
-        reader.look(self.moment.now, self.moment.at, everything).unwrap_or(News::None)
-    }
-}
-
-impl Readings for Asking {
-    /// The tasks before the alloc: its cgroup is read as well if one of them has changed, or has no reader just now.
-    fn ask(&mut self, alloc: &Published) -> bool {
-        let (mut news, mut moved) = (false, false);
-        for reader in &alloc.readers {
-            let said = reader.as_ref().map_or(News::Changed, |reader| self.look(reader, false));
-            news |= said != News::None;
-            moved |= said == News::Changed;
-        }
-        if let Some(reader) = &alloc.alloc_reader {
-            news |= self.look(reader, moved) != News::None;
-        }
-        news
-    }
-    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
-        alloc.readers.get(n)?.as_ref()?.latest()
-    }
-    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
-        alloc.alloc_reader.as_ref()?.latest()
-    }
-}
-
-/// What the readers said last. A new one is asked at once: its counters are born with its task, not with the next tick.
-struct Latest {
-    moment: Moment,
-}
-
-impl Latest {
-    fn of(&self, reader: &TaskReader) -> Option<Reading> {
-        reader.latest().or_else(|| reader.read(self.moment.now, self.moment.at, false).ok())
-    }
-}
-
-impl Readings for Latest {
-    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
-        self.of(alloc.readers.get(n)?.as_ref()?)
-    }
-    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
-        self.of(alloc.alloc_reader.as_ref()?)
-    }
 }
 
 #[cfg(test)]

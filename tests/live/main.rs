@@ -7,6 +7,7 @@ mod common;
 
 mod again;
 mod clock;
+mod coherent;
 mod disk;
 mod follow;
 mod ledger;

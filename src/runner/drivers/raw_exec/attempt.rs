@@ -267,6 +267,8 @@ fn add_rusage(usage: &mut Usage, rusage: Rusage) {
     }
     // The kernel adds up `memory.stat` lazily: the last some hundred faults may be missing in it for up to 2 s, which is all
     // of them for a task of a millisecond. What wait4 says leaves out whom nobody reaped, and has the few of the way into the cgroup.
+    // So each is too low at times and neither by much too high. The alloc's cgroup knows neither: an alloc's faults are the sum of its
+    // tasks' (`Nature::TaskCounter`).
     usage.page_faults_minor = usage.page_faults_minor.max(Some(rusage.minor_faults));
     usage.page_faults_major = usage.page_faults_major.max(Some(rusage.major_faults));
 }

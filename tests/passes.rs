@@ -1,0 +1,360 @@
+//! What is shown of an alloc beside what is shown of its tasks, with the readers and the pass of the agent over a tree of kernel
+//! files that changes between any two of their reads: each snapshot agrees with itself, in whatever order tasks begin and end.
+
+mod synthetic;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
+use allostat::host::hierarchy::Layout;
+use allostat::host::roots::Roots;
+use allostat::model::id::CgroupPath;
+use allostat::model::task::{TaskState, TaskStatus};
+use allostat::model::units::{Nanos, Timestamp};
+use allostat::model::usage::{Nature, Usage};
+use allostat::runner::board::{BoardView, Published, Totals};
+use allostat::snapshot::assemble::{Assembler, Moment, Tick};
+use allostat::snapshot::pass::Pass;
+use allostat::snapshot::{AllocView, Snapshot};
+use proptest::prelude::*;
+use synthetic::NOW;
+
+const TASKS: [&str; 2] = ["web", "db"];
+const ALLOC: &str = "a";
+
+/// What the kernel would say of one cgroup.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kernel {
+    memory: u64,
+    peak: u64,
+    cpu_us: u64,
+    faults: u64,
+    waited_us: u64,
+    pids: u64,
+}
+
+impl Kernel {
+    fn plus(self, other: Kernel) -> Kernel {
+        Kernel {
+            memory: self.memory + other.memory,
+            peak: self.peak.max(other.peak),
+            cpu_us: self.cpu_us + other.cpu_us,
+            faults: self.faults + other.faults,
+            waited_us: self.waited_us.max(other.waited_us),
+            pids: self.pids + other.pids,
+        }
+    }
+    /// What is left of it when its processes are gone.
+    fn over(self) -> Kernel {
+        Kernel { memory: 0, pids: 0, ..self }
+    }
+    fn files(self) -> [(&'static str, String); 8] {
+        let Kernel { memory, peak, cpu_us, faults, waited_us, pids } = self;
+        let anon = memory / 2;
+        let waited = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={waited_us}\n");
+        [
+            ("memory.current", format!("{memory}\n")),
+            ("memory.peak", format!("{peak}\n")),
+            ("memory.stat", format!("anon {anon}\nfile {anon}\ninactive_file 0\npgfault {faults}\npgmajfault 0\n")),
+            ("memory.events", format!("low 0\nhigh 0\nmax {faults}\noom 0\noom_kill 0\n")),
+            ("cpu.stat", format!("usage_usec {cpu_us}\nuser_usec {cpu_us}\nsystem_usec 0\n")),
+            ("cpu.pressure", waited),
+            ("pids.current", format!("{pids}\n")),
+            ("cgroup.procs", "1\n".repeat(usize::try_from(pids).unwrap_or_default())),
+        ]
+    }
+}
+
+/// A task: what its cgroup says, and the reader of its attempt as it is on the board.
+#[derive(Default)]
+struct Task {
+    kernel: Kernel,
+    /// Its cgroup is there.
+    there: bool,
+    reader: Option<Arc<TaskReader>>,
+    attempts: u32,
+}
+
+/// One alloc of two tasks on a host whose unified tree is a directory.
+struct World {
+    root: PathBuf,
+    sampling: Arc<Sampling>,
+    tasks: Vec<Task>,
+    /// Of the alloc's cgroup, beside what its living tasks have: ended attempts, and what they left charged.
+    left: Kernel,
+    alloc_reader: Arc<TaskReader>,
+    published: Arc<Published>,
+    assembler: Assembler,
+    start: Instant,
+    elapsed: Duration,
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    fn of(tasks: usize) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let root = roots.sys.join("fs/cgroup");
+        fs::create_dir_all(root.join(ALLOC)).unwrap();
+        fs::write(root.join("cgroup.controllers"), "cpu memory pids io").unwrap();
+        fs::create_dir_all(roots.proc("self")).unwrap();
+        fs::write(roots.proc("self/mountinfo"), "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
+        let layout = Layout::detect(&roots).unwrap();
+        // No descriptor is kept: what was removed is gone, as in a real tree.
+        let sampling = Sampling::new(roots, layout, FdBudget::of(0));
+        let job = synthetic::job("shop", &TASKS[..tasks]);
+        let names = TASKS[..tasks].iter();
+        let pending = names.map(|name| synthetic::task(name, TaskState::Pending, NOW)).collect();
+        let path = CgroupPath::new(format!("/{ALLOC}"));
+        let mut world = World {
+            root,
+            alloc_reader: Arc::new(TaskReader::for_alloc_cgroup(&sampling, path)),
+            sampling,
+            published: synthetic::published(synthetic::alloc(ALLOC, &job, pending)),
+            tasks: (0..tasks).map(|_| Task::default()).collect(),
+            left: Kernel::default(),
+            assembler: synthetic::assembler(synthetic::info("v2", vec![])),
+            start: Instant::now(),
+            elapsed: Duration::ZERO,
+            _dir: dir,
+        };
+        world.write_alloc(0);
+        world.publish();
+        world
+    }
+
+    fn path(&self, task: usize) -> CgroupPath {
+        CgroupPath::new(format!("/{ALLOC}/{}", TASKS[task]))
+    }
+    fn write(&self, below: &str, kernel: Kernel) {
+        for (name, text) in kernel.files() {
+            fs::write(self.root.join(below).join(name), text).unwrap();
+        }
+    }
+    fn write_task(&self, task: usize) {
+        if self.tasks[task].there {
+            self.write(&format!("{ALLOC}/{}", TASKS[task]), self.tasks[task].kernel);
+        }
+    }
+    /// `less`: so much was given back, or is not added up yet, when this is read right after the tasks.
+    fn write_alloc(&self, less: u64) {
+        let living = self.tasks.iter().filter(|t| t.there).map(|t| t.kernel);
+        let mut whole = living.fold(self.left, Kernel::plus);
+        whole.memory = whole.memory.saturating_sub(less);
+        whole.pids = whole.pids.saturating_sub(less % 3);
+        whole.faults = whole.faults.saturating_sub(less % 70);
+        whole.waited_us = whole.waited_us.saturating_sub(less % 5);
+        self.write(ALLOC, whole);
+    }
+    fn publish(&mut self) {
+        let now = (*self.published).clone();
+        let readers = self.tasks.iter().map(|t| t.reader.clone()).collect();
+        self.published = Arc::new(Published { readers, alloc_reader: Some(Arc::clone(&self.alloc_reader)), ..now });
+    }
+    fn change(&mut self, task: usize, change: impl FnOnce(&mut TaskStatus)) {
+        let mut status = (*self.published.status).clone();
+        change(Arc::make_mut(&mut status.tasks[task]));
+        status.generation += 1;
+        self.published = Arc::new(Published { status: Arc::new(status), ..(*self.published).clone() });
+        self.publish();
+    }
+
+    fn begin(&mut self, task: usize) {
+        if self.tasks[task].there || self.tasks[task].reader.is_some() {
+            return;
+        }
+        fs::create_dir(self.root.join(ALLOC).join(TASKS[task])).unwrap();
+        let fresh = Kernel { memory: 4_096, peak: 4_096, pids: 1, faults: 1, ..Kernel::default() };
+        (self.tasks[task].kernel, self.tasks[task].there) = (fresh, true);
+        self.write_task(task);
+        self.write_alloc(0);
+        let attempt = self.tasks[task].attempts;
+        self.tasks[task].attempts += 1;
+        self.tasks[task].reader = Some(Arc::new(TaskReader::for_cgroup(&self.sampling, self.path(task))));
+        self.change(task, |status| (status.state, status.attempt) = (TaskState::Running, attempt));
+    }
+    /// `memory` is what it has now.
+    fn work(&mut self, task: usize, memory: u64, cpu_us: u64) {
+        let Task { kernel, there: true, .. } = &mut self.tasks[task] else { return };
+        kernel.memory = memory;
+        kernel.peak = kernel.peak.max(memory);
+        kernel.pids = 1 + memory % 7;
+        kernel.cpu_us += cpu_us;
+        kernel.faults += cpu_us / 3;
+        kernel.waited_us += cpu_us / 5;
+        self.write_task(task);
+        self.write_alloc(0);
+    }
+    /// Its processes are gone. Nobody knows yet.
+    fn die(&mut self, task: usize) {
+        if !std::mem::take(&mut self.tasks[task].there) {
+            return;
+        }
+        let last = self.tasks[task].kernel.over();
+        self.left = self.left.plus(last);
+        // What its supervisor reads before anybody removes the cgroup.
+        self.write(&format!("{ALLOC}/{}", TASKS[task]), last);
+        self.write_alloc(0);
+    }
+    /// Its end is shown: one step for reader, base and state.
+    fn tell(&mut self, task: usize) {
+        if self.tasks[task].there {
+            return;
+        }
+        let Some(reader) = self.tasks[task].reader.take() else { return };
+        let (mut usage, _) = read_final(&self.sampling.layout, &self.path(task));
+        if let Some(last) = reader.close() {
+            usage.not_below(&last.usage);
+        }
+        fs::remove_dir_all(self.root.join(ALLOC).join(TASKS[task])).unwrap();
+        self.change(task, |status| {
+            status.state = TaskState::Backoff;
+            status.base = Arc::new(usage.on_top_of(&status.base).without_live());
+        });
+    }
+
+    fn board(&self) -> BoardView {
+        BoardView { version: 1, allocs: vec![Arc::clone(&self.published)], totals: Arc::new(Totals::default()) }
+    }
+    fn moment(&self) -> Moment {
+        Moment { now: self.start + self.elapsed, at: self.at() }
+    }
+    fn at(&self) -> Timestamp {
+        NOW.plus(Nanos::from_duration(self.elapsed))
+    }
+    fn snapshot_of_tick(&mut self) -> Arc<Snapshot> {
+        self.elapsed += Duration::from_secs(1);
+        let (board, moment) = (self.board(), self.moment());
+        self.assembler.tick(&board, &mut Pass::over_all(moment), Tick::default(), moment).0
+    }
+    fn snapshot_of_change(&mut self) -> Arc<Snapshot> {
+        self.elapsed += Duration::from_millis(3);
+        let (board, moment) = (self.board(), self.moment());
+        self.assembler.change(&board, &mut Pass::over_new(moment), moment)
+    }
+}
+
+fn value(usage: &Usage, field: &str) -> Option<u64> {
+    usage.iter().find(|(name, _)| *name == field).map(|(_, value)| value)
+}
+
+/// What in an alloc's view contradicts the rest of it.
+fn contradictions(alloc: &AllocView) -> Vec<String> {
+    let runs = alloc.tasks.iter().any(|t| t.attempt.is_some());
+    let mut found = Vec::new();
+    for (field, nature) in Usage::FIELDS {
+        let own = value(&alloc.usage, field);
+        let parts: Vec<u64> = alloc.tasks.iter().filter_map(|t| value(&t.usage, field)).collect();
+        let (highest, sum) = (parts.iter().copied().max(), parts.iter().sum::<u64>());
+        let wrong = match nature {
+            Nature::Live | Nature::Counter => own.is_some() != highest.is_some() && runs || own < highest,
+            Nature::TaskCounter | Nature::TaskLive => own != highest.map(|_| sum),
+            Nature::Peak | Nature::Recent | Nature::Stall => own.is_some() && own < highest,
+            Nature::FullStall => own.is_some() && alloc.tasks.len() == 1 && own < highest,
+            Nature::Limit => false,
+        };
+        let together = matches!(nature, Nature::Live | Nature::Counter) && own.is_some_and(|own| own < sum);
+        let without = !runs && nature.goes_with_the_end() && own.is_some();
+        if wrong || together || without {
+            found.push(format!("{field} ({nature:?}): the alloc {own:?}, its tasks {parts:?}, one runs: {runs}"));
+        }
+    }
+    found
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Begin(usize),
+    Work(usize, u64, u64),
+    Die(usize),
+    Tell(usize),
+    /// The alloc alone says so much less by the time it is read.
+    Less(u64),
+    Tick,
+    Change,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0..2_usize).prop_map(Step::Begin),
+        4 => (0..2_usize, 0..90_000_000_u64, 0..9_000_u64).prop_map(|(task, memory, cpu)| Step::Work(task, memory, cpu)),
+        2 => (0..2_usize).prop_map(Step::Die),
+        3 => (0..2_usize).prop_map(Step::Tell),
+        2 => (0..90_000_000_u64).prop_map(Step::Less),
+        4 => Just(Step::Tick),
+        3 => Just(Step::Change),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_whatever_order_tasks_begin_and_end_each_snapshot_agrees_with_itself(tasks in 1..3_usize, steps in steps()) {
+        let mut world = World::of(tasks);
+        let mut earlier: Option<Arc<Snapshot>> = None;
+        for step in steps {
+            let snapshot = match step {
+                Step::Begin(task) if task < tasks => { world.begin(task); continue }
+                Step::Work(task, memory, cpu) if task < tasks => { world.work(task, memory, cpu); continue }
+                Step::Die(task) if task < tasks => { world.die(task); continue }
+                Step::Tell(task) if task < tasks => { world.tell(task); continue }
+                Step::Less(less) => { world.write_alloc(less); continue }
+                Step::Tick => world.snapshot_of_tick(),
+                Step::Change => world.snapshot_of_change(),
+                Step::Begin(_) | Step::Work(..) | Step::Die(_) | Step::Tell(_) => continue,
+            };
+            let found = contradictions(&snapshot.allocs[0]);
+            prop_assert!(found.is_empty(), "{}", found.join("\n"));
+            if let Some(earlier) = earlier {
+                prop_assert!(!snapshot.allocs[0].usage.falls_below(&earlier.allocs[0].usage), "the alloc's counters fell");
+            }
+            earlier = Some(snapshot);
+        }
+    }
+}
+
+#[test]
+fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_used_when_it_has_ended() {
+    let mut world = World::of(1);
+    let usage = |snapshot: &Snapshot| snapshot.allocs[0].usage.clone();
+    assert_eq!(usage(&world.snapshot_of_tick()).memory_usage_bytes, None, "nothing has run: there is no 0");
+    for attempt in 1..4_u64 {
+        world.begin(0);
+        // Of the alloc and of no task: so it was read itself.
+        world.left.memory = 904;
+        world.work(0, 33_284_096, 5_000);
+        let begun = usage(&world.snapshot_of_change());
+        assert_eq!((begun.memory_usage_bytes, begun.cpu_usage_ns), (Some(33_285_000), Some(attempt * 5_000_000)));
+        world.die(0);
+        // Its end is being recorded, and the alloc is read: its last reading holds for both.
+        world.work(0, 0, 0);
+        assert!(contradictions(&world.snapshot_of_tick().allocs[0]).is_empty());
+        world.tell(0);
+        let ended = usage(&world.snapshot_of_change());
+        assert_eq!((ended.memory_usage_bytes, ended.pids_current), (None, None));
+        assert_eq!(ended.cpu_usage_ns, Some(attempt * 5_000_000));
+        assert_eq!(usage(&world.snapshot_of_tick()), ended, "a tick brings nothing of it back");
+    }
+}
+
+#[test]
+fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it() {
+    let mut world = World::of(2);
+    world.begin(0);
+    world.begin(1);
+    world.work(0, 10_000, 100);
+    world.work(1, 7_000, 100);
+    // Freed by the time at which the alloc is read.
+    world.write_alloc(9_000);
+    let usage = world.snapshot_of_tick().allocs[0].usage.clone();
+    assert_eq!(usage.memory_usage_bytes, Some(17_000));
+    // What nobody's task has: page cache of an attempt that has ended.
+    world.left.memory = 5_000;
+    world.work(0, 10_000, 100);
+    assert_eq!(world.snapshot_of_tick().allocs[0].usage.memory_usage_bytes, Some(22_000));
+}
