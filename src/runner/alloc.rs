@@ -4,8 +4,9 @@
 //! edit ──► save: record built and queued under one lock ──► written ──► shown: status, reader, totals, events in one step
 //! ```
 //! Each task's owner works on its own cell ([`Alloc::edit`]). Nobody sees that before a record of it is durable: then no
-//! death of the agent takes back what was shown. Only where the disk fails or hangs it is shown all the same. There is no
-//! owner of the alloc besides: the task that ends last closes it.
+//! death of the agent takes back what was shown. Only where the disk fails or hangs it is shown all the same. The alloc's own
+//! owner (`runner::owner`) follows these changes and says what comes next; the last values of the alloc are taken by whoever ends
+//! its last task. What touches the host is done before or after the lock is held, never under it.
 
 mod again;
 mod cell;
@@ -87,6 +88,10 @@ impl Inner {
     /// All tasks are to begin anew, and its owner sees to it.
     fn begins_anew(&self) -> bool {
         self.again && self.desired == Desired::Run && !self.expired
+    }
+    /// Its last task is dead, and nobody has closed it yet.
+    fn has_ended(&self) -> bool {
+        self.finished.is_none() && self.cells.iter().all(|c| c.status.state == TaskState::Dead)
     }
     fn anything_ran(&self) -> bool {
         self.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0 || c.sought)
@@ -387,8 +392,11 @@ impl Alloc {
         let mut inner = self.lock();
         let again = inner.begins_anew();
         let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, again });
-        self.close(&mut inner, now);
+        let over = inner.has_ended();
         drop(inner);
+        if over {
+            self.close(now);
+        }
         self.changed.send_modify(|changes| *changes += 1);
         result
     }
@@ -419,13 +427,20 @@ impl Alloc {
     }
     /// What the kernel has counted of an attempt that nobody knows: of its own cgroup, if that is still there.
     pub fn counted(&self, at: usize) -> Usage {
-        let inner = self.lock();
-        let own = inner.cgroup.as_ref().map(|alloc| alloc.child(self.task(at).name.as_str()));
-        let handle = inner.cells[at].handle.as_ref().filter(|h| h.boot_id == self.ctx.node.boot_id && h.cgroup == own);
-        let (Some(path), Some(cgroups)) = (handle.and_then(|h| h.cgroup.as_ref()), &self.ctx.cgroups) else {
+        let own = self.cgroup().map(|alloc| alloc.child(self.task(at).name.as_str()));
+        let handle = self.handle(at).filter(|h| h.boot_id == self.ctx.node.boot_id && h.cgroup == own);
+        let (Some(path), Some(cgroups)) = (handle.and_then(|h| h.cgroup), &self.ctx.cgroups) else {
             return Usage::default();
         };
-        cgroups.counted(path)
+        cgroups.counted(&path)
+    }
+    /// Of an attempt whose end nobody saw, before that is noted: its cgroup may still be there to be read; if not, its last reading
+    /// stands.
+    pub fn read_last(&self, at: usize) {
+        let reader = self.lock().cells[at].reader.clone();
+        if let Some(reader) = reader {
+            let _ = reader.read(self.ctx.clock.instant(), self.ctx.clock.now(), true);
+        }
     }
     /// It is not shown yet what became of a task that was looked for.
     pub fn is_sought(&self, at: usize) -> bool {
@@ -478,11 +493,9 @@ impl Alloc {
     }
     /// Begins to read its cgroup, which is there.
     pub fn measure(&self) {
-        let mut inner = self.lock();
-        let (Some(path), Some(cgroups)) = (&inner.cgroup, &self.ctx.cgroups) else { return };
-        if inner.reader.is_none() {
-            inner.reader = Some(Arc::new(cgroups.reader(path)));
-        }
+        let (Some(path), Some(cgroups), false) = (self.cgroup(), &self.ctx.cgroups, self.is_read()) else { return };
+        let reader = Arc::new(cgroups.reader(&path));
+        self.lock().reader.get_or_insert(reader);
     }
 
     /// What a hook that is done for good left of a task.
@@ -496,10 +509,11 @@ impl Alloc {
 
     /// After a restart of the agent: the cgroup is there already, or has gone with the host's restart.
     pub fn find_cgroup(&self) {
+        let (Some(path), Some(cgroups)) = (self.cgroup(), &self.ctx.cgroups) else { return };
+        let found = cgroups.exists(&path).then(|| Arc::new(cgroups.reader(&path).found()));
         let mut inner = self.lock();
-        let (Some(path), Some(cgroups)) = (inner.cgroup.clone(), &self.ctx.cgroups) else { return };
-        if cgroups.exists(&path) {
-            inner.reader = Some(Arc::new(cgroups.reader(&path).found()));
+        if found.is_some() {
+            inner.reader = found;
         } else {
             // A new cgroup is made where this agent has its own, and will count from 0: what the tasks' ended attempts used is
             // all that is known of the old one.
@@ -513,12 +527,15 @@ impl Alloc {
         }
     }
 
-    /// With the last task's end: the alloc's cgroup is quiet, and says its last.
-    fn close(&self, inner: &mut Inner, now: Timestamp) {
-        if inner.finished.is_some() || inner.cells.iter().any(|c| c.status.state != TaskState::Dead) {
+    /// With the last task's end: the alloc's cgroup is quiet, and says its last. Before anything of that end is on record: nobody
+    /// takes the cgroup away until then.
+    fn close(&self, now: Timestamp) {
+        let reader = self.lock().reader.clone();
+        let last = reader.and_then(|r| r.read(self.ctx.clock.instant(), now, true).ok());
+        let mut inner = self.lock();
+        if !inner.has_ended() {
             return;
         }
-        let last = inner.reader.as_ref().and_then(|r| r.read(self.ctx.clock.instant(), now, true).ok());
         let base = match last {
             Some(reading) => reading.usage.on_top_of(&inner.base).without_live(),
             None => Usage::clone(&inner.base),

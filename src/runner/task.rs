@@ -307,6 +307,7 @@ impl Owner {
 
     async fn lost(&mut self, reason: &str) {
         let (handle, counted) = (self.alloc.handle(self.at), self.alloc.counted(self.at));
+        self.alloc.read_last(self.at);
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(State::Pending, Event::Lost);
             edit.status().failed = true;

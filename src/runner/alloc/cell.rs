@@ -9,7 +9,7 @@ use crate::model::event::{Event, EventKind};
 use crate::model::id::AllocId;
 use crate::model::job::Task;
 use crate::model::metric::{Exemplar, Value};
-use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::runner::board::{TaskTotals, Until};
 use crate::runner::coordinator::Cause;
@@ -359,17 +359,11 @@ impl Edit<'_> {
     }
 
     /// An attempt has ended: its usage goes from the reader into the base and the totals. What was read of it while it ran stays,
-    /// whatever its end says of that: most of all where nobody saw it.
+    /// whatever its end says of that: most of all where nobody saw it ([`Alloc::read_last`] comes before).
     pub fn ended(&mut self, mut exit: Exit) {
         let page = self.cell.page.take();
         let last = match self.cell.reader.take() {
-            Some(reader) => {
-                if matches!(exit.status, ExitStatus::Unknown(_)) {
-                    // It may still be there to be read; if not, its last reading stands.
-                    let _ = reader.read(self.alloc.ctx.clock.instant(), self.now, true);
-                }
-                reader.close()
-            }
+            Some(reader) => reader.close(),
             None => page.as_ref().and_then(|page| page.earlier.clone()),
         };
         if let Some(last) = last

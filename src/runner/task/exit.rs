@@ -41,6 +41,9 @@ impl Owner {
         for problem in &end.problems {
             tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
         }
+        if matches!(end.status, ExitStatus::Unknown(_)) {
+            self.alloc.read_last(self.at);
+        }
         let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
             // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.

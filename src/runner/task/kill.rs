@@ -296,6 +296,7 @@ impl Owner {
     /// Nobody knows what of it lives on (stuck in the kernel, or its driver hangs): said aloud, and cleared away when it ends.
     pub(super) async fn give_up(&mut self, kind: EventKind, reason: String) {
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "given up: {reason}");
+        self.alloc.read_last(self.at);
         let usage = self.attempt.as_ref().and_then(Running::reader).and_then(|r| r.latest());
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
         let handle = self.alloc.handle(self.at);

@@ -91,6 +91,8 @@ pub(super) struct World {
     pub hidden: watch::Sender<Vec<&'static str>>,
     /// Whether its allocs have cgroups.
     pub has_processes: Mutex<bool>,
+    /// What the next process is measured by.
+    pub reader: Mutex<Option<Arc<TaskReader>>>,
 }
 
 pub(super) struct Process {
@@ -100,6 +102,7 @@ pub(super) struct Process {
     end: watch::Sender<Option<AttemptEnd>>,
     pub signals: Mutex<Vec<String>>,
     pub destroyed: Mutex<u32>,
+    reader: Option<Arc<TaskReader>>,
 }
 
 impl World {
@@ -217,6 +220,7 @@ impl Driver for FakeDriver {
                 end: watch::Sender::new(None),
                 signals: Mutex::default(),
                 destroyed: Mutex::default(),
+                reader: self.0.reader.lock().unwrap().take(),
             });
             processes.insert(handle.run_dir.clone(), Arc::clone(&process));
             if let Some(ms) = option("run_ms") {
@@ -267,7 +271,7 @@ impl Attempt for FakeAttempt {
         self.0.handle.clone()
     }
     fn reader(&self) -> Option<Arc<TaskReader>> {
-        None
+        self.0.reader.clone()
     }
     fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
         let mut end = self.0.end.subscribe();

@@ -10,6 +10,7 @@ mod gc;
 mod hooks;
 mod kill;
 mod lifecycle;
+mod locks;
 mod orphans;
 mod places;
 mod restart;

@@ -1,0 +1,135 @@
+//! What blocks happens while nobody waits for it: a kernel file that answers late holds up no one who asks for the alloc.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::sync::{Mutex, OnceLock, Weak};
+
+use super::*;
+use crate::collectors::{FdBudget, Keeps, Reading, Sampling, TaskReader};
+use crate::host::hierarchy::Layout;
+use crate::host::roots::Roots;
+use crate::model::id::CgroupPath;
+use crate::model::task::ExitStatus;
+use crate::model::usage::Usage;
+use crate::runner::alloc::Alloc;
+
+/// Of each reading: whose it was, and whether somebody else could ask for the alloc meanwhile.
+#[derive(Debug, Default)]
+struct Watched {
+    alloc: OnceLock<Weak<Alloc>>,
+    seen: Mutex<Vec<(&'static str, bool)>>,
+}
+
+impl std::fmt::Debug for Alloc {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alloc")
+    }
+}
+
+impl Watched {
+    fn note(&self, whose: &'static str) {
+        let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
+        let (told, tells) = mpsc::channel();
+        std::thread::spawn(move || told.send(alloc.status(0)));
+        let free = tells.recv_timeout(Duration::from_millis(500)).is_ok();
+        self.seen.lock().unwrap().push((whose, free));
+    }
+}
+
+#[derive(Debug)]
+struct Probe(&'static str, Arc<Watched>);
+
+impl Keeps for Probe {
+    fn keep(&self, _: &Reading) {
+        self.1.note(self.0);
+    }
+}
+
+/// A unified tree that is a directory.
+struct Tree {
+    sampling: Arc<Sampling>,
+    watched: Arc<Watched>,
+    dir: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let root = roots.sys.join("fs/cgroup");
+        for (file, text) in [
+            (roots.proc("self/mountinfo"), "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            (root.join("cgroup.controllers"), "cpu memory pids io"),
+        ] {
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let layout = Layout::detect(&roots).unwrap();
+        Tree { sampling: Sampling::new(roots, layout, FdBudget::of(0)), watched: Arc::default(), dir }
+    }
+    fn at(&self, path: &CgroupPath) -> std::path::PathBuf {
+        self.dir.path().join("sys/fs/cgroup").join(path.relative())
+    }
+    fn make(&self, at: &Path) {
+        std::fs::create_dir_all(at).unwrap();
+        std::fs::write(at.join("memory.current"), "4096\n").unwrap();
+        std::fs::write(at.join("cpu.stat"), "usage_usec 7\nuser_usec 7\nsystem_usec 0\n").unwrap();
+    }
+}
+
+impl crate::runner::AllocCgroups for Tree {
+    fn create(&self, path: &CgroupPath) -> Result<(), String> {
+        self.make(&self.at(path));
+        Ok(())
+    }
+    fn exists(&self, path: &CgroupPath) -> bool {
+        self.at(path).exists()
+    }
+    fn reader(&self, path: &CgroupPath) -> TaskReader {
+        let reader = TaskReader::for_alloc_cgroup(&self.sampling, path.clone());
+        reader.keep_in(None, Box::new(Probe("alloc", Arc::clone(&self.watched))));
+        reader
+    }
+    fn counted(&self, _: &CgroupPath) -> Usage {
+        self.watched.note("lost");
+        Usage::default()
+    }
+    fn remove(&self, path: &CgroupPath) -> Result<(), String> {
+        std::fs::remove_dir_all(self.at(path)).map_err(|e| e.to_string())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_kernel_file_is_read_under_the_lock_of_an_alloc() {
+    let host = Host::new();
+    *host.world.has_processes.lock().unwrap() = true;
+    let tree = Arc::new(Tree::new());
+    let path = CgroupPath::new("/task");
+    tree.make(&tree.at(&path));
+    let reader = TaskReader::for_cgroup(&tree.sampling, path);
+    reader.keep_in(None, Box::new(Probe("task", Arc::clone(&tree.watched))));
+    *host.world.reader.lock().unwrap() = Some(Arc::new(reader));
+    let parts = Parts { cgroups: Some(Arc::clone(&tree) as _), ..host.parts() };
+    let agent = Handle::start(parts).await.unwrap();
+    let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({}))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let alloc = agent.0.alloc(&id).unwrap();
+    tree.watched.alloc.set(Arc::downgrade(&alloc)).unwrap();
+
+    // Nobody saw its end: its cgroup is read once more.
+    host.world.last().end(ExitStatus::Unknown("its supervisor was killed".to_owned()));
+    until("its second attempt", || host.world.started() == 2).await;
+    // The last task's end: the alloc says its last.
+    host.world.last().end(ExitStatus::Code(0));
+    until_over(&agent, &id).await;
+    // Not to be found again: what its cgroup has counted is asked for.
+    let own = alloc.cgroup().unwrap().child("main");
+    let boot_id = node().boot_id;
+    let handle = crate::model::task::TaskHandle { cgroup: Some(own), boot_id, ..host.world.last().handle.clone() };
+    alloc.edit(0, |edit| edit.set_handle(Some(handle)));
+    assert_eq!(alloc.counted(0), Usage::default());
+
+    assert_eq!(*tree.watched.seen.lock().unwrap(), [("task", true), ("alloc", true), ("lost", true)]);
+    let finished = alloc.record().finished.unwrap();
+    assert_eq!(finished.base.cpu_usage_ns, Some(7_000), "what its own cgroup said last");
+}
