@@ -128,7 +128,7 @@ fn machine(name: &str) -> Arc<Snapshot> {
 /// What the runner does when a job is submitted: its totals are there from the start.
 fn known(totals: &mut Totals, job: &Job) {
     for task in &job.groups[0].tasks {
-        totals.task_mut(&job.id, &task.name);
+        totals.submitted(&job.id, &task.name, Timestamp(NOW.0 - 100 * SECOND - 7));
     }
 }
 
@@ -228,8 +228,14 @@ fn both_formats_say_the_same() {
         let text = encode(&snapshot, format);
         // The bounds of buckets are spelled differently.
         let plain = text.lines().filter(|l| !l.starts_with('#') && !l.contains("le=\""));
-        // Exemplars are OpenMetrics' alone.
-        plain.map(|l| l.split(" # ").next().unwrap_or(l).to_owned()).collect()
+        // Exemplars are OpenMetrics' alone, and so is since when a counter counts, which is counted among the series.
+        let created = |l: &&str| {
+            l.contains("_created{")
+                || catalogue::CATALOGUE
+                    .iter()
+                    .any(|d| d.created && l.starts_with(&format!("allostat_series{{family=\"{}\"", d.name)))
+        };
+        plain.filter(|l| !created(l)).map(|l| l.split(" # ").next().unwrap_or(l).to_owned()).collect()
     };
     assert_eq!(samples(Format::Text), samples(Format::OpenMetrics));
 }
@@ -290,6 +296,44 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
     assert!(text.contains("allostat_alloc_run_seconds_total{workload=\"shop\",outcome=\"success\"} 0\n"));
     assert!(text.contains("allostat_task_events_total{task=\"web\",workload=\"shop\",event=\"terminated\"} 0\n"));
     assert!(!text.contains("allostat_task_exit_codes_total"), "no code is known before the first one");
+}
+
+/// What fails before the first scrape is first seen at 1: only this says that it was 0 before.
+#[test]
+fn lifecycle_counters_of_a_workload_tell_in_openmetrics_since_when_they_count() {
+    let text = encode(&full(), Format::OpenMetrics);
+    let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for (at, line) in lines.iter().enumerate().filter(|(_, l)| l.split('{').next().unwrap().ends_with("_created")) {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        assert_eq!(value, "1767322944.999999993", "the submission, to the last digit: {line}");
+        let total = lines[at - 1].split(" # ").next().unwrap().rsplit_once(' ').unwrap().0;
+        assert_eq!(total, series.replace("_created", "_total"), "beside its total");
+        seen.insert(series.split('{').next().unwrap().to_owned());
+    }
+    let told: std::collections::BTreeSet<String> =
+        catalogue::CATALOGUE.iter().filter_map(|d| d.created_name()).collect();
+    assert_eq!(seen, told, "each family that is declared to tell it, and no other");
+    assert!(!encode(&full(), Format::Text).contains("_created"), "text 0.0.4 cannot");
+    for name in told {
+        assert!(catalogue::family(&name).is_some_and(|d| d.created), "it is asked for by {name} too");
+    }
+}
+
+/// A record of an agent that did not note it: whatever the allocs since then say, those counters are older.
+#[test]
+fn since_when_a_counter_counts_is_absent_where_nobody_knows() {
+    let job = synthetic::job("shop", &["web"]);
+    let task = TaskName::from("web");
+    let mut totals = Totals::default();
+    totals.add(&job.id, &task, &TaskTotals::default());
+    totals.add(&job.id, &task, &TaskTotals { created: Some(NOW), ..TaskTotals::default() });
+    totals.submitted(&job.id, &task, NOW);
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let board = synthetic::board(vec![], totals);
+    let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
+    let text = encode(&snapshot, Format::OpenMetrics);
+    assert!(text.contains("allostat_task_exits_total{") && !text.contains("_created"), "{text}");
 }
 
 /// A workload with an exit of this alloc, and one start and one kill of it.
@@ -359,13 +403,18 @@ fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
 #[test]
 fn the_number_of_series_of_each_family_is_what_stands_there() {
     let (_, metrics) = exemplary(ALLOC);
-    for snapshot in [full(), machine("hybrid")] {
-        let text = encode_whole(&snapshot, &metrics, Format::Text);
+    for (snapshot, format) in
+        [full(), machine("hybrid")].into_iter().flat_map(|s| Format::ALL.map(|f| (Arc::clone(&s), f)))
+    {
+        let text = encode_whole(&snapshot, &metrics, format);
         let mut counted: BTreeMap<String, u64> = BTreeMap::new();
         let mut family = String::new();
         for line in text.lines() {
             match line.strip_prefix("# TYPE ") {
-                Some(typed) => typed.split(' ').next().unwrap().clone_into(&mut family),
+                Some(typed) => {
+                    let stem = typed.split(' ').next().unwrap();
+                    catalogue::family(stem).map_or(stem, |desc| desc.name).clone_into(&mut family);
+                }
                 None if line.starts_with('#') => {}
                 None => *counted.entry(family.clone()).or_default() += 1,
             }

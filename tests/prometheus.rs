@@ -75,12 +75,13 @@ fn both_formats_carry_the_same_samples() {
     let agent = Agent::start();
     let _allocs = some_life(&agent);
     // A body of one format between two of the other: tried until no tick lies between them. The agent's own counters of
-    // scrapes differ of course, and a histogram's `le` is a float in OpenMetrics.
+    // scrapes differ of course, a histogram's `le` is a float in OpenMetrics, and only that tells since when a counter counts.
     let samples = |accept: &str| -> BTreeSet<String> {
         let exposition = Exposition::parse(scrape(&agent, accept).text());
         let tasks = |s: &&common::Sample| {
             let mine = ["allostat_task_", "allostat_alloc_", "allostat_workload_"];
-            mine.iter().any(|start| s.name.starts_with(start)) && !s.labels.contains_key("le")
+            let alike = !s.labels.contains_key("le") && !s.name.ends_with("_created");
+            alike && mine.iter().any(|start| s.name.starts_with(start))
         };
         exposition.samples.iter().filter(tasks).map(|s| format!("{}{:?} {}", s.name, s.labels, s.f64())).collect()
     };
@@ -160,6 +161,69 @@ fn short_tasks_reach_prometheus_exactly_once() {
     assert_eq!(prometheus.value(burnt).map(whole), Some(TASKS as u64), "each with its CPU seconds");
     let peaks = "count(allostat_task_memory_peak_bytes > 0)";
     assert_eq!(prometheus.value(peaks).map(whole), Some(TASKS as u64), "each with its peak");
+    agent.stop();
+}
+
+/// The recipe of docs/metrics.md for what rose within the last so many seconds, with the labels of one series.
+fn risen(workload: &str, seconds: u64) -> String {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).expect("our own page");
+    let start = "allostat_task_exits_total - (";
+    let line = page.lines().find(|line| line.starts_with(start)).expect("the page has the recipe");
+    let window = line.replace("15m", &format!("{seconds}s")).replace("900", &seconds.to_string());
+    format!(
+        "sum(({window}) and on (workload, outcome) allostat_task_exits_total{{workload=\"{workload}\",outcome=\"error\"}})"
+    )
+}
+
+/// Three failures within the first scrape interval: the series is first seen at 3, and `increase()` says 0.
+#[test]
+fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_nothing_twice() {
+    let agent = Agent::start();
+    let fails = |id: &str| {
+        let restart = "attempts = 2\n interval = \"1m\"\n delay = \"10ms\"\n mode = \"fail\"";
+        Work { restart: restart.into(), ..Work::batch(id, &["exit", "3"]) }.run(&agent).wait_dead();
+    };
+    fails("old");
+    let old_since = std::time::Instant::now();
+    let start = |seconds| Prometheus::start_each(seconds, &[agent.address], &[]);
+    let (Some(each_5), Some(each_15)) = (start(5), start(15)) else { skip_test!("no-prometheus") };
+    let exits = |workload: &str| format!("sum(allostat_task_exits_total{{workload=\"{workload}\",outcome=\"error\"}})");
+    for prometheus in [&each_5, &each_15] {
+        prometheus.wait_value(&exits("old"), |n| whole(n) == 3);
+    }
+    fails("early");
+    for prometheus in [&each_5, &each_15] {
+        prometheus.wait_value(&exits("early"), |n| whole(n) == 3);
+        assert_eq!(prometheus.value(&risen("early", 300)), Some(3.0), "the first ones too");
+        // Submitted within the window, and failed in it, before there was a Prometheus.
+        assert_eq!(prometheus.value(&risen("old", 300)), Some(3.0));
+    }
+    // A server that comes later, to a counter that is older than what it asks for: it saw nothing rise.
+    const WINDOW: u64 = 20;
+    std::thread::sleep(Duration::from_secs(WINDOW + 1).saturating_sub(old_since.elapsed()));
+    let late = start(5).expect("it was there a moment ago");
+    late.wait_value(&exits("old"), |n| whole(n) == 3);
+    assert_eq!(late.value(&risen("old", WINDOW)), Some(0.0), "no burst where a scraper begins");
+    assert_eq!(each_5.value(&risen("old", WINDOW)), Some(0.0));
+    std::thread::sleep(Duration::from_secs(2 * WINDOW + 1).saturating_sub(old_since.elapsed()));
+    fails("old");
+    for prometheus in [&late, &each_5, &each_15] {
+        prometheus.wait_value(&exits("old"), |n| whole(n) == 6);
+        // Twice as long: a server that scrapes each 15 s may have one sample alone within 20 s.
+        assert_eq!(prometheus.value(&risen("old", 2 * WINDOW)).map(whole), Some(3), "those of the window, no others");
+    }
+    // The moment is the submission's, and a restart of the agent does not move it.
+    let created = |prometheus: &Prometheus| {
+        prometheus.value("max(allostat_task_exits_created{workload=\"old\",outcome=\"error\"})")
+    };
+    let before = created(&each_5).expect("it is told");
+    let began = each_5.value("process_start_time_seconds").expect("of the first agent");
+    let mut agent = agent;
+    agent.terminate();
+    agent.start_again();
+    each_5.wait_value("process_start_time_seconds", |again| again > began);
+    assert_eq!(created(&each_5), Some(before));
+    assert_eq!(created(&late), Some(before), "one and the same to everybody");
     agent.stop();
 }
 

@@ -280,6 +280,7 @@ pub static MEASURES: &[Measure] = &[
     events(OOM_KILLS, "Processes of the task that the OOM killer ended.", &[cell!(oom_kills)])
         .sources("memory.oom_control oom_kill (4.13)", "memory.events oom_kill")
         .absent_when("the kernel does not count them")
+        .tells_created()
         .otlp("allostat.task.oom_kills", "{kill}"),
     events(
         "oom_group_kills_total",

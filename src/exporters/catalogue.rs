@@ -27,14 +27,17 @@ pub fn find(name: &str) -> Option<&'static MetricDesc> {
 }
 
 /// The family that a family or a series of that name belongs to: also without `_total` and `_info`, as OpenMetrics names
-/// families, and with what the series of a histogram have behind its name.
+/// families, with what the series of a histogram have behind its name, and with `_created`
+/// where a counter tells that.
 pub fn family(name: &str) -> Option<&'static MetricDesc> {
     let bare = |name: &'static str| ["_total", "_info"].iter().find_map(|s| name.strip_suffix(s)).unwrap_or(name);
     let is_it = |desc: &&&'static MetricDesc| match desc.kind {
         Kind::Histogram => {
             name.strip_prefix(desc.name).is_some_and(|rest| matches!(rest, "" | "_bucket" | "_sum" | "_count"))
         }
-        Kind::Counter | Kind::Gauge | Kind::Info => name == desc.name || name == bare(desc.name),
+        Kind::Counter | Kind::Gauge | Kind::Info => {
+            name == desc.name || name == bare(desc.name) || desc.created_name().is_some_and(|created| name == created)
+        }
     };
     CATALOGUE.iter().find(is_it).copied()
 }
@@ -73,6 +76,9 @@ fn entry(desc: &MetricDesc) -> Value {
         "absent": desc.absent,
         "help": desc.help,
     });
+    if let Some(created) = desc.created_name() {
+        entry["created"] = created.into();
+    }
     if let Some(otlp) = desc.otlp {
         entry["otlp"] = json!({ "name": otlp.name, "unit": otlp.unit });
     }

@@ -91,6 +91,7 @@ fn descriptor(level: Level, measure: &'static Measure) -> MetricDesc {
         absent: measure.absent,
         life: measure.life,
         otlp: otlp(level, measure.otlp),
+        created: measure.created && level == Level::Workload,
     }
 }
 

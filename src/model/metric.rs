@@ -86,6 +86,9 @@ pub struct MetricDesc {
     pub absent: &'static str,
     pub life: Life,
     pub otlp: Option<Otlp>,
+    /// A counter whose series tell in OpenMetrics since when they count (`_created`): people alert on its first rise, which may
+    /// come before the first scrape.
+    pub created: bool,
 }
 
 impl MetricDesc {
@@ -100,7 +103,18 @@ impl MetricDesc {
             Kind::Gauge => Life::Live,
             Kind::Counter | Kind::Histogram | Kind::Info => Life::Final,
         };
-        MetricDesc { name, kind, unit, help, labels, source: "agent", absent: "never", life, otlp: None }
+        MetricDesc {
+            name,
+            kind,
+            unit,
+            help,
+            labels,
+            source: "agent",
+            absent: "never",
+            life,
+            otlp: None,
+            created: false,
+        }
     }
     pub const fn counter(
         name: &'static str,
@@ -142,6 +156,19 @@ impl MetricDesc {
         self
     }
 
+    /// See [`MetricDesc::created`].
+    #[must_use]
+    pub const fn tells_created(mut self) -> MetricDesc {
+        self.created = true;
+        self
+    }
+
+    /// What its series are called that tell since when it counts.
+    pub fn created_name(&self) -> Option<String> {
+        let stem = self.name.strip_suffix("_total").filter(|_| self.created)?;
+        Some(format!("{stem}_created"))
+    }
+
     /// Declares a measure of a task once: it gives the task, alloc and (for counters) workload families.
     /// `stem` is the name without `allostat_task_`.
     pub const fn per_task(
@@ -167,6 +194,7 @@ impl MetricDesc {
             life,
             alloc: AllocRule::Cgroup,
             otlp: None,
+            created: false,
         }
     }
 }
@@ -214,6 +242,8 @@ pub struct Measure {
     pub life: Life,
     pub alloc: AllocRule,
     pub otlp: Option<Otlp>,
+    /// Of its workload family: see [`MetricDesc::created`].
+    pub created: bool,
 }
 
 impl Measure {
@@ -232,6 +262,11 @@ impl Measure {
     #[must_use]
     pub const fn stays(mut self) -> Measure {
         self.life = Life::Final;
+        self
+    }
+    #[must_use]
+    pub const fn tells_created(mut self) -> Measure {
+        self.created = true;
         self
     }
     #[must_use]

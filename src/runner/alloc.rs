@@ -176,6 +176,9 @@ impl Alloc {
         self.group().tasks.iter().position(|t| t.name.as_str() == name)
     }
     /// How long ago it was submitted.
+    pub fn created_at(&self) -> Timestamp {
+        self.created_at
+    }
     pub fn age(&self) -> Nanos {
         self.ctx.line.now().since(self.began)
     }
@@ -264,7 +267,8 @@ impl Alloc {
         self.lock().cgroup.clone()
     }
     pub fn task_totals(&self) -> Vec<(TaskName, TaskTotals)> {
-        self.lock().cells.iter().map(|c| (c.status.name.clone(), c.totals())).collect()
+        let of = |c: &Cell| TaskTotals { created: Some(self.created_at), ..c.totals() };
+        self.lock().cells.iter().map(|c| (c.status.name.clone(), of(c))).collect()
     }
 
     /// Notes the wish; the caller makes it durable, then calls [`Alloc::tell_stop`].

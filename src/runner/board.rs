@@ -1,5 +1,6 @@
 //! What runners publish: the only way up. A short lock; everything on it is shared and immutable.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -61,6 +62,9 @@ impl Until {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskTotals {
+    /// When the first alloc with this task was submitted; `None`: an agent that did not note it handed something over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
     pub usage: Usage,
     /// In the order of `Outcome::ALL`.
     pub exits: [u64; 6],
@@ -156,8 +160,9 @@ impl TaskTotals {
     pub fn add_event(&mut self, kind: EventKind) {
         *self.events.entry(kind.label().to_owned()).or_default() += 1;
     }
-    /// All of another's on top of ours.
+    /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of both.
     pub fn merge(&mut self, other: &TaskTotals) {
+        self.created = self.created.zip(other.created).map(|(ours, theirs)| ours.min(theirs));
         self.usage.add_counters(&other.usage);
         for (mine, theirs) in self.exits.iter_mut().zip(other.exits) {
             *mine = mine.saturating_add(theirs);
@@ -195,6 +200,18 @@ pub struct Totals {
 impl Totals {
     pub fn task_mut(&mut self, job: &JobId, task: &TaskName) -> &mut TaskTotals {
         Arc::make_mut(self.workloads.entry((job.clone(), task.clone())).or_default())
+    }
+    /// The task of a new alloc: at 0, if it is the first one.
+    pub fn submitted(&mut self, job: &JobId, task: &TaskName, at: Timestamp) {
+        let new = || Arc::new(TaskTotals { created: Some(at), ..TaskTotals::default() });
+        self.workloads.entry((job.clone(), task.clone())).or_insert_with(new);
+    }
+    /// On top of what is there of this task.
+    pub fn add(&mut self, job: &JobId, task: &TaskName, more: &TaskTotals) {
+        match self.workloads.entry((job.clone(), task.clone())) {
+            Entry::Vacant(entry) => drop(entry.insert(Arc::new(more.clone()))),
+            Entry::Occupied(mut entry) => Arc::make_mut(entry.get_mut()).merge(more),
+        }
     }
     pub fn add_alloc_run(&mut self, job: &JobId, outcome: Outcome, ran: Nanos) {
         let run = &mut self.alloc_run.entry(job.clone()).or_default()[outcome.index()];
@@ -419,13 +436,14 @@ mod tests {
             oom_kills: Some(0),
             usage: Arc::new(Usage { cpu_usage_ns: Some(7), memory_peak_bytes: Some(9), ..Usage::default() }),
         };
-        let mut one = TaskTotals::default();
+        let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
         one.add_exit(&exit);
         one.add_restart(RestartReason::Policy);
         one.add_event(EventKind::Started);
         one.add_exit(&Exit { outcome: Outcome::Signal, status: ExitStatus::Signal(6), ..exit.clone() });
         let mut both = one.clone();
-        both.merge(&one);
+        both.merge(&TaskTotals { created: Some(Timestamp(5)), ..one.clone() });
+        assert_eq!(both.created, Some(Timestamp(5)), "the earlier one");
         assert_eq!(both.usage, Usage { cpu_usage_ns: Some(28), ..Usage::default() }, "a peak is never summed");
         assert_eq!(both.exits, [0, 2, 2, 0, 0, 0]);
         assert_eq!(both.exit_codes, BTreeMap::from([(3, 2)]));

@@ -6,6 +6,7 @@
 //! Each arrow is one batch that takes from one side what it gives to the other, so nothing counts twice or gets lost. On
 //! the board the totals of a workload are the sum of both sides and do not move when an alloc is collected.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::record::{self, NodeRecord, WorkloadRecord};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::Outcome;
-use crate::model::units::Nanos;
+use crate::model::units::{Nanos, Timestamp};
 use crate::store::{Batch, StoreError};
 
 /// What collected allocs and retired workloads have handed over, as it is on disk.
@@ -36,14 +37,14 @@ impl Ledger {
     }
 
     /// New allocs: counted, and each series of their workload is there from now on, at 0.
-    pub fn taken_on(&self, ctx: &Context, job: &Job, allocs: usize) {
+    pub fn taken_on(&self, ctx: &Context, job: &Job, allocs: usize, at: Timestamp) {
         ctx.metrics.durations.known(&job.id);
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
         ctx.board.publish([], |totals| {
             let node = Arc::make_mut(&mut totals.node);
             node.allocs = node.allocs.saturating_add(allocs);
             for task in job.groups.iter().flat_map(|g| &g.tasks) {
-                totals.task_mut(&job.id, &task.name);
+                totals.submitted(&job.id, &task.name, at);
             }
             totals.alloc_run.entry(job.id.clone()).or_default();
         });
@@ -54,7 +55,7 @@ impl Ledger {
         let mut totals = Totals { node: Arc::new(self.node.node.clone()), ..Totals::default() };
         for (job, workload) in &self.workloads {
             for (task, ended) in &workload.tasks {
-                totals.task_mut(job, task).merge(ended);
+                totals.add(job, task, ended);
             }
             totals.alloc_run.insert(job.clone(), workload.alloc_run);
             let node = Arc::make_mut(&mut totals.node);
@@ -69,7 +70,7 @@ pub(super) fn add_known(totals: &mut Totals, alloc: &Alloc) {
     let node = Arc::make_mut(&mut totals.node);
     node.allocs = node.allocs.saturating_add(1);
     for (task, ended) in alloc.task_totals() {
-        totals.task_mut(&alloc.job.id, &task).merge(&ended);
+        totals.add(&alloc.job.id, &task, &ended);
     }
     totals.alloc_run.entry(alloc.job.id.clone()).or_default();
     for (outcome, ran) in Outcome::ALL.into_iter().zip(alloc.ran()) {
@@ -93,8 +94,11 @@ impl Manager {
                 changed.entry(job.clone()).or_insert_with(|| ledger.workloads.get(job).cloned().unwrap_or_default());
             workload.allocs += 1;
             for (task, ended) in alloc.task_totals() {
-                workload.tasks.entry(task.clone()).or_default().merge(&ended);
                 batch.remove(record::task_key(&alloc.id, &task));
+                match workload.tasks.entry(task) {
+                    Entry::Vacant(entry) => drop(entry.insert(ended)),
+                    Entry::Occupied(mut entry) => entry.get_mut().merge(&ended),
+                }
             }
             for (run, more) in workload.alloc_run.iter_mut().zip(alloc.ran()) {
                 *run = run.saturating_add(more);

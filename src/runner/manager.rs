@@ -297,7 +297,9 @@ impl Manager {
         }
         self.write_ends_again(&running).await;
         running.iter().for_each(|a| a.tell_stop());
-        ledger.taken_on(&self.ctx, &job, new.len());
+        let at =
+            new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
+        ledger.taken_on(&self.ctx, &job, new.len(), at);
         let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
         for (created, numbers) in new {
             created.alloc().show_new(&numbers);

@@ -54,6 +54,7 @@ fn some_are_killed(agent: &Agent) {
 /// As Grafana would fill them in, for a scrape each second.
 fn filled(expression: &str, alloc: &str) -> String {
     let values = [
+        ("$__rate_interval_ms", "5000"),
         ("$__rate_interval", "5s"),
         ("$job", "allostat"),
         ("$instance", ".+"),

@@ -77,6 +77,11 @@ pub fn check(text: &str) -> Result<BTreeMap<String, Family>, String> {
             return Err(wrong("the same series twice"));
         }
         rules(family, suffix, &sample).map_err(wrong)?;
+        let beside =
+            family.samples.last().is_some_and(|last| last.name.ends_with("_total") && last.labels == sample.labels);
+        if suffix == "_created" && !beside {
+            return Err(wrong("it stands beside its total"));
+        }
         family.samples.push(sample);
     }
     for (name, family) in &families {
@@ -113,6 +118,7 @@ fn rules(family: &Family, suffix: &str, sample: &Sample) -> Result<(), &'static 
     }
     match (family.kind.as_str(), suffix) {
         ("counter", "_total") if number >= 0.0 => Ok(()),
+        ("counter", "_created") if number > 0.0 => Ok(()),
         ("gauge", "") => Ok(()),
         ("info", "_info") if sample.value == "1" => Ok(()),
         ("histogram", "_bucket") if sample.labels.contains_key("le") => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::agent::free_address;
 use super::{http, programs, wait_for};
 
-/// A running server that scrapes its targets each second. Ended on drop.
+/// A running server that scrapes its targets, each second unless told otherwise. Ended on drop.
 #[derive(Debug)]
 pub struct Prometheus {
     child: Child,
@@ -22,12 +22,18 @@ impl Prometheus {
     /// `None` where there is no Prometheus: skip with `no-prometheus`. `rules` are files.
     #[track_caller]
     pub fn start(targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+        Prometheus::start_each(1, targets, rules)
+    }
+
+    /// One that scrapes each so many seconds.
+    #[track_caller]
+    pub fn start_each(seconds: u64, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
         let program = programs::part("prometheus")?;
         let dir = programs::test_dir();
         let address = free_address();
         let quoted = |items: Vec<String>| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
         let config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{}]\n\
+            "global: {{scrape_interval: {seconds}s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{}]\n\
              scrape_configs:\n- job_name: allostat\n  static_configs: [{{targets: [{}]}}]\n",
             quoted(rules.iter().map(|r| r.display().to_string()).collect()),
             quoted(targets.iter().map(SocketAddr::to_string).collect()),

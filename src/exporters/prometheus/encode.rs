@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::created::Created;
 use super::filter::{Filter, Source};
-use super::labels::{AllocLabels, LabelCache, block, tail};
+use super::labels::{AllocLabels, LabelCache, WorkloadLabels, block, tail};
 use super::page::{Page, Piece};
 use super::{Format, durations, exemplar, header, lifecycle, measures, registry};
 use crate::model::alloc::AllocState;
@@ -48,7 +49,7 @@ impl Encoder {
         let labels: Vec<Arc<AllocLabels>> =
             shown(snapshot).map(|a| self.cache.alloc(a, &snapshot.info.cgroup_mode)).collect();
         let rows = Rows::new(snapshot, &labels);
-        let blocks: Vec<Arc<Piece>> = snapshot.workloads.iter().map(|w| self.cache.workload(w)).collect();
+        let blocks: Vec<Arc<WorkloadLabels>> = snapshot.workloads.iter().map(|w| self.cache.workload(w)).collect();
         infos(&mut body, &rows);
         measures::write(&mut body, &rows, snapshot, &blocks);
         task_states(&mut body, &rows, snapshot);
@@ -212,67 +213,81 @@ fn counts(body: &mut Body<'_>, snapshot: &Snapshot) {
     single(body, &lifecycle::HOST_ALLOCATED_CPU, Value::Float(counts.allocated_cpu_cores));
 }
 
-fn workloads(body: &mut Body<'_>, snapshot: &Snapshot, blocks: &[Arc<Piece>]) {
+fn workloads(body: &mut Body<'_>, snapshot: &Snapshot, blocks: &[Arc<WorkloadLabels>]) {
     let views = || snapshot.workloads.iter().zip(blocks);
     let reasons: Vec<Piece> = RestartReason::ALL.iter().map(|r| tail([("reason", r.as_str())])).collect();
+    let created = Created::of(&lifecycle::WORKLOAD_RESTARTS, body);
     body.family(&lifecycle::WORKLOAD_RESTARTS, Source::Managed, |page, name| {
-        for (view, block) in views() {
+        let mut series = count(blocks.len() * reasons.len());
+        for (view, labels) in views() {
             for (tail, n) in reasons.iter().zip(view.ended.restarts) {
-                page.sample(name, block, tail, Value::Int(n));
+                page.sample(name, &labels.block, tail, Value::Int(n));
+                series += created.write(page, labels, tail);
             }
         }
-        count(blocks.len() * reasons.len())
+        series
     });
     let (format, nobody) = (body.format, Latest::default());
     let outcomes: Vec<Piece> = Outcome::ALL.iter().map(|o| tail([("outcome", o.as_str())])).collect();
+    let created = Created::of(&lifecycle::TASK_EXITS, body);
     body.family(&lifecycle::TASK_EXITS, Source::Managed, |page, name| {
-        for (view, block) in views() {
+        let mut series = count(blocks.len()) * 6;
+        for (view, labels) in views() {
             for ((tail, n), whose) in outcomes.iter().zip(view.ended.exits).zip(&latest_of(view, &nobody).exits) {
-                page.sample(name, block, tail, Value::Int(n));
+                page.sample(name, &labels.block, tail, Value::Int(n));
                 exemplar::write(page, format, whose.as_ref());
+                series += created.write(page, labels, tail);
             }
         }
-        count(blocks.len()) * 6
+        series
     });
+    let created = Created::of(&lifecycle::TASK_EXIT_CODES, body);
     body.family(&lifecycle::TASK_EXIT_CODES, Source::Managed, |page, name| {
         let mut series = 0;
-        for (view, block) in views() {
+        for (view, labels) in views() {
             let latest = latest_of(view, &nobody);
             let codes = view.ended.exit_codes.iter().map(|(code, n)| ("code", code, n, &latest.exit_codes));
             let signals = view.ended.exit_signals.iter().map(|(signal, n)| ("signal", signal, n, &latest.exit_signals));
             for (label, number, n, whose) in codes.chain(signals) {
-                page.sample(name, block, &tail([(label, itoa::Buffer::new().format(*number))]), Value::Int(*n));
+                let tail = tail([(label, itoa::Buffer::new().format(*number))]);
+                page.sample(name, &labels.block, &tail, Value::Int(*n));
                 exemplar::write(page, format, whose.get(number).and_then(Option::as_ref));
-                series += 1;
+                series += 1 + created.write(page, labels, &tail);
             }
         }
         series
     });
     let kinds: Vec<(&str, Piece)> = EventKind::ALL.iter().map(|k| (k.label(), tail([("event", k.label())]))).collect();
     body.family(&lifecycle::TASK_EVENTS, Source::Managed, |page, name| {
-        for (view, block) in views() {
+        for (view, labels) in views() {
             for (label, tail) in &kinds {
                 // Born at 0: an event that has not happened was seen no times.
                 let n = view.ended.events.get(*label).map_or(0, |n| *n);
-                page.sample(name, block, tail, Value::Int(n));
+                page.sample(name, &labels.block, tail, Value::Int(n));
             }
         }
         count(blocks.len() * kinds.len())
     });
     let close = tail([]);
+    let created = Created::of(&lifecycle::KILL_ESCALATIONS, body);
     body.family(&lifecycle::KILL_ESCALATIONS, Source::Managed, |page, name| {
-        for (view, block) in views() {
-            page.sample(name, block, &close, Value::Int(view.ended.kill_escalations));
+        let mut series = count(blocks.len());
+        for (view, labels) in views() {
+            page.sample(name, &labels.block, &close, Value::Int(view.ended.kill_escalations));
             exemplar::write(page, format, latest_of(view, &nobody).escalation.as_ref());
+            series += created.write(page, labels, &close);
         }
-        count(blocks.len())
+        series
     });
+    let created = Created::of(&lifecycle::GIVEN_UP, body);
     body.family(&lifecycle::GIVEN_UP, Source::Managed, |page, name| {
-        for (view, block) in views() {
-            page.sample(name, block, &close, Value::Int(view.ended.given_up));
+        let mut series = count(blocks.len());
+        for (view, labels) in views() {
+            page.sample(name, &labels.block, &close, Value::Int(view.ended.given_up));
             exemplar::write(page, format, latest_of(view, &nobody).given_up.as_ref());
+            series += created.write(page, labels, &close);
         }
-        count(blocks.len())
+        series
     });
     let known: BTreeSet<&str> = snapshot.workloads.iter().map(|w| w.workload.as_str()).collect();
     let mut run: BTreeMap<&str, [Nanos; 6]> = known.into_iter().map(|w| (w, [Nanos::ZERO; 6])).collect();

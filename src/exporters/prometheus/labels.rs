@@ -10,6 +10,7 @@ use super::page::Piece;
 use crate::model::alloc::{AllocStatus, Measured};
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::task::TaskStatus;
+use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, WorkloadView};
 
 /// Label values: backslash, quote and newline are escaped, in both formats alike.
@@ -84,12 +85,20 @@ pub(super) struct TaskLabels {
     pub(super) info: Piece,
 }
 
+#[derive(Debug)]
+pub(super) struct WorkloadLabels {
+    created_at: Option<Timestamp>,
+    pub(super) block: Piece,
+    /// Since when its counters count, and the end of the line.
+    pub(super) created: Option<Piece>,
+}
+
 /// Concurrency: one encoder at a time.
 #[derive(Debug, Default)]
 pub(super) struct LabelCache {
     /// With the body that asked for it last.
     allocs: HashMap<AllocId, (u64, Arc<AllocLabels>)>,
-    workloads: HashMap<(JobId, TaskName), (u64, Arc<Piece>)>,
+    workloads: HashMap<(JobId, TaskName), (u64, Arc<WorkloadLabels>)>,
     stamp: u64,
 }
 
@@ -119,13 +128,14 @@ impl LabelCache {
         labels
     }
 
-    pub(super) fn workload(&mut self, view: &WorkloadView) -> Arc<Piece> {
+    pub(super) fn workload(&mut self, view: &WorkloadView) -> Arc<WorkloadLabels> {
         let stamp = self.stamp;
-        let render = || {
-            let pairs = [("task", view.task.as_str()), ("workload", view.workload.as_str())];
-            (stamp, Arc::new(Piece::new(&block(pairs))))
-        };
+        let render = || (stamp, Arc::new(WorkloadLabels::render(view)));
         let entry = self.workloads.entry((view.workload.clone(), view.task.clone())).or_insert_with(render);
+        // Retired and submitted anew between two bodies.
+        if entry.1.created_at != view.ended.created {
+            *entry = render();
+        }
         entry.0 = stamp;
         Arc::clone(&entry.1)
     }
@@ -156,6 +166,16 @@ impl AllocLabels {
             info: Piece::new(&block(info)),
             tasks: status.tasks.iter().map(|t| TaskLabels::render(id, workload, t, version)).collect(),
         }
+    }
+}
+
+impl WorkloadLabels {
+    fn render(view: &WorkloadView) -> WorkloadLabels {
+        let pairs = [("task", view.task.as_str()), ("workload", view.workload.as_str())];
+        let created_at = view.ended.created;
+        let seconds = |at: Timestamp| format!("{}.{:09}\n", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
+        let created = created_at.map(|at| Piece::new(&seconds(at)));
+        WorkloadLabels { created_at, block: Piece::new(&block(pairs)), created }
     }
 }
 

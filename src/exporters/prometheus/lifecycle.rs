@@ -86,6 +86,7 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
     &["task", "workload", "reason"],
 )
 .from_source("runner")
+.tells_created()
 .otlp("allostat.workload.restarts", "{restart}");
 
 pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
@@ -97,6 +98,7 @@ pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
     &["task", "workload", "outcome"],
 )
 .from_source("runner")
+.tells_created()
 .otlp("allostat.task.exits", "{exit}");
 
 pub static TASK_EXIT_CODES: MetricDesc = MetricDesc::counter(
@@ -106,6 +108,7 @@ pub static TASK_EXIT_CODES: MetricDesc = MetricDesc::counter(
     &["task", "workload", "code", "signal"],
 )
 .from_source("runner")
+.tells_created()
 .absent_when("no attempt ended with that code or signal yet")
 .otlp("allostat.task.exit_codes", "{exit}");
 
@@ -158,6 +161,7 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
     &["task", "workload"],
 )
 .from_source("runner")
+.tells_created()
 .otlp("allostat.task.kill.escalations", "{kill}");
 
 pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
@@ -168,6 +172,7 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
     &["task", "workload"],
 )
 .from_source("runner")
+.tells_created()
 .otlp("allostat.task.given_up", "{task}");
 
 pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(

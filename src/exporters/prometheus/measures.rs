@@ -12,10 +12,11 @@
 
 use std::sync::{Arc, LazyLock};
 
+use super::created::Created;
 use super::encode::{Body, Rows};
 use super::exemplar;
 use super::filter::Source;
-use super::labels::tail;
+use super::labels::{WorkloadLabels, tail};
 use super::page::Piece;
 use crate::collectors::memory;
 use crate::exporters::families::{FAMILIES, Family, Level};
@@ -64,12 +65,12 @@ struct Columns {
     stride: usize,
 }
 
-pub(super) fn write(body: &mut Body<'_>, rows: &Rows<'_>, snapshot: &Snapshot, blocks: &[Arc<Piece>]) {
+pub(super) fn write(body: &mut Body<'_>, rows: &Rows<'_>, snapshot: &Snapshot, blocks: &[Arc<WorkloadLabels>]) {
     let tasks: Vec<Row<'_>> = rows.tasks.iter().map(|r| (r.block, r.usage, r.live)).collect();
     let allocs: Vec<Row<'_>> = rows.allocs.iter().map(|r| (r.block, r.usage, r.live)).collect();
     let sums: Vec<Row<'_>> = rows.allocs.iter().map(|r| (r.block, r.sum, r.live)).collect();
     let workloads: Vec<Row<'_>> =
-        snapshot.workloads.iter().zip(blocks).map(|(w, block)| (&**block, &w.usage, true)).collect();
+        snapshot.workloads.iter().zip(blocks).map(|(w, labels)| (&labels.block, &w.usage, true)).collect();
     let mut columns = Columns::default();
     for group in GROUPS.iter() {
         let rows: &[Row<'_>] = match (group.level, group.sum) {
@@ -80,7 +81,7 @@ pub(super) fn write(body: &mut Body<'_>, rows: &Rows<'_>, snapshot: &Snapshot, b
         };
         if group.families.iter().any(|(f, _)| body.wants(&f.desc, Source::Managed)) {
             columns.take_out(group, rows);
-            columns.write(body, group, rows, snapshot);
+            columns.write(body, group, rows, snapshot, blocks);
         }
     }
 }
@@ -107,12 +108,20 @@ impl Columns {
         }
     }
 
-    fn write(&self, body: &mut Body<'_>, group: &Group, rows: &[Row<'_>], snapshot: &Snapshot) {
+    fn write(
+        &self,
+        body: &mut Body<'_>,
+        group: &Group,
+        rows: &[Row<'_>],
+        snapshot: &Snapshot,
+        workloads: &[Arc<WorkloadLabels>],
+    ) {
         let (mut first, format) = (0, body.format);
         for (family, tails) in &group.families {
             let columns = &self.values[first * self.stride..(first + tails.len()) * self.stride];
             first += tails.len();
             let has_exemplars = group.level == Level::Workload && family.measure.stem == memory::OOM_KILLS;
+            let created = Created::of(&family.desc, body);
             body.family(&family.desc, Source::Managed, |page, name| {
                 let mut series = 0;
                 for (place, (labels, _, _)) in rows.iter().enumerate() {
@@ -121,6 +130,9 @@ impl Columns {
                             page.sample(name, labels, tail, value);
                             if has_exemplars {
                                 exemplar::write(page, format, oom_kill(&snapshot.workloads[place]));
+                            }
+                            if family.desc.created {
+                                series += created.write(page, &workloads[place], tail);
                             }
                             series += 1;
                         }

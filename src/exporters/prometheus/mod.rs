@@ -3,10 +3,11 @@
 //! ```text
 //! Snapshot, Metrics ── Encoder (labels cached, pages reused) ──► Bodies (one per snapshot and format) ──► scrapers
 //! ```
-//! Not here yet: `_created`, protobuf and native histograms.
+//! Not here yet: protobuf and native histograms.
 
 mod ahead;
 mod bodies;
+mod created;
 mod durations;
 mod encode;
 mod exemplar;

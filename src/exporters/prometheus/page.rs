@@ -103,6 +103,15 @@ impl Page {
         self.at += line.at;
     }
 
+    /// One whole sample whose value and end of line were rendered before.
+    #[inline]
+    pub(super) fn constant(&mut self, name: &Piece, labels: &Piece, tail: &Piece, rest: &Piece) {
+        self.ensure(name.padded() + labels.padded() + tail.padded() + rest.padded());
+        let mut line = Line { room: &mut self.bytes[self.at..], at: 0 };
+        [name, labels, tail, rest].into_iter().for_each(|piece| line.piece(piece));
+        self.at += line.at;
+    }
+
     /// Takes the end of the last line back: more belongs to it.
     pub(super) fn end_of_line_again(&mut self) {
         debug_assert_eq!(self.bytes[..self.at].last(), Some(&b'\n'), "a whole line must have been written");

@@ -43,6 +43,7 @@ async fn collecting_and_restarting_moves_no_counter() {
     let ids = run_batches(&agent, 4).await;
     let (before, view) = (totals(&agent, "b"), agent.board().view());
     assert_eq!(before.exits[Outcome::Success.index()], 4);
+    assert_eq!(before.created, Some(published(&agent, &ids[0]).status.created_at), "since the first submission");
     agent.collectable(ids);
     until("collected", || known(&agent).len() == 1).await;
     assert_eq!(totals(&agent, "b"), before);
