@@ -814,3 +814,44 @@ fn a_short_job_does_not_wait_for_a_tick() {
     assert!(took < Duration::from_secs(5) * patience(), "submit to complete took {took:?} with a tick of 30 s");
     agent.stop();
 }
+
+/// In words where people look, and as a series that an alert can use; until a later alloc has its place.
+#[test]
+fn restarts_that_are_used_up_and_a_failure_for_good_are_told_and_go_with_a_new_submission() {
+    let mut agent = Agent::start();
+    let service = |script: &str| {
+        let job = batch("tries", script, "").replace("type = \"batch\"", "type = \"service\"");
+        job.replace("attempts = 0", "attempts = 1\n interval = \"1h\"\n delay = \"10ms\"")
+    };
+    run(&agent, &service("exit 3"));
+    run(&agent, &batch("once", "exit 4", ""));
+    let failed = |agent: &Agent, workload: &str, reason: &str| {
+        let labels = [("workload", workload), ("reason", reason)];
+        agent.metrics().one("allostat_workload_failed_allocs", &labels).map(|sample| sample.u64())
+    };
+    let all = |agent: &Agent| {
+        [("tries", "restarts_used_up"), ("tries", "other"), ("once", "restarts_used_up"), ("once", "other")]
+            .map(|(workload, reason)| failed(agent, workload, reason))
+    };
+    let wanted = [Some(1), Some(0), Some(0), Some(1)];
+    wait_for("both to have failed", Duration::from_secs(20), || (all(&agent) == wanted).then_some(()));
+    let tried = agent.alloc_ids()[0].clone();
+    for again in [false, true] {
+        if again {
+            agent.terminate();
+            agent.start_again();
+            wait_for("the new agent's numbers", Duration::from_secs(20), || (all(&agent) == wanted).then_some(()));
+        }
+        let list = agent.cli(&["status"]).ok();
+        assert!(list.contains("1 dead (restarts used up)") && list.contains("1 dead (no restarts allowed)"), "{list}");
+        let one = agent.cli(&["status", &tried]).ok();
+        assert!(one.contains("dead, restarts used up") && one.contains("failed tasks: restarts used up"), "{one}");
+        let json = agent.json(&format!("/v1/allocs/{tried}"));
+        assert_eq!(json["tasks"]["t"]["failure"], "restarts_used_up", "{json}");
+    }
+    run(&agent, &service("sleep 3600"));
+    wait_for("its place to be taken", Duration::from_secs(20), || {
+        (all(&agent) == [Some(0), Some(0), Some(0), Some(1)]).then_some(())
+    });
+    agent.stop();
+}

@@ -75,12 +75,14 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
     table.render(paint)
 }
 
-/// `2 running, 1 dead`, in the order of a life.
+/// `2 running, 1 dead (restarts used up)`, in the order of a life.
 fn tasks(alloc: &AllocRow) -> String {
     let states = crate::model::task::TaskState::ALL.map(crate::model::task::TaskState::as_str);
     let counted = states.iter().map(|state| (alloc.tasks.values().filter(|t| t.state == *state).count(), state));
     let words: Vec<String> = counted.filter(|(n, _)| *n > 0).map(|(n, state)| format!("{n} {state}")).collect();
-    words.join(", ")
+    let failure = alloc.tasks.values().filter_map(|task| task.failure).min();
+    let why = failure.map_or_else(String::new, |failure| format!(" ({})", failure.text()));
+    words.join(", ") + &why
 }
 
 /// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
@@ -121,7 +123,10 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
     for (name, task) in &alloc.tasks {
         let state = match task.next_start_at.filter(|_| task.state == "backoff") {
             Some(at) => format!("backoff, starts in {}", human::duration(at.since(now))),
-            None => task.state.clone(),
+            None => match task.failure {
+                Some(failure) => format!("{}, {}", task.state, failure.text()),
+                None => task.state.clone(),
+            },
         };
         table.row(vec![
             printable(name).into(),
@@ -163,6 +168,7 @@ mod tests {
         let task = |status, outcome, finished_at| TaskRow {
             state: "dead".into(),
             failed: false,
+            failure: None,
             restarts: 0,
             attempt: Some(1),
             state_since: Timestamp(0),

@@ -48,6 +48,7 @@ fn task_row(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value {
         "restarts": task.restarts_total(),
         "state_since": task.state_since,
     });
+    set(&mut row, "failure", task.failure);
     set(&mut row, "attempt", task.begun().map(number));
     set(&mut row, "started_at", task.started_at);
     set(&mut row, "finished_at", task.finished_at);

@@ -1,12 +1,13 @@
 //! An alloc: one running instance of a task group.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::Job;
-use super::task::{TaskState, TaskStatus};
+use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
 
 /// Nomad's client status, derived from the states of the tasks.
@@ -122,16 +123,24 @@ pub struct AllocStatus {
 
 impl AllocStatus {
     /// A few words on why its state is what it is.
-    pub fn description(&self) -> &'static str {
+    pub fn description(&self) -> Cow<'static, str> {
         if !self.sought.is_empty() {
-            return "tasks of it are still looked for, since the agent was started again";
+            return "tasks of it are still looked for, since the agent was started again".into();
         }
         match AllocState::derive(self.forced, &self.tasks) {
             (AllocState::Complete, _) if self.desired == Desired::Stop && self.forced.is_none() => {
-                "it was asked to stop, and its tasks have ended"
+                "it was asked to stop, and its tasks have ended".into()
             }
-            (_, why) => why,
+            (AllocState::Failed, why) if self.forced.is_none() => match self.failure() {
+                Some(failure) => format!("{why}: {}", failure.text()).into(),
+                None => why.into(),
+            },
+            (_, why) => why.into(),
         }
+    }
+    /// Why its tasks failed, where that is known: of several reasons the one that says the most.
+    pub fn failure(&self) -> Option<Failure> {
+        self.tasks.iter().filter(|t| t.failed).filter_map(|t| t.failure).min()
     }
     pub fn workload(&self) -> &JobId {
         &self.job.id

@@ -132,6 +132,34 @@ impl RestartReason {
     }
 }
 
+/// Why a task that failed is not started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Failure {
+    /// As often as its restart policy allows, and then once more.
+    RestartsUsedUp,
+    /// Its policy allows none.
+    NoRestarts,
+    /// It could not be started, and trying again cannot help.
+    Unrecoverable,
+    /// Its alloc could not be set up.
+    NotSetUp,
+    /// Something of it may still be there.
+    GivenUp,
+}
+
+impl Failure {
+    pub fn text(self) -> &'static str {
+        match self {
+            Failure::RestartsUsedUp => "restarts used up",
+            Failure::NoRestarts => "no restarts allowed",
+            Failure::Unrecoverable => "trying again cannot help",
+            Failure::NotSetUp => "not set up",
+            Failure::GivenUp => "given up, may still run",
+        }
+    }
+}
+
 /// How the main process ended, as `wait4` told it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -190,6 +218,9 @@ pub struct TaskStatus {
     pub user: Option<String>,
     pub state: TaskState,
     pub failed: bool,
+    /// Of one that failed; absent where an agent that did not note it yet wrote that down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
     pub state_since: Timestamp,
     /// Finished dwells per state, in the order of [`TaskState::ALL`]; the present dwell is `now - state_since`.
     pub time_in_state: [Nanos; 6],
@@ -232,6 +263,7 @@ impl TaskStatus {
             user,
             state: TaskState::Pending,
             failed: false,
+            failure: None,
             state_since: since,
             time_in_state: [Nanos::ZERO; 6],
             restarts: [0; 4],

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::job::{RestartMode, RestartPolicy};
-use crate::model::task::{Outcome, RestartReason};
+use crate::model::task::{Failure, Outcome, RestartReason};
 use crate::model::units::{Nanos, Steady};
 
 /// What ended.
@@ -50,6 +50,20 @@ impl Why {
             Why::Unrecoverable => "trying again cannot help",
             Why::AllocEnds => "its alloc ends",
             Why::Exhausted => "it exceeded the allowed attempts and the mode is \"fail\"",
+        }
+    }
+}
+
+impl Decision {
+    /// Why it failed, if this is its failure.
+    pub fn failure(self) -> Option<Failure> {
+        match self {
+            Decision::Finish { failed: true, why: Why::Exhausted } => Some(Failure::RestartsUsedUp),
+            Decision::Finish { failed: true, why: Why::NeverRestarts } => Some(Failure::NoRestarts),
+            Decision::Finish { failed: true, why: Why::Unrecoverable } => Some(Failure::Unrecoverable),
+            Decision::Finish { failed: true, why: Why::Killed | Why::Done | Why::AllocEnds }
+            | Decision::Finish { failed: false, .. }
+            | Decision::Restart { .. } => None,
         }
     }
 }

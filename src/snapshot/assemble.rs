@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::failed::{self, Failed};
 use super::retention::{Retention, RetentionConfig, Retired};
 use super::workloads::{self, Workloads};
 use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate};
@@ -53,6 +54,8 @@ pub struct Assembler {
     retention: Retention,
     keep: Duration,
     last: Arc<Snapshot>,
+    /// The board's version of which the failed allocs are.
+    looked: Option<u64>,
 }
 
 /// What is remembered of an alloc between two snapshots.
@@ -75,6 +78,7 @@ impl Assembler {
             keep: retention.most,
             retention: Retention::new(retention),
             last: Arc::new(empty),
+            looked: None,
         }
     }
 
@@ -130,6 +134,7 @@ impl Assembler {
             ended: Arc::clone(&board.totals),
             node,
             counts: self.counts(),
+            failed: self.failed(board),
             host,
             agent,
             info: Arc::clone(&self.last.info),
@@ -290,6 +295,16 @@ impl Assembler {
         for entry in self.entries.iter_mut().filter(|e| retired.contains(&e.view.status.id)) {
             entry.view = Arc::new(AllocView { retired: true, ..(*entry.view).clone() });
         }
+    }
+
+    /// Looked at again only after a change.
+    fn failed(&mut self, board: &BoardView) -> Arc<Failed> {
+        if self.looked != Some(board.version) {
+            self.looked = Some(board.version);
+            let failed = failed::failed(self.entries.iter().map(|e| &e.view.status));
+            return Arc::new(failed);
+        }
+        Arc::clone(&self.last.failed)
     }
 
     fn counts(&self) -> Counts {

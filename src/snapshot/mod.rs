@@ -9,6 +9,7 @@
 
 pub mod aggregate;
 pub mod assemble;
+pub mod failed;
 pub mod itself;
 pub mod pass;
 pub mod retention;
@@ -65,6 +66,7 @@ pub struct Snapshot {
     pub ended: Arc<Totals>,
     pub node: NodeSums,
     pub counts: Counts,
+    pub failed: Arc<failed::Failed>,
     /// What the host collectors pushed; families together.
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
@@ -183,6 +185,7 @@ impl Snapshot {
             ended: Arc::default(),
             node: NodeSums::default(),
             counts: Counts::default(),
+            failed: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),
             info,

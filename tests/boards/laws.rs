@@ -8,6 +8,7 @@ use allostat::exporters::families::FAMILIES;
 use allostat::model::alloc::AllocState;
 use allostat::model::metric::Kind;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
+use allostat::snapshot::failed::FailedAllocs;
 use allostat::telemetry::durations::StartPhase;
 use allostat::telemetry::metrics::Restored;
 use serde_json::Value;
@@ -94,6 +95,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("outcome").or_default().extend(Restored::ALL.map(Restored::as_str));
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
+    known.entry("reason").or_default().extend(FailedAllocs::REASONS);
     known.entry("phase").or_default().extend(StartPhase::ALL.map(StartPhase::as_str));
     let mut seen = 0;
     for Expression { place, names, .. } in everything() {

@@ -15,6 +15,7 @@ use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::model::units::Nanos;
 use crate::model::usage::Usage;
 use crate::runner::board::Latest;
+use crate::snapshot::failed::FailedAllocs;
 use crate::snapshot::{AllocView, Snapshot, TaskView, WorkloadView};
 use crate::telemetry::Metrics;
 
@@ -291,6 +292,17 @@ fn workloads(body: &mut Body<'_>, snapshot: &Snapshot, blocks: &[Arc<WorkloadLab
     });
     let known: BTreeSet<&str> = snapshot.workloads.iter().map(|w| w.workload.as_str()).collect();
     let mut run: BTreeMap<&str, [Nanos; 6]> = known.into_iter().map(|w| (w, [Nanos::ZERO; 6])).collect();
+    let reasons = FailedAllocs::REASONS.map(|reason| tail([("reason", reason)]));
+    body.family(&lifecycle::FAILED_ALLOCS, Source::Managed, |page, name| {
+        for workload in run.keys() {
+            let block = Piece::new(&block([("workload", *workload)]));
+            let failed = snapshot.failed.get(*workload).copied().unwrap_or_default();
+            for (tail, n) in reasons.iter().zip(failed.by_reason()) {
+                page.sample(name, &block, tail, Value::Int(n));
+            }
+        }
+        count(run.len() * reasons.len())
+    });
     run.extend(snapshot.ended.alloc_run.iter().map(|(workload, run)| (workload.as_str(), *run)));
     body.family(&lifecycle::ALLOC_RUN, Source::Managed, |page, name| {
         for (workload, run) in &run {

@@ -175,6 +175,16 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
 .tells_created()
 .otlp("allostat.task.given_up", "{task}");
 
+pub static FAILED_ALLOCS: MetricDesc = MetricDesc::gauge(
+    "allostat_workload_failed_allocs",
+    Unit::None,
+    "Allocs that have failed for good and whose place no later alloc has taken. restarts_used_up: a task was restarted as often \
+     as its policy allows; other: no restart is allowed or would help, it could not be set up, or it was given up.",
+    &["workload", "reason"],
+)
+.from_source("runner")
+.otlp("allostat.workload.failed_allocs", "{alloc}");
+
 pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
     "allostat_alloc_run_seconds_total",
     Unit::Seconds,
@@ -273,6 +283,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &START_DURATION,
     &START_PHASE_DURATION,
     &KILL_DURATION,
+    &FAILED_ALLOCS,
     &ALLOC_RUN,
     &NODE_EXITS,
     &NODE_OOM_KILLS,

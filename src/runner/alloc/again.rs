@@ -185,7 +185,7 @@ impl Edit<'_> {
         self.cell.handle = None;
         self.cell.tracker.begin_anew();
         let status = self.status();
-        status.failed = false;
+        (status.failed, status.failure) = (false, None);
         (status.started_at, status.finished_at) = (None, None);
         if used {
             status.attempt += 1;

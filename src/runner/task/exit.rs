@@ -108,6 +108,7 @@ impl Owner {
                 }
                 Some(Action::Finish { failed }) => {
                     edit.status().failed = failed;
+                    edit.status().failure = decision.failure();
                     edit.status().finished_at = Some(now);
                     match decision {
                         Decision::Finish { why: Why::Killed, .. } => {

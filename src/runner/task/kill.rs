@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::exit::exit_of;
 use super::{Answer, Owner, late};
 use crate::model::event::EventKind;
-use crate::model::task::ExitStatus;
+use crate::model::task::{ExitStatus, Failure};
 use crate::model::units::{Nanos, Steady};
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
@@ -51,6 +51,7 @@ impl Owner {
                 let no_setup = self.alloc.failed_setup().filter(|_| cause == Cause::SetupFailed);
                 self.alloc.edit(self.at, |edit| {
                     edit.status().failed = failed || no_setup.is_some();
+                    edit.status().failure = no_setup.as_ref().map(|_| Failure::NotSetUp);
                     edit.status().finished_at = Some(edit.now);
                     let why = edit.why(cause);
                     if let Some(error) = no_setup {
@@ -304,6 +305,7 @@ impl Owner {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), Event::GivenUp);
             edit.status().failed = true;
+            edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);
             edit.event(kind, format!("given up: {reason}"), &[("error", reason.clone())]);
             edit.forced(Force::GivenUp);
@@ -354,6 +356,7 @@ impl Owner {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), Event::GivenUp);
             edit.status().failed = true;
+            edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);
             let reason = "it runs on after its end, and cannot be killed by force";
             edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.to_owned())]);

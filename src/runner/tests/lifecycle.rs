@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::model::event::EventKind;
-use crate::model::task::{ExitStatus, Outcome};
+use crate::model::task::{ExitStatus, Failure, Outcome};
 use crate::telemetry::durations::StartPhase;
 
 #[tokio::test(start_paused = true)]
@@ -66,6 +66,7 @@ async fn a_crash_loop_restarts_by_policy_and_then_fails_with_everything_added_up
 
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let task = main_task(&agent, &id);
+    assert_eq!(task.failure, Some(Failure::RestartsUsedUp));
     assert_eq!(task.restarts, [2, 0, 0, 0]);
     assert_eq!(task.attempt, 2);
     assert_eq!(task.exit_counts[Outcome::Error.index()], 3);
