@@ -3,13 +3,22 @@
 
 use std::process::ExitCode;
 
+use allostat::{cli, supervisor};
+
 fn main() -> ExitCode {
     let word = std::env::args_os().nth(1);
-    if word.as_ref().is_some_and(|word| word == "supervise") {
-        return ExitCode::from(allostat::supervisor::main());
+    let done = if word.as_ref().is_some_and(|word| word == "supervise") {
+        supervisor::main()
+    } else if word.is_some_and(|word| word == supervisor::KEEP) {
+        supervisor::keep()
+    } else {
+        return cli::main();
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            cli::say(&problem);
+            ExitCode::from(supervisor::EXIT_FAILED)
+        }
     }
-    if word.is_some_and(|word| word == allostat::supervisor::KEEP) {
-        return ExitCode::from(allostat::supervisor::keep());
-    }
-    allostat::cli::main()
 }

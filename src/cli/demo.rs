@@ -160,7 +160,8 @@ fn show(
     }
     let (mut next_batch, mut next_draw) = (Instant::now() + Duration::from_secs(1), Instant::now());
     let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
-    while !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+    let wanted = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
+    while wanted() && !session.out.is_gone() {
         let events = watch.events(&mut agent, paint)?;
         if !live {
             for event in &events {

@@ -111,7 +111,8 @@ impl Events {
             return Err(CliError::failed("this agent cannot be followed").hint("is it of an older version?"));
         };
         let mut gaps = Gaps { before: if self.json { 0 } else { before }, ..Gaps::default() };
-        while !stop() {
+        // Without a reader nobody follows.
+        while !stop() && !session.out.is_gone() {
             let next = tail.next(&mut agent, LOOK)?;
             for gap in gaps.told_with(&next, tail.place()) {
                 match gap {

@@ -83,13 +83,16 @@ impl fmt::Display for CliError {
     }
 }
 
-/// Standard output could not be written: a closed pipe (`| head`) is no failure of ours.
+/// Standard output could not be written. [`super::output::Out`] never says so; a screen of one's own does.
+impl From<&std::io::Error> for CliError {
+    fn from(error: &std::io::Error) -> CliError {
+        CliError::failed(format!("cannot write the output: {error}"))
+    }
+}
+
 impl From<std::io::Error> for CliError {
     fn from(error: std::io::Error) -> CliError {
-        if error.kind() == std::io::ErrorKind::BrokenPipe {
-            return CliError::new(Exit::Done, "");
-        }
-        CliError::failed(format!("cannot write the output: {error}"))
+        (&error).into()
     }
 }
 
@@ -130,11 +133,5 @@ mod tests {
             assert!(EXIT_CODES.contains(&format!("\n  {:<4}", exit.code())), "{exit:?} is not documented");
             assert!(all[i + 1..].iter().all(|other| other.code() != exit.code()), "{exit:?}");
         }
-    }
-
-    #[test]
-    fn a_closed_pipe_is_no_failure() {
-        let error = CliError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert_eq!(error.exit, Exit::Done);
     }
 }

@@ -70,7 +70,7 @@ impl<'a> Follow<'a> {
             let error = match ask(self.agent) {
                 Err(error) if error.exit == Exit::NoAgent => {
                     if gone.is_none() {
-                        super::remark("the agent is gone; this goes on when it is back");
+                        super::say("the agent is gone; this goes on when it is back");
                     }
                     if gone.get_or_insert_with(Instant::now).elapsed() >= self.gone_for {
                         return Err(error);

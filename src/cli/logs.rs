@@ -37,7 +37,7 @@ impl Logs {
             let (Some(next), Some(size)) = (place("x-allostat-next-offset"), place("x-allostat-size")) else {
                 return Err(CliError::failed("the answer does not say where in the log it stands"));
             };
-            if next >= *end.get_or_insert(size) || answer.body.is_empty() {
+            if next >= *end.get_or_insert(size) || answer.body.is_empty() || session.out.is_gone() {
                 return Ok(Exit::Done);
             }
             target = format!("{base}&offset={next}");

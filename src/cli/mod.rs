@@ -30,14 +30,15 @@ mod tail;
 mod testing;
 mod workload;
 
-use std::io::Write;
+use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
-use output::{Paint, Style};
+pub use output::say;
+use output::{Out, Paint, Style};
 
 /// Runs allocs on this host, measures each without a blind spot, and tells Prometheus, a terminal and a JSON API the
 /// same truth.
@@ -87,7 +88,7 @@ fn alloc_id(text: &str) -> Result<String, String> {
 /// What a command works with.
 pub struct Session<'a> {
     pub at: &'a connect::Where,
-    pub out: &'a mut dyn Write,
+    pub out: &'a mut output::Out<'static>,
     pub paint: Paint,
 }
 
@@ -102,30 +103,18 @@ impl Session<'_> {
     }
     /// A remark beside the output: standard error, so that a pipe gets only what was asked for.
     pub fn remark(&self, text: &str) {
-        remark(text);
+        say(text);
     }
-}
-
-fn remark(text: &str) {
-    eprintln!("{text}");
 }
 
 /// The whole program, but for the supervisor.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Standard output or error may be closed; nobody is left to tell.
-            let _ = match error.kind() {
-                // What a variable sets counts as an argument to clap: it would list the commands for tests, and no help.
-                ErrorKind::MissingSubcommand => write!(std::io::stderr(), "{}", Cli::command().render_help()),
-                _ => error.print(),
-            };
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code()));
-        }
+        Err(error) => return shown(&error),
     };
-    let mut stdout = std::io::stdout().lock();
-    let mut session = Session { at: &cli.at, out: &mut stdout, paint: Paint::for_stdout() };
+    let mut out = Out::standard();
+    let mut session = Session { at: &cli.at, out: &mut out, paint: Paint::for_stdout() };
     let result = match cli.command {
         Command::Demo(c) => c.run(&mut session),
         Command::Agent(c) => c.run(&mut session),
@@ -146,17 +135,37 @@ pub fn main() -> ExitCode {
         Command::Workload(c) => c.run(&mut session),
         Command::Sweep(c) => c.run(&mut session),
     };
-    let result = result.and_then(|exit| stdout.flush().map(|()| exit).map_err(CliError::from));
-    match result {
-        Ok(exit) => exit.into(),
-        Err(error) => {
-            if !error.message.is_empty() {
-                let word = Paint::for_stderr().paint(Style::Red, "error:");
-                eprintln!("{word} {error}");
-            }
-            error.exit.into()
-        }
+    let _ = out.flush();
+    let lost = out.failure().map(|error| told(&CliError::from(error)));
+    match (result, lost) {
+        (Err(error), _) => told(&error),
+        (Ok(Exit::Done), Some(failed)) => failed,
+        (Ok(exit), _) => exit.into(),
     }
+}
+
+/// What the parser says: help that was asked for, or what is wrong with the command line.
+fn shown(error: &clap::Error) -> ExitCode {
+    let printed = match error.kind() {
+        // What a variable sets counts as an argument to clap: it would list the commands for tests, and no help.
+        ErrorKind::MissingSubcommand => {
+            output::tell(&Cli::command().render_help().to_string());
+            Ok(())
+        }
+        _ => error.print().and_then(|()| output::flush()),
+    };
+    match printed {
+        Err(failed) if !error.use_stderr() && failed.kind() != io::ErrorKind::BrokenPipe => {
+            told(&CliError::from(&failed))
+        }
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage.code())),
+    }
+}
+
+/// Says it, and gives its exit code.
+fn told(error: &CliError) -> ExitCode {
+    say(&format!("{} {error}", Paint::for_stderr().paint(Style::Red, "error:")));
+    error.exit.into()
 }
 
 /// The help of every command, for the golden files: `("allostat run", text)`.

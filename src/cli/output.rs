@@ -1,7 +1,87 @@
-//! How output looks: colour on a terminal only, columns that line up.
+//! The one way to write, and how output looks: colour on a terminal only, columns that line up.
+//!
+//! Output that nobody takes changes no outcome: a reader that goes away (`| head`) is no failure, a full disk is told at the end,
+//! and nothing panics. `tests/house` refuses what would.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+
+/// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome goes on to
+/// it, and who only shows looks at [`Out::is_gone`].
+pub struct Out<'a> {
+    inner: Box<dyn io::Write + 'a>,
+    lost: Option<io::Error>,
+}
+
+impl<'a> Out<'a> {
+    pub fn new(inner: impl io::Write + 'a) -> Out<'a> {
+        Out { inner: Box::new(inner), lost: None }
+    }
+    pub fn standard() -> Out<'static> {
+        Out::new(io::stdout().lock())
+    }
+    /// Nothing of what is written from now on is seen by anybody.
+    pub fn is_gone(&self) -> bool {
+        self.lost.is_some()
+    }
+    /// Why it could not be written, if that is anybody's failure: a reader may go when it has seen enough.
+    pub fn failure(&self) -> Option<&io::Error> {
+        self.lost.as_ref().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+    }
+    // As those of `Write`, which not every command needs to know for it.
+    pub fn write_fmt(&mut self, text: std::fmt::Arguments<'_>) -> io::Result<()> {
+        io::Write::write_fmt(self, text)
+    }
+    pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        io::Write::write_all(self, bytes)
+    }
+    pub fn flush(&mut self) -> io::Result<()> {
+        io::Write::flush(self)
+    }
+    fn keep<T>(&mut self, written: io::Result<T>, instead: T) -> io::Result<T> {
+        match written {
+            // The caller tries again.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                self.lost = Some(error);
+                Ok(instead)
+            }
+            written => written,
+        }
+    }
+}
+
+impl io::Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_gone() {
+            return Ok(bytes.len());
+        }
+        let written = self.inner.write(bytes);
+        self.keep(written, bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        if self.is_gone() {
+            return Ok(());
+        }
+        let flushed = self.inner.flush();
+        self.keep(flushed, ())
+    }
+}
+
+/// A line on standard error.
+pub fn say(text: &str) {
+    tell(&format!("{text}\n"));
+}
+
+/// Text on standard error, as it is. Where that cannot be written nobody is left to tell.
+pub fn tell(text: &str) {
+    let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
+}
+
+/// What somebody else wrote to standard output.
+pub fn flush() -> io::Result<()> {
+    io::Write::flush(&mut io::stdout())
+}
 
 /// A colour or weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +233,36 @@ pub fn printable(text: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Takes so many bytes and fails from then on.
+    struct Until(usize, io::ErrorKind);
+
+    impl io::Write for Until {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0 == 0 {
+                return Err(self.1.into());
+            }
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            Ok(taken)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn output_that_is_not_taken_is_no_error_of_who_writes_and_a_closed_pipe_is_no_failure() {
+        for (kind, failed) in [(io::ErrorKind::BrokenPipe, false), (io::ErrorKind::StorageFull, true)] {
+            let mut out = Out::new(Until(3, kind));
+            write!(out, "abc").unwrap();
+            assert!(!out.is_gone());
+            write!(out, "{}", "x".repeat(1000)).unwrap();
+            out.flush().unwrap();
+            assert!(out.is_gone());
+            assert_eq!(out.failure().is_some(), failed);
+        }
+    }
 
     const COLUMNS: [(&str, Align); 3] = [("TASK", Align::Left), ("MEMORY", Align::Right), ("NOTE", Align::Left)];
 

@@ -56,15 +56,19 @@ impl Workload {
                     std::thread::sleep(Duration::from_millis(96));
                 }
             }
-            Kind::Bursty { busy_ms, idle_ms } => loop {
-                writeln!(session.out, "busy for {busy_ms} ms")?;
-                session.out.flush()?;
-                burn(Duration::from_millis(busy_ms));
-                std::thread::sleep(Duration::from_millis(idle_ms));
-            },
+            Kind::Bursty { busy_ms, idle_ms } => {
+                // Without its supervisor nobody reads it, and it has no work.
+                while !session.out.is_gone() {
+                    writeln!(session.out, "busy for {busy_ms} ms")?;
+                    session.out.flush()?;
+                    burn(Duration::from_millis(busy_ms));
+                    std::thread::sleep(Duration::from_millis(idle_ms));
+                }
+                Ok(Exit::Done)
+            }
             Kind::Leak { mib_per_second, most_mib } => {
                 let mut leaked = Vec::new();
-                loop {
+                while !session.out.is_gone() {
                     if leaked.len() * mib_per_second >= most_mib * 8 {
                         return Err(CliError::failed(format!("{most_mib} MiB leaked, and nothing stopped it")));
                     }
@@ -74,6 +78,7 @@ impl Workload {
                     session.out.flush()?;
                     std::thread::sleep(Duration::from_millis(125));
                 }
+                Ok(Exit::Done)
             }
             Kind::Short { ms } => {
                 use_cpu(Duration::from_millis(ms));

@@ -7,6 +7,7 @@
 //! dies with task/5c…/main {"status":{"state":"running",…
 //! ```
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,7 +40,7 @@ impl DeadlyStore {
             let value = value.as_ref().map_or("removed".into(), |value| String::from_utf8_lossy(value));
             last_words.push_str(&format!("dies with {key} {value}\n"));
         }
-        eprint!("{last_words}");
+        let _ = std::io::stderr().write_all(last_words.as_bytes());
         // It cannot be refused: it is our own process.
         let _ = kill_process(getpid(), Signal::KILL);
         loop {

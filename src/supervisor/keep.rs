@@ -44,16 +44,10 @@ impl Kept {
     }
 }
 
-/// `allostat keep [DIRECTORY]`. Gives the exit code.
-pub fn keep() -> u8 {
+/// `allostat keep [DIRECTORY]`. Errors: as those of [`super::main`].
+pub fn keep() -> Result<(), String> {
     let scope = std::env::args_os().nth(2).map(PathBuf::from);
-    match run(scope) {
-        Ok(()) => 0,
-        Err(problem) => {
-            eprintln!("allostat {KEEP}: {problem}");
-            64
-        }
-    }
+    run(scope).map_err(|problem| format!("allostat {KEEP}: {problem}"))
 }
 
 fn run(scope: Option<PathBuf>) -> Result<(), String> {

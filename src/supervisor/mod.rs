@@ -47,15 +47,16 @@ fn moment(name: &str) {
 pub const ERRORS_KEPT: usize = 500;
 
 /// `allostat supervise RUN_DIR`, with the locked record as descriptor 0 and, as descriptor 1, a pipe that is closed when the
-/// record says whether the task has started. Gives the exit code of the process: 0 when the exit is on record.
-pub fn main() -> u8 {
+/// record says whether the task has started. It ends well when the exit is on record.
+///
+/// Errors: what its process says on standard error, which ends with [`EXIT_FAILED`].
+pub fn main() -> Result<(), String> {
     let run_dir = std::env::args_os().nth(2);
-    match run_dir.ok_or("where is the run directory?".to_owned()).and_then(|dir| run::run(Path::new(&dir))) {
-        Ok(()) => 0,
-        Err(problem) => {
-            eprintln!("allostat supervise: {problem}");
-            eprintln!("this command is for the agent, which starts one for each task");
-            64
-        }
-    }
+    let ran = run_dir.ok_or("where is the run directory?".to_owned()).and_then(|dir| run::run(Path::new(&dir)));
+    ran.map_err(|problem| {
+        format!("allostat supervise: {problem}\nthis command is for the agent, which starts one for each task")
+    })
 }
+
+/// Of a supervisor or a keeper that could not do its work.
+pub const EXIT_FAILED: u8 = 64;

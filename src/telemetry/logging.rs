@@ -89,6 +89,8 @@ pub fn init(level: Level) -> Result<(), LoggingError> {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let writer = OneLine(std::io::stderr);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).with_ansi(colour);
+    // It would print that a line could not be printed, and panic where it cannot: such a line is lost, and nothing else.
+    let lines = lines.log_internal_errors(false);
     tracing_subscriber::registry()
         .with(level.filter())
         .with(RepeatLimit { lines: Arc::clone(repeats()) })

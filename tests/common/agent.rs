@@ -67,6 +67,8 @@ pub struct Agent {
     pub address: SocketAddr,
     pub cgroups: Cgroups,
     options: AgentOptions,
+    /// Instead of the log file, at the next start alone.
+    outputs: Option<(Stdio, Stdio)>,
     // Last: its files go after everything that uses them.
     dir: tempfile::TempDir,
 }
@@ -87,7 +89,8 @@ impl Agent {
     /// One that does not run yet.
     pub fn to_start(options: AgentOptions) -> Agent {
         let dir = programs::test_dir();
-        let agent = Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, dir };
+        let agent =
+            Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, outputs: None, dir };
         let config = format!("cgroup {{\n  parent = \"{}\"\n}}\n{}", agent.cgroups.parent, agent.options.config);
         std::fs::write(agent.config_file(), config).expect("the configuration file must be writable");
         if agent.options.as_nobody {
@@ -135,7 +138,9 @@ impl Agent {
         command.arg("agent").arg("--config").arg(self.config_file());
         command.arg("--data-dir").arg(self.data_dir()).arg("--listen").arg(self.address.to_string());
         command.args(&self.options.args).envs(self.options.env.iter().cloned());
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor must be left")).stderr(log);
+        let file = || log.try_clone().expect("a descriptor must be left").into();
+        let (stdout, stderr) = self.outputs.take().unwrap_or_else(|| (file(), file()));
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         // A copy that another test's child has inherited half written, until that executes its own program, is busy.
         let child = wait_for("the binary not to be busy", Duration::from_secs(10), || match command.spawn() {
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => None,
@@ -150,6 +155,11 @@ impl Agent {
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(self.scratch(), open).expect("our own directory");
         std::fs::copy(programs::allostat(), self.scratch().join("allostat")).expect("the binary can be copied");
+    }
+
+    /// Where standard output and error go at the next start.
+    pub fn log_to(&mut self, stdout: Stdio, stderr: Stdio) {
+        self.outputs = Some((stdout, stderr));
     }
 
     /// From its next start on.

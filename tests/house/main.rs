@@ -73,6 +73,21 @@ const ABOVE_THE_KERNEL: &[&str] = &[
 /// `unsafe` stands only there.
 const UNSAFE: &[&str] = &["host/process.rs", "host/process/"];
 
+/// `println!` and its like panic where their output cannot be written: a full disk, a pipe that nobody reads.
+const PANICKING: &[&str] = &["println!", "print!", "eprintln!", "eprint!", "dbg!"];
+
+/// Who holds standard output or error itself. Everything else writes by `cli/output.rs`.
+const WRITERS: &[&str] = &[
+    "cli/output.rs",
+    // A screen of its own, which is left whatever happens.
+    "cli/demo/terminal.rs",
+    "telemetry/logging.rs",
+    // What it says is read by the agent.
+    "supervisor/keep.rs",
+    // Last words of an agent that a test kills.
+    "store/deadly.rs",
+];
+
 /// Lines of code in one file, tests and comments not counted. The aim is 400; this is where it ends.
 const LONGEST: usize = 480;
 
@@ -159,6 +174,24 @@ fn unsafe_stands_only_where_it_may() {
         wrong.extend(lines.map(|(number, _)| format!("src/{}:{number}", source.path)));
     }
     assert!(wrong.is_empty(), "unsafe code outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_failed_output_panics_and_there_is_one_way_to_write() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let writer = WRITERS.contains(&source.path.as_str());
+        for (number, line) in source.code() {
+            // Not as the end of another name.
+            let begins = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            let has = |name: &str| line.match_indices(name).any(|(at, _)| begins(at));
+            let by_itself = ["stdout()", "stderr()", "io::stdout", "io::stderr"].iter().any(|name| has(name));
+            if PANICKING.iter().any(|name| has(name)) || (by_itself && !writer) {
+                wrong.push(format!("src/{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "write by cli::output (Out, say):\n{}", wrong.join("\n"));
 }
 
 /// `remove_dir_all` goes through whatever is mounted in the directory: somebody's data that a task had bound there.
