@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::host::http::{Address, Client};
+use crate::host::peer::Trust;
 use crate::model::answer::Detail;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, TaskName};
@@ -423,7 +424,7 @@ fn who_is_turned_away_is_told_why_although_it_has_not_asked_yet() {
     let mut held = UnixStream::connect(&server.unix).unwrap();
     held.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert!(held.read(&mut [0; 4096]).unwrap() > 0, "it has the seat");
-    let mut client = Client::new(Address::Unix(server.unix.clone())).unwrap();
+    let mut client = Client::new(Address::Unix(server.unix.clone()), Trust::Ours).unwrap();
     client.connect().unwrap();
     // Longer than it took to send it off at once.
     std::thread::sleep(Duration::from_millis(50));

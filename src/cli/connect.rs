@@ -13,6 +13,7 @@ use super::exit::{CliError, Exit, chain};
 use crate::api::DEFAULT_PORT;
 use crate::config;
 use crate::host::http::{Address, Answer, Client, HttpError, Method, Opened, Piece, Stream};
+use crate::host::peer::Trust;
 
 /// How long an agent may take to restore what ran before.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
@@ -21,8 +22,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Where to look for the agent.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Where {
-    /// The agent: unix:/path/to/allostat.sock or http://host:port [default: the socket of the default data directory,
-    /// then http://127.0.0.1:9740]
+    /// The agent: unix:/path/to/allostat.sock or http://host:port [default: the socket of the default data directory; what
+    /// only reads: then http://127.0.0.1:9740; both only if they are yours or root's]
     #[arg(long, global = true, env = "ALLOSTAT_ADDR", hide_env_values = true, value_name = "ADDR")]
     pub address: Option<Address>,
 }
@@ -40,48 +41,102 @@ enum Patience {
     Until(Arc<AtomicBool>),
 }
 
+/// What a command is about to do there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Over TCP too, if it is served by root or the user who asks.
+    Read,
+    /// Act, or send a job, which holds secrets: over a Unix socket of root's or the user's, or where somebody said.
+    Act,
+}
+
+/// No agent that could be asked.
+#[derive(Debug)]
+pub struct NoAgent {
+    failures: Vec<HttpError>,
+    purpose: Purpose,
+    /// Somebody said where it is.
+    named: bool,
+}
+
+impl NoAgent {
+    /// Nothing listens wherever an agent might: not one that cannot be asked.
+    pub fn nobody_there(&self) -> bool {
+        self.failures.iter().all(HttpError::nobody_there)
+    }
+    /// Of each place, why not.
+    pub fn why(&self) -> String {
+        self.failures.iter().map(|e| chain(e)).collect::<Vec<_>>().join("\n  ")
+    }
+}
+
+/// [`Exit::NoAgent`], which says where it was looked for.
+impl From<NoAgent> for CliError {
+    fn from(none: NoAgent) -> CliError {
+        if none.failures.is_empty() {
+            let message = "there is no home directory in which to look for the agent's socket";
+            return CliError::new(Exit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
+        }
+        let denied = none.failures.iter().any(HttpError::not_permitted);
+        let exit = if denied { Exit::NotPermitted } else { Exit::NoAgent };
+        let error = CliError::new(exit, format!("no agent answers: {}", none.why()));
+        let stranger = none.failures.iter().any(HttpError::not_believed);
+        match (denied, none.named, none.purpose) {
+            (true, ..) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
+            (_, true, _) => error.hint("is the address right (--address, ALLOSTAT_ADDR), and the agent running?"),
+            _ if stranger => error.hint(
+                "anybody can listen there; if you know that it is an agent, and whose, name it with --address or ALLOSTAT_ADDR",
+            ),
+            (.., Purpose::Act) => error.hint(
+                "start one with `allostat agent`, try `allostat demo`, or name one elsewhere: --address unix:/path/to/allostat.sock",
+            ),
+            (.., Purpose::Read) => error.hint("start one with `allostat agent`, or try `allostat demo`"),
+        }
+    }
+}
+
 impl Where {
-    /// Errors: [`Exit::NoAgent`], which says where it looked.
-    pub fn connect(&self) -> Result<Agent, CliError> {
-        let tries = match &self.address {
-            Some(address) => vec![address.clone()],
-            None => default_addresses(),
+    pub fn connect(&self, purpose: Purpose) -> Result<Agent, NoAgent> {
+        let (tries, trust) = match &self.address {
+            Some(address) => (vec![address.clone()], Trust::Named),
+            None => (default_addresses(purpose), Trust::Ours),
         };
         let mut failures = Vec::new();
         for address in &tries {
-            match try_one(address) {
+            match try_one(address, trust) {
                 Ok(agent) => return Ok(agent),
                 Err(error) => failures.push(error),
             }
         }
-        let message = failures.iter().map(|e| chain(e)).collect::<Vec<_>>().join("\n  ");
-        let denied = failures.iter().any(HttpError::not_permitted);
-        let exit = if denied { Exit::NotPermitted } else { Exit::NoAgent };
-        let error = CliError::new(exit, format!("no agent answers: {message}"));
-        Err(match (denied, self.address.is_some()) {
-            (true, _) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
-            (false, true) => error.hint("is the address right (--address, ALLOSTAT_ADDR), and the agent running?"),
-            (false, false) => error.hint("start one with `allostat agent`, or try `allostat demo`"),
-        })
+        Err(NoAgent { failures, purpose, named: self.address.is_some() })
     }
 }
 
-fn default_addresses() -> Vec<Address> {
+fn default_addresses(purpose: Purpose) -> Vec<Address> {
     let socket = config::default_data_dir().map(|dir: PathBuf| Address::Unix(dir.join(crate::api::SOCKET_NAME)));
-    socket.into_iter().chain([Address::Tcp(format!("127.0.0.1:{DEFAULT_PORT}"))]).collect()
+    let tcp = (purpose == Purpose::Read).then(|| Address::Tcp(format!("127.0.0.1:{DEFAULT_PORT}")));
+    socket.into_iter().chain(tcp).collect()
 }
 
-fn try_one(address: &Address) -> Result<Agent, HttpError> {
-    let mut client = Client::new(address.clone())?;
+fn try_one(address: &Address, trust: Trust) -> Result<Agent, HttpError> {
+    let mut client = Client::new(address.clone(), trust)?;
     client.connect()?;
     Ok(Agent { client, patience: Patience::For(RESTORE_PATIENCE) })
 }
 
 impl Agent {
+    /// Of a socket in a directory of our own.
     pub fn at(address: Address) -> Result<Agent, CliError> {
-        try_one(&address).map_err(|e| lost(&e))
+        try_one(&address, Trust::Ours).map_err(|e| lost(&e))
     }
-    pub fn address(&self) -> &Address {
+    /// Where another connection to it is to be had.
+    pub fn door(&self) -> (Address, Trust) {
+        (self.client.address().clone(), self.client.trust())
+    }
+    pub fn through((address, trust): &(Address, Trust)) -> Result<Agent, CliError> {
+        try_one(address, *trust).map_err(|e| lost(&e))
+    }
+    fn address(&self) -> &Address {
         self.client.address()
     }
     /// From now on it may restore for as long as it takes, or until this is true.

@@ -18,7 +18,7 @@ pub struct Gc {
 impl Gc {
     /// Fails where something was to go and is kept, or something of those removed is still there.
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let mut agent = session.connect()?;
+        let mut agent = session.connect_to_act()?;
         let target = match (&self.alloc, self.all) {
             (Some(id), _) => format!("/v1/gc?alloc={}", encode(id)),
             (None, true) => "/v1/gc?all=true".to_owned(),

@@ -1,6 +1,7 @@
 //! `allostat metrics`
 
 use super::Session;
+use super::connect::Purpose;
 use super::exit::{CliError, CliResult, Exit, chain};
 use crate::config::{ConfigError, Sources};
 use crate::daemon;
@@ -8,7 +9,7 @@ use crate::exporters::Format;
 
 /// Print the exposition
 ///
-/// Of the running agent; where there is none, of one own pass over this host and the cgroups below cgroup.parent, with what
+/// Of the running agent; where there is none of yours or root's, of one own pass over this host and the cgroups below cgroup.parent, with what
 /// one look can tell. Without process_*, so that it fits into the directory of node_exporter's textfile collector.
 #[derive(Debug, clap::Args)]
 pub struct Metrics {
@@ -20,17 +21,20 @@ pub struct Metrics {
 impl Metrics {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let format = if self.openmetrics { Format::OpenMetrics } else { Format::Text };
-        let text = match session.connect() {
+        let text = match session.at.connect(Purpose::Read) {
             Ok(mut agent) => {
                 let answer = agent.get_raw("/metrics", &[("accept", format.content_type())])?;
                 without_process(&String::from_utf8_lossy(&answer.body))
             }
             // Somebody named an agent: a pass of our own would be another one's numbers.
-            Err(error) if session.at.address.is_some() => return Err(error),
-            Err(_) => {
+            Err(none) if session.at.address.is_some() => return Err(none.into()),
+            Err(none) => {
                 let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
                 let config = Sources::default().with_environment().load().map_err(refused)?;
-                session.remark("no agent runs: one pass of our own");
+                session.remark(&match none.nobody_there() {
+                    true => "no agent runs: one pass of our own".to_owned(),
+                    false => format!("no agent can be asked: one pass of our own\n  {}", none.why()),
+                });
                 daemon::one_pass(&config, format).map_err(|e| CliError::failed(chain(&e)))?
             }
         };

@@ -36,6 +36,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use connect::Purpose;
 pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
 pub use output::say;
 use output::{Out, Paint, Style};
@@ -93,8 +94,13 @@ pub struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// To read.
     pub fn connect(&self) -> Result<connect::Agent, CliError> {
-        self.at.connect()
+        Ok(self.at.connect(Purpose::Read)?)
+    }
+    /// To act, or to send a job.
+    pub fn connect_to_act(&self) -> Result<connect::Agent, CliError> {
+        Ok(self.at.connect(Purpose::Act)?)
     }
     /// JSON as it came, one value per line.
     pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), CliError> {

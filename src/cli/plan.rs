@@ -24,7 +24,7 @@ pub struct Plan {
 impl Plan {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let job = read_job(&self.file)?;
-        let mut agent = session.connect()?;
+        let mut agent = session.connect_to_act()?;
         let target = format!("/v1/jobs?plan=1&file={}", encode(&job.file));
         if self.json {
             let plan: Value = agent.post(&target, job.text)?;

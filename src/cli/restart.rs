@@ -21,7 +21,7 @@ pub struct Restart {
 
 impl Restart {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let mut agent = session.connect()?;
+        let mut agent = session.connect_to_act()?;
         let mut target = format!("/v1/allocs/{}/restart", encode(&self.alloc));
         if let Some(task) = &self.task {
             target.push_str(&format!("?task={}", encode(task)));

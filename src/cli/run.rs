@@ -26,7 +26,7 @@ pub struct Run {
 impl Run {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let job = plan::read_job(&self.file)?;
-        let mut agent = session.connect()?;
+        let mut agent = session.connect_to_act()?;
         let mut follow = Follow::from_now(&mut agent)?;
         let target = format!("/v1/jobs?file={}", encode(&job.file));
         let submitted: Submitted = follow.agent().post(&target, job.text).map_err(unsure)?;

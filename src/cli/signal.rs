@@ -31,7 +31,7 @@ fn known(name: &str) -> Result<String, String> {
 
 impl Signal {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let mut agent = session.connect()?;
+        let mut agent = session.connect_to_act()?;
         let mut target = format!("/v1/allocs/{}/signal?signal={}", encode(&self.alloc), encode(&self.signal));
         if let Some(task) = &self.task {
             target.push_str(&format!("&task={}", encode(task)));

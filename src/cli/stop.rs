@@ -12,6 +12,7 @@ use super::shape::{AllocList, AllocRow};
 use super::{Session, human};
 use crate::api::encode;
 use crate::host::http::Address;
+use crate::host::peer::Trust;
 
 /// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
 const AT_ONCE: usize = 32;
@@ -34,7 +35,7 @@ pub struct Stop {
 
 impl Stop {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let mut agent = session.connect()?;
+        let mut agent = session.connect_to_act()?;
         let mut follow = Follow::from_now(&mut agent)?;
         let wanted = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
@@ -45,7 +46,7 @@ impl Stop {
         let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
         let mut had_ended: Vec<String> = Vec::new();
         let mut unsaved = None;
-        let answers = ask_at_once(follow.agent().address(), &wanted);
+        let answers = ask_at_once(&follow.agent().door(), &wanted);
         for (id, answer) in wanted.iter().zip(answers) {
             // Asking twice is asking once.
             let asked = |agent: &mut Agent| agent.post(&target(id), "");
@@ -95,11 +96,11 @@ fn target(id: &str) -> String {
 
 /// Each stop is durable before it is answered: those that are asked for beside each other share that. `None`: not this way; who
 /// asks again is told why.
-fn ask_at_once(address: &Address, ids: &[String]) -> Vec<Option<Value>> {
+fn ask_at_once(door: &(Address, Trust), ids: &[String]) -> Vec<Option<Value>> {
     let next = AtomicUsize::new(0);
     let ask = || {
         let mut answers = Vec::new();
-        let Ok(mut agent) = Agent::at(address.clone()) else { return answers };
+        let Ok(mut agent) = Agent::through(door) else { return answers };
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(id) = ids.get(at) else { return answers };
@@ -171,12 +172,12 @@ mod tests {
                 _ => together.then(|| (200, format!(r#"{{"id":{target:?}}}"#))),
             }
         }));
-        let answers = ask_at_once(agent.address(), &ids);
+        let answers = ask_at_once(&agent.door(), &ids);
         for (id, answer) in ids.iter().zip(&answers) {
             let expected = (id != "a3").then(|| serde_json::json!({ "id": target(id) }));
             assert_eq!(*answer, expected, "{id}");
         }
         assert_eq!(*asked.0.lock().unwrap(), MANY, "each once");
-        assert_eq!(ask_at_once(agent.address(), &ids[..1]), [None], "one alone asks as it always did");
+        assert_eq!(ask_at_once(&agent.door(), &ids[..1]), [None], "one alone asks as it always did");
     }
 }

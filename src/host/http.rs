@@ -19,9 +19,14 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
 
+use super::peer::{self, Trust};
+use super::roots::Roots;
+
 /// An answer larger than this is refused: ten times the body of a very large host.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Whether a connection was accepted.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Where an agent is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +76,12 @@ pub enum HttpError {
     Timeout { address: Address, after: Duration },
     #[error("{address} broke off: {message}")]
     Protocol { address: Address, message: String },
+    /// Nothing was sent.
+    #[error("{address} is not believed: it belongs to user {uid}, who is neither root nor the one who asks")]
+    Stranger { address: Address, uid: u32 },
+    /// Nothing was sent.
+    #[error("{address} is not believed: whose it is cannot be told")]
+    Unknown { address: Address, source: std::io::Error },
     #[error("cannot set up a client")]
     Setup { source: std::io::Error },
 }
@@ -80,6 +91,10 @@ impl HttpError {
     pub fn nobody_there(&self) -> bool {
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
         matches!(self, HttpError::Connect { source, .. } if matches!(source.kind(), NotFound | ConnectionRefused))
+    }
+    /// Somebody listens there, whom we do not ask.
+    pub fn not_believed(&self) -> bool {
+        matches!(self, HttpError::Stranger { .. } | HttpError::Unknown { .. })
     }
     /// Somebody listens there, but not for us.
     pub fn not_permitted(&self) -> bool {
@@ -136,21 +151,26 @@ pub enum Method {
 
 pub struct Client {
     address: Address,
+    /// Of each connection: who listens there may change.
+    trust: Trust,
     timeout: Duration,
     runtime: tokio::runtime::Runtime,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Client {
-    pub fn new(address: Address) -> Result<Client, HttpError> {
+    pub fn new(address: Address, trust: Trust) -> Result<Client, HttpError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|source| HttpError::Setup { source })?;
-        Ok(Client { address, timeout: Duration::from_secs(30), runtime, connection: None })
+        Ok(Client { address, trust, timeout: Duration::from_secs(30), runtime, connection: None })
     }
     pub fn address(&self) -> &Address {
         &self.address
+    }
+    pub fn trust(&self) -> Trust {
+        self.trust
     }
     /// How long one request may take, connecting included. Default 30 s.
     pub fn set_timeout(&mut self, timeout: Duration) {
@@ -158,7 +178,7 @@ impl Client {
     }
     /// Connects now, so that a missing agent shows before anything is asked.
     pub fn connect(&mut self) -> Result<(), HttpError> {
-        self.connection = Some(self.runtime.block_on(connect(&self.address))?);
+        self.connection = Some(self.runtime.block_on(connect((&self.address, self.trust)))?);
         Ok(())
     }
     pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Answer, HttpError> {
@@ -174,8 +194,8 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Answer, HttpError> {
-        let Client { address, timeout, runtime, connection } = self;
-        let exchange = exchange(address, connection, method, target, headers, body);
+        let Client { address, trust, timeout, runtime, connection } = self;
+        let exchange = exchange((address, *trust), connection, method, target, headers, body);
         match runtime.block_on(within(*timeout, exchange)) {
             Some(result) => result,
             None => {
@@ -186,8 +206,8 @@ impl Client {
     }
     /// Asks for server-sent events. The timeout holds until they begin.
     pub fn open(&mut self, target: &str) -> Result<Opened, HttpError> {
-        let Client { address, timeout, runtime, .. } = self;
-        match runtime.block_on(within(*timeout, open(address, target))) {
+        let Client { address, trust, timeout, runtime, .. } = self;
+        match runtime.block_on(within(*timeout, open((address, *trust), target))) {
             Some(result) => result,
             None => Err(HttpError::Timeout { address: address.clone(), after: *timeout }),
         }
@@ -206,16 +226,19 @@ impl Client {
     }
 }
 
-fn open<'a>(address: &'a Address, target: &'a str) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
+/// Where to connect, and whom to find there.
+type At<'a> = (&'a Address, Trust);
+
+fn open<'a>(at: At<'a>, target: &'a str) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
     async move {
         let headers = &[("accept", EVENT_STREAM)];
-        let (sender, answer) = send(address, None, Method::Get, target, headers, Bytes::new()).await?;
+        let (sender, answer) = send(at, None, Method::Get, target, headers, Bytes::new()).await?;
         let goes_on =
             answer.headers().get("content-type").is_some_and(|kind| kind.as_bytes() == EVENT_STREAM.as_bytes());
         if answer.status().is_success() && goes_on {
             return Ok(Opened::Stream(Stream { body: answer.into_body(), _sender: sender }));
         }
-        Ok(Opened::Answer(whole(address, answer).await?))
+        Ok(Opened::Answer(whole(at.0, answer).await?))
     }
 }
 
@@ -226,7 +249,7 @@ fn within<T>(limit: Duration, work: impl Future<Output = T>) -> impl Future<Outp
 }
 
 fn exchange<'a>(
-    address: &'a Address,
+    at: At<'a>,
     kept: &'a mut Option<SendRequest<Full<Bytes>>>,
     method: Method,
     target: &'a str,
@@ -234,8 +257,8 @@ fn exchange<'a>(
     body: Bytes,
 ) -> impl Future<Output = Result<Answer, HttpError>> + 'a {
     async move {
-        let (sender, answer) = send(address, kept.take(), method, target, headers, body).await?;
-        let answer = whole(address, answer).await?;
+        let (sender, answer) = send(at, kept.take(), method, target, headers, body).await?;
+        let answer = whole(at.0, answer).await?;
         *kept = Some(sender);
         Ok(answer)
     }
@@ -258,7 +281,7 @@ type Sent = (SendRequest<Full<Bytes>>, hyper::Response<Incoming>);
 
 /// Until the head of the answer is there.
 fn send<'a>(
-    address: &'a Address,
+    at: At<'a>,
     kept: Option<SendRequest<Full<Bytes>>>,
     method: Method,
     target: &'a str,
@@ -266,13 +289,14 @@ fn send<'a>(
     body: Bytes,
 ) -> impl Future<Output = Result<Sent, HttpError>> + 'a {
     async move {
+        let (address, _) = at;
         let broken = |e: &dyn fmt::Display| broken(address, e);
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
-            _ => connect(address).await?,
+            _ => connect(at).await?,
         };
         if sender.ready().await.is_err() {
-            sender = connect(address).await?;
+            sender = connect(at).await?;
             sender.ready().await.map_err(|e| broken(&e))?;
         }
         let host = match address {
@@ -296,23 +320,50 @@ fn send<'a>(
     }
 }
 
-fn connect(address: &Address) -> impl Future<Output = Result<SendRequest<Full<Bytes>>, HttpError>> + '_ {
+fn connect((address, trust): At<'_>) -> impl Future<Output = Result<SendRequest<Full<Bytes>>, HttpError>> + '_ {
     async move {
+        let believe = |uid| match trust.covers(uid) {
+            true => Ok(()),
+            false => Err(HttpError::Stranger { address: address.clone(), uid }),
+        };
+        let unknown = |source| HttpError::Unknown { address: address.clone(), source };
         let failed = |source| HttpError::Connect { address: address.clone(), source };
         let late = || HttpError::Timeout { address: address.clone(), after: CONNECT_TIMEOUT };
         let sender = match address {
             Address::Unix(path) => {
+                // A link of somebody else may lead to a socket of root's that is no agent's.
+                believe(peer::owner(path).map_err(failed)?)?;
                 let socket = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path));
-                greet(TokioIo::new(socket.await.map_err(|_| late())?.map_err(failed)?)).await
+                let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
+                // Of who listens: the file may have changed hands meanwhile.
+                believe(socket.peer_cred().map_err(unknown)?.uid())?;
+                greet(TokioIo::new(socket)).await
             }
             Address::Tcp(host) => {
                 let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host));
                 let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
                 socket.set_nodelay(true).map_err(failed)?;
+                if trust == Trust::Ours {
+                    let who = tokio::time::timeout(CONNECT_TIMEOUT, accepted(&socket));
+                    believe(who.await.map_err(|_| late())?.map_err(unknown)?)?;
+                }
                 greet(TokioIo::new(socket)).await
             }
         };
         sender.map_err(|e| HttpError::Protocol { address: address.clone(), message: e.to_string() })
+    }
+}
+
+/// Waits until somebody has accepted it, and says who.
+fn accepted(socket: &TcpStream) -> impl Future<Output = std::io::Result<u32>> + '_ {
+    async move {
+        let (ours, theirs) = (socket.local_addr()?, socket.peer_addr()?);
+        loop {
+            if let Some(uid) = peer::accepted(&Roots::default(), ours, theirs)? {
+                return Ok(uid);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 }
 
@@ -356,7 +407,8 @@ mod tests {
     #[test]
     fn nobody_there_is_told_from_not_for_you() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Client::new(Address::Unix(dir.path().join("none"))).unwrap().get("/", &[]).unwrap_err();
+        let error =
+            Client::new(Address::Unix(dir.path().join("none")), Trust::Ours).unwrap().get("/", &[]).unwrap_err();
         assert!(error.nobody_there() && !error.not_permitted(), "{error}");
     }
 

@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod hierarchy;
 pub mod http;
+pub mod peer;
 pub mod process;
 pub mod roots;
 pub mod systemd;

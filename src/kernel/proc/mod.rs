@@ -6,5 +6,6 @@
 pub mod cgroup;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod net_tcp;
 pub mod pid_stat;
 pub mod stat;
