@@ -405,5 +405,6 @@ fn records_from_before_restarts_could_be_asked_for_are_read() {
     let workload: crate::runner::record::WorkloadRecord = serde_json::from_str(workload).unwrap();
     assert_eq!(workload.tasks.values().next().unwrap().restarts, [2, 0, 0, 0]);
     let newer = r#"{"restarts":[1,2,3,4,5]}"#;
-    assert!(serde_json::from_str::<TaskTotals>(newer).is_err(), "more than are known is a newer agent's");
+    let newer: TaskTotals = serde_json::from_str(newer).unwrap();
+    assert_eq!(newer.restarts, [1, 2, 3, 4], "what a newer agent counts besides has no name here");
 }
