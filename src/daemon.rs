@@ -127,7 +127,7 @@ impl Daemon {
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
             views: Arc::new(exports::Exports { bodies, runner: handle.clone(), clock }),
-            control: Arc::new(control::Runner(handle.clone())),
+            control: Arc::new(control::Runner(handle.clone(), Arc::clone(&data_dir))),
             heartbeat: Arc::clone(&sampler.heartbeat),
             scrapers,
             metrics,
@@ -219,6 +219,7 @@ async fn start_runner(
 ) -> Result<Handle, DaemonError> {
     let Ground { sampling, info, parent, home } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
+    close_allocs(&data_dir).await?;
     let store: Arc<dyn Store> = Arc::new(SledStore::open(&data_dir.state())?);
     #[cfg(debug_assertions)]
     let store = crate::store::deadly::from_environment(store);
@@ -253,6 +254,26 @@ async fn start_runner(
         inherited: inherited(),
     };
     Ok(Handle::start(parts).await?)
+}
+
+/// Closes to others what an agent before this one left open to them, and says what it changed.
+async fn close_allocs(data_dir: &Arc<DataDir>) -> Result<(), DaemonError> {
+    if rustix::process::geteuid().is_root()
+        && let Some(path) = data_dir.closed_to_strangers()
+    {
+        tracing::info!(path = %path.display(), "data directory cannot be reached by tasks with a `user`: one above it is closed");
+    }
+    let data_dir = Arc::clone(data_dir);
+    let closed = tokio::task::spawn_blocking(move || data_dir.close_allocs()).await;
+    let closed = closed.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?;
+    if let Some(example) = closed.example {
+        let directories = closed.directories;
+        tracing::warn!(directories, example, "directories of tasks were open to other users and are closed now");
+    }
+    for problem in closed.problems {
+        tracing::warn!(problem, "directory of a task may be open to other users");
+    }
+    Ok(())
 }
 
 /// What tasks get of the agent's own environment: how to find programs, and how people here read. Nothing else: it may
@@ -300,6 +321,8 @@ async fn give_back_heap(mut snapshots: watch::Receiver<Arc<Snapshot>>) {
 /// The agent as a process: until a signal ends it.
 pub fn run(config: Config) -> Result<(), DaemonError> {
     process::keep_heap_small();
+    // What is made without a word about its mode is not for others, whoever started us. Tasks get the usual 022.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;

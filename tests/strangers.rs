@@ -1,298 +1,478 @@
-//! Somebody else listens where an agent is looked for, and lies. As it was done: in a network and below a `/var/lib` of the test's
-//! own, on the default addresses, by another user, against root and an ordinary user.
+//! Other users of the host, against what belongs to tasks: real processes of theirs try to read, list, change, rename, link and
+//! put something there, as it was once done to become root.
 
+#[path = "common/mod.rs"]
+#[macro_use]
 mod common;
 
-use std::fs::{File, Permissions};
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::UnixListener;
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Cgroups, Cli, allostat, is_root, patience, test_dir, wait_for};
+use common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
 
-const ROLE: &str = "ALLOSTAT_TEST_ROLE";
-const LIES_AT: &str = "ALLOSTAT_TEST_LIES_AT";
-const HEARD: &str = "ALLOSTAT_TEST_HEARD";
-const NAME: &str = "who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed";
-const TCP: &str = "127.0.0.1:9740";
+const DAEMON: u32 = 1;
 const NOBODY: u32 = 65534;
-const USER: u32 = 12_345;
-const SECRET: &str = "hunter2-of-the-job";
+/// Neither has a task in what is attacked: one with an account, one without.
+const STRANGERS: [u32; 2] = [2, 424_242];
+
+/// Everything that is tried on a directory, which has a file `held` that anybody may write, if he gets there. Says what worked.
+const ATTACK: &str = r#"
+d=$1; away=$2
+try() { word=$1; shift; "$@" >/dev/null 2>&1 && echo "$word"; }
+try enter sh -c 'cd "$0"' "$d"
+try list ls "$d"
+try read cat "$d/held"
+try change sh -c ': >>"$0"' "$d/held"
+try touch touch "$d"
+try make sh -c ': >"$0"' "$d/made-$$"
+try symlink ln -s /etc/passwd "$d/link-$$"
+try fifo mkfifo "$d/fifo-$$"
+try mkdir mkdir "$d/dir-$$"
+try link ln "$d/held" "$away/hard-$$"
+try rename mv "$d/held" "$d/renamed"
+try replace mv -f "$away/evil" "$d/held"
+try remove rm "$d/held"
+try move mv "$d" "$d.away"
+try mode chmod 777 "$d"
+true
+"#;
+
+struct Attacker {
+    uid: u32,
+    /// Its own: what it brings, and where its links would be.
+    home: PathBuf,
+}
+
+impl Attacker {
+    fn new(agent: &Agent, uid: u32) -> Attacker {
+        let home = agent.scratch().join(format!("of-{uid}"));
+        fs::create_dir_all(&home).expect("our own directory");
+        chown(&home, Some(uid), Some(uid)).expect("root may");
+        Attacker { uid, home }
+    }
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.uid(self.uid).gid(self.uid).current_dir("/").stdin(Stdio::null());
+        command
+    }
+    /// What it could do to a directory.
+    #[track_caller]
+    fn attack(&self, directory: &Path) -> BTreeSet<String> {
+        fs::write(self.home.join("evil"), "#!/bin/sh\n").expect("our own directory");
+        chown(self.home.join("evil"), Some(self.uid), Some(self.uid)).expect("root may");
+        let mut command = self.command("sh");
+        command.args(["-c", ATTACK, "attack"]).arg(directory).arg(&self.home);
+        let output = command.output().expect("sh is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    }
+}
+
+/// An agent of root that strangers can reach as far as its data directory.
+fn agent(options: AgentOptions) -> Agent {
+    let mut agent = Agent::to_start(options);
+    fs::set_permissions(agent.scratch(), Permissions::from_mode(0o755)).expect("our own directory");
+    agent.start_again();
+    agent
+}
+
+/// Runs a script of its own each 100 ms, and shows with each round that it has what is its: its directory, what it shares, its log.
+const ROUNDS: &str = "echo 'echo round >>local/rounds; echo round' >local/script; echo mine >secrets/key; umask 000; \
+                      while :; do sh local/script; echo round >>$NOMAD_ALLOC_DIR/data/of-$NOMAD_TASK_NAME; sleep 0.1; done";
+
+/// One alloc with a task of each of these users, called after them; `agent` is the agent's own.
+fn job(name: &str, users: &[&str]) -> String {
+    let task = |user: &&str| {
+        let line = if *user == "agent" { String::new() } else { format!("user = {user:?}\n") };
+        format!(
+            "task \"{user}\" {{\n driver = \"raw_exec\"\n {line} config {{\n command = \"/bin/sh\"\n args = [\"-c\", {:?}]\n }}\n }}\n",
+            ROUNDS
+        )
+    };
+    let tasks: String = users.iter().map(task).collect();
+    format!("job \"{name}\" {{\n group \"g\" {{\n {tasks} }}\n}}\n")
+}
+
+/// The directory of an alloc all of whose tasks have come round.
+#[track_caller]
+fn run(agent: &Agent, name: &str, users: &[&str]) -> PathBuf {
+    let before: BTreeSet<String> = agent.alloc_ids().into_iter().collect();
+    agent.run(&job(name, users));
+    let id = agent.alloc_ids().into_iter().find(|id| !before.contains(id)).expect("it was accepted");
+    let alloc = agent.data_dir().join("alloc").join(id);
+    come_round(&alloc, users);
+    alloc
+}
+
+/// Waits until each task has come round once more, in each of its places.
+#[track_caller]
+fn come_round(alloc: &Path, users: &[&str]) {
+    for user in users {
+        let places = [
+            alloc.join(user).join("local/rounds"),
+            alloc.join("alloc/data").join(format!("of-{user}")),
+            alloc.join("alloc/logs").join(format!("{user}.stdout.0")),
+        ];
+        let length = |place: &PathBuf| place.metadata().map_or(0, |meta| meta.len());
+        let before = places.each_ref().map(length);
+        wait_for(&format!("a round of {user} in {}", alloc.display()), Duration::from_secs(20) * patience(), || {
+            places.iter().zip(before).all(|(place, before)| length(place) > before).then_some(())
+        });
+    }
+}
+
+/// The directories of an alloc's tasks, with a file in each that anybody who gets there may write.
+fn own_directories(alloc: &Path, users: &[&str]) -> Vec<PathBuf> {
+    let of = |user: &&str| ["", "local", "tmp", "secrets", "private"].map(|name| alloc.join(user).join(name));
+    bait(users.iter().flat_map(of))
+}
+
+fn shared_directories(alloc: &Path) -> Vec<PathBuf> {
+    bait(["alloc", "alloc/data", "alloc/tmp"].map(|name| alloc.join(name)))
+}
+
+fn bait(directories: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
+    let directories: Vec<PathBuf> = directories.into_iter().collect();
+    for directory in &directories {
+        let held = directory.join("held");
+        fs::write(&held, "secret\n").unwrap_or_else(|e| panic!("{}: {e}", held.display()));
+        fs::set_permissions(&held, Permissions::from_mode(0o666)).expect("ours");
+    }
+    directories
+}
+
+#[track_caller]
+fn assert_closed(agent: &Agent, uid: u32, directories: &[PathBuf]) {
+    let attacker = Attacker::new(agent, uid);
+    for directory in directories {
+        assert_eq!(attacker.attack(directory), BTreeSet::new(), "uid {uid} on {}", directory.display());
+        let held = fs::read_to_string(directory.join("held"));
+        assert!(held.is_ok_and(|held| held == "secret\n"), "uid {uid} on {}", directory.display());
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap_or_else(|e| panic!("{}: {e}", path.display())).permissions().mode() & 0o7777
+}
+
+/// Every directory and file below one that others than its owner may write, but for sticky ones behind a closed door.
+fn writable_by_others(top: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![top.to_owned()];
+    while let Some(path) = open.pop() {
+        let meta = path.symlink_metadata().expect("it is there");
+        if meta.is_symlink() {
+            continue;
+        }
+        let mode = meta.permissions().mode();
+        if mode & 0o022 != 0 && mode & 0o1000 == 0 {
+            found.push(format!("{:04o} {}", mode & 0o7777, path.display()));
+        }
+        // What tasks made themselves is theirs.
+        if meta.is_dir() && !["data", "local"].iter().any(|name| path.ends_with(name) && path != top) {
+            open.extend(fs::read_dir(&path).expect("root may").map(|entry| entry.expect("it is there").path()));
+        }
+    }
+    found
+}
+
+const ALL: [&str; 3] = ["agent", "nobody", "daemon"];
 
 #[test]
-fn who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("attacked") => return attacked(),
-        Ok("liar") => return lie(),
-        _ => {}
-    }
+fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_can_be_replaced() {
     if !is_root() {
-        return common::skip(NAME, "not-root");
+        skip_test!("not-root");
     }
-    let mut probe = Command::new("unshare");
-    probe.args(["--net", "--mount", "--", "ip", "link", "set", "lo", "up"]);
-    if !probe.output().is_ok_and(|tried| tried.status.success()) {
-        return common::skip(NAME, "cannot-unshare");
+    let agent = agent(AgentOptions::default());
+    let alloc = run(&agent, "mixed", &ALL);
+    let (own, shared) = (own_directories(&alloc, &ALL), shared_directories(&alloc));
+    let around = bait([alloc.clone(), alloc.join("alloc/logs")]);
+    for uid in STRANGERS {
+        for directories in [&own, &shared, &around] {
+            assert_closed(&agent, uid, directories);
+        }
+        // The way there is open, and shows nothing.
+        let attacker = Attacker::new(&agent, uid);
+        for way in [agent.data_dir(), agent.data_dir().join("alloc")] {
+            assert_eq!(attacker.attack(&way), BTreeSet::from(["enter".to_owned()]), "uid {uid} on {}", way.display());
+        }
+        for inner in ["state", "run"] {
+            assert_eq!(attacker.attack(&agent.data_dir().join(inner)), BTreeSet::new(), "uid {uid} on {inner}");
+        }
+        let lock = attacker.command("flock").args(["-n", "-s"]).arg(agent.data_dir().join("lock")).arg("true").output();
+        assert!(!lock.expect("flock is there").status.success(), "a lock that others can take keeps agents away");
     }
-    let mut alone = Command::new("unshare");
-    alone.args(["--net", "--mount", "--"]).arg(std::env::current_exe().expect("ours"));
-    let ran = alone.args(["--exact", NAME, "--nocapture"]).env(ROLE, "attacked").output().expect("it starts");
-    assert!(ran.status.success(), "{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-}
-
-/// What a program says to whoever connects: whatever they want to hear. Everything that it hears is kept.
-fn lie() {
-    let at = std::env::var(LIES_AT).expect("where");
-    let heard = std::env::var(HEARD).expect("what it hears");
-    let heard = || File::options().append(true).create(true).open(&heard).expect("its own file");
-    match at.strip_prefix("unix:") {
-        None if at.starts_with("deaf:") => {
-            // Whoever connects waits to be accepted; the kernel says meanwhile that the connection is root's.
-            let _listener = TcpListener::bind(&at[5..]).expect("the port is free");
-            heard();
-            std::thread::sleep(Duration::from_secs(600));
-        }
-        None => {
-            let listener = TcpListener::bind(&at).expect("the port is free");
-            heard();
-            listener.incoming().for_each(|stream| answer(stream.expect("a connection"), heard()));
-        }
-        Some(path) => {
-            let listener = UnixListener::bind(path).expect("its own directory");
-            std::fs::set_permissions(path, Permissions::from_mode(0o777)).expect("its own");
-            heard();
-            listener.incoming().for_each(|stream| answer(stream.expect("a connection"), heard()));
-        }
-    }
-}
-
-fn answer(mut stream: impl Read + Write, mut heard: File) {
-    let mut bytes = [0; 65_536];
-    while let Ok(n @ 1..) = stream.read(&mut bytes) {
-        heard.write_all(&bytes[..n]).expect("its own file");
-        let body = if bytes.starts_with(b"GET /metrics") {
-            "lies_total 1\n".to_owned()
-        } else {
-            r#"{"allocs":[],"events":[],"next":0,"missed":0,"job":"lies","kind":"batch","type":"batch","groups":[],"warnings":[],"replaces":[],"unchanged":[]}"#
-                .to_owned()
-        };
-        let head =
-            format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
-        if stream.write_all((head + &body).as_bytes()).is_err() {
-            break;
+    // Who shares an alloc shares its directory, and nothing of the other tasks'.
+    for (user, uid) in [("nobody", NOBODY), ("daemon", DAEMON)] {
+        let others: Vec<&str> = ALL.into_iter().filter(|other| *other != user).collect();
+        assert_closed(&agent, uid, &own_directories(&alloc, &others));
+        assert_closed(&agent, uid, &bait([alloc.join("alloc/logs")]));
+        let attacker = Attacker::new(&agent, uid);
+        for directory in shared_directories(&alloc) {
+            let could = attacker.attack(&directory);
+            for word in ["enter", "list", "read", "make"] {
+                assert!(could.contains(word), "{user} cannot {word} in {}: {could:?}", directory.display());
+            }
+            for word in ["rename", "replace", "remove", "move", "mode"] {
+                assert!(!could.contains(word), "{user} can {word} in {}: {could:?}", directory.display());
+            }
+            assert_eq!(mode(&directory), 0o1777, "as fs.protected_symlinks wants it: {}", directory.display());
         }
     }
+    come_round(&alloc, &ALL);
+    // Two allocs of one user each: neither is the other's.
+    let (first, second) = (run(&agent, "first", &["nobody"]), run(&agent, "second", &["daemon"]));
+    for (uid, theirs, user) in [(DAEMON, &first, "nobody"), (NOBODY, &second, "daemon")] {
+        assert_closed(&agent, uid, &own_directories(theirs, &[user]));
+        assert_closed(&agent, uid, &shared_directories(theirs));
+    }
+    assert_eq!(writable_by_others(&agent.data_dir().join("state")), Vec::<String>::new());
+    agent.stop();
 }
 
-/// A user, and where he keeps his state.
-struct Caller {
-    uid: u32,
-    home: PathBuf,
-    /// Where his agent is looked for.
-    data: PathBuf,
-    binary: PathBuf,
+#[test]
+fn what_tasks_of_an_ordinary_users_agent_have_is_closed_to_every_other_user() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let dir = test_dir();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("our own directory");
+    let home = dir.path().join("home");
+    fs::create_dir(&home).expect("our own directory");
+    chown(&home, Some(NOBODY), Some(NOBODY)).expect("root may");
+    let data_dir = Some(home.join("data"));
+    let agent = Agent::with(AgentOptions { as_nobody: true, data_dir, ..AgentOptions::default() });
+    let alloc = run(&agent, "own", &["agent"]);
+    assert_eq!(mode(&agent.data_dir()), 0o711);
+    let all = [own_directories(&alloc, &["agent"]), shared_directories(&alloc), bait([alloc.clone()])].concat();
+    for uid in [DAEMON, STRANGERS[0]] {
+        assert_closed(&agent, uid, &all);
+    }
+    come_round(&alloc, &["agent"]);
+    agent.stop();
 }
 
-impl Caller {
-    #[track_caller]
-    fn runs(&self, args: &[&str]) -> Cli {
-        let mut command = Command::new(&self.binary);
-        command.args(args).current_dir("/").uid(self.uid).gid(self.uid).stdin(Stdio::null());
-        command.env_remove("ALLOSTAT_ADDR").env_remove(ROLE).env("XDG_STATE_HOME", &self.home);
-        command.output().expect("the binary under test must start").into()
+/// What 45ae40c made of an alloc's tree.
+fn open_as_before(data: &Path, alloc: &Path, users: &[&str]) {
+    let set = |path: &Path, mode: u32| {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    };
+    let _ = rustix::fs::removexattr(alloc, "system.posix_acl_access");
+    for (path, mode) in [(data, 0o755), (&data.join("lock"), 0o644), (alloc, 0o755)] {
+        set(path, mode);
+    }
+    for name in ["alloc", "alloc/data", "alloc/tmp"] {
+        set(&alloc.join(name), 0o1777);
+    }
+    for user in users {
+        for (name, mode) in [("", 0o755), ("local", 0o777), ("tmp", 0o777)] {
+            set(&alloc.join(user).join(name), mode);
+        }
     }
 }
 
-struct World {
-    dir: tempfile::TempDir,
-    liars: u32,
+fn pids(agent: &Agent) -> BTreeSet<String> {
+    agent.processes().into_iter().filter(|process| process.contains("/bin/sh -c")).collect()
 }
 
-impl World {
-    /// By nobody; ends with the value. The file holds what it hears.
-    fn liar(&mut self, at: &str, uid: u32) -> (Liar, PathBuf) {
-        self.liars += 1;
-        let heard = self.dir.path().join(format!("open/heard-{}", self.liars));
-        let mut command = Command::new(self.dir.path().join("liar"));
-        command.args(["--exact", NAME]).env(ROLE, "liar").env(LIES_AT, at).env(HEARD, &heard);
-        command.uid(uid).gid(uid).current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let liar = Liar(command.spawn().expect("a copy of this test starts"));
-        wait_for("the liar to listen", Duration::from_secs(10) * patience(), || heard.exists().then_some(()));
-        (liar, heard)
+#[test]
+fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says_so_once() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut agent = agent(AgentOptions::default());
+    let allocs = [run(&agent, "mixed", &ALL), run(&agent, "roots", &["agent"])];
+    let users = [&ALL[..], &["agent"]];
+    agent.kill();
+    for (alloc, users) in allocs.iter().zip(users) {
+        open_as_before(&agent.data_dir(), alloc, users);
+    }
+    let running = pids(&agent);
+    assert_eq!(running.len(), 4, "{running:?}");
+    // Proves that the attack would be seen.
+    let attacker = Attacker::new(&agent, STRANGERS[0]);
+    own_directories(&allocs[0], &["agent"]);
+    assert!(attacker.attack(&allocs[0].join("agent/local")).contains("replace"));
+
+    agent.start_again();
+    let log = agent.log();
+    let said: Vec<&str> = log.lines().filter(|line| line.contains("were open to other users and are closed")).collect();
+    let [said] = said[..] else { panic!("{said:?}\n{log}") };
+    // Of each task three, of each alloc one.
+    assert!(said.contains("directories=14") && said.contains(agent.data_dir().to_str().expect("UTF-8")), "{said}");
+    assert!(log.contains("mode of the data directory changed"), "{log}");
+    assert_eq!(mode(&agent.data_dir()), 0o711);
+    assert_eq!(mode(&agent.data_dir().join("lock")), 0o600);
+    for (alloc, users) in allocs.iter().zip(users) {
+        come_round(alloc, users);
+        for uid in STRANGERS {
+            assert_closed(&agent, uid, &own_directories(alloc, users));
+            assert_closed(&agent, uid, &shared_directories(alloc));
+        }
+    }
+    assert_eq!(pids(&agent), running, "no task was touched");
+    for (outcome, n) in [("reattached", 4), ("lost", 0), ("failed", 0), ("restarted", 0)] {
+        assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)]), n, "{outcome}");
+    }
+    agent.terminate();
+    let before = agent.log().len();
+    agent.start_again();
+    assert!(!agent.log()[before..].contains("closed now"), "there is nothing more to say: {}", &agent.log()[before..]);
+    agent.stop();
+}
+
+#[test]
+fn modes_are_the_same_whatever_the_umask_and_tasks_of_another_user_run_under_each() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    for umask in ["000", "077"] {
+        let dir = test_dir();
+        let wrapper = dir.path().join("agent");
+        let script = format!("#!/bin/sh\numask {umask}\nexec {} \"$@\"\n", allostat().display());
+        fs::write(&wrapper, script).expect("our own directory");
+        fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).expect("our own file");
+        let mut agent = Agent::to_start(AgentOptions {
+            binary: Some(wrapper),
+            data_dir: Some(dir.path().join("made/data")),
+            ..AgentOptions::default()
+        });
+        for path in [agent.scratch(), dir.path()] {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).expect("our own directory");
+        }
+        agent.start_again();
+        let alloc = run(&agent, "mixed", &ALL);
+        let data = agent.data_dir();
+        for (name, expected) in
+            [("", 0o711), ("lock", 0o600), ("allostat.sock", 0o600), ("state", 0o700), ("alloc", 0o711), ("run", 0o700)]
+        {
+            assert_eq!(mode(&data.join(name)), expected, "umask {umask}: {name}");
+        }
+        assert_eq!(mode(data.parent().expect("it has one")), 0o711, "umask {umask}");
+        assert_eq!(mode(&alloc.join("alloc/logs/nobody.stdout.0")), 0o640, "umask {umask}");
+        assert_eq!(writable_by_others(&data), Vec::<String>::new(), "umask {umask}");
+        assert_closed(&agent, STRANGERS[0], &own_directories(&alloc, &ALL));
+        agent.stop();
     }
 }
 
-struct Liar(Child);
+#[test]
+fn a_way_that_is_closed_to_a_tasks_user_is_told_with_its_place_before_anything_runs() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let dir = test_dir();
+    let closed = dir.path().join("closed");
+    fs::create_dir(&closed).expect("our own directory");
+    fs::set_permissions(&closed, Permissions::from_mode(0o700)).expect("our own directory");
+    let data_dir = Some(closed.join("data"));
+    let agent = Agent::with(AgentOptions { data_dir, ..AgentOptions::default() });
+    let place = closed.to_str().expect("UTF-8");
+    assert!(agent.log().contains("cannot be reached by tasks with a `user`"), "{}", agent.log());
+    let file = agent.scratch().join("job.hcl");
+    fs::write(&file, job("mixed", &["agent", "nobody"])).expect("our own directory");
+    let file = file.to_str().expect("UTF-8");
+    for command in [&["plan", file][..], &["run", "--detach", file]] {
+        let said: Cli = agent.cli(command);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let told = format!("user nobody cannot reach the data directory: {place} is closed to it (mode 0700)");
+        assert!(said.stderr.contains(&told) && said.stderr.contains("user = \"nobody\""), "{}", said.stderr);
+        assert!(!said.stderr.contains("user root"), "{}", said.stderr);
+    }
+    let why = wait_for("it to fail", Duration::from_secs(10) * patience(), || {
+        let id = agent.alloc_ids().pop()?;
+        let alloc = agent.json(&format!("/v1/allocs/{id}")).to_string();
+        alloc.contains("is closed to it").then_some(alloc)
+    });
+    assert!(why.contains("user nobody cannot reach the data directory"), "{why}");
+    agent.stop();
+}
 
-impl Drop for Liar {
+#[test]
+fn without_acls_what_an_alloc_shares_is_closed_rather_than_open_and_that_is_told() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let dir = test_dir();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("our own directory");
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).expect("our own directory");
+    // It has modes and owners, and no ACLs.
+    if !Command::new("mount").args(["-t", "ramfs", "none"]).arg(&disk).status().is_ok_and(|status| status.success()) {
+        skip_test!("cannot-mount");
+    }
+    struct Mounted<'a>(&'a Path);
+    impl Drop for Mounted<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        }
+    }
+    let _mounted = Mounted(&disk);
+    fs::set_permissions(&disk, Permissions::from_mode(0o755)).expect("our own directory");
+    let data_dir = Some(disk.join("data"));
+    let agent = Agent::with(AgentOptions { data_dir, ..AgentOptions::default() });
+    let mut lines = job("mixed", &["agent", "nobody"]);
+    // The one that cannot share goes on all the same.
+    lines = lines.replace("of-$NOMAD_TASK_NAME;", "of-$NOMAD_TASK_NAME || :;");
+    let file = agent.scratch().join("job.hcl");
+    fs::write(&file, lines).expect("our own directory");
+    let said = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+    assert!(said.stderr.contains("NOMAD_ALLOC_DIR will be closed to user nobody"), "{}", said.stderr);
+    let alloc = agent.data_dir().join("alloc").join(&agent.alloc_ids()[0]);
+    for place in ["agent/local/rounds", "nobody/local/rounds", "alloc/data/of-agent"] {
+        wait_for(place, Duration::from_secs(20) * patience(), || alloc.join(place).exists().then_some(()));
+    }
+    assert!(!alloc.join("alloc/data/of-nobody").exists());
+    assert!(agent.log().contains("file system keeps no ACLs"), "{}", agent.log());
+    let own = own_directories(&alloc, &["agent", "nobody"]);
+    for uid in [STRANGERS[0], DAEMON] {
+        assert_closed(&agent, uid, &own);
+        assert_closed(&agent, uid, &shared_directories(&alloc));
+    }
+    assert_closed(&agent, NOBODY, &own_directories(&alloc, &["agent"]));
+    assert_closed(&agent, NOBODY, &shared_directories(&alloc));
+    agent.stop();
+}
+
+/// A process of another user that holds a lock, until it is dropped.
+struct Holder(Child);
+
+impl Drop for Holder {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn make(dir: &Path, uid: u32, mode: u32) {
-    std::fs::create_dir_all(dir).expect("a directory can be made");
-    std::fs::set_permissions(dir, Permissions::from_mode(mode)).expect("it is ours");
-    chown(dir, Some(uid), Some(uid)).expect("we are root");
-}
-
-#[track_caller]
-fn is_refused(cli: &Cli, args: &[&str], words: &[&str]) {
-    assert_eq!(cli.code, Some(69), "{args:?}: {cli:?}");
-    for word in words {
-        assert!(cli.stderr.contains(word), "{args:?}: {word:?} is not in: {}", cli.stderr);
+#[test]
+fn a_lock_that_another_user_holds_since_an_agent_before_is_told_with_who_it_is() {
+    if !is_root() {
+        skip_test!("not-root");
     }
-    assert_eq!(cli.stdout, "", "{args:?}: {}", cli.stderr);
-}
-
-const STRANGER: [&str; 3] = ["is not believed", "user 65534", "--address"];
-
-/// In a network and with mounts of its own.
-fn attacked() {
-    let shell =
-        |line: &str| assert!(Command::new("sh").args(["-c", line]).status().expect("a shell").success(), "{line}");
-    shell("ip link set lo up && mount -t tmpfs -o mode=755 none /var/lib");
-    let dir = test_dir();
-    make(dir.path(), 0, 0o755);
-    make(&dir.path().join("open"), 0, 0o777);
-    for (from, to) in [(std::env::current_exe().expect("ours"), "liar"), (allostat(), "allostat")] {
-        std::fs::copy(from, dir.path().join(to)).expect("a program can be copied");
-    }
-    let job = dir.path().join("job.hcl");
-    std::fs::write(
-        &job,
-        format!("job \"j\" {{\n group \"g\" {{\n task \"t\" {{\n driver = \"raw_exec\"\n env {{\n TOKEN = \"{SECRET}\"\n }}\n config {{\n command = \"/bin/true\"\n }}\n }}\n }}\n}}\n"),
-    )
-    .expect("a file can be written");
-    let job = job.to_str().expect("UTF-8").to_owned();
-    let caller = |uid: u32, name: &str| {
-        let home = dir.path().join(name);
-        make(&home, uid, 0o755);
-        let data = if uid == 0 { "/var/lib/allostat".into() } else { home.join("allostat") };
-        Caller { uid, home, data, binary: dir.path().join("allostat") }
-    };
-    let (root, user, nobody) = (caller(0, "root"), caller(USER, "user"), caller(NOBODY, "nobody"));
-    let mut world = World { dir, liars: 0 };
-    let acts: [&[&str]; 8] = [
-        &["run", &job],
-        &["run", "--detach", &job],
-        &["plan", &job],
-        &["stop", "--all"],
-        &["stop", "ab", "cd"],
-        &["restart", "ab"],
-        &["signal", "ab", "SIGHUP"],
-        &["gc", "--all"],
-    ];
-    let reads: [&[&str]; 7] = [
-        &["status"],
-        &["status", "--json"],
-        &["stats", "ab"],
-        &["events"],
-        &["events", "-f"],
-        &["logs", "ab", "t"],
-        &["node"],
-    ];
-    let hears_nothing = |heard: &Path, when: &str| {
-        let text = std::fs::read(heard).expect("it is there");
-        assert!(text.is_empty(), "{when}: {}", String::from_utf8_lossy(&text));
-    };
-
-    // A port is anybody's: of one whose connections are accepted, and of one where they wait for it.
-    for at in [TCP.to_owned(), format!("deaf:{TCP}")] {
-        let (_liar, heard) = world.liar(&at, NOBODY);
-        let deaf = at != TCP;
-        for caller in [&root, &user] {
-            for args in acts {
-                is_refused(&caller.runs(args), args, &["allostat.sock", "--address"]);
-            }
-            for args in &reads[..if deaf { 1 } else { reads.len() }] {
-                let words: &[&str] = if deaf { &["did not answer"] } else { &STRANGER };
-                is_refused(&caller.runs(args), args, words);
-            }
-            let metrics = caller.runs(&["metrics"]);
-            assert_eq!(metrics.code, Some(0), "{}", metrics.stderr);
-            assert!(metrics.stdout.contains("allostat_host_memory") && !metrics.stdout.contains("lies"));
-            let why = if deaf { "did not answer" } else { "user 65534" };
-            assert!(
-                metrics.stderr.contains("one pass of our own") && metrics.stderr.contains(why),
-                "{}",
-                metrics.stderr
-            );
-        }
-        hears_nothing(&heard, &at);
-        if !deaf {
-            // His own commands believe him, and so does who names him.
-            assert!(nobody.runs(&["metrics"]).ok().contains("lies_total"));
-            assert!(root.runs(&["metrics", "--address", "http://127.0.0.1:9740"]).ok().contains("lies_total"));
-        }
-    }
-
-    // A socket is whose directory it is.
-    for caller in [&root, &user] {
-        make(&caller.data, NOBODY, 0o777);
-        let socket = caller.data.join("allostat.sock");
-        let at = format!("unix:{}", socket.display());
-        {
-            let (_liar, heard) = world.liar(&at, NOBODY);
-            for args in acts.iter().chain(&reads) {
-                is_refused(&caller.runs(args), args, &STRANGER);
-            }
-            assert!(!caller.runs(&["metrics"]).ok().contains("lies"));
-            // Given away: the file is the caller's, who listens is not.
-            chown(&socket, Some(caller.uid), None).expect("we are root");
-            for args in acts.iter().chain(&reads) {
-                is_refused(&caller.runs(args), args, &STRANGER);
-            }
-            hears_nothing(&heard, &at);
-        }
-        // A link of his to something else of root's.
-        std::fs::remove_file(&socket).expect("it is there");
-        let elsewhere = format!("{}/open/root-{}", world.dir.path().display(), caller.uid);
-        let (_liar, heard) = world.liar(&format!("unix:{elsewhere}"), 0);
-        std::os::unix::fs::symlink(&elsewhere, &socket).expect("a link can be made");
-        rustix::fs::chownat(
-            rustix::fs::CWD,
-            &socket,
-            Some(rustix::fs::Uid::from_raw(NOBODY)),
-            None,
-            rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-        )
-        .expect("we are root");
-        for args in acts {
-            is_refused(&caller.runs(args), args, &STRANGER);
-        }
-        hears_nothing(&heard, &elsewhere);
-        std::fs::remove_dir_all(&caller.data).expect("it is there");
-    }
-
-    // An agent of root's: he acts on it by its socket, and everybody reads.
-    let cgroups = Cgroups::new();
-    let log = File::create(world.dir.path().join("log")).expect("a file can be made");
-    let mut agent = Command::new(&root.binary);
-    agent
-        .arg("agent")
-        .env_remove("ALLOSTAT_ADDR")
-        .env("ALLOSTAT_CGROUP_PARENT", &cgroups.parent)
-        .env("ALLOSTAT_DRIVERS", "mock,raw_exec");
-    let mut agent = Liar(agent.stdin(Stdio::null()).stderr(log).spawn().expect("it starts"));
-    let address = TCP.parse().expect("an address");
-    wait_for("the agent to be ready", Duration::from_secs(10) * patience(), || {
-        common::tcp(address, "GET", "/readyz", &[], b"").ok().filter(|answer| answer.status == 200)
-    });
-    assert!(root.runs(&["plan", &job]).ok().contains("job j"));
-    assert!(root.runs(&["status"]).stderr.contains("no allocs"));
-    for args in [&["status"][..], &["node"], &["events"]] {
-        user.runs(args).ok();
-    }
-    assert!(user.runs(&["metrics"]).stderr.is_empty(), "of the agent");
-    is_refused(&user.runs(&["run", &job]), &["run"], &["allostat.sock", "allostat agent"]);
-    rustix::process::kill_process(rustix::process::Pid::from_child(&agent.0), rustix::process::Signal::TERM)
-        .expect("ours");
-    agent.0.wait().expect("our own child");
+    let mut agent = agent(AgentOptions::default());
+    let dead = agent.pid().to_string();
+    agent.kill();
+    let lock = agent.data_dir().join("lock");
+    fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("our own file");
+    let attacker = Attacker::new(&agent, DAEMON);
+    let script = "exec 9<\"$0\"; flock -n 9 || exit 1; echo held; exec sleep 600";
+    let mut holder = attacker.command("sh");
+    holder.args(["-c", script]).arg(&lock).stdout(Stdio::piped());
+    let mut holder = Holder(holder.spawn().expect("sh is there"));
+    let mut said = [0; 5];
+    std::io::Read::read_exact(holder.0.stdout.as_mut().expect("piped"), &mut said).expect("it holds it");
+    let data = agent.data_dir();
+    let refused = alone(agent.scratch(), &["agent", "--listen", "none", "--data-dir", data.to_str().expect("UTF-8")]);
+    assert_eq!(refused.code, Some(73), "{}", refused.stderr);
+    let named = format!("in use by pid {} (sleep, of uid {DAEMON})", holder.0.id());
+    assert!(refused.stderr.contains(&named) && !refused.stderr.contains(&dead), "{}", refused.stderr);
+    drop(holder);
+    agent.start_again();
+    assert_eq!((mode(&lock), lock.metadata().expect("it is there").uid()), (0o600, 0));
+    agent.stop();
 }

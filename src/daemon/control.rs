@@ -1,23 +1,28 @@
 //! The runner as the API sees it: job text in, wishes down, errors with their place.
 
+use std::sync::Arc;
+
 use crate::api::{
     ApiError, BoxFuture, Code, Collected, Control, EventPage, Gc, JobText, PlannedGroup, PlannedTask, Restart,
     Submitted, Verdict,
 };
+use crate::host::process;
 use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::job::{Job, JobKind};
+use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverError};
 use crate::runner::events::Reader;
 use crate::runner::{Collect, Drivers, Handle, Restarted, RunnerError, Wait};
 
-pub(super) struct Runner(pub Handle);
+pub(super) struct Runner(pub Handle, pub Arc<DataDir>);
 
 impl Control for Runner {
     fn submit(&self, job: JobText) -> BoxFuture<'_, Result<Submitted, ApiError>> {
         Box::pin(async move {
             let parsed = self.understand(&job)?;
             let mut submitted = describe(&parsed, self.0.drivers());
+            self.warn_of_users(&parsed, &mut submitted).await;
             let reply = self.0.submit(parsed.job).await.map_err(|e| refused(&e))?;
             submitted.allocs = strings(&reply.allocs);
             submitted.replaces = strings(&reply.replaced);
@@ -30,6 +35,7 @@ impl Control for Runner {
             let parsed = self.understand(&job)?;
             self.0.check(&parsed.job).map_err(|e| refused(&e))?;
             let mut planned = describe(&parsed, self.0.drivers());
+            self.warn_of_users(&parsed, &mut planned).await;
             let view = self.0.board().view();
             let live = view.allocs.iter().map(|a| &a.status).filter(|s| s.job.id == parsed.job.id && !s.is_terminal());
             for status in live {
@@ -111,6 +117,45 @@ impl Runner {
         problems.extend(parsed.too_long(self.0.inherited()));
         if problems.is_empty() { Ok(parsed) } else { Err(invalid(&Diagnostics(problems))) }
     }
+
+    /// Tells of each task of another user what it will find closed.
+    async fn warn_of_users(&self, parsed: &Parsed, submitted: &mut Submitted) {
+        let tasks = parsed.job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
+        let named: Vec<(String, String)> = tasks
+            .filter_map(|(group, task)| {
+                let path = parsed.task_path(group.name.as_str(), task.name.as_str(), "user");
+                Some((path, task.user.clone()?))
+            })
+            .collect();
+        if named.is_empty() || !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let data_dir = Arc::clone(&self.1);
+        // Ends: as any look-up of a user does, which is what a start needs too.
+        let found = tokio::task::spawn_blocking(move || {
+            named
+                .into_iter()
+                .flat_map(|(path, user)| closed_to(&data_dir, &user).into_iter().map(move |why| (path.clone(), why)))
+                .collect::<Vec<_>>()
+        });
+        for (path, why) in found.await.unwrap_or_default() {
+            submitted.warnings.push(parsed.diagnose(Severity::Warning, &path, why));
+        }
+        submitted.warnings.sort_by_key(|warning| (warning.line, warning.column));
+    }
+}
+
+/// What a task of this user finds closed, in sentences. One that there is not is told when the task starts.
+fn closed_to(data_dir: &DataDir, user: &str) -> Vec<String> {
+    let Some(account) = process::account(user).ok().filter(|account| account.uid != 0) else { return Vec::new() };
+    let shared = (!data_dir.keeps_acls()).then(|| {
+        format!(
+            "NOMAD_ALLOC_DIR will be closed to user {}: the file system of {} keeps no ACLs",
+            account.name,
+            data_dir.root().display()
+        )
+    });
+    data_dir.closed_to(&account).into_iter().chain(shared).collect()
 }
 
 fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {

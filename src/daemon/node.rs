@@ -39,7 +39,13 @@ impl Parent {
             probe.create().map_err(|error| describe(&error))?;
             probe.remove_if_empty();
         }
-        if !was_there && let Err(error) = std::fs::write(&parent.mark, path.as_str()) {
+        // For everybody to read: `allostat metrics` without an agent begins there.
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        let mark = || {
+            std::fs::write(&parent.mark, path.as_str())?;
+            std::fs::set_permissions(&parent.mark, readable)
+        };
+        if !was_there && let Err(error) = mark() {
             tracing::warn!(%error, "the cgroup parent will be left when the agent ends");
         }
         Ok(parent)

@@ -1,6 +1,7 @@
 //! Floor 1: the doors to the machine. A trait each where a fake is needed, one real and one fake. Nothing here parses
 //! kernel text (that is `kernel/`), nothing here knows a task.
 
+pub mod access;
 pub mod cgroup;
 pub mod clock;
 pub mod hierarchy;

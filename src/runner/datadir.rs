@@ -1,31 +1,40 @@
 //! The agent's own directory: one agent at a time, and where everything in it is.
 //!
 //! ```text
-//! <data>/lock                                   held (flock) as long as the agent runs; says its pid
-//! <data>/allostat.sock                          the API
+//! <data>/                                       tasks of other users pass through it           0711
+//! <data>/lock                                   held (flock) as long as the agent runs         0600
+//! <data>/allostat.sock                          the API                                        0600
 //! <data>/cgroup-parent                          the cgroup that the agent made for all tasks, to be removed by it
 //! <data>/state/                                 the state database                             0700
 //! <data>/shown                                  how far the agent has shown itself (`marks`)   0600
 //! <data>/samples                                what was last read of tasks without cgroups (`samples`) 0600
-//! <data>/alloc/<alloc id>/alloc/{data,tmp}      shared by the tasks of an alloc                01777
-//! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's   0750
-//! <data>/alloc/<alloc id>/<task>/{local,tmp}    the task's, which it works in                  0777
-//! <data>/alloc/<alloc id>/<task>/{secrets,private}  the task's alone                           0700
+//! <data>/alloc/                                 tasks of other users pass through it           0711
+//! <data>/alloc/<alloc id>/                      the users of its tasks pass through it, nobody else 0700 and an ACL
+//! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
+//! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
+//! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
+//! <data>/alloc/<alloc id>/<task>/{local,tmp,secrets,private}                                   0700
 //! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record: never the task's      0700
 //!                                               made before the handle that names it is recorded; empty: nothing was started
 //! ```
+//! Modes are explicit, whatever the umask. What exists is never opened wider; what an agent before this one left open is closed.
+//! Where the file system keeps no ACLs, an alloc's directory is 0711 and what its tasks share 01700: closed to all but the agent's
+//! user.
+
+mod lock;
+mod modes;
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid};
-use rustix::io::Errno;
-
+pub use self::modes::Closed;
+use self::modes::{ALLOC, DATA, Gates, LOGS, SHARED, SHARED_NAME, TASK, Wanted, make_dirs};
 use super::drivers::{Place, TaskDirs};
+use crate::host::access;
+use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
 use crate::model::id::{AllocId, TaskName};
 
@@ -55,6 +64,7 @@ pub const LET_GO: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct DataDir {
     root: PathBuf,
+    gates: Gates,
     _lock: File,
 }
 
@@ -79,16 +89,13 @@ impl DataDir {
             return Err(DataDirError::Dangling { path: root.to_owned(), target });
         }
         let failed = |source| DataDirError::Make { path: root.to_owned(), source };
-        std::fs::create_dir_all(root).map_err(failed)?;
+        modes::make_root(root).map_err(failed)?;
         // An absolute path: it is persisted in handles, and the working directory is somebody else's.
         let own = root.canonicalize().map_err(failed)?;
-        let mode = own.metadata().map_err(failed)?.permissions().mode();
-        if mode & 0o1002 == 0o002 {
-            tracing::warn!(path = %own.display(), "everybody can move away what is in the data directory: `chmod o-w` it");
-        }
-        let lock = lock(&own)?;
-        let data = DataDir { root: own, _lock: lock };
-        make_dirs([(&data.state(), 0o700, None)]).and_then(|()| data.build_tops()).map_err(failed)?;
+        modes::close_root(&own).map_err(failed)?;
+        let lock = lock::lock(&own)?;
+        let data = DataDir { root: own, gates: Gates::default(), _lock: lock };
+        make_dirs([Wanted::ours(&data.state(), 0o700)]).and_then(|()| data.build_tops()).map_err(failed)?;
         Ok(data)
     }
 
@@ -175,33 +182,35 @@ impl DataDir {
 
     /// Those of all allocs: whoever removes them under a running agent takes what was in them, and no later start.
     fn build_tops(&self) -> io::Result<()> {
-        make_dirs([
-            (&self.run_top(), 0o700, None),
-            // Tasks of any user pass through it to their own.
-            (&self.root.join("alloc"), 0o711, None),
-        ])
+        // Tasks of any user pass through it to their own.
+        let alloc = self.root.join("alloc");
+        make_dirs([Wanted::ours(&self.run_top(), 0o700), Wanted::ours(&alloc, DATA)])
     }
 
     fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
         let (alloc, logs) = (self.alloc(id), self.logs(id));
-        let shared = alloc.join("alloc");
+        let shared = alloc.join(SHARED_NAME);
         self.build_tops()?;
+        let alloc = match alloc.symlink_metadata() {
+            // Closed by its gate, which knows who passes.
+            Ok(found) if found.is_dir() => None,
+            _ => Some(Wanted::ours(&alloc, ALLOC)),
+        };
+        alloc.map_or(Ok(()), |alloc| make_dirs([alloc]))?;
         make_dirs([
-            (&alloc, 0o755, None),
-            // Sticky: a task must not move away what is another's, least of all the logs.
-            (&shared, 0o1777, None),
-            (&shared.join("data"), 0o1777, None),
-            (&logs, 0o750, None),
-            (&shared.join("tmp"), 0o1777, None),
+            Wanted::ours(&shared, SHARED),
+            Wanted::ours(&shared.join("data"), SHARED),
+            Wanted::ours(&logs, LOGS),
+            Wanted::ours(&shared.join("tmp"), SHARED),
         ])
     }
 
-    /// Makes what one attempt needs, what its alloc shares with it; what is there already stays as it is.
+    /// Makes what one attempt needs, what its alloc shares with it. `owner`: whose the task's own is; `None`: ours.
     ///
     /// Errors: the first directory that cannot be made, with its path.
     pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<Owner>) -> io::Result<TaskDirs> {
         let alloc = self.alloc(id);
-        let shared = alloc.join("alloc");
+        let shared = alloc.join(SHARED_NAME);
         let dir = alloc.join(task.as_str());
         let run = self.run_task(id, task).join(attempt.to_string());
         let dirs = TaskDirs {
@@ -214,19 +223,56 @@ impl DataDir {
             run,
         };
         self.build_alloc(id)?;
-        make_dirs([
-            (&dirs.task, 0o755, owner),
-            (&dirs.local, 0o777, owner),
-            (&dirs.secrets, 0o700, owner),
-            (&dirs.task.join("private"), 0o700, owner),
-            (&dirs.tmp, 0o777, owner),
-        ])?;
+        let private = dirs.task.join("private");
+        let own = [&dirs.task, &dirs.local, &dirs.secrets, &private, &dirs.tmp];
+        make_dirs(own.map(|path| Wanted { path, mode: TASK, owner }))?;
+        self.gates.close(&alloc, owner.map(|owner| owner.uid)).map_err(|e| explain(&alloc, &e))?;
         make_run_dir(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
         // That of a start that came to nothing is empty, and nobody asks for it any more. Another one is refused.
         if let Some(before) = attempt.checked_sub(1) {
             let _ = std::fs::remove_dir(self.run_task(id, task).join(before.to_string()));
         }
         Ok(dirs)
+    }
+
+    /// Closes what an agent before this one left open to others, below all allocs. Blocks; what runs there is not disturbed.
+    pub fn close_allocs(&self) -> Closed {
+        let mut closed = Closed::default();
+        let top = self.root.join("alloc");
+        match directories(&top) {
+            Ok(names) => {
+                for id in names.iter().filter_map(|name| AllocId::parse(name)) {
+                    modes::close_alloc(&self.gates, &self.alloc(&id), &mut closed);
+                }
+            }
+            Err(error) => closed.problems.push(error.to_string()),
+        }
+        closed
+    }
+
+    /// Why a task of another user could not work here: the directory on the way that is closed to it.
+    /// `None`: it can, or it cannot be known.
+    pub fn closed_to(&self, account: &Account) -> Option<String> {
+        let (path, mode) = access::closed_to(account, &self.root).ok()??;
+        Some(format!(
+            "user {} cannot reach the data directory: {} is closed to it (mode {mode:04o}); `chmod o+x` it, or give the agent \
+             another --data-dir",
+            account.name,
+            path.display()
+        ))
+    }
+
+    /// The same for any other user, by the directory alone.
+    pub fn closed_to_strangers(&self) -> Option<PathBuf> {
+        let nobody_special = u32::MAX - 1;
+        let (name, home, shell) = (String::new(), String::new(), String::new());
+        let stranger = Account { name, uid: nobody_special, gid: nobody_special, groups: Vec::new(), home, shell };
+        Some(access::closed_to(&stranger, &self.root).ok()??.0)
+    }
+
+    /// Whether tasks of other users can have what their alloc shares.
+    pub fn keeps_acls(&self) -> bool {
+        access::keeps_acls(&self.root).unwrap_or(true)
     }
 
     /// How full its file system is, as `df` says it.
@@ -286,108 +332,15 @@ pub fn make_run_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-fn make_dirs<const N: usize>(wanted: [(&Path, u32, Option<Owner>); N]) -> io::Result<()> {
-    wanted.into_iter().try_for_each(|(path, mode, owner)| make_dir(path, mode, owner).map_err(|e| explain(path, &e)))
-}
-
 fn explain(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Makes the last directory of a path; one that exists stays as it is.
-///
-/// A task may own the one above it and swap what is in it meanwhile: neither of the two is reached through a link, and mode
-/// and owner go to the directory that was opened, whatever its path leads to by then.
-///
-/// Errors: something else than a directory stands there.
-fn make_dir(path: &Path, mode: u32, owner: Option<Owner>) -> io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no directory above it"));
-    };
-    let parent = rustix::fs::open(parent, flags | OFlags::PATH, Mode::empty())?;
-    let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
-        Ok(()) => true,
-        Err(Errno::EXIST) => false,
-        Err(e) => return Err(e.into()),
-    };
-    if !made {
-        // Asked without opening it: one that exists need not be readable to us.
-        let stat = rustix::fs::statat(&parent, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
-        return match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-            rustix::fs::FileType::Directory => Ok(()),
-            _ => Err(not_a_directory()),
-        };
-    }
-    let directory: OwnedFd = rustix::fs::openat(&parent, name, flags, Mode::empty()).map_err(|e| match e {
-        Errno::NOTDIR | Errno::LOOP => not_a_directory(),
-        e => e.into(),
-    })?;
-    // Explicitly: the umask must not decide.
-    rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
-    if let Some(Owner { uid, gid }) = owner {
-        rustix::fs::fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-    }
-    Ok(())
-}
-
-fn not_a_directory() -> io::Error {
-    io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory stands there")
-}
-
-fn lock(root: &Path) -> Result<File, DataDirError> {
-    let path = root.join("lock");
-    let failed = |source: io::Error| DataDirError::Lock { path: path.clone(), source };
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(
-        |source| match source.kind() {
-            io::ErrorKind::PermissionDenied => DataDirError::Make { path: root.to_owned(), source },
-            _ => failed(source),
-        },
-    )?;
-    let until = Instant::now() + LET_GO;
-    let locked = loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
-            locked => break locked,
-        }
-    };
-    match locked {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let mut pid = String::new();
-            let _ = file.read_to_string(&mut pid);
-            let owner = match pid.trim() {
-                "" => "another agent".to_owned(),
-                pid => format!("another agent (pid {pid})"),
-            };
-            return Err(DataDirError::Locked { path: root.to_owned(), owner });
-        }
-        Err(e) => return Err(failed(e.into())),
-    }
-    let mut note = || -> io::Result<()> {
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{}", std::process::id())
-    };
-    // The pid is a help for people; a full disk must not keep the agent from starting.
-    let _ = note();
-    Ok(file)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
-    #[test]
-    fn a_second_agent_is_told_who_has_the_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = DataDir::open(dir.path()).unwrap();
-        let message = DataDir::open(dir.path()).unwrap_err().to_string();
-        assert!(message.contains(&format!("pid {}", std::process::id())), "{message}");
-        assert!(message.contains("--data-dir"), "{message}");
-        drop(first);
-        DataDir::open(dir.path()).unwrap();
-    }
+    use super::*;
 
     #[test]
     fn a_path_that_cannot_be_a_directory_is_named() {
@@ -409,7 +362,10 @@ mod tests {
             (&dirs.shared, 0o1777),
             (&dirs.shared.join("data"), 0o1777),
             (&dirs.shared.join("tmp"), 0o1777),
-            (&dirs.local, 0o777),
+            (&data.alloc(&id), 0o700),
+            (&dirs.task, 0o700),
+            (&dirs.local, 0o700),
+            (&dirs.tmp, 0o700),
             (&dirs.secrets, 0o700),
             (&dirs.task.join("private"), 0o700),
             (&dirs.logs, 0o750),
@@ -504,7 +460,7 @@ mod tests {
         // The same for the one above: nothing is made on the other side of a link.
         std::fs::rename(&dirs.task, dir.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &dirs.task).unwrap();
-        make_dir(&dirs.local, 0o777, None).unwrap_err();
+        modes::make_dir(&Wanted::ours(&dirs.local, TASK)).unwrap_err();
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
         assert_eq!(std::fs::metadata(&elsewhere).unwrap().permissions(), before);
     }

@@ -1,5 +1,5 @@
-//! The directories of a task and of its attempt, its logs' among them. One that is there stays as it is; one that was removed
-//! underneath comes back with the next start.
+//! The directories of a task and of its attempt, its logs' among them. One that is there stays, and is closed where it is open
+//! wider than it should be; one that was removed underneath comes back with the next start.
 
 use std::sync::Arc;
 
@@ -23,15 +23,20 @@ impl Hook<OfTask> for TaskDir {
         Box::pin(async move {
             // Who owns what the task writes: its user, where we may give files away.
             let may_give = rustix::process::geteuid().is_root();
-            let account = subject.account.as_ref().filter(|_| may_give);
-            let owner = account.map(|a| Owner { uid: a.uid, gid: a.gid });
+            let account = subject.account.clone().filter(|_| may_give);
+            let owner = account.as_ref().map(|a| Owner { uid: a.uid, gid: a.gid });
             let (alloc, at) = (Arc::clone(&subject.alloc), subject.at);
             let build = move || {
+                let data_dir = &alloc.ctx.data_dir;
+                if let Some(closed) = account.and_then(|account| data_dir.closed_to(&account)) {
+                    // Trying again opens nothing.
+                    return Err(Failure { recoverable: false, ..Failure::setup(closed) });
+                }
                 let attempt = alloc.status(at).attempt;
-                alloc.ctx.data_dir.build(&alloc.id, &alloc.task(at).name, attempt, owner)
+                let built = data_dir.build(&alloc.id, &alloc.task(at).name, attempt, owner);
+                built.map_err(|e| Failure::setup(format!("cannot make its directories: {e}")))
             };
-            let built = subject.alloc.ctx.blocking(build).await.map_err(Failure::setup)?;
-            subject.dirs = Some(built.map_err(|e| Failure::setup(format!("cannot make its directories: {e}")))?);
+            subject.dirs = Some(subject.alloc.ctx.blocking(build).await.map_err(Failure::setup)??);
             Ok(Outcome::Again)
         })
     }

@@ -1,0 +1,205 @@
+//! Who may pass through a directory: its mode, and the POSIX ACL that some file systems keep beside it.
+//!
+//! Source: acl(5); the kernel's `include/uapi/linux/posix_acl_xattr.h` for the bytes of `system.posix_acl_access`: a version, then
+//! entries of tag, permissions and id, little-endian, sorted by tag and id.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
+
+use super::process::Account;
+
+const NAME: &str = "system.posix_acl_access";
+const VERSION: u32 = 2;
+const NO_ID: u32 = u32::MAX;
+/// As many entries as an inode of ext4 holds are less.
+const LARGEST: usize = 8 * 1024;
+
+const OWNER: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP: u16 = 0x04;
+const NAMED_GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+const PASS: u16 = 1;
+const ALL: u16 = 7;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    tag: u16,
+    permissions: u16,
+    id: u32,
+}
+
+fn encode(entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = VERSION.to_le_bytes().to_vec();
+    for Entry { tag, permissions, id } in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+/// `None`: of another version, or no ACL at all.
+fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
+    let (version, rest) = bytes.split_first_chunk::<4>()?;
+    let entry = |e: &[u8; 8]| Entry {
+        tag: u16::from_le_bytes([e[0], e[1]]),
+        permissions: u16::from_le_bytes([e[2], e[3]]),
+        id: u32::from_le_bytes([e[4], e[5], e[6], e[7]]),
+    };
+    let (entries, odd) = rest.as_chunks::<8>();
+    (u32::from_le_bytes(*version) == VERSION && odd.is_empty()).then(|| entries.iter().map(entry).collect())
+}
+
+/// What `read` gives for a directory. `None`: its file system keeps no ACLs; empty: it has none beside its mode.
+fn entries(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Option<Vec<Entry>>> {
+    let mut bytes = [0; LARGEST];
+    match read(&mut bytes) {
+        Ok(length) => match bytes.get(..length).and_then(decode) {
+            Some(entries) => Ok(Some(entries)),
+            None => Err(io::Error::new(io::ErrorKind::InvalidData, "it has an ACL of an unknown form")),
+        },
+        Err(Errno::NODATA) => Ok(Some(Vec::new())),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Whether the file system keeps ACLs.
+pub fn keeps_acls(directory: &Path) -> io::Result<bool> {
+    Ok(entries(|bytes| rustix::fs::getxattr(directory, NAME, bytes))?.is_some())
+}
+
+/// The users beside the owner who may pass through by name.
+pub fn passers(directory: &OwnedFd) -> io::Result<BTreeSet<u32>> {
+    let entries = entries(|bytes| rustix::fs::fgetxattr(directory, NAME, bytes))?.unwrap_or_default();
+    let masked = entries.iter().any(|e| e.tag == MASK && e.permissions & PASS == 0);
+    let passes = |e: &&Entry| e.tag == USER && e.permissions & PASS != 0 && !masked;
+    Ok(entries.iter().filter(passes).map(|e| e.id).collect())
+}
+
+/// Closes a directory of ours to all but these users, who may pass through it, and neither list nor change it.
+/// `false`: its file system keeps no ACLs, and nothing was changed.
+pub fn let_pass(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> {
+    let plain = |tag, permissions| Entry { tag, permissions, id: NO_ID };
+    let named = users.iter().map(|id| Entry { tag: USER, permissions: PASS, id: *id });
+    let all: Vec<Entry> = std::iter::once(plain(OWNER, ALL))
+        .chain(named)
+        .chain([plain(GROUP, 0), plain(MASK, PASS), plain(OTHER, 0)])
+        .collect();
+    match rustix::fs::fsetxattr(directory, NAME, &encode(&all), XattrFlags::empty()) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The first directory on the way to one, itself included, that is closed to a user, and its mode.
+pub fn closed_to(account: &Account, directory: &Path) -> io::Result<Option<(std::path::PathBuf, u32)>> {
+    let mut way: Vec<&Path> = directory.ancestors().collect();
+    way.reverse();
+    for above in way {
+        let stat = rustix::fs::stat(above)?;
+        let acl = entries(|bytes| rustix::fs::getxattr(above, NAME, bytes))?.unwrap_or_default();
+        if !passes(account, (stat.st_uid, stat.st_gid, stat.st_mode), &acl) {
+            return Ok(Some((above.to_owned(), stat.st_mode & 0o7777)));
+        }
+    }
+    Ok(None)
+}
+
+/// Pure: as the kernel decides it, for who is not root.
+fn passes(account: &Account, (owner, group, mode): (u32, u32, u32), acl: &[Entry]) -> bool {
+    let (of_owner, of_group, of_other) = (mode & 0o100 != 0, mode & 0o010 != 0, mode & 0o001 != 0);
+    let in_group = |id: u32| account.gid == id || account.groups.contains(&id);
+    if account.uid == owner {
+        return of_owner;
+    }
+    // With an ACL, the mode's bits of the group are its mask.
+    if let Some(own) = acl.iter().find(|e| e.tag == USER && e.id == account.uid) {
+        return of_group && own.permissions & PASS != 0;
+    }
+    let groups = acl.iter().filter(|e| e.tag == NAMED_GROUP && in_group(e.id) || e.tag == GROUP && in_group(group));
+    let granted: Vec<bool> = groups.map(|e| e.permissions & PASS != 0).collect();
+    match (acl.is_empty(), granted.as_slice()) {
+        (true, _) if in_group(group) => of_group,
+        (true, _) | (false, []) => of_other,
+        (false, granted) => of_group && granted.contains(&true),
+    }
+}
+
+/// Opens a directory, through no link in its own place.
+pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
+}
+
+/// How a directory is opened: never through a link.
+pub const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+pub fn is_directory(stat: &rustix::fs::Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn account(uid: u32, groups: &[u32]) -> Account {
+        let gid = groups[0];
+        Account { name: "u".into(), uid, gid, groups: groups.to_vec(), home: "/".into(), shell: "/bin/sh".into() }
+    }
+
+    #[test]
+    fn who_passes_by_mode_alone_is_decided_by_the_first_that_fits() {
+        for (mode, uid, group, expected) in [
+            (0o700, 5, 5, true),
+            (0o011, 5, 9, false),
+            (0o710, 6, 7, true),
+            (0o701, 6, 7, false),
+            (0o701, 6, 8, true),
+            (0o700, 6, 8, false),
+        ] {
+            assert_eq!(passes(&account(uid, &[group]), (5, 7, mode), &[]), expected, "{mode:o} {uid} {group}");
+        }
+    }
+
+    #[test]
+    fn an_acl_lets_its_users_pass_and_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = open_dir(dir.path()).unwrap();
+        if !keeps_acls(dir.path()).unwrap() || !let_pass(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
+            return;
+        }
+        let mode = dir.path().metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o710, "the mask stands where the group did");
+        assert_eq!(passers(&opened).unwrap(), BTreeSet::from([7, 4_000_000]));
+        let acl = entries(|bytes| rustix::fs::fgetxattr(&opened, NAME, bytes)).unwrap().unwrap();
+        let stat = rustix::fs::fstat(&opened).unwrap();
+        let who = (stat.st_uid, stat.st_gid, stat.st_mode);
+        assert!(passes(&account(7, &[1]), who, &acl));
+        assert!(!passes(&account(8, &[stat.st_gid]), who, &acl), "the owner's group does not");
+        assert!(!passes(&account(8, &[1]), who, &acl));
+        // Closed by hand, the mask counts.
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        assert_eq!(passers(&opened).unwrap(), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_is_no_acl_is_none() {
+        assert_eq!(decode(b""), None);
+        assert_eq!(decode(&[2, 0, 0, 0, 1]), None);
+        assert_eq!(decode(&[3, 0, 0, 0]), None);
+        let some = [Entry { tag: USER, permissions: 1, id: 9 }];
+        assert_eq!(decode(&encode(&some)).unwrap(), some);
+    }
+}

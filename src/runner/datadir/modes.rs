@@ -1,0 +1,459 @@
+//! Makes the directories, each with its mode and owner, and closes those that an agent before this one left open.
+//!
+//! A task may own the directory above one and swap what is in it meanwhile: no directory is reached through a link, and mode and
+//! owner go to what was opened, whatever its path leads to by then. Nothing that exists is ever opened wider, but the data
+//! directory itself under root.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+
+use super::{Owner, explain};
+use crate::host::access::{self, DIRECTORY, is_directory};
+
+/// What of a mode is for others than the owner.
+const OTHERS: u32 = 0o077;
+const STICKY: u32 = 0o1000;
+
+/// `alloc/<alloc id>/alloc` and what is in it: the way to it is closed, and within, no task moves away what is another's.
+/// With the sticky bit and for everybody, since only then the kernel protects from links and pipes that another one planted
+/// (`fs.protected_*`).
+pub(super) const SHARED: u32 = 0o1777;
+/// The same where there are no ACLs: nobody but the agent's own user gets in.
+const CLOSED: u32 = 0o1700;
+/// Of an alloc: the users of its tasks pass through it, by an ACL.
+pub(super) const ALLOC: u32 = 0o700;
+/// The same where there are no ACLs: everybody passes through it.
+const PASSAGE: u32 = 0o711;
+/// What is the task's.
+pub(super) const TASK: u32 = 0o700;
+pub(super) const LOGS: u32 = 0o750;
+
+/// A directory as it is to be.
+pub(super) struct Wanted<'a> {
+    pub path: &'a Path,
+    pub mode: u32,
+    /// `None`: us.
+    pub owner: Option<Owner>,
+}
+
+impl<'a> Wanted<'a> {
+    pub fn ours(path: &'a Path, mode: u32) -> Wanted<'a> {
+        Wanted { path, mode, owner: None }
+    }
+}
+
+pub(super) fn make_dirs<const N: usize>(wanted: [Wanted<'_>; N]) -> io::Result<()> {
+    wanted.iter().try_for_each(|w| make_dir(w).map_err(|e| explain(w.path, &e)))
+}
+
+fn us() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Pure: never wider than it is, nor than it is to be; sticky where it is to be and others write.
+fn tightened(found: u32, wanted: u32) -> u32 {
+    let open = found & wanted & 0o777;
+    let sticky = if open & 0o022 != 0 { wanted & STICKY } else { 0 };
+    (found & 0o7000) | sticky | open
+}
+
+/// Makes the last directory of a path. One that exists is closed where it is open wider.
+///
+/// Errors: something else than a directory stands there.
+pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (wanted.path.parent(), wanted.path.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no directory above it"));
+    };
+    let parent = rustix::fs::open(parent, DIRECTORY | OFlags::PATH, Mode::empty())?;
+    let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
+        Ok(()) => true,
+        Err(Errno::EXIST) => false,
+        Err(e) => return Err(e.into()),
+    };
+    if !made {
+        // Asked without opening it: one that is as it should be need not be readable to us.
+        let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if !is_directory(&stat) {
+            return Err(not_a_directory());
+        }
+        if is_right(&stat, wanted) {
+            return Ok(());
+        }
+    }
+    let directory = rustix::fs::openat(&parent, name, DIRECTORY, Mode::empty()).map_err(|e| match e {
+        Errno::NOTDIR | Errno::LOOP => not_a_directory(),
+        e => e.into(),
+    })?;
+    if made {
+        // Explicitly: the umask must not decide.
+        rustix::fs::fchmod(&directory, Mode::from_raw_mode(wanted.mode))?;
+        return give(&directory, wanted.owner);
+    }
+    adopt(&parent, &directory, wanted.owner)?;
+    tighten(&directory, wanted.mode).map(drop)
+}
+
+fn is_right(stat: &Stat, wanted: &Wanted<'_>) -> bool {
+    let mode = stat.st_mode & 0o7777;
+    stat.st_uid == wanted.owner.map_or_else(us, |owner| owner.uid) && tightened(mode, wanted.mode) == mode
+}
+
+fn give(directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {
+    let Some(Owner { uid, gid }) = owner else { return Ok(()) };
+    Ok(rustix::fs::fchown(directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
+}
+
+/// One that is another user's than it should be is given to whom it is for, if that other cannot have put it there: his account
+/// has another number by now, or the agent was another user's.
+fn adopt(parent: &OwnedFd, directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {
+    if us() != 0 || rustix::fs::fstat(directory)?.st_uid == owner.map_or(0, |owner| owner.uid) {
+        return Ok(());
+    }
+    let above = rustix::fs::fstat(parent)?;
+    if above.st_uid != 0 || above.st_mode & 0o022 != 0 {
+        return Ok(());
+    }
+    give(directory, owner.or(Some(Owner { uid: 0, gid: 0 })))
+}
+
+/// Whether anything was changed. What is another user's stays as it is, unless we are root.
+fn tighten(directory: &OwnedFd, wanted: u32) -> io::Result<bool> {
+    let stat = rustix::fs::fstat(directory)?;
+    let mode = stat.st_mode & 0o7777;
+    let right = tightened(mode, wanted);
+    if right == mode || (stat.st_uid != us() && us() != 0) {
+        return Ok(false);
+    }
+    rustix::fs::fchmod(directory, Mode::from_raw_mode(right))?;
+    Ok(true)
+}
+
+fn not_a_directory() -> io::Error {
+    io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory stands there")
+}
+
+/// `None`: there is none of that name, or it is something else.
+fn open_in(parent: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
+    match rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The directories in one, by name, and their owners. A name that is no text is nobody's.
+fn owners(directory: &OwnedFd) -> io::Result<Vec<(String, u32)>> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if name == "." || name == ".." {
+            continue;
+        }
+        match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if is_directory(&stat) => found.push((name.to_owned(), stat.st_uid)),
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Of the tasks of an alloc: the name of what they share stands beside their own.
+pub(super) const SHARED_NAME: &str = "alloc";
+
+/// Who passes through the directories of allocs. One change at a time: it begins with who passes already.
+#[derive(Debug, Default)]
+pub(super) struct Gates(Mutex<bool>);
+
+impl Gates {
+    /// Lets the owners of the task directories in an alloc's directory pass through it, and nobody else. Whether that was changed.
+    /// `newcomer`: one of them, whose directory was just made.
+    pub fn close(&self, path: &Path, newcomer: Option<u32>) -> io::Result<bool> {
+        let directory = access::open_dir(path)?;
+        let newcomer = newcomer.filter(|uid| *uid != us());
+        let stat = rustix::fs::fstat(&directory)?;
+        let is_closed = stat.st_uid == us() && stat.st_mode & 0o067 == 0;
+        let is_let_pass = |uid| access::passers(&directory).map(|passers| passers.contains(&uid));
+        if is_closed && newcomer.map_or(Ok(true), is_let_pass)? {
+            return Ok(false);
+        }
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if us() == 0 && stat.st_uid != 0 {
+            // Made by an agent of that user, who could swap what is in it.
+            give(&directory, Some(Owner { uid: 0, gid: 0 }))?;
+        }
+        let theirs = owners(&directory)?.into_iter().filter(|(name, _)| name != SHARED_NAME);
+        let users: BTreeSet<u32> = theirs.map(|(_, uid)| uid).chain(newcomer).filter(|uid| *uid != us()).collect();
+        let (without_acl, shared) = if users.is_empty() {
+            (Some(ALLOC), SHARED)
+        } else if access::let_pass(&directory, &users)? {
+            (None, SHARED)
+        } else {
+            if !std::mem::replace(&mut *said, true) {
+                tracing::warn!(path = %path.display(), "file system keeps no ACLs: what the tasks of an alloc share is closed to other users than the agent's");
+            }
+            (Some(PASSAGE), CLOSED)
+        };
+        if let Some(shared_dir) = open_in(directory.as_fd(), SHARED_NAME)? {
+            let mode = rustix::fs::fstat(&shared_dir)?.st_mode & 0o7777;
+            // Open to all only behind a door that is closed by now; what a task of ours made of it stays.
+            if shared == CLOSED && mode & OTHERS != 0 || shared == SHARED && mode == CLOSED {
+                rustix::fs::fchmod(&shared_dir, Mode::from_raw_mode(shared))?;
+            }
+        }
+        if let Some(mode) = without_acl {
+            rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
+        }
+        let after = rustix::fs::fstat(&directory)?;
+        Ok(after.st_mode != stat.st_mode)
+    }
+}
+
+/// What an agent before this one had left open, and is closed now.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Closed {
+    pub directories: u64,
+    pub example: Option<String>,
+    /// What could not be closed.
+    pub problems: Vec<String>,
+}
+
+impl Closed {
+    fn note(&mut self, changed: io::Result<bool>, path: impl FnOnce() -> String) {
+        match changed {
+            Ok(false) => {}
+            Ok(true) => {
+                self.directories += 1;
+                self.example.get_or_insert_with(path);
+            }
+            Err(error) => self.problems.push(format!("{}: {error}", path())),
+        }
+    }
+}
+
+/// Closes an alloc's directory and what is in it, if it is open to others: an agent of before made it 0755, and it is closed last
+/// of all. One look where it is closed already. What runs in there goes on: it is its owner's, or root's.
+pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
+    let name = |more: &[&str]| more.iter().fold(path.to_owned(), |path, name| path.join(name)).display().to_string();
+    let is_open = || -> io::Result<Option<OwnedFd>> {
+        let stat = rustix::fs::lstat(path)?;
+        if !is_directory(&stat) || stat.st_mode & 0o067 == 0 {
+            return Ok(None);
+        }
+        access::open_dir(path).map(Some)
+    };
+    let directory = match is_open() {
+        Ok(Some(directory)) => directory,
+        Ok(None) => return,
+        Err(error) => return closed.note(Err(error), || name(&[])),
+    };
+    let inside = match owners(&directory) {
+        Ok(inside) => inside,
+        Err(error) => return closed.note(Err(error), || name(&[])),
+    };
+    for (child, owner) in inside {
+        let (mode, below): (u32, &[(&str, u32)]) = match child.as_str() {
+            SHARED_NAME => (SHARED, &[("data", SHARED), ("tmp", SHARED), ("logs", LOGS)]),
+            _ => (TASK, &[("local", TASK), ("tmp", TASK), ("secrets", TASK), ("private", TASK)]),
+        };
+        let opened = match open_in(directory.as_fd(), &child) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => continue,
+            Err(error) => {
+                closed.note(Err(error), || name(&[&child]));
+                continue;
+            }
+        };
+        closed.note(tighten(&opened, mode), || name(&[&child]));
+        for (grandchild, mode) in below {
+            let tightened = open_in(opened.as_fd(), grandchild).and_then(|found| {
+                // Another's directory that a task put there is none of ours to change.
+                let own = |d: &OwnedFd| rustix::fs::fstat(d).map(|stat| stat.st_uid == owner);
+                match found {
+                    Some(directory) if own(&directory)? => tighten(&directory, *mode),
+                    _ => Ok(false),
+                }
+            });
+            closed.note(tightened, || name(&[&child, grandchild]));
+        }
+    }
+    closed.note(gates.close(path, None), || name(&[]));
+}
+
+/// What stands in a data directory; `state` has siblings while it is upgraded.
+const KNOWN: [&str; 8] = ["lock", "allostat.sock", "cgroup-parent", "shown", "samples", "alloc", "run", "lost+found"];
+/// Of the data directory: tasks of other users pass through it to their own.
+pub(super) const DATA: u32 = 0o711;
+
+/// Makes the data directory, with what is missing above it.
+pub(super) fn make_root(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Err(io::ErrorKind::InvalidInput.into()),
+    };
+    make_root(parent)?;
+    match std::fs::create_dir(path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    let directory = access::open_dir(path)?;
+    Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(DATA))?)
+}
+
+/// Gives a data directory that is there its mode, and what stands in it. One with other things in it, or a sticky bit, was made
+/// for more than us, and stays as it is.
+pub(super) fn close_root(root: &Path) -> io::Result<()> {
+    let directory = access::open_dir(root)?;
+    let stat = rustix::fs::fstat(&directory)?;
+    let mode = stat.st_mode & 0o7777;
+    let is_ours = stat.st_uid == us();
+    if !is_ours {
+        tracing::warn!(path = %root.display(), uid = stat.st_uid, "data directory belongs to another user, who can change all that is in it");
+    }
+    let mut alien = None;
+    for entry in Dir::read_from(&directory)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !KNOWN.contains(&name.as_str()) && !name.starts_with("state") && name != "." && name != ".." {
+            alien = Some(name);
+            break;
+        }
+    }
+    let widened = if us() == 0 { DATA & 0o011 } else { 0 };
+    let right = tightened(mode, DATA) | widened;
+    if right != mode && is_ours && mode & STICKY == 0 && alien.is_none() {
+        rustix::fs::fchmod(&directory, Mode::from_raw_mode(right))?;
+        let [before, now] = [mode, right].map(|mode| format!("{mode:04o}"));
+        tracing::warn!(path = %root.display(), before, now, "mode of the data directory changed");
+    } else if mode & 0o022 != 0 && mode & STICKY == 0 {
+        tracing::warn!(path = %root.display(), alien, "others can move away what is in the data directory: `chmod go-w` it");
+    }
+    for (name, mode) in [("shown", 0o600), ("samples", 0o600), ("cgroup-parent", 0o644)] {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::openat(&directory, name, flags, Mode::empty()) else { continue };
+        tighten(&file, mode)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+    fn set(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_exists_is_closed_and_never_opened() {
+        assert_eq!(tightened(0o777, TASK), 0o700);
+        assert_eq!(tightened(0o500, TASK), 0o500);
+        assert_eq!(tightened(0o777, SHARED), 0o1777);
+        assert_eq!(tightened(0o755, SHARED), 0o755, "a task of ours wants it so");
+        assert_eq!(tightened(0o710, DATA), 0o710);
+        assert_eq!(tightened(0o2755, LOGS), 0o2750);
+    }
+
+    #[test]
+    fn a_data_directory_gets_its_mode_unless_it_is_more_than_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("a/b/data");
+        make_root(&root).unwrap();
+        assert_eq!((mode(&root), mode(&dir.path().join("a"))), (DATA, DATA));
+        for open in [0o777, 0o755, 0o775] {
+            set(&root, open);
+            close_root(&root).unwrap();
+            assert_eq!(mode(&root), DATA, "{open:o}");
+        }
+        set(&root, 0o700);
+        close_root(&root).unwrap();
+        assert_eq!(mode(&root), if us() == 0 { DATA } else { 0o700 }, "root's is for tasks of other users too");
+        set(&root, 0o1777);
+        close_root(&root).unwrap();
+        assert_eq!(mode(&root), 0o1777, "/tmp is not ours to close");
+        set(&root, 0o775);
+        std::fs::write(root.join("another's"), "").unwrap();
+        close_root(&root).unwrap();
+        assert_eq!(mode(&root), 0o775);
+    }
+
+    #[test]
+    fn the_tree_of_an_earlier_agent_is_closed_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let alloc = dir.path().join("id");
+        let old = [
+            ("", 0o755, 0o700),
+            ("alloc", 0o777, 0o1777),
+            ("alloc/data", 0o1777, 0o1777),
+            ("alloc/logs", 0o755, 0o750),
+            ("web", 0o755, 0o700),
+            ("web/local", 0o777, 0o700),
+            ("web/tmp", 0o777, 0o700),
+            ("web/secrets", 0o700, 0o700),
+        ];
+        for (name, before, _) in old {
+            std::fs::create_dir(alloc.join(name)).unwrap();
+            set(&alloc.join(name), before);
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).unwrap();
+        set(&elsewhere, 0o777);
+        std::os::unix::fs::symlink(&elsewhere, alloc.join("web/private")).unwrap();
+        let mut closed = Closed::default();
+        close_alloc(&Gates::default(), &alloc, &mut closed);
+        assert_eq!((closed.directories, closed.problems.as_slice()), (6, &[][..]), "{closed:?}");
+        for (name, _, after) in old {
+            assert_eq!(mode(&alloc.join(name)), after, "{name}");
+        }
+        assert_eq!(mode(&elsewhere), 0o777, "through no link");
+        let mut again = Closed::default();
+        close_alloc(&Gates::default(), &alloc, &mut again);
+        assert_eq!(again, Closed::default());
+    }
+
+    #[test]
+    fn the_users_of_an_alloc_pass_and_what_stands_in_for_another_is_given_to_whom_it_is_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let alloc = dir.path().join("id");
+        let (shared, web) = (alloc.join(SHARED_NAME), alloc.join("web"));
+        make_dirs([Wanted::ours(&alloc, ALLOC), Wanted::ours(&shared, SHARED)]).unwrap();
+        let opened = access::open_dir(&alloc).unwrap();
+        if us() != 0 || !access::keeps_acls(&alloc).unwrap() {
+            return;
+        }
+        let gates = Gates::default();
+        let of = |uid| Some(Owner { uid, gid: uid });
+        for (task, uid) in [(&web, 1), (&alloc.join("db"), 2)] {
+            make_dir(&Wanted { path: task, mode: TASK, owner: of(uid) }).unwrap();
+            assert!(gates.close(&alloc, Some(uid)).is_ok());
+            assert!(!gates.close(&alloc, Some(uid)).unwrap(), "they pass already");
+        }
+        assert_eq!(access::passers(&opened).unwrap(), BTreeSet::from([1, 2]));
+        assert_eq!((mode(&alloc), mode(&shared)), (0o710, 0o1777));
+        // The account has another number by now.
+        make_dir(&Wanted { path: &web, mode: TASK, owner: of(3) }).unwrap();
+        gates.close(&alloc, Some(3)).unwrap();
+        assert_eq!(web.metadata().unwrap().uid(), 3);
+        assert_eq!(access::passers(&opened).unwrap(), BTreeSet::from([2, 3]));
+        // What the task itself put there is nobody's to be given.
+        std::fs::create_dir(web.join("local")).unwrap();
+        std::os::unix::fs::chown(web.join("local"), Some(9), Some(9)).unwrap();
+        make_dir(&Wanted { path: &web.join("local"), mode: TASK, owner: of(3) }).unwrap();
+        assert_eq!(web.join("local").metadata().unwrap().uid(), 9);
+    }
+}
