@@ -1,6 +1,7 @@
 //! As root, from the unit in `deploy/`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -180,4 +181,46 @@ fn a_scope_that_is_stopped_is_made_again_where_the_agent_is() {
 
 fn inside_if_there(path: &str) -> Vec<(String, u64)> {
     if Path::new(TREE).join(&path[1..]).join("cgroup.procs").exists() { inside(path) } else { Vec::new() }
+}
+
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_its_for_itself() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let mode = |path: &Path| path.metadata().map(|meta| meta.permissions().mode() & 0o7777).expect("it is there");
+    for more in ["", "UMask=0077", "StateDirectoryMode=0700"] {
+        let agent = service(more);
+        assert_eq!(mode(&agent.data), 0o711, "{more:?}");
+        let script = "echo ran as $(/bin/busybox id -u); echo mine >$NOMAD_ALLOC_DIR/data/file && echo mine >local/file && exec sleep 1000000";
+        let job = format!(
+            "job \"other\" {{\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
+             driver = \"raw_exec\"\n user = \"nobody\"\n config {{\n command = \"/bin/busybox\"\n \
+             args = [\"sh\", \"-c\", {script:?}]\n }}\n }}\n }}\n}}\n"
+        );
+        fs::write("/tmp/other.hcl", job).expect("/tmp must be writable");
+        let said = agent.cli(&["run", "--detach", "/tmp/other.hcl"]);
+        assert!(said.code == Some(0) && !said.stderr.contains("closed"), "{}", said.stderr);
+        let allocs = agent.json("/v1/allocs");
+        let own = allocs["allocs"].as_array().into_iter().flatten().rfind(|a| a["job"] == "other");
+        let alloc = agent.data.join("alloc").join(own.and_then(|a| a["id"].as_str()).expect("it was accepted"));
+        for place in ["t/local/file", "alloc/data/file"] {
+            wait_for(place, Duration::from_secs(10) * patience(), || alloc.join(place).exists().then_some(()));
+        }
+        wait_for("its log", Duration::from_secs(10) * patience(), || {
+            let log = fs::read_to_string(alloc.join("alloc/logs/t.stdout.0")).ok()?;
+            log.contains(&format!("ran as {NOBODY}")).then_some(())
+        });
+        assert_eq!((mode(&alloc), mode(&alloc.join("t"))), (0o710, 0o700), "{more:?}");
+        for closed in ["t", "t/local/file", "alloc", "alloc/data/file"] {
+            let path = alloc.join(closed);
+            let path = path.to_str().expect("UTF-8");
+            let looked = Who::User.command("/bin/busybox").args(["ls", path]).output().expect("busybox is there");
+            assert!(!looked.status.success(), "uid 1000 saw {closed} with {more:?}");
+        }
+        agent.stop_all();
+        Who::Root.systemctl(&["stop", "allostat.service"]);
+    }
 }
