@@ -276,8 +276,24 @@ fn open_as_before(data: &Path, alloc: &Path, users: &[&str]) {
     }
 }
 
-fn pids(agent: &Agent) -> BTreeSet<String> {
-    agent.processes().into_iter().filter(|process| process.contains("/bin/sh -c")).collect()
+/// Of the main processes of all tasks, so many: one is shown when its start is on record.
+#[track_caller]
+fn pids(agent: &Agent, tasks: usize) -> BTreeSet<u64> {
+    fn all(value: &serde_json::Value, found: &mut BTreeSet<u64>) {
+        match value {
+            serde_json::Value::Object(map) => {
+                found.extend(map.get("pid").and_then(serde_json::Value::as_u64));
+                map.values().for_each(|value| all(value, found));
+            }
+            serde_json::Value::Array(list) => list.iter().for_each(|value| all(value, found)),
+            _ => {}
+        }
+    }
+    wait_for("the pids of all tasks", Duration::from_secs(10) * patience(), || {
+        let mut found = BTreeSet::new();
+        agent.alloc_ids().iter().for_each(|id| all(&agent.json(&format!("/v1/allocs/{id}")), &mut found));
+        (found.len() == tasks).then_some(found)
+    })
 }
 
 #[test]
@@ -288,18 +304,26 @@ fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says
     let mut agent = agent(AgentOptions::default());
     let allocs = [run(&agent, "mixed", &ALL), run(&agent, "roots", &["agent"])];
     let users = [&ALL[..], &["agent"]];
+    let running = pids(&agent, 4);
     agent.kill();
     for (alloc, users) in allocs.iter().zip(users) {
         open_as_before(&agent.data_dir(), alloc, users);
     }
-    let running = pids(&agent);
-    assert_eq!(running.len(), 4, "{running:?}");
     // Proves that the attack would be seen.
     let attacker = Attacker::new(&agent, STRANGERS[0]);
     own_directories(&allocs[0], &["agent"]);
     assert!(attacker.attack(&allocs[0].join("agent/local")).contains("replace"));
+    // One who is in there already has no need of the way.
+    let mut inside = attacker.command("sh");
+    inside.args(["-c", "cd \"$0\" && echo in; read go; (: >evil) && echo won; mv script away && echo won"]);
+    inside.arg(allocs[0].join("agent/local")).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut inside = inside.spawn().expect("sh is there");
+    let mut said = [0; 3];
+    std::io::Read::read_exact(inside.stdout.as_mut().expect("piped"), &mut said).expect("it is in");
 
     agent.start_again();
+    let ended = inside.wait_with_output().expect("our own child");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "", "who was in there can do nothing more");
     let log = agent.log();
     let said: Vec<&str> = log.lines().filter(|line| line.contains("were open to other users and are closed")).collect();
     let [said] = said[..] else { panic!("{said:?}\n{log}") };
@@ -315,7 +339,7 @@ fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says
             assert_closed(&agent, uid, &shared_directories(alloc));
         }
     }
-    assert_eq!(pids(&agent), running, "no task was touched");
+    assert_eq!(pids(&agent, 4), running, "no task was touched");
     for (outcome, n) in [("reattached", 4), ("lost", 0), ("failed", 0), ("restarted", 0)] {
         assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)]), n, "{outcome}");
     }

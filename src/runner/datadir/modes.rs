@@ -294,6 +294,10 @@ pub(super) const DATA: u32 = 0o711;
 
 /// Makes the data directory, with what is missing above it.
 pub(super) fn make_root(path: &Path) -> io::Result<()> {
+    make_way(path, DATA)
+}
+
+fn make_way(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
@@ -302,13 +306,14 @@ pub(super) fn make_root(path: &Path) -> io::Result<()> {
         Some(parent) => parent,
         None => return Err(io::ErrorKind::InvalidInput.into()),
     };
-    make_root(parent)?;
+    // What an ordinary user's agent runs is that user's alone: nobody else has a way to go here.
+    make_way(parent, if us() == 0 { DATA } else { 0o700 })?;
     match std::fs::create_dir(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
         made => made?,
     }
     let directory = access::open_dir(path)?;
-    Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(DATA))?)
+    Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?)
 }
 
 /// Gives a data directory that is there its mode, and what stands in it. One with other things in it, or a sticky bit, was made
@@ -374,7 +379,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("a/b/data");
         make_root(&root).unwrap();
-        assert_eq!((mode(&root), mode(&dir.path().join("a"))), (DATA, DATA));
+        let above = if us() == 0 { DATA } else { 0o700 };
+        assert_eq!((mode(&root), mode(&dir.path().join("a"))), (DATA, above));
         for open in [0o777, 0o755, 0o775] {
             set(&root, open);
             close_root(&root).unwrap();
