@@ -5,6 +5,7 @@
 //! configuration follow it. The words of the file and the documentation are lists of their own, held against it by tests.
 
 mod gc;
+mod public;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -123,7 +124,7 @@ pub static SETTINGS: &[Setting] = &[
         stanza: "agent",
         key: "listen",
         env: "ALLOSTAT_LISTEN",
-        about: "Where plain HTTP is served: metrics, health and reading. \"none\": only the Unix socket.",
+        about: "Where plain HTTP is served: what telemetry.public says. \"none\": only the Unix socket.",
         kind: Kind::Text,
         set: |c, text| {
             c.api.listen = match text {
@@ -209,6 +210,7 @@ pub static SETTINGS: &[Setting] = &[
         },
         get: |c| Some(short(c.telemetry.retention.most)),
     },
+    public::PUBLIC,
     Setting {
         stanza: "cgroup",
         key: "parent",
@@ -288,8 +290,10 @@ static AGENT: Stanza = Stanza {
         Word::value("max_connections"),
     ],
 };
-static TELEMETRY: Stanza =
-    Stanza { name: "telemetry", words: &[Word::value("tick"), Word::value("retention"), Word::value("retention_max")] };
+static TELEMETRY: Stanza = Stanza {
+    name: "telemetry",
+    words: &[Word::value("tick"), Word::value("retention"), Word::value("retention_max"), Word::value("public")],
+};
 static CGROUP: Stanza = Stanza { name: "cgroup", words: &[Word::value("parent"), Word::value("peak_window_v1")] };
 static DRIVERS_STANZA: Stanza = Stanza { name: "drivers", words: &[Word::value("enabled")] };
 static LOG: Stanza = Stanza { name: "log", words: &[Word::value("level")] };

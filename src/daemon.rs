@@ -105,7 +105,7 @@ impl Daemon {
             config: config.telemetry,
             board: Arc::clone(handle.board()),
             sampling,
-            collectors: collectors::host(vec![data_dir.root().to_owned()]),
+            collectors: collectors::host(vec![("data", data_dir.root().to_owned())]),
             info: Arc::clone(&info),
             metrics: Arc::clone(&metrics),
             scrapers: Arc::clone(&scrapers),

@@ -105,6 +105,28 @@ fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
         let method = if r.method == allostat::api::Method::Get { "GET" } else { "POST" };
         assert!(route(method, r.path), "{method} {}", r.path);
     }
+    let public = std::fs::read_to_string(root.join("docs/endpoints.md")).expect("the page must be there");
+    for r in allostat::api::ROUTES {
+        let method = if r.method == allostat::api::Method::Get { "GET" } else { "POST" };
+        let from = r.access.on_tcp_from().map(allostat::api::Public::as_str);
+        let (short, row) = match from {
+            Some(from) => {
+                (format!("| `{method} {}` | `{from}` |", r.path), format!("| `{method} {}` | `{from}` |", r.path))
+            }
+            None => (format!("| `{method} {}` | |", r.path), String::new()),
+        };
+        assert!(page.contains(&short), "docs/commands.md: {short}");
+        assert!(public.contains(&row), "docs/endpoints.md: {row}");
+        assert_eq!(
+            public.contains(&format!("| `{method} {}` |", r.path)),
+            from.is_some(),
+            "docs/endpoints.md: {}",
+            r.path
+        );
+    }
+    for setting in allostat::api::Public::ALL {
+        assert!(public.contains(&format!("| `\"{}\"` ", setting.as_str())), "docs/endpoints.md: {}", setting.as_str());
+    }
     assert_eq!(page.matches("| `GET /").count() + page.matches("| `POST /").count(), allostat::api::ROUTES.len());
     for s in config::SETTINGS {
         assert!(page.contains(&format!("| `{}.{}` | `{}` |", s.stanza, s.key, s.env)), "{}.{}", s.stanza, s.key);

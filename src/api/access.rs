@@ -1,9 +1,61 @@
-//! Who may use an endpoint.
+//! Who may use an endpoint. docs/endpoints.md says what each tells over TCP and why that is safe.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// TCP and the Unix socket.
-    Everyone,
+    /// TCP and the Unix socket, whatever is set: whether the agent lives.
+    Health,
+    /// The Unix socket; TCP unless `telemetry.public` is `none`.
+    Metrics,
+    /// The Unix socket; TCP if `telemetry.public` is `read`.
+    Read,
     /// The Unix socket only. The words begin the refusal: "jobs are submitted".
     SocketOnly(&'static str),
+}
+
+/// What plain TCP, which asks nobody who they are, gives to everybody: `telemetry.public`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Public {
+    /// Health alone: who watches and restarts agents needs no more. Who wants no port at all sets `agent.listen` to `none`.
+    None,
+    Metrics,
+    /// What the commands read as well, without what is its owner's.
+    #[default]
+    Read,
+}
+
+impl Public {
+    pub const ALL: [Public; 3] = [Public::Metrics, Public::Read, Public::None];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Public::None => "none",
+            Public::Metrics => "metrics",
+            Public::Read => "read",
+        }
+    }
+    pub fn parse(text: &str) -> Option<Public> {
+        Public::ALL.into_iter().find(|public| public.as_str() == text)
+    }
+}
+
+impl Access {
+    /// From which setting on TCP answers. `None`: never.
+    pub fn on_tcp_from(self) -> Option<Public> {
+        match self {
+            Access::Health => Some(Public::None),
+            Access::Metrics => Some(Public::Metrics),
+            Access::Read => Some(Public::Read),
+            Access::SocketOnly(_) => None,
+        }
+    }
+    /// Why TCP does not answer; `None`: it does.
+    pub(super) fn refused_on_tcp(self, public: Public) -> Option<String> {
+        const WHERE: &str = "only on the Unix socket of the agent, allostat.sock in its data directory";
+        if self.on_tcp_from().is_some_and(|from| public >= from) {
+            return None;
+        }
+        Some(match self {
+            Access::SocketOnly(what) => format!("{what} {WHERE}: TCP has no tokens and no client certificates yet"),
+            _ => format!("this is told {WHERE}: telemetry.public is {:?}", public.as_str()),
+        })
+    }
 }

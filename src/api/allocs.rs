@@ -14,7 +14,7 @@ use crate::snapshot::{AllocView, Snapshot};
 pub(super) static LIST: Route = Route {
     method: Method::Get,
     path: "/v1/allocs",
-    access: Access::Everyone,
+    access: Access::Read,
     about: "all allocs",
     handler: |context, request| {
         Box::pin(async {
@@ -27,7 +27,7 @@ pub(super) static LIST: Route = Route {
 pub(super) static SHOW: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}",
-    access: Access::Everyone,
+    access: Access::Read,
     about: "one alloc; the id may be a unique prefix",
     handler: |context, request| {
         Box::pin(async {
@@ -41,7 +41,7 @@ pub(super) static SHOW: Route = Route {
 pub(super) static STATS: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}/stats",
-    access: Access::Everyone,
+    access: Access::Read,
     about: "what it uses, whole and by task and attempt",
     handler: |context, request| {
         Box::pin(async {

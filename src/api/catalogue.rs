@@ -7,7 +7,7 @@ use super::{Method, Route};
 pub(super) static CATALOGUE: Route = Route {
     method: Method::Get,
     path: "/v1/catalogue",
-    access: Access::Everyone,
+    access: Access::Read,
     about: "every metric: type, unit, labels, source, when it is absent",
     handler: |context, request| {
         Box::pin(async {

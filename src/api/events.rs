@@ -32,7 +32,7 @@ use crate::telemetry::Metrics;
 pub(super) static EVENTS: Route = Route {
     method: Method::Get,
     path: "/v1/events",
-    access: Access::Everyone,
+    access: Access::Read,
     about: "what happened after ?since=N, of all allocs or of ?alloc=ID, ?task=NAME; as it happens with ?follow=1",
     handler: |context, request| Box::pin(async { events(context, request) }),
 };

@@ -16,7 +16,7 @@ const NAMED: usize = 10;
 pub(super) static HEALTHZ: Route = Route {
     method: Method::Get,
     path: "/healthz",
-    access: Access::Everyone,
+    access: Access::Health,
     about: "alive: fails after 3 missed ticks",
     handler: |context, _| Box::pin(async { alive(&context.heartbeat) }),
 };
@@ -24,9 +24,9 @@ pub(super) static HEALTHZ: Route = Route {
 pub(super) static READYZ: Route = Route {
     method: Method::Get,
     path: "/readyz",
-    access: Access::Everyone,
+    access: Access::Health,
     about: "ready: restored, and sampled once",
-    handler: |context, _| Box::pin(async { ready(context).map(|()| Reply::text("ready\n")) }),
+    handler: |context, request| Box::pin(async { ready(context, request.names).map(|()| Reply::text("ready\n")) }),
 };
 
 /// The answer of an agent that is still restoring: it lives, and is not ready.
@@ -46,7 +46,7 @@ fn alive(heartbeat: &Heartbeat) -> Result<Reply, ApiError> {
     Err(ApiError::new(Code::Unhealthy, message))
 }
 
-fn ready(context: &Context) -> Result<(), ApiError> {
+fn ready(context: &Context, may_name: bool) -> Result<(), ApiError> {
     let snapshot = context.snapshot();
     if snapshot.epoch == 0 {
         return Err(ApiError::new(Code::NotReady, "nothing is sampled yet"));
@@ -59,6 +59,10 @@ fn ready(context: &Context) -> Result<(), ApiError> {
     let sought: Vec<String> = snapshot.allocs.iter().flat_map(names).collect();
     if sought.is_empty() {
         return Ok(());
+    }
+    if !may_name {
+        let message = format!("still looking for {} tasks; everything else goes on", sought.len());
+        return Err(ApiError::new(Code::NotReady, message));
     }
     let named = sought[..sought.len().min(NAMED)].join(", ");
     let more = sought.len().checked_sub(NAMED).filter(|more| *more > 0);

@@ -39,6 +39,8 @@ impl Origin {
 #[derive(Debug)]
 pub struct Request {
     pub origin: Origin,
+    /// Whether its answer may name allocs and tasks: even one about health may not where nothing else is told.
+    pub names: bool,
     pub target: Target,
     /// Values of the `{...}` segments of the route, in order.
     pub params: Vec<String>,

@@ -7,7 +7,7 @@ use super::{Method, ROUTES, Route};
 pub(super) static INDEX: Route = Route {
     method: Method::Get,
     path: "/",
-    access: Access::Everyone,
+    access: Access::Read,
     about: "this list",
     handler: |_, _| Box::pin(async { Ok(Reply::text(text())) }),
 };
@@ -17,8 +17,8 @@ fn text() -> String {
     let width = ROUTES.iter().map(|r| r.path.len()).max().unwrap_or(0);
     for route in ROUTES {
         let (method, note) = match (route.method, route.access) {
-            (Method::Get, Access::Everyone) => ("GET ", ""),
             (Method::Get, Access::SocketOnly(_)) => ("GET ", " (Unix socket only)"),
+            (Method::Get, _) => ("GET ", ""),
             (Method::Post, _) => ("POST", " (Unix socket only)"),
         };
         out.push_str(&format!("{method} {:width$}  {}{note}\n", route.path, route.about));

@@ -15,7 +15,7 @@ use crate::snapshot::ScraperKey;
 pub(super) static METRICS: Route = Route {
     method: Method::Get,
     path: "/metrics",
-    access: Access::Everyone,
+    access: Access::Metrics,
     about: "Prometheus text 0.0.4, or OpenMetrics 1.0.0 by Accept; ?name[]=, ?source= narrow it",
     handler: |context, request| Box::pin(metrics(context, request)),
 };

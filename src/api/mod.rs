@@ -2,8 +2,8 @@
 //! down through [`Control`]. One file per resource, registered in [`ROUTES`]; `error` alone knows status codes.
 //!
 //! Who may what: whoever can submit a job can run code, so acting endpoints, logs and job text answer on the Unix socket
-//! only. Plain TCP gives metrics, health and JSON without environment, arguments and meta, to requests whose Host
-//! header names us.
+//! only. What plain TCP gives, to requests whose Host header names us, is in [`Access`], in what `model::answer::Detail`
+//! leaves out, and in docs/endpoints.md.
 
 mod access;
 mod allocs;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub use access::Access;
+pub use access::{Access, Public};
 pub use control::{Collected, Control, EventPage, Gc, JobText, PlannedGroup, PlannedTask, Restart, Submitted, Verdict};
 pub use door::Door;
 pub use error::{ApiError, Code};
@@ -60,6 +60,8 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// The Unix socket; `None`: `allostat.sock` in the data directory.
     pub socket: Option<PathBuf>,
+    /// What TCP gives to everybody.
+    pub public: Public,
     /// Names besides loopback and the address itself that a Host header may carry.
     pub host_names: Vec<String>,
     /// At most so many connections on each of TCP and the Unix socket.
@@ -77,17 +79,12 @@ impl Default for Config {
         Config {
             listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))),
             socket: None,
+            public: Public::default(),
             host_names: Vec::new(),
             max_connections: 256,
             max_body_bytes: 1 << 20,
             patience: Patience::default(),
         }
-    }
-}
-
-impl Config {
-    fn socket_shown(&self) -> String {
-        self.socket.as_ref().map_or_else(|| format!("<data dir>/{SOCKET_NAME}"), |p| p.display().to_string())
     }
 }
 

@@ -7,12 +7,12 @@ use super::{Method, Route};
 pub(super) static NODE: Route = Route {
     method: Method::Get,
     path: "/v1/node",
-    access: Access::Everyone,
+    access: Access::Read,
     about: "this host, and what can be measured on it",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            Ok(Reply::json(&context.views.node(&context.snapshot())))
+            Ok(Reply::json(&context.views.node(&context.snapshot(), request.origin.detail())))
         })
     },
 };

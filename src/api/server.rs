@@ -19,7 +19,7 @@ use super::guard::{Guarded, Progress, Whole};
 use super::http::{Origin, Reply, Request};
 use super::pieces::{Pieces, Sent};
 use super::target::Target;
-use super::{Access, Config, Door, Method, ROUTES, Route, health, host_header};
+use super::{Config, Door, Method, Public, ROUTES, Route, health, host_header};
 
 /// A request's head: line and headers together. 431 beyond it.
 pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -228,14 +228,10 @@ async fn reply(
             return Ok(Reply::error(&error).header("allow", allowed));
         }
     };
-    if let (Access::SocketOnly(what), Origin::Tcp { .. }) = (route.access, origin) {
-        return Err(ApiError::new(
-            Code::SocketOnly,
-            format!(
-                "{what} only on the Unix socket of the agent (unix:{}): TCP has no tokens and no client certificates yet",
-                door.config.socket_shown()
-            ),
-        ));
+    if let Origin::Tcp { .. } = origin
+        && let Some(why) = route.access.refused_on_tcp(door.config.public)
+    {
+        return Err(ApiError::new(Code::SocketOnly, why));
     }
     let body = match route.method {
         Method::Get => Bytes::new(),
@@ -245,7 +241,8 @@ async fn reply(
         return health::closed(route);
     };
     progress.received();
-    let request = Request { origin, target, params, headers: parts.headers, body };
+    let names = origin == Origin::Socket || door.config.public != Public::None;
+    let request = Request { origin, names, target, params, headers: parts.headers, body };
     (route.handler)(context, &request).await
 }
 

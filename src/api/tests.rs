@@ -50,7 +50,7 @@ impl Views for Fake {
     fn alloc_stats(&self, _: &Snapshot, _: &AllocView) -> Value {
         json!({})
     }
-    fn node(&self, _: &Snapshot) -> Value {
+    fn node(&self, _: &Snapshot, _: Detail) -> Value {
         json!({ "hostname": "fake" })
     }
     fn catalogue(&self) -> Value {

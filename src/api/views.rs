@@ -38,6 +38,6 @@ pub trait Views: Send + Sync {
     fn alloc_list(&self, snapshot: &Snapshot, detail: Detail) -> Value;
     fn alloc(&self, alloc: &AllocView, detail: Detail) -> Value;
     fn alloc_stats(&self, snapshot: &Snapshot, alloc: &AllocView) -> Value;
-    fn node(&self, snapshot: &Snapshot) -> Value;
+    fn node(&self, snapshot: &Snapshot, detail: Detail) -> Value;
     fn catalogue(&self) -> Value;
 }

@@ -10,7 +10,7 @@ use crate::exporters::prometheus::{Bodies, Filter};
 use crate::exporters::{catalogue, json as views};
 use crate::host::clock::Clock;
 use crate::jobspec::nearest::nearest;
-use crate::model::answer::Detail;
+use crate::model::answer::{Detail, WITHHELD};
 use crate::runner::{Fate, Handle, Orphan};
 use crate::snapshot::{AllocView, Snapshot};
 
@@ -51,7 +51,7 @@ impl Views for Exports {
     fn alloc_stats(&self, snapshot: &Snapshot, alloc: &AllocView) -> Value {
         views::stats(snapshot, alloc, self.clock.now())
     }
-    fn node(&self, snapshot: &Snapshot) -> Value {
+    fn node(&self, snapshot: &Snapshot, detail: Detail) -> Value {
         let mut node = views::node(snapshot);
         let drivers = self.runner.drivers().iter().map(|(name, driver)| {
             let (healthy, message) = driver.health();
@@ -60,8 +60,13 @@ impl Views for Exports {
         node["drivers"] = drivers.collect();
         node["hooks"] =
             self.runner.hooks().into_iter().map(|(runner, order)| (runner.to_owned(), json!(order))).collect();
-        node["quarantined"] = json!(self.runner.quarantined());
-        node["orphans"] = self.runner.orphans().iter().map(orphan).collect();
+        let quarantined = self.runner.quarantined();
+        node["quarantined"] = match detail {
+            Detail::Full => json!(quarantined),
+            // That there are some is no secret; what they are called and hold is.
+            Detail::Public => quarantined.iter().map(|_| WITHHELD).collect(),
+        };
+        node["orphans"] = self.runner.orphans().iter().map(|one| orphan(one, detail)).collect();
         node
     }
     fn catalogue(&self) -> Value {
@@ -69,7 +74,7 @@ impl Views for Exports {
     }
 }
 
-fn orphan(orphan: &Orphan) -> Value {
+fn orphan(orphan: &Orphan, detail: Detail) -> Value {
     let Orphan { alloc_id, task, attempt, pid, fate } = orphan;
     let (fate, why) = match fate {
         Fate::Ending => ("ending", None),
@@ -77,8 +82,10 @@ fn orphan(orphan: &Orphan) -> Value {
         Fate::MayRun(why) => ("may_run", Some(why)),
     };
     let mut row = json!({ "alloc_id": alloc_id, "task": task, "attempt": attempt, "fate": fate });
-    pid.iter().for_each(|pid| row["pid"] = json!(pid));
-    why.iter().for_each(|why| row["why"] = json!(why));
+    if detail == Detail::Full {
+        pid.iter().for_each(|pid| row["pid"] = json!(pid));
+    }
+    why.iter().for_each(|why| row["why"] = json!(if detail == Detail::Full { why } else { WITHHELD }));
     row
 }
 

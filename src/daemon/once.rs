@@ -43,7 +43,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
         config: config.telemetry,
         board,
         sampling,
-        collectors: collectors::host(vec![config.data_dir.clone()]),
+        collectors: collectors::host(vec![("data", config.data_dir.clone())]),
         info,
         metrics: Arc::clone(&metrics),
         scrapers: Arc::default(),

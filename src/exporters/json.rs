@@ -83,11 +83,11 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     all["aggregation"] = json!(alloc.aggregation.as_str());
     all["generation"] = json!(status.generation);
     all["exposed"] = json!(!alloc.retired);
-    set(&mut all, "cgroup", status.cgroup.as_ref());
     for task in &alloc.tasks {
         all["tasks"][task.status.name.as_str()] = task_detail(status, &task.status, detail);
     }
     if detail == Detail::Full {
+        set(&mut all, "cgroup", status.cgroup.as_ref());
         all["definition"] = json!(status.job);
     }
     all
@@ -101,9 +101,11 @@ fn task_detail(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value 
     all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
     all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
-    set(&mut all, "user", task.user.as_ref());
-    set(&mut all, "main", task.main);
-    set(&mut all, "cgroup", task.cgroup.as_ref());
+    if detail == Detail::Full {
+        set(&mut all, "user", task.user.as_ref());
+        set(&mut all, "main", task.main);
+        set(&mut all, "cgroup", task.cgroup.as_ref());
+    }
     all
 }
 

@@ -48,7 +48,7 @@ impl Encoding {
 /// How much a reader may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Over TCP: no environment, arguments or meta, nor a text that may hold them.
+    /// Over TCP: no environment, arguments or meta, nor a text that may hold them; no user, process or place on this host.
     Public,
     /// Over the Unix socket: everything.
     Full,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use crate::collectors::{CollectError, Collector};
+use crate::collectors::{CollectError, Collector, Directory};
 use crate::host::roots::{ReadError, Roots};
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::units::Unit;
@@ -19,7 +19,7 @@ static SIZE: MetricDesc = MetricDesc::gauge(
     "allostat_host_filesystem_size_bytes",
     Unit::Bytes,
     "Size of the file system that holds one of the agent's own directories.",
-    &["path"],
+    &["directory"],
 )
 .from_source("statvfs f_blocks")
 .absent_when("the file system does not answer")
@@ -29,7 +29,7 @@ static AVAILABLE: MetricDesc = MetricDesc::gauge(
     "allostat_host_filesystem_avail_bytes",
     Unit::Bytes,
     "What ordinary users may still write there.",
-    &["path"],
+    &["directory"],
 )
 .from_source("statvfs f_bavail")
 .absent_when("the file system does not answer")
@@ -48,6 +48,8 @@ type Answer = Result<Space, std::io::Error>;
 /// One directory and the thread that asks for it.
 #[derive(Debug)]
 struct Asked {
+    /// What the agent keeps there: its path is told to nobody who only reads metrics.
+    name: &'static str,
     path: PathBuf,
     questions: SyncSender<()>,
     answers: Receiver<Answer>,
@@ -60,8 +62,8 @@ struct Asked {
 pub(super) struct Filesystem(Vec<Asked>);
 
 impl Filesystem {
-    pub(super) fn new(directories: Vec<PathBuf>) -> Filesystem {
-        Filesystem(directories.into_iter().filter_map(|path| Asked::new(path, ask)).collect())
+    pub(super) fn new(directories: Vec<Directory>) -> Filesystem {
+        Filesystem(directories.into_iter().filter_map(|(name, path)| Asked::new(name, path, ask)).collect())
     }
 }
 
@@ -75,7 +77,7 @@ fn ask(path: &PathBuf) -> Answer {
 
 impl Asked {
     /// `None` if no thread can be had: then this directory is not shown.
-    fn new(path: PathBuf, ask: fn(&PathBuf) -> Answer) -> Option<Asked> {
+    fn new(name: &'static str, path: PathBuf, ask: fn(&PathBuf) -> Answer) -> Option<Asked> {
         let (questions, asked) = sync_channel::<()>(1);
         let (answer, answers) = sync_channel(1);
         let asker = path.clone();
@@ -88,7 +90,7 @@ impl Asked {
         };
         // It is never joined: it may hang for ever, and ends with the channel otherwise.
         std::thread::Builder::new().name("statvfs".to_owned()).stack_size(64 << 10).spawn(work).ok()?;
-        Some(Asked { path, questions, answers, since: None, last: None })
+        Some(Asked { name, path, questions, answers, since: None, last: None })
     }
 
     fn space(&mut self, now: Instant) -> Result<Option<Space>, CollectError> {
@@ -134,9 +136,9 @@ impl Filesystem {
         for asked in &mut self.0 {
             match asked.space(now) {
                 Ok(Some(space)) => {
-                    let path = || vec![Cow::Owned(asked.path.to_string_lossy().into_owned())];
-                    out.push_owned(&SIZE, path(), Value::Int(space.size));
-                    out.push_owned(&AVAILABLE, path(), Value::Int(space.available));
+                    let labels = || vec![Cow::Borrowed(asked.name)];
+                    out.push_owned(&SIZE, labels(), Value::Int(space.size));
+                    out.push_owned(&AVAILABLE, labels(), Value::Int(space.available));
                 }
                 // The first answer is on its way.
                 Ok(None) => {}
@@ -190,21 +192,21 @@ mod tests {
     }
 
     #[test]
-    fn size_and_what_is_left_are_shown_by_path_families_together() {
+    fn size_and_what_is_left_are_shown_by_directory_families_together() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut filesystem = Filesystem::new(vec![a.path().to_owned(), b.path().to_owned()]);
+        let mut filesystem = Filesystem::new(vec![("a", a.path().to_owned()), ("b", b.path().to_owned())]);
         let (out, result) = answered(&mut filesystem, 4);
         assert!(result.is_ok());
         let names: Vec<_> = out.0.iter().map(|s| s.desc.name).collect();
         assert!(names.is_sorted_by_key(|n| n.contains("avail")), "{names:?}");
         let first = out.0.first().unwrap();
         assert!(matches!(first.value, Value::Int(n) if n > 0));
-        assert_eq!(first.labels, [a.path().to_string_lossy()]);
+        assert_eq!(first.labels, ["a"]);
     }
 
     #[test]
     fn a_directory_that_is_not_there_gives_no_value() {
-        let mut filesystem = Filesystem::new(vec!["/no/such/directory".into()]);
+        let mut filesystem = Filesystem::new(vec![("data", "/no/such/directory".into())]);
         let (out, result) = answered(&mut filesystem, 2);
         assert!(out.0.is_empty() && result.is_err());
     }
@@ -216,7 +218,7 @@ mod tests {
                 std::thread::park();
             }
         };
-        let mut asked = Asked::new("/hangs".into(), hang).unwrap();
+        let mut asked = Asked::new("data", "/hangs".into(), hang).unwrap();
         asked.last = Some(Space { size: 1, available: 1 });
         let mut filesystem = Filesystem(vec![asked]);
         let start = Instant::now();

@@ -5,12 +5,10 @@ mod filesystem;
 mod memory;
 mod pressure;
 
-use std::path::PathBuf;
-
-use super::Collector;
+use super::{Collector, Directory};
 
 /// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
-pub(super) fn all(directories: Vec<PathBuf>) -> Vec<Box<dyn Collector>> {
+pub(super) fn all(directories: Vec<Directory>) -> Vec<Box<dyn Collector>> {
     vec![
         Box::<cpu::Cpu>::default(),
         Box::new(memory::Memory),

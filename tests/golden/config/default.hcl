@@ -1,7 +1,7 @@
 agent {
   # State, task directories, logs and the Unix socket. One agent at a time. (ALLOSTAT_DATA_DIR)
   data_dir = "/var/lib/allostat"
-  # Where plain HTTP is served: metrics, health and reading. "none": only the Unix socket. (ALLOSTAT_LISTEN)
+  # Where plain HTTP is served: what telemetry.public says. "none": only the Unix socket. (ALLOSTAT_LISTEN)
   listen = "127.0.0.1:9740"
   # The Unix socket, for acting and reading logs. Default: allostat.sock in the data directory. (ALLOSTAT_SOCKET)
   # socket =
@@ -18,6 +18,8 @@ telemetry {
   retention = "5m"
   # How long they stay at most while a known scraper has not fetched them. (ALLOSTAT_RETENTION_MAX)
   retention_max = "10m"
+  # What plain HTTP tells everybody who can connect. "metrics": /metrics and health; "read": what the commands read as well, without users, processes and places on this host; "none": health. (ALLOSTAT_TELEMETRY_PUBLIC)
+  public = "read"
 }
 
 cgroup {

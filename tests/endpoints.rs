@@ -1,0 +1,117 @@
+//! What plain TCP tells everybody: what `telemetry.public` lets through, and nothing that names a user, a process, a place on this
+//! host or a secret. docs/endpoints.md holds it as a table; `tests/texts.rs` compares that with the routes.
+
+mod common;
+
+use std::time::Duration;
+
+use allostat::api::{Method, ROUTES};
+use common::{Agent, AgentOptions, Response, is_root, patience, tcp, wait_for};
+
+const JOB: &str = "job \"quiet\" {\n group \"g\" {\n meta {\n m = \"SECRET-META\"\n }\n task \"runs\" {\n driver = \"raw_exec\"\n USER\n \
+                   env {\n E = \"SECRET-ENV\"\n }\n config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo SECRET-ARG SECRET-OUT; exec sleep 600\"]\n }\n }\n \
+                   task \"fails\" {\n driver = \"raw_exec\"\n config {\n command = \"/nowhere/SECRET-COMMAND\"\n }\n restart {\n attempts = 0\n \
+                   mode = \"fail\"\n }\n }\n restart {\n attempts = 0\n mode = \"fail\"\n }\n }\n}\n";
+
+fn agent(config: &str) -> (Agent, String) {
+    let agent = Agent::with(AgentOptions { config: config.to_owned(), ..AgentOptions::default() });
+    agent.run(&JOB.replace("USER", if is_root() { "user = \"nobody\"" } else { "" }));
+    let id = agent.alloc_ids().remove(0);
+    wait_for("one to fail and the other to be told to end", Duration::from_secs(20) * patience(), || {
+        let tasks = &agent.json(&format!("/v1/allocs/{id}"))["tasks"];
+        (tasks["fails"]["state"] == "dead" && tasks["runs"]["attempt"] == 1).then_some(())
+    });
+    (agent, id)
+}
+
+fn ask(agent: &Agent, method: Method, path: &str) -> Response {
+    let method = if method == Method::Get { "GET" } else { "POST" };
+    tcp(agent.address, method, path, &[], b"").expect("an answer")
+}
+
+#[test]
+fn nothing_that_tcp_tells_names_a_secret_a_user_a_process_or_a_place() {
+    let (agent, id) = agent("");
+    let directory = agent.scratch().to_str().expect("UTF-8").to_owned();
+    let pid = agent.json(&format!("/v1/allocs/{id}"))["tasks"]["runs"]["main"]["pid"].to_string();
+    let fill = |path: &str| path.replace("{id}", &id).replace("{task}", "runs");
+    let more = [
+        "/v1/events?since=0".to_owned(),
+        format!("/v1/allocs/{}", &id[..8]),
+        "/nothing".into(),
+        "/v1/allocs/zz".into(),
+    ];
+    let asked = ROUTES.iter().map(|r| (r.method, fill(r.path))).chain(more.map(|path| (Method::Get, path)));
+    for (method, path) in asked {
+        let answer = ask(&agent, method, &path);
+        let text = answer.text();
+        assert!(!text.contains("SECRET") && !text.contains(&directory), "{path}: {text}");
+        if path.starts_with("/v1/") && answer.status == 200 {
+            let keys = ["user", "main", "pid", "cgroup", "definition"].map(|key| format!("{key:?}:"));
+            assert!(keys.iter().all(|key| !text.contains(key)), "{path}: {text}");
+        }
+    }
+    // The first look at the disk comes with a later tick.
+    wait_for("the size of its disk", Duration::from_secs(10) * patience(), || {
+        let metrics = agent.get("/metrics").text().to_owned();
+        assert!(!metrics.contains(&directory), "{metrics}");
+        metrics.contains("allostat_host_filesystem_size_bytes{directory=\"data\"}").then_some(())
+    });
+    // Its owner is told all of it.
+    let whole = agent.request("GET", &format!("/v1/allocs/{id}"), "").text().to_owned();
+    for word in ["SECRET-META", "SECRET-ENV", "SECRET-ARG", "SECRET-COMMAND", "\"definition\"", &pid] {
+        assert!(whole.contains(word), "{word}: {whole}");
+    }
+    agent.stop();
+}
+
+#[test]
+fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
+    // By name, so that a route which changes its mind is seen.
+    const NONE: [&str; 2] = ["/healthz", "/readyz"];
+    for setting in ["none", "metrics", "read"] {
+        let (agent, id) = agent(&format!("telemetry {{\n  public = \"{setting}\"\n}}\n"));
+        for route in ROUTES.iter().filter(|r| !r.path.contains("/stop")) {
+            let path = route.path.replace("{id}", &id).replace("{task}", "runs");
+            let told = match setting {
+                _ if route.method == Method::Post || path.contains("/logs/") => false,
+                "none" => NONE.contains(&route.path),
+                "metrics" => route.path == "/metrics" || NONE.contains(&route.path),
+                _ => true,
+            };
+            let answer = ask(&agent, route.method, &path);
+            assert_eq!(answer.status, if told { 200 } else { 403 }, "{setting}: {path}: {}", answer.text());
+            if !told {
+                assert_eq!(answer.json()["code"], "socket_only", "{path}");
+                assert!(!answer.text().contains(&id) && !answer.text().contains("quiet"), "{path}: {}", answer.text());
+            }
+            if route.method == Method::Get {
+                assert_eq!(agent.request("GET", &path, "").status, 200, "{setting}: {path}");
+            }
+        }
+        agent.stop();
+    }
+    let refused = common::alone(common::test_dir().path(), &["agent", "--print-config"]);
+    assert!(refused.ok().contains("public = \"read\""), "the default");
+}
+
+#[test]
+fn where_nothing_is_told_health_names_no_task_either() {
+    let config = "drivers {\n  enabled = [\"mock\"]\n}\ntelemetry {\n  public = \"none\"\n}\n".to_owned();
+    let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    agent.run(
+        "job \"lost\" {\n group \"g\" {\n task \"hidden\" {\n driver = \"mock\"\n config {\n faults = {\n recover = \"hang\"\n }\n }\n }\n }\n}\n",
+    );
+    let state = |agent: &Agent| agent.json("/v1/allocs")["allocs"][0]["tasks"]["hidden"]["state"].clone();
+    wait_for("it to run", Duration::from_secs(10) * patience(), || (state(&agent) == "running").then_some(()));
+    agent.kill();
+    agent.begin();
+    let looked_for = wait_for("an agent that looks for it", Duration::from_secs(20) * patience(), || {
+        let ready = tcp(agent.address, "GET", "/readyz", &[], b"").ok()?;
+        ready.text().contains("looking for").then(|| ready.text().to_owned())
+    });
+    assert!(looked_for.contains("looking for 1 tasks") && !looked_for.contains("hidden"), "{looked_for}");
+    assert!(agent.request("GET", "/readyz", "").text().contains("hidden of "));
+    agent.terminate();
+    agent.assert_nothing_left();
+}
