@@ -9,19 +9,21 @@ use allostat::api::{Method, ROUTES};
 use common::{Agent, AgentOptions, Response, is_root, patience, tcp, wait_for};
 
 const JOB: &str = "job \"quiet\" {\n group \"g\" {\n meta {\n m = \"SECRET-META\"\n }\n task \"runs\" {\n driver = \"raw_exec\"\n USER\n \
-                   env {\n E = \"SECRET-ENV\"\n }\n config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo SECRET-ARG SECRET-OUT; exec sleep 600\"]\n }\n }\n \
-                   task \"fails\" {\n driver = \"raw_exec\"\n config {\n command = \"/nowhere/SECRET-COMMAND\"\n }\n restart {\n attempts = 0\n \
+                   env {\n E = \"SECRET-ENV\"\n }\n config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo SECRET-ARG SECRET-OUT; exec sleep 600\"]\n }\n }\n }\n \
+                   group \"h\" {\n task \"fails\" {\n driver = \"raw_exec\"\n config {\n command = \"/nowhere/SECRET-COMMAND\"\n }\n restart {\n attempts = 0\n \
                    mode = \"fail\"\n }\n }\n restart {\n attempts = 0\n mode = \"fail\"\n }\n }\n}\n";
 
-fn agent(config: &str) -> (Agent, String) {
+/// With the ids of what runs and of what cannot start.
+fn agent(config: &str) -> (Agent, [String; 2]) {
     let agent = Agent::with(AgentOptions { config: config.to_owned(), ..AgentOptions::default() });
     agent.run(&JOB.replace("USER", if is_root() { "user = \"nobody\"" } else { "" }));
-    let id = agent.alloc_ids().remove(0);
-    wait_for("one to fail and the other to be told to end", Duration::from_secs(20) * patience(), || {
-        let tasks = &agent.json(&format!("/v1/allocs/{id}"))["tasks"];
-        (tasks["fails"]["state"] == "dead" && tasks["runs"]["attempt"] == 1).then_some(())
+    let ids: [String; 2] = agent.alloc_ids().try_into().expect("two allocs");
+    let [runs, fails] = &ids;
+    wait_for("one to run and the other to fail", Duration::from_secs(20) * patience(), || {
+        let state = |id: &str, task: &str| agent.json(&format!("/v1/allocs/{id}"))["tasks"][task]["state"].clone();
+        (state(fails, "fails") == "dead" && state(runs, "runs") == "running").then_some(())
     });
-    (agent, id)
+    (agent, ids)
 }
 
 fn ask(agent: &Agent, method: Method, path: &str) -> Response {
@@ -31,13 +33,14 @@ fn ask(agent: &Agent, method: Method, path: &str) -> Response {
 
 #[test]
 fn nothing_that_tcp_tells_names_a_secret_a_user_a_process_or_a_place() {
-    let (agent, id) = agent("");
+    let (agent, [id, failed]) = agent("");
     let directory = agent.scratch().to_str().expect("UTF-8").to_owned();
     let pid = agent.json(&format!("/v1/allocs/{id}"))["tasks"]["runs"]["main"]["pid"].to_string();
     let fill = |path: &str| path.replace("{id}", &id).replace("{task}", "runs");
     let more = [
         "/v1/events?since=0".to_owned(),
         format!("/v1/allocs/{}", &id[..8]),
+        format!("/v1/allocs/{failed}"),
         "/nothing".into(),
         "/v1/allocs/zz".into(),
     ];
@@ -59,9 +62,11 @@ fn nothing_that_tcp_tells_names_a_secret_a_user_a_process_or_a_place() {
     });
     // Its owner is told all of it.
     let whole = agent.request("GET", &format!("/v1/allocs/{id}"), "").text().to_owned();
-    for word in ["SECRET-META", "SECRET-ENV", "SECRET-ARG", "SECRET-COMMAND", "\"definition\"", &pid] {
+    for word in ["SECRET-META", "SECRET-ENV", "SECRET-ARG", "\"definition\"", &pid] {
         assert!(whole.contains(word), "{word}: {whole}");
     }
+    let why = agent.request("GET", &format!("/v1/allocs/{failed}"), "").text().to_owned();
+    assert!(why.contains("/nowhere/SECRET-COMMAND: No such file"), "{why}");
     agent.stop();
 }
 
@@ -70,7 +75,7 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
     // By name, so that a route which changes its mind is seen.
     const NONE: [&str; 2] = ["/healthz", "/readyz"];
     for setting in ["none", "metrics", "read"] {
-        let (agent, id) = agent(&format!("telemetry {{\n  public = \"{setting}\"\n}}\n"));
+        let (agent, [id, _]) = agent(&format!("telemetry {{\n  public = \"{setting}\"\n}}\n"));
         for route in ROUTES.iter().filter(|r| !r.path.contains("/stop")) {
             let path = route.path.replace("{id}", &id).replace("{task}", "runs");
             let told = match setting {
