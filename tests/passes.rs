@@ -12,6 +12,7 @@ use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
+use allostat::model::metric::{Sample, Value};
 use allostat::model::task::{TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Nature, Usage};
@@ -357,4 +358,35 @@ fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it
     world.left.memory = 5_000;
     world.work(0, 10_000, 100);
     assert_eq!(world.snapshot_of_tick().allocs[0].usage.memory_usage_bytes, Some(22_000));
+}
+
+#[test]
+fn the_age_of_the_oldest_value_that_is_shown_is_told_and_the_last_sample_is_not_it() {
+    let mut world = World::of(2);
+    let oldest = |snapshot: &Snapshot| {
+        let is_it =
+            |s: &&Sample| s.desc.name == "allostat_collector_oldest_sample_timestamp_seconds" && s.labels == ["task"];
+        snapshot.agent.0.iter().find(is_it).map(|s| s.value)
+    };
+    assert_eq!(oldest(&world.snapshot_of_tick()), None, "nothing is shown of what runs");
+    world.begin(0);
+    world.begin(1);
+    let mut highest = 0;
+    for second in 0..40 {
+        // One works, the other sleeps.
+        world.work(1, 5_000_000 + second, 1_000);
+        let snapshot = world.snapshot_of_tick();
+        let read = snapshot.allocs[0].tasks.iter().map(|t| t.sampled_at.expect("both are read"));
+        let first = read.min().expect("two tasks");
+        assert_eq!(oldest(&snapshot), Some(Value::Nanos(first.0)), "after {second} s");
+        highest = highest.max(world.at().since(first).0 / 1_000_000_000);
+        assert_eq!(snapshot.allocs[0].sampled_at, Some(world.at()), "what the API tells of the alloc is its newest");
+    }
+    assert!((4..10).contains(&highest), "the oldest was {highest} s old");
+    for task in 0..2 {
+        world.die(task);
+        world.tell(task);
+    }
+    world.snapshot_of_change();
+    assert_eq!(oldest(&world.snapshot_of_tick()), None, "what has ended grows no older");
 }

@@ -22,6 +22,7 @@ mod table;
 mod window;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::host::roots::{ReadError, Roots};
 use crate::kernel::ParseError;
@@ -70,6 +71,10 @@ pub trait Collector: Send {
     fn metrics(&self) -> &'static [&'static MetricDesc];
     /// Pushes what it can; what could not be had is the error. What was pushed before the error counts.
     fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError>;
+    /// How old the oldest value was that it pushed last.
+    fn age(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Whether a call of it has not come back in its time. `None`: it makes none that the kernel may keep.
     fn stuck(&self) -> Option<bool> {
         None

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::failed::{self, Failed};
 use super::retention::{Retention, RetentionConfig, Retired};
 use super::workloads::{self, Workloads};
-use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate};
+use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate, itself};
 use crate::collectors::{Reading, TaskReader};
 use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::id::AllocId;
@@ -37,6 +37,8 @@ pub trait Readings {
 pub struct Tick {
     pub host: Samples,
     pub agent: Samples,
+    /// Of each host collector that shows something: when the oldest of it was read.
+    pub oldest: Vec<(&'static str, Timestamp)>,
     /// See [`super::Scrapers::acknowledged_by_all`].
     pub acknowledged: Option<u64>,
 }
@@ -64,6 +66,8 @@ struct Entry {
     /// The readings that `view` was made of.
     raw_tasks: Vec<Option<Arc<Usage>>>,
     raw_alloc: Option<Arc<Usage>>,
+    /// When the oldest of these was read; `None`: nothing of it runs.
+    oldest: Option<Timestamp>,
     view: Arc<AllocView>,
     /// Of its tasks, in order.
     slots: Vec<usize>,
@@ -87,10 +91,11 @@ impl Assembler {
         &mut self,
         board: &BoardView,
         readings: &mut dyn Readings,
-        tick: Tick,
+        mut tick: Tick,
         moment: Moment,
     ) -> (Arc<Snapshot>, Vec<Retired>) {
         self.follow(board, readings, true, moment);
+        itself::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
         let retired = self.retention.retire(moment.now, tick.acknowledged);
         self.withdraw(&retired);
         let (host, agent) = (Arc::new(tick.host), Arc::new(tick.agent));
@@ -216,7 +221,13 @@ impl Assembler {
             let as_known = known != earlier_sought.contains(&task.name);
             let unchanged = same_state.filter(|p| as_known && same(p.attempt.as_ref(), raw));
             tasks.push(match unchanged {
-                Some(view) => Arc::clone(view),
+                // The same values, which may have been looked at again: so old they are not.
+                Some(view) => match reading.as_ref().map(|r| r.at) {
+                    Some(at) if view.sampled_at != Some(at) => {
+                        Arc::new(TaskView { sampled_at: Some(at), ..(**view).clone() })
+                    }
+                    Some(_) | None => Arc::clone(view),
+                },
                 None => {
                     let previous = previous.map(|p| (&**p, steady_at));
                     let view = aggregate::task(task, reading.as_ref(), until, previous);
@@ -263,9 +274,11 @@ impl Assembler {
         };
         self.note_end(&mut view, earlier.as_deref(), moment);
         let memory_bytes = if ended { 0 } else { given_memory(status) };
+        let oldest = said.oldest();
         let raw_tasks = said.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
         let raw_alloc = said.alloc.map(|r| r.usage);
-        Entry { published: Arc::clone(published), raw_tasks, raw_alloc, view: Arc::new(view), slots, memory_bytes }
+        let (published, view) = (Arc::clone(published), Arc::new(view));
+        Entry { published, raw_tasks, raw_alloc, oldest, view, slots, memory_bytes }
     }
 
     /// Tells retention about an end, or that there is none any more.
@@ -335,6 +348,10 @@ impl Said {
         let tasks = (0..published.status.tasks.len()).map(|n| readings.task(published, n)).collect();
         Said { tasks, alloc: readings.alloc(published) }
     }
+    fn oldest(&self) -> Option<Timestamp> {
+        let tasks = self.tasks.iter().flatten().map(|r| r.at).min()?;
+        Some(self.alloc.as_ref().map_or(tasks, |r| r.at.min(tasks)))
+    }
 }
 
 /// One has begun or ended.
@@ -374,6 +391,7 @@ impl Entry {
 impl Entry {
     /// The values are the same, but some were looked at again: so old they are not.
     fn note_times(&mut self, said: &Said) {
+        self.oldest = said.oldest();
         let at = |r: &Option<Reading>| r.as_ref().map(|r| r.at);
         let newest = said.tasks.iter().map(at).chain([at(&said.alloc)]).max().flatten();
         let seen = |view: &TaskView, r: &Option<Reading>| at(r).is_none_or(|at| view.sampled_at == Some(at));

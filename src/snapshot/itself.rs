@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::sampler::TASKS;
 use crate::collectors::{ErrorReason, Sampling};
 use crate::host::roots::Roots;
 use crate::kernel::proc::pid_stat;
@@ -12,11 +13,23 @@ use crate::model::units::{Nanos, Timestamp, Unit};
 pub static LAST_SAMPLE: MetricDesc = MetricDesc::gauge(
     "allostat_collector_last_sample_timestamp_seconds",
     Unit::TimestampSeconds,
-    "When the collector last had values. Its age is time() minus this, so a sampler that hangs shows.",
+    "When the collector last had values: time() minus this says whether it goes on, so a sampler that hangs shows. How old what it \
+     shows may be, its oldest sample says.",
     &["collector"],
 )
 .absent_when("it never had values yet")
 .otlp("allostat.collector.last_sample", "s");
+
+pub static OLDEST_SAMPLE: MetricDesc = MetricDesc::gauge(
+    "allostat_collector_oldest_sample_timestamp_seconds",
+    Unit::TimestampSeconds,
+    "When the oldest value was read that the collector shows, as of the last tick: time() minus this is the age of what is shown. \
+     `task`: of what runs, tasks and their allocs; in one that sleeps all is looked at every 9 s. What has ended is read no more, and \
+     not counted here.",
+    &["collector"],
+)
+.absent_when("it shows nothing; task: no task runs")
+.otlp("allostat.collector.oldest_sample", "s");
 
 pub static INTERVAL: MetricDesc =
     MetricDesc::gauge("allostat_collector_interval_seconds", Unit::Seconds, "How often everything is sampled.", &[])
@@ -121,6 +134,7 @@ pub static PROCESS_START: MetricDesc = MetricDesc::gauge(
 
 pub static METRICS: &[&MetricDesc] = &[
     &LAST_SAMPLE,
+    &OLDEST_SAMPLE,
     &INTERVAL,
     &STUCK,
     &ERRORS,
@@ -141,6 +155,8 @@ pub static METRICS: &[&MetricDesc] = &[
 pub(super) struct Record {
     pub(super) name: &'static str,
     pub(super) last_sample: Option<Timestamp>,
+    /// Of what it shows; of tasks the snapshot knows it.
+    pub(super) oldest: Option<Timestamp>,
     pub(super) stuck: Option<bool>,
     /// In the order of `ErrorReason::ALL`.
     pub(super) errors: [u64; ErrorReason::ALL.len()],
@@ -148,7 +164,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new(name: &'static str) -> Record {
-        Record { name, last_sample: None, stuck: None, errors: [0; ErrorReason::ALL.len()] }
+        Record { name, last_sample: None, oldest: None, stuck: None, errors: [0; ErrorReason::ALL.len()] }
     }
     pub(super) fn count(&mut self, reason: ErrorReason) {
         if let Some(place) = ErrorReason::ALL.iter().position(|r| *r == reason) {
@@ -173,6 +189,13 @@ pub(super) fn collectors(out: &mut Samples, records: &[Record], interval: Nanos)
         for (reason, n) in ErrorReason::ALL.iter().zip(record.errors) {
             out.push_int(&ERRORS, &[record.name, reason.as_str()], n);
         }
+    }
+}
+
+/// How old what is shown may be: of tasks, then of each host collector.
+pub(super) fn ages(out: &mut Samples, tasks: Option<Timestamp>, host: impl Iterator<Item = (&'static str, Timestamp)>) {
+    for (name, at) in tasks.map(|at| (TASKS, at)).into_iter().chain(host) {
+        out.push(&OLDEST_SAMPLE, &[name], Value::Nanos(at.0));
     }
 }
 

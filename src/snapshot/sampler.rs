@@ -182,7 +182,8 @@ impl Work {
         itself::descriptors(&mut agent, &self.parts.sampling);
         itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
-        let tick = Tick { host, agent, acknowledged };
+        let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
+        let tick = Tick { host, agent, oldest, acknowledged };
         let (mut snapshot, retired) = self.assembler.tick(&board, &mut Pass::over_all(moment), tick, moment);
         let mut version = board.version;
         if self.seen == 0 && self.parts.board.version() != version {
@@ -250,8 +251,10 @@ fn collect(
             tracing::warn!(collector = record.name, error = %chain(error), "a collector failed");
         }
     }
+    record.oldest = None;
     if out.0.len() > before {
         record.last_sample = Some(at);
+        record.oldest = Some(Timestamp(at.0.saturating_sub(Nanos::from_duration(collector.age()).0)));
     }
 }
 

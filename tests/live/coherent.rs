@@ -137,7 +137,7 @@ fn contradictions(allocs: &BTreeMap<&str, Alloc<'_>>) -> Vec<String> {
         for key in keys.into_iter().filter(|(stem, _)| !NOT_COMPARED.contains(stem)) {
             let Some(own) = alloc.own.get(key) else { continue };
             let several = alloc.tasks.len() > 1;
-            if several && key.1.iter().any(|label| *label == "kind=\"full\"") {
+            if several && key.1.contains(&"kind=\"full\"") {
                 continue;
             }
             let parts: Vec<f64> = alloc.tasks.values().filter_map(|t| t.get(key)).copied().collect();

@@ -149,7 +149,7 @@ pub fn board(allocs: Vec<Arc<Published>>, totals: Totals) -> BoardView {
 
 /// One tick at [`NOW`].
 pub fn tick(assembler: &mut Assembler, board: &BoardView, said: &Said, host: Samples) -> Arc<Snapshot> {
-    let tick = Tick { host, agent: Samples::default(), acknowledged: None };
+    let tick = Tick { host, ..Tick::default() };
     assembler.tick(board, &mut said.clone(), tick, Moment { now: Instant::now(), at: NOW }).0
 }
 

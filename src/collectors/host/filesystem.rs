@@ -55,7 +55,8 @@ struct Asked {
     answers: Receiver<Answer>,
     /// The question that is under way.
     since: Option<Instant>,
-    last: Option<Space>,
+    /// And when that was asked.
+    last: Option<(Space, Instant)>,
 }
 
 #[derive(Debug)]
@@ -97,9 +98,9 @@ impl Asked {
         let mut result = Ok(());
         match self.answers.try_recv() {
             Ok(answer) => {
-                self.since = None;
+                let asked_at = self.since.take().unwrap_or(now);
                 match answer {
-                    Ok(space) => self.last = Some(space),
+                    Ok(space) => self.last = Some((space, asked_at)),
                     Err(error) => {
                         self.last = None;
                         result = Err(ReadError::new(self.path.clone(), error).into());
@@ -122,7 +123,7 @@ impl Asked {
             }
             Some(_) => {}
         }
-        result.map(|()| self.last)
+        result.map(|()| self.last.map(|(space, _)| space))
     }
 
     fn is_stuck(&self, now: Instant) -> bool {
@@ -150,6 +151,10 @@ impl Filesystem {
         result
     }
 
+    fn age_at(&self, now: Instant) -> Duration {
+        let asked_at = self.0.iter().filter_map(|asked| asked.last.as_ref().map(|(_, at)| *at)).min();
+        asked_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
     fn stuck_at(&self, now: Instant) -> bool {
         self.0.iter().any(|asked| asked.is_stuck(now))
     }
@@ -167,6 +172,9 @@ impl Collector for Filesystem {
         let result = self.collect_at(Instant::now(), &mut own);
         out.0.append(&mut own.0);
         result
+    }
+    fn age(&self) -> Duration {
+        self.age_at(Instant::now())
     }
     fn stuck(&self) -> Option<bool> {
         Some(self.stuck_at(Instant::now()))
@@ -197,6 +205,8 @@ mod tests {
         let mut filesystem = Filesystem::new(vec![("a", a.path().to_owned()), ("b", b.path().to_owned())]);
         let (out, result) = answered(&mut filesystem, 4);
         assert!(result.is_ok());
+        let later = Instant::now() + Duration::from_secs(3);
+        assert!((3..5).contains(&filesystem.age_at(later).as_secs()), "what no later answer has replaced grows older");
         let names: Vec<_> = out.0.iter().map(|s| s.desc.name).collect();
         assert!(names.is_sorted_by_key(|n| n.contains("avail")), "{names:?}");
         let first = out.0.first().unwrap();
@@ -219,7 +229,7 @@ mod tests {
             }
         };
         let mut asked = Asked::new("data", "/hangs".into(), hang).unwrap();
-        asked.last = Some(Space { size: 1, available: 1 });
+        asked.last = Some((Space { size: 1, available: 1 }, Instant::now()));
         let mut filesystem = Filesystem(vec![asked]);
         let start = Instant::now();
         let mut out = Samples::default();
