@@ -25,6 +25,7 @@ use synthetic::NOW;
 
 const TASKS: [&str; 2] = ["web", "db"];
 const ALLOC: &str = "a";
+const WRITABLE: &str = "our own directory";
 
 /// What the kernel would say of one cgroup.
 #[derive(Debug, Clone, Copy, Default)]
@@ -96,14 +97,14 @@ struct World {
 
 impl World {
     fn of(tasks: usize) -> World {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().expect("room for a directory");
         let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
         let root = roots.sys.join("fs/cgroup");
-        fs::create_dir_all(root.join(ALLOC)).unwrap();
-        fs::write(root.join("cgroup.controllers"), "cpu memory pids io").unwrap();
-        fs::create_dir_all(roots.proc("self")).unwrap();
-        fs::write(roots.proc("self/mountinfo"), "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
-        let layout = Layout::detect(&roots).unwrap();
+        fs::create_dir_all(root.join(ALLOC)).expect(WRITABLE);
+        fs::write(root.join("cgroup.controllers"), "cpu memory pids io").expect(WRITABLE);
+        fs::create_dir_all(roots.proc("self")).expect(WRITABLE);
+        fs::write(roots.proc("self/mountinfo"), "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").expect(WRITABLE);
+        let layout = Layout::detect(&roots).expect("it has a mountinfo");
         // No descriptor is kept: what was removed is gone, as in a real tree.
         let sampling = Sampling::new(roots, layout, FdBudget::of(0));
         let job = synthetic::job("shop", &TASKS[..tasks]);
@@ -132,7 +133,7 @@ impl World {
     }
     fn write(&self, below: &str, kernel: Kernel) {
         for (name, text) in kernel.files() {
-            fs::write(self.root.join(below).join(name), text).unwrap();
+            fs::write(self.root.join(below).join(name), text).expect(WRITABLE);
         }
     }
     fn write_task(&self, task: usize) {
@@ -167,7 +168,7 @@ impl World {
         if self.tasks[task].there || self.tasks[task].reader.is_some() {
             return;
         }
-        fs::create_dir(self.root.join(ALLOC).join(TASKS[task])).unwrap();
+        fs::create_dir(self.root.join(ALLOC).join(TASKS[task])).expect(WRITABLE);
         let fresh = Kernel { memory: 4_096, peak: 4_096, pids: 1, faults: 1, ..Kernel::default() };
         (self.tasks[task].kernel, self.tasks[task].there) = (fresh, true);
         self.write_task(task);
@@ -210,7 +211,7 @@ impl World {
         if let Some(last) = reader.close() {
             usage.not_below(&last.usage);
         }
-        fs::remove_dir_all(self.root.join(ALLOC).join(TASKS[task])).unwrap();
+        fs::remove_dir_all(self.root.join(ALLOC).join(TASKS[task])).expect(WRITABLE);
         self.change(task, |status| {
             status.state = TaskState::Backoff;
             status.base = Arc::new(usage.on_top_of(&status.base).without_live());

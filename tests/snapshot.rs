@@ -490,7 +490,7 @@ enum Step {
 /// Every field says this much, what is used now and what is allowed too.
 fn all_used(so_far: u64) -> Usage {
     let fields: BTreeMap<&str, u64> = Usage::FIELDS.iter().map(|(name, _)| (*name, so_far)).collect();
-    serde_json::from_value(serde_json::json!(fields)).unwrap()
+    serde_json::from_value(serde_json::json!(fields)).expect("fields of Usage must read back")
 }
 
 /// The series of a body that may never fall, and how they stand: all counters and peaks of all tasks, allocs and workloads.
@@ -509,7 +509,7 @@ fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     for workload in &snapshot.workloads {
         note("workload", &workload.usage);
     }
-    now.push(("node".into(), snapshot.node.cpu_usage_ns.unwrap()));
+    now.push(("node".into(), snapshot.node.cpu_usage_ns.expect("nothing is looked for")));
     now
 }
 
