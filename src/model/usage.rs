@@ -45,6 +45,10 @@ impl Nature {
             Nature::TaskCounter | Nature::TaskLive | Nature::Limit => false,
         }
     }
+    /// Of an alloc: its own cgroup's, and at least the sum over its tasks.
+    const fn adds_up(self) -> bool {
+        matches!(self, Nature::Live | Nature::Counter)
+    }
     /// Of what runs only.
     pub const fn goes_with_the_end(self) -> bool {
         matches!(self, Nature::Live | Nature::TaskLive | Nature::Recent)
@@ -102,13 +106,16 @@ macro_rules! usage_fields {
                 $(if matches!(Nature::$nature, Nature::TaskCounter | Nature::TaskLive) { self.$name = sum.$name; })*
             }
             /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is not
-            /// less than this part of it. What the whole does not say of itself stays absent. `only`: it is the only part.
+            /// less than this part of it, and what the whole does not say of itself stays absent. `only`: it is the only part,
+            /// and then what can be added up is there all the same.
             pub fn hold_part(&mut self, part: &Usage, only: bool) {
-                $(if Nature::$nature.holds_its_parts(only) && self.$name.is_some() { self.$name = self.$name.max(part.$name); })*
+                $(if Nature::$nature.holds_its_parts(only) && (self.$name.is_some() || (only && Nature::$nature.adds_up())) {
+                    self.$name = self.$name.max(part.$name);
+                })*
             }
-            /// The same of all its parts together: what can be added up is there, also where the whole does not say it.
+            /// The same of all its parts together.
             pub fn hold_sum(&mut self, sum: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Live | Nature::Counter) { self.$name = self.$name.max(sum.$name); })*
+                $(if Nature::$nature.adds_up() { self.$name = self.$name.max(sum.$name); })*
             }
             /// Drops what is used now where the other does not know it: a sum that lacks a part is no sum.
             pub fn drop_live_unknown_to(&mut self, other: &Usage) {

@@ -91,8 +91,12 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView
         own = own.without_live();
     }
     own.take_from_tasks(sum);
-    own.hold_sum(sum);
-    tasks.iter().for_each(|task| own.hold_part(&task.usage, tasks.len() == 1));
+    if let [only] = tasks {
+        own.hold_part(&only.usage, true);
+    } else {
+        own.hold_sum(sum);
+        tasks.iter().for_each(|task| own.hold_part(&task.usage, false));
+    }
     own
 }
 
