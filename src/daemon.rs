@@ -117,6 +117,7 @@ impl Daemon {
             tokio::spawn(Arc::clone(&bodies).run_ahead(sampler.snapshots.clone(), config.telemetry.tick)),
             tokio::spawn(hand_over_retired(handle.clone(), sampler.snapshots.clone())),
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
+            tokio::spawn(handle.clone().look_for_strays()),
         ];
         chores.extend(home.scope.map(|scope| tokio::spawn(scope.keep())));
         // Before the first tick there is no snapshot but an empty one, and whoever asked would take it for the truth.

@@ -110,5 +110,24 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         ]);
     }
     append(&mut out, &table, paint);
+    let mut table = Table::new(&[
+        ("SUPERVISOR THAT THIS AGENT DOES NOT WATCH: PID", Align::Left),
+        ("ALLOC", Align::Left),
+        ("TASK", Align::Left),
+        ("WATCHED BY", Align::Left),
+    ]);
+    for stray in &node.strays {
+        let (word, style) = match stray.watched_by.as_str() {
+            "another_agent" => ("another agent", Style::Yellow),
+            _ => ("nobody", Style::Red),
+        };
+        table.row(vec![
+            stray.pid.to_string().into(),
+            or_absent(stray.alloc_id.as_deref().map(printable)).into(),
+            or_absent(stray.task.as_deref().map(printable)).into(),
+            Cell::styled(word, style),
+        ]);
+    }
+    append(&mut out, &table, paint);
     out
 }

@@ -14,6 +14,16 @@ use crate::model::usage::Usage;
 #[derive(Debug, Clone, Deserialize)]
 pub struct AllocList {
     pub allocs: Vec<AllocRow>,
+    #[serde(default)]
+    pub supervisors: Supervisors,
+}
+
+/// Supervisors of the agent's user on its host that it does not watch.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Supervisors {
+    pub another_agent: u64,
+    pub nobody: u64,
 }
 
 /// One alloc, in the list or alone.
@@ -159,6 +169,20 @@ pub struct NodeReport {
     pub quarantined: Vec<String>,
     #[serde(default)]
     pub orphans: Vec<OrphanReport>,
+    #[serde(default)]
+    pub strays: Vec<StrayReport>,
+}
+
+/// A supervisor that this agent does not watch.
+#[derive(Debug, Clone, Deserialize)]
+pub struct StrayReport {
+    pub pid: u32,
+    /// `another_agent`, `nobody`.
+    pub watched_by: String,
+    #[serde(default)]
+    pub alloc_id: Option<String>,
+    #[serde(default)]
+    pub task: Option<String>,
 }
 
 /// A task that ran and is in no record of the state.

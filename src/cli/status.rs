@@ -4,7 +4,7 @@ use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Cell, Paint, Style, Table, pairs, printable, state_style};
-use super::shape::{AllocList, AllocRow, TaskRow};
+use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
 use super::{follow, run};
 use crate::api::encode;
 use crate::model::task::Outcome;
@@ -41,12 +41,23 @@ impl Status {
             let list: AllocList = agent.get(&target)?;
             if list.allocs.is_empty() {
                 session.remark("no allocs; `allostat run FILE` starts some");
-                return Ok(Exit::Done);
+            } else {
+                write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
             }
-            write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+            if let Some(said) = unwatched(&list.supervisors) {
+                session.remark(&said);
+            }
         }
         Ok(Exit::Done)
     }
+}
+
+/// Of tasks on this host that are not this agent's; `None`: there are none.
+fn unwatched(supervisors: &Supervisors) -> Option<String> {
+    let by = [(supervisors.nobody, "nobody"), (supervisors.another_agent, "another agent")];
+    let some: Vec<String> = by.iter().filter(|(n, _)| *n > 0).map(|(n, who)| format!("{n} by {who}")).collect();
+    let said = "supervisors on this host that this agent does not watch (`allostat node` lists them):";
+    (!some.is_empty()).then(|| format!("{said} {}", some.join(", ")))
 }
 
 fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {

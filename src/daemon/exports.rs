@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::{ApiError, BoxFuture, Code, Views, Wanted};
 use crate::exporters::prometheus::{Bodies, Filter};
@@ -11,8 +11,9 @@ use crate::exporters::{catalogue, json as views};
 use crate::host::clock::Clock;
 use crate::jobspec::nearest::nearest;
 use crate::model::answer::{Detail, WITHHELD};
-use crate::runner::{Fate, Handle, Orphan};
+use crate::runner::{Fate, Handle, Orphan, Stray, Watchers};
 use crate::snapshot::{AllocView, Snapshot};
+use crate::telemetry::metrics::WatchedBy;
 
 pub(super) struct Exports {
     pub bodies: Arc<Bodies>,
@@ -43,7 +44,11 @@ impl Views for Exports {
         })
     }
     fn alloc_list(&self, snapshot: &Snapshot, detail: Detail) -> Value {
-        views::allocs(snapshot, detail)
+        let mut list = views::allocs(snapshot, detail);
+        if let Some(watchers) = self.runner.watchers() {
+            list["supervisors"] = supervisors(&watchers);
+        }
+        list
     }
     fn alloc(&self, alloc: &AllocView, detail: Detail) -> Value {
         views::alloc(alloc, detail)
@@ -67,11 +72,33 @@ impl Views for Exports {
             Detail::Public => quarantined.iter().map(|_| WITHHELD).collect(),
         };
         node["orphans"] = self.runner.orphans().iter().map(|one| orphan(one, detail)).collect();
+        if let Some(watchers) = self.runner.watchers() {
+            node["supervisors"] = supervisors(&watchers);
+            // They may be another user's: who looks there by himself sees what he may see.
+            if detail == Detail::Full {
+                node["strays"] = watchers.strays.iter().map(stray).collect();
+            }
+        }
         node
     }
     fn catalogue(&self) -> Value {
         catalogue::json()
     }
+}
+
+fn supervisors(watchers: &Watchers) -> Value {
+    let counts = WatchedBy::ALL.iter().zip(watchers.counts).map(|(by, n)| (by.as_str().to_owned(), json!(n)));
+    counts.collect::<Map<_, _>>().into()
+}
+
+/// Its directory tells whose it is; where that lies is in the agent's log alone.
+fn stray(stray: &Stray) -> Value {
+    let Stray { process, run_dir, watched_by } = stray;
+    let mut names = run_dir.iter().rev().skip(1).filter_map(|name| name.to_str());
+    let mut row = json!({ "pid": process.pid, "watched_by": watched_by.as_str() });
+    names.next().iter().for_each(|task| row["task"] = json!(task));
+    names.next().iter().for_each(|alloc| row["alloc_id"] = json!(alloc));
+    row
 }
 
 fn orphan(orphan: &Orphan, detail: Detail) -> Value {

@@ -17,6 +17,7 @@ use super::orphans::Orphan;
 use super::owner::Created;
 use super::record::{self, AllocRecord, JobRecord};
 use super::restore::Tally;
+use super::watchers::Watchers;
 use crate::model::alloc::Desired;
 use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};
@@ -101,6 +102,8 @@ pub(super) struct Manager {
     pub quarantined: Vec<String>,
     /// What ran of an agent before this one and is in none of its records.
     pub orphans: Mutex<Vec<Orphan>>,
+    /// Who watches the supervisors on this host; `None`: nobody has looked yet.
+    pub watchers: Mutex<Option<Watchers>>,
 }
 
 /// An alloc and its owner.

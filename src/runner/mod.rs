@@ -41,6 +41,7 @@ mod step;
 mod task;
 #[cfg(test)]
 mod tests;
+mod watchers;
 mod wishes;
 
 pub use cgroups::HostCgroups;
@@ -49,4 +50,5 @@ pub use gc::{Collect, Collected, Fill, GcConfig};
 pub use manager::{Handle, RunnerError, SubmitReply, Wait};
 pub use orphans::{Fate, Orphan};
 pub use restore::RestoreError;
+pub use watchers::{Stray, Watchers};
 pub use wishes::Restarted;

@@ -166,6 +166,7 @@ impl Handle {
             tally: Mutex::new(Tally { began, took: Duration::ZERO, found: [0; FoundAs::ALL.len()] }),
             quarantined,
             orphans: Mutex::default(),
+            watchers: Mutex::default(),
         });
         let sought = resume(&manager, allocs);
         until_shown(sought).await;

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::host::process::{Process, identity};
+use crate::model::id::ProcessId;
 
 /// The supervisor of a run directory, known by what it was executed as. `None`: none of our user's lives.
 /// Source: `/proc/PID/cmdline` of every process.
@@ -40,6 +41,21 @@ pub fn all_below(top: &Path) -> io::Result<Vec<PathBuf>> {
             && identity(pid)?.is_some_and(|id| id.start_ticks < ours.start_ticks)
         {
             found.push(run_dir);
+        }
+    }
+    Ok(found)
+}
+
+/// Each supervisor of our user, with its run directory, but for those that need not be looked at.
+pub fn all(mut is_known: impl FnMut(u32) -> bool) -> io::Result<Vec<(ProcessId, PathBuf)>> {
+    let mut found = Vec::new();
+    for pid in pids()? {
+        let pid = pid?;
+        if !is_known(pid)
+            && let Some(run_dir) = executed_for(pid)
+            && let Some(id) = identity(pid)?
+        {
+            found.push((id, run_dir));
         }
     }
     Ok(found)

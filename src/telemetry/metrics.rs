@@ -118,6 +118,17 @@ pub static RESTORE_DURATION: MetricDesc = MetricDesc::gauge(
 .absent_when("the agent has not restored yet")
 .otlp("allostat.restore.duration", "s");
 
+pub static SUPERVISORS: MetricDesc = MetricDesc::gauge(
+    "allostat_supervisors",
+    Unit::None,
+    "Supervisors of the agent's user on this host, each of a task, by who watches them. another_agent: that of another data \
+     directory; nobody: their tasks run, and nobody restarts, measures or ends them. `allostat node` lists both.",
+    &["watched_by"],
+)
+.from_source("/proc/PID/{cmdline,fd}")
+.absent_when("the agent has not looked yet, or cannot")
+.otlp("allostat.supervisors", "{process}");
+
 pub static STATE_DB_QUARANTINED: MetricDesc = MetricDesc::gauge(
     "allostat_state_db_quarantined_records",
     Unit::None,
@@ -195,6 +206,7 @@ pub static METRICS: &[&MetricDesc] = &[
     &HOOK_FAILURES,
     &RESTORE_TASKS,
     &RESTORE_DURATION,
+    &SUPERVISORS,
     &STATE_DB_WRITES,
     &STATE_DB_DEDUPED,
     &STATE_DB_FAILURES,
@@ -285,6 +297,33 @@ impl Restored {
     }
 }
 
+/// Who sees to a supervisor on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WatchedBy {
+    ThisAgent,
+    AnotherAgent,
+    Nobody,
+}
+
+impl WatchedBy {
+    pub const ALL: [WatchedBy; 3] = [WatchedBy::ThisAgent, WatchedBy::AnotherAgent, WatchedBy::Nobody];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            WatchedBy::ThisAgent => "this_agent",
+            WatchedBy::AnotherAgent => "another_agent",
+            WatchedBy::Nobody => "nobody",
+        }
+    }
+    /// Its place in [`WatchedBy::ALL`].
+    pub fn index(self) -> usize {
+        match self {
+            WatchedBy::ThisAgent => 0,
+            WatchedBy::AnotherAgent => 1,
+            WatchedBy::Nobody => 2,
+        }
+    }
+}
+
 /// Concurrency: any thread; atomics and a short lock for labels.
 pub struct Metrics {
     registry: Registry,
@@ -303,6 +342,7 @@ pub struct Metrics {
     state_db_duration: HistogramVec,
     state_db_size: OnceLock<IntGauge>,
     restored: OnceLock<(IntGaugeVec, Gauge, IntGauge)>,
+    supervisors: OnceLock<IntGaugeVec>,
     events_missed: IntCounter,
     lines_suppressed: IntCounter,
     /// How long tasks take to start and to die.
@@ -341,6 +381,7 @@ impl Metrics {
             state_db_duration: histogram(r, &STATE_DB_DURATION, MEDIUM),
             state_db_size: OnceLock::new(),
             restored: OnceLock::new(),
+            supervisors: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             durations: ByWorkload::default(),
@@ -433,6 +474,18 @@ impl Metrics {
         duration.set(took.as_secs_f64());
         records.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
     }
+    /// Supervisors by who watches them, in the order of [`WatchedBy::ALL`]: there are no such series before.
+    pub fn watchers(&self, counts: [u64; WatchedBy::ALL.len()]) {
+        let supervisors = self.supervisors.get_or_init(|| {
+            register(
+                &self.registry,
+                IntGaugeVec::new(Opts::new(SUPERVISORS.name, SUPERVISORS.help), SUPERVISORS.labels),
+            )
+        });
+        for (watched_by, n) in WatchedBy::ALL.iter().zip(counts) {
+            supervisors.with_label_values(&[watched_by.as_str()]).set(i64::try_from(n).unwrap_or(i64::MAX));
+        }
+    }
     /// A reader that had read already was told that so many are gone.
     pub fn events_missed(&self, events: u64) {
         self.events_missed.inc_by(events);
@@ -512,6 +565,7 @@ mod tests {
         metrics.scraped("text", "gzip", 200, Duration::from_millis(1));
         metrics.state_db_size(1);
         metrics.restored([0; 6], Duration::ZERO, 0);
+        metrics.watchers([0; 3]);
         let families = metrics.gather();
         assert_eq!(families.len(), METRICS.len());
         for family in families {

@@ -10,7 +10,7 @@ use allostat::model::metric::Kind;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
 use allostat::snapshot::failed::FailedAllocs;
 use allostat::telemetry::durations::StartPhase;
-use allostat::telemetry::metrics::Restored;
+use allostat::telemetry::metrics::{Restored, WatchedBy};
 use serde_json::Value;
 
 use crate::files::{Board, boards, documented, list, rules, text};
@@ -96,6 +96,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
     known.entry("reason").or_default().extend(FailedAllocs::REASONS);
+    known.entry("watched_by").or_default().extend(WatchedBy::ALL.map(WatchedBy::as_str));
     known.entry("phase").or_default().extend(StartPhase::ALL.map(StartPhase::as_str));
     let mut seen = 0;
     for Expression { place, names, .. } in everything() {

@@ -180,3 +180,42 @@ fn what_was_copied_from_another_agent_is_left_alone() {
     assert_ne!(Path::new(&from), to);
     agent.stop();
 }
+
+/// Two agents on one host: one is killed, the other one says that nobody watches its tasks, until it is back.
+#[test]
+fn supervisors_that_another_agent_or_nobody_watches_are_told_in_words_and_by_a_series() {
+    let mut owner = Agent::start();
+    let task = run(&owner, "stray", &["hold", "600000"]);
+    let mut other = Agent::start();
+    let watched_by = |agent: &Agent| {
+        let node = agent.json("/v1/node");
+        let stray = node["strays"].as_array()?.iter().find(|stray| stray["pid"] == task.supervisor)?.clone();
+        assert_eq!((&stray["alloc_id"], &stray["task"]), (&task.id.clone().into(), &"stray".into()), "{node}");
+        Some(stray["watched_by"].as_str().expect("a word").to_owned())
+    };
+    let until = |agent: &Agent, who: &str, words: &str| {
+        let limit = Duration::from_secs(60) * patience();
+        wait_for(who, limit, || (watched_by(agent).as_deref() == Some(who)).then_some(()));
+        assert!(agent.metrics().u64("allostat_supervisors", &[("watched_by", who)]) >= 1);
+        let said = agent.cli(&["status"]);
+        assert!(said.stderr.contains("does not watch") && said.stderr.contains(words), "{}", said.stderr);
+        assert!(agent.cli(&["node"]).ok().contains(&task.supervisor.to_string()));
+    };
+    until(&other, "another_agent", "by another agent");
+    // Its own are none, to the agent that has them.
+    let limit = LIMIT * patience();
+    wait_for("the owner to have looked", limit, || {
+        owner.metrics().one("allostat_supervisors", &[("watched_by", "nobody")]).map(drop)
+    });
+    assert_eq!(watched_by(&owner), None);
+    owner.kill();
+    // It looks at its start, and rarely as long as all is well.
+    other.terminate();
+    other.start_again();
+    until(&other, "nobody", "by nobody");
+    assert!(other.log().contains("supervisor is watched by nobody"), "{}", other.log());
+    owner.start_again();
+    until(&other, "another_agent", "by another agent");
+    other.stop();
+    owner.stop();
+}

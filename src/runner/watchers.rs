@@ -1,0 +1,215 @@
+//! Who watches the supervisors of our user on this host: this agent, another one, or nobody.
+//!
+//! | a supervisor | is watched by |
+//! |---|---|
+//! | that an attempt of ours names, by its process or its run directory | this agent |
+//! | whose record lies in a data directory that another agent holds locked | another agent |
+//! | any other, in our own data directory too | nobody |
+//!
+//! What nobody watches runs on, and nobody restarts, measures or ends it: its agent is gone, or lost its records. Nothing is done
+//! about it here but to tell it. An agent that ends what its records have lost ([`super::orphans`]) is done with them in less time than an
+//! alert waits.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::manager::{Handle, Manager, lock};
+use crate::model::id::ProcessId;
+use crate::supervisor;
+use crate::telemetry::metrics::WatchedBy;
+
+/// Between two looks at all processes, as long as nobody's is there and otherwise.
+const SELDOM: Duration = Duration::from_secs(300);
+const OFTEN: Duration = Duration::from_secs(15);
+/// One that begins or ends may be named by no attempt for a moment: who is a stray is one for so long.
+const SURE: Duration = Duration::from_secs(1);
+/// So many are listed; all are counted.
+const LISTED: usize = 100;
+
+/// A supervisor that this agent does not watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stray {
+    pub process: ProcessId,
+    pub run_dir: PathBuf,
+    pub watched_by: WatchedBy,
+}
+
+/// What a look at all processes has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Watchers {
+    /// In the order of [`WatchedBy::ALL`].
+    pub counts: [u64; WatchedBy::ALL.len()],
+    /// The first hundred.
+    pub strays: Vec<Stray>,
+}
+
+/// What the attempts of this agent name.
+#[derive(Debug, Default)]
+struct Known {
+    pids: HashSet<u32>,
+    run_dirs: HashSet<PathBuf>,
+}
+
+impl Handle {
+    /// `None`: nobody has looked yet.
+    pub fn watchers(&self) -> Option<Watchers> {
+        lock(&self.0.watchers).clone()
+    }
+
+    /// Looks again and again. Ends: with the agent, which drops it.
+    pub async fn look_for_strays(self) {
+        let mut told = HashSet::new();
+        loop {
+            let mut seen = self.0.look_at_supervisors().await;
+            if seen.as_ref().is_some_and(|(_, strays)| !strays.is_empty()) {
+                let first: HashSet<ProcessId> =
+                    seen.iter().flat_map(|(_, strays)| strays.iter().map(|s| s.process)).collect();
+                tokio::time::sleep(SURE).await;
+                seen = self.0.look_at_supervisors().await;
+                seen.iter_mut().for_each(|(_, strays)| strays.retain(|stray| first.contains(&stray.process)));
+            }
+            let mut pause = SELDOM;
+            if let Some((watched, strays)) = seen {
+                let watchers = of(watched, strays, &mut told);
+                if watchers.counts[WatchedBy::Nobody.index()] > 0 {
+                    pause = OFTEN;
+                }
+                self.0.ctx.metrics.watchers(watchers.counts);
+                *lock(&self.0.watchers) = Some(watchers);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// Counts them, and tells each once.
+fn of(watched: u64, mut strays: Vec<Stray>, told: &mut HashSet<(ProcessId, WatchedBy)>) -> Watchers {
+    let mut counts = [0; WatchedBy::ALL.len()];
+    counts[WatchedBy::ThisAgent.index()] = watched;
+    for Stray { process, run_dir, watched_by } in &strays {
+        counts[watched_by.index()] += 1;
+        if told.insert((*process, *watched_by)) && *watched_by == WatchedBy::Nobody {
+            tracing::warn!(pid = process.pid, run_dir = %run_dir.display(), "supervisor is watched by nobody");
+        }
+    }
+    let there: HashSet<ProcessId> = strays.iter().map(|stray| stray.process).collect();
+    told.retain(|(process, _)| there.contains(process));
+    strays.truncate(LISTED);
+    Watchers { counts, strays }
+}
+
+impl Manager {
+    /// How many are this agent's, and the others. `None`: nobody can tell just now.
+    async fn look_at_supervisors(self: &Arc<Self>) -> Option<(u64, Vec<Stray>)> {
+        let manager = Arc::clone(self);
+        let looked = self.ctx.blocking(move || manager.look()).await;
+        match looked.and_then(|looked| looked.map_err(|e| e.to_string())) {
+            Ok(found) => Some(found),
+            Err(error) => {
+                tracing::warn!(error, "supervisors on this host cannot be looked for");
+                None
+            }
+        }
+    }
+
+    /// Blocks.
+    fn look(&self) -> io::Result<(u64, Vec<Stray>)> {
+        let before = self.known();
+        let mut watched = 0;
+        // Whom we watch by its process is there: nothing of it needs to be read.
+        let found = supervisor::all(|pid| {
+            let known = before.pids.contains(&pid);
+            watched += u64::from(known);
+            known
+        })?;
+        let after = self.known();
+        let own = std::fs::metadata(self.ctx.data_dir.root()).ok().map(|meta| (meta.dev(), meta.ino()));
+        let mut strays = Vec::new();
+        for (process, run_dir) in found {
+            if after.names(process, &run_dir) || before.names(process, &run_dir) {
+                watched += 1;
+                continue;
+            }
+            let root = data_dir_of(&run_dir);
+            let id = root.and_then(|root| std::fs::metadata(root).ok()).map(|meta| (meta.dev(), meta.ino()));
+            let another = (id.is_none() || id != own) && root.is_some_and(is_held);
+            let watched_by = if another { WatchedBy::AnotherAgent } else { WatchedBy::Nobody };
+            strays.push(Stray { process, run_dir, watched_by });
+        }
+        Ok((watched, strays))
+    }
+
+    fn known(&self) -> Known {
+        let allocs: Vec<_> = lock(&self.allocs).values().map(|entered| Arc::clone(&entered.alloc)).collect();
+        let handles = allocs
+            .iter()
+            .flat_map(|alloc| (0..alloc.group().tasks.len()).filter_map(|at| alloc.handle(at)).collect::<Vec<_>>());
+        let mut known = Known::default();
+        for handle in handles {
+            known.pids.extend(handle.supervisor.map(|supervisor| supervisor.pid));
+            known.run_dirs.insert(handle.run_dir);
+        }
+        known
+    }
+}
+
+impl Known {
+    fn names(&self, process: ProcessId, run_dir: &Path) -> bool {
+        self.pids.contains(&process.pid) || self.run_dirs.contains(run_dir)
+    }
+}
+
+/// `<data>/run/<alloc id>/<task>/<attempt>`
+fn data_dir_of(run_dir: &Path) -> Option<&Path> {
+    let run = run_dir.ancestors().nth(3)?;
+    run.parent().filter(|_| run.ends_with("run"))
+}
+
+/// Whether an agent has it. An agent that begins at this very moment tries again for longer than this takes.
+fn is_held(data_dir: &Path) -> bool {
+    let Ok(file) = File::open(data_dir.join("lock")) else { return false };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_is_held_as_long_as_its_agent_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let run_dir = dir.path().join("run/a/t/0");
+        assert_eq!(data_dir_of(&run_dir), Some(dir.path()));
+        assert_eq!(data_dir_of(Path::new("/elsewhere/a/t/0")), None);
+        assert!(!is_held(dir.path()), "nobody ever locked it");
+        let file = File::create(dir.path().join("lock")).unwrap();
+        assert!(!is_held(dir.path()));
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(is_held(dir.path()));
+        drop(file);
+        assert!(!is_held(dir.path()) && !is_held(dir.path()), "and looking holds it for nobody");
+    }
+
+    #[test]
+    fn each_is_counted_by_who_watches_it_and_told_once() {
+        let stray = |pid, watched_by| Stray {
+            process: ProcessId { pid, start_ticks: 1 },
+            run_dir: "/d/run/a/t/0".into(),
+            watched_by,
+        };
+        let mut told = HashSet::new();
+        let strays = vec![stray(7, WatchedBy::Nobody), stray(8, WatchedBy::AnotherAgent), stray(9, WatchedBy::Nobody)];
+        assert_eq!(of(5, strays.clone(), &mut told), Watchers { counts: [5, 1, 2], strays });
+        assert_eq!(told.len(), 3);
+        assert_eq!(of(5, Vec::new(), &mut told), Watchers { counts: [5, 0, 0], strays: Vec::new() });
+        assert!(told.is_empty(), "nothing grows");
+    }
+}
