@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
-use crate::model::task::{ExitStatus, Failure, Outcome};
+use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
@@ -83,7 +83,7 @@ pub struct TaskRow {
     pub state: String,
     pub failed: bool,
     /// Why it is not started again.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "known_failure")]
     pub failure: Option<Failure>,
     pub restarts: u64,
     /// Absent: none has begun.

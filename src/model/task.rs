@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as ValueError;
 use serde::{Deserialize, Serialize};
 
 use super::event::Event;
@@ -160,6 +162,13 @@ impl Failure {
     }
 }
 
+/// A reason that a newer agent wrote, and nobody here knows, is none: the rest of the record holds.
+pub fn known_failure<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Failure>, D::Error> {
+    let word = Option::<String>::deserialize(from)?;
+    let known = |word: String| Failure::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word)).ok();
+    Ok(word.and_then(known))
+}
+
 /// How the main process ended, as `wait4` told it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -219,7 +228,7 @@ pub struct TaskStatus {
     pub state: TaskState,
     pub failed: bool,
     /// Of one that failed; absent where an agent that did not note it yet wrote that down.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "known_failure", skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     pub state_since: Timestamp,
     /// Finished dwells per state, in the order of [`TaskState::ALL`]; the present dwell is `now - state_since`.
@@ -295,4 +304,20 @@ pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Resu
     let mut all = [0; N];
     all.iter_mut().zip(counts).for_each(|(known, count)| *known = count);
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {
+        let task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
+        let task = TaskStatus { failed: true, failure: Some(Failure::RestartsUsedUp), ..task };
+        let text = serde_json::to_string(&task).unwrap();
+        let read = |text: &str| serde_json::from_str::<TaskStatus>(text).unwrap();
+        assert_eq!(read(&text), task);
+        let newer = text.replace("restarts_used_up", "struck_by_lightning");
+        assert_eq!(read(&newer), TaskStatus { failure: None, ..task });
+    }
 }
