@@ -11,6 +11,7 @@ mod control;
 mod error;
 mod exports;
 mod home;
+mod needs;
 mod node;
 mod once;
 mod signals;
@@ -30,6 +31,7 @@ pub use home::{has_scope_of_user, scope_name};
 pub use once::one_pass;
 
 use self::home::Home;
+use self::needs::Needs;
 use self::signals::Signals;
 use crate::api::{self, Context, Door};
 use crate::collectors::{self, FdBudget, Sampling, capability};
@@ -40,7 +42,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::host::NodeInfo;
-use crate::runner::datadir::DataDir;
+use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext};
 use crate::runner::journal::Journal;
 use crate::runner::{self, Handle, HostCgroups};
@@ -76,12 +78,11 @@ pub struct Daemon {
 impl Daemon {
     /// Builds everything. Errors: nothing is left behind but the directories of the data directory, without a job in them.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
+        let needs = Needs::check()?;
         let tcp = bind::tcp(config.api.listen).await?;
         let tcp_address = tcp.as_ref().map(|l| l.local_addr()).transpose().map_err(DaemonError::Setup)?;
-        if let Err(error) = process::raise_descriptor_limit() {
-            tracing::warn!(%error, "cannot raise the limit on descriptors; fewer kernel files are kept open");
-        }
         let data_dir = Arc::new(DataDir::open(&config.data_dir)?);
+        needs.say(&data_dir);
         let socket = config.socket();
         let (unix, socket_file) = bind::unix(&socket)?;
 
@@ -96,8 +97,8 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new());
         let roots = Roots::default();
         let mark = data_dir.root().join(home::MARK);
-        let ground = Ground::prepare(&roots, &config, mark).await?;
-        let handle = start_runner(&config, data_dir.clone(), &ground, &clock, &metrics).await?;
+        let ground = Ground::prepare(&roots, &config, mark, data_dir.before()).await?;
+        let handle = start_runner(&config, data_dir.clone(), needs, &ground, &clock, &metrics).await?;
         let Ground { sampling, info, parent, home } = ground;
 
         let scrapers = Arc::new(Scrapers::default());
@@ -181,19 +182,19 @@ struct Ground {
 }
 
 impl Ground {
-    async fn prepare(roots: &Roots, config: &Config, mark: PathBuf) -> Result<Ground, DaemonError> {
+    async fn prepare(roots: &Roots, config: &Config, mark: PathBuf, before: Before) -> Result<Ground, DaemonError> {
         let (roots, config) = (roots.clone(), config.clone());
-        let prepared = tokio::task::spawn_blocking(move || Ground::look(roots, &config, mark)).await;
+        let prepared = tokio::task::spawn_blocking(move || Ground::look(roots, &config, mark, before)).await;
         prepared.unwrap_or_else(|e| Err(DaemonError::Setup(std::io::Error::other(e))))
     }
 
     /// May block for seconds.
-    fn look(roots: Roots, config: &Config, mark: PathBuf) -> Result<Ground, DaemonError> {
+    fn look(roots: Roots, config: &Config, mark: PathBuf, before: Before) -> Result<Ground, DaemonError> {
         let layout = Layout::detect(&roots)?;
         for problem in layout.problems() {
             tracing::warn!(problem, "a cgroup hierarchy is left out");
         }
-        let home = Home::find(&roots, &layout, config);
+        let home = Home::find(&roots, &layout, config, before);
         let layout = layout.narrow(&home.parent);
         let made = match &home.refused {
             Some(why) => Err(why.clone()),
@@ -214,6 +215,7 @@ impl Ground {
 async fn start_runner(
     config: &Config,
     data_dir: Arc<DataDir>,
+    needs: Needs,
     ground: &Ground,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
@@ -232,6 +234,7 @@ async fn start_runner(
         supervisor: OURSELVES.into(),
         supervisors: home.supervisors.clone(),
         descriptors: process::original_descriptor_limit(),
+        watches: needs.watches(&sampling.budget),
         no_cgroups: no_cgroups.clone(),
     };
     let enabled = |name: &str| config.drivers.enabled.iter().any(|e| e == name);
@@ -349,8 +352,11 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
     ended
 }
 
+/// Errors: also if there are fewer threads than an agent needs.
+///
 /// Two workers: what the agent does beside sampling is waiting.
 pub fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
+    needs::check_threads()?;
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("agent")

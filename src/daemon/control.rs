@@ -173,7 +173,12 @@ fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
                 Err(DriverError::Limit { field, message }) => {
                     problems.push(parsed.diagnose(Severity::Error, &path(field), format!("{field}: {message}")));
                 }
-                Err(error @ (DriverError::Start { .. } | DriverError::Failed { .. } | DriverError::StillRunning)) => {
+                Err(
+                    error @ (DriverError::Start { .. }
+                    | DriverError::Failed { .. }
+                    | DriverError::Wanting { .. }
+                    | DriverError::StillRunning),
+                ) => {
                     problems.push(parsed.diagnose(Severity::Error, &path("config"), error.to_string()));
                 }
             }

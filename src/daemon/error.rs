@@ -21,6 +21,10 @@ pub enum DaemonError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    #[error("an agent needs {least} descriptors to look at what runs, and may have {has}")]
+    Descriptors { has: u64, least: u64 },
+    #[error("an agent needs {needed} threads, and only {has} can be made")]
+    Threads { has: usize, needed: usize, source: io::Error },
     #[error("cannot look at this host")]
     Host(#[from] ReadError),
     #[error("cannot set the agent up")]
@@ -53,6 +57,14 @@ impl DaemonError {
             DaemonError::Store(_) => {
                 Some("is there room on the disk, and may this user write there? `df -h` and `ls -ld` tell".to_owned())
             }
+            DaemonError::Descriptors { .. } => Some(
+                "raise the limit: LimitNOFILE= in its unit, `ulimit -Hn` in a shell. Tasks that run are left alone".to_owned(),
+            ),
+            DaemonError::Threads { .. } => Some(
+                "raise the limit on processes: TasksMax= and LimitNPROC= in its unit, `ulimit -u` in a shell, pids.max of its \
+                 cgroup. Tasks that run are left alone"
+                    .to_owned(),
+            ),
             DaemonError::Socket { .. }
             | DaemonError::DataDir(_)
             | DaemonError::Restore(_)

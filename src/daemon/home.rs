@@ -10,6 +10,7 @@
 //! tasks that still run. And what is in another unit is left alone when the agent's is stopped.
 
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -26,6 +27,7 @@ use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager};
 use crate::model::id::CgroupPath;
+use crate::runner::datadir::Before;
 use crate::supervisor::{KEEP, Kept, SUPERVISORS, TASKS, describe};
 
 /// In the data directory: the parent, if the agent has made it.
@@ -48,7 +50,7 @@ pub(super) struct Home {
 
 impl Home {
     /// Makes the scope if there is to be one. May block for seconds.
-    pub fn find(roots: &Roots, layout: &Layout, config: &Config) -> Home {
+    pub fn find(roots: &Roots, layout: &Layout, config: &Config, before: Before) -> Home {
         let at = |parent: &str| Home { parent: parent.into(), supervisors: None, refused: None, scope: None };
         if let Some(parent) = &config.cgroup.parent {
             return at(parent);
@@ -57,7 +59,7 @@ impl Home {
             return at(PARENT);
         }
         let root = rustix::process::geteuid().is_root();
-        let made = Place::of(roots, root, &config.data_dir).and_then(Scope::make);
+        let made = Place::of(roots, root, &config.data_dir, before).and_then(Scope::make);
         match made {
             Ok(scope) => {
                 tracing::info!(scope = scope.place.name, "tasks live in a scope of systemd");
@@ -95,6 +97,26 @@ pub fn scope_name(data_dir: &Path) -> String {
     format!("allostat-{}.scope", systemd::escape_path(data_dir))
 }
 
+/// The scope in the mark of the last agent of this data directory.
+fn remembered(data_dir: &Path) -> Option<String> {
+    scope_of(&std::fs::read_to_string(data_dir.join(MARK)).ok()?)
+}
+
+fn scope_of(parent: &str) -> Option<String> {
+    let ours = |name: &&str| name.starts_with("allostat-") && name.ends_with(".scope");
+    parent.trim().split('/').rev().find(ours).map(str::to_owned)
+}
+
+/// Of a data directory that had none: its path's, unless the tasks of one that was there before live in that.
+fn free_name(manager: &Manager, data_dir: &Path) -> Result<String, String> {
+    let name = scope_name(data_dir);
+    if !manager.unit(&name)?.active {
+        return Ok(name);
+    }
+    let inode = data_dir.metadata().map_err(|e| format!("{}: {e}", data_dir.display()))?.ino();
+    Ok(format!("{}-{inode:x}.scope", name.trim_end_matches(".scope")))
+}
+
 /// Where the last agent of this data directory had them; nothing is made.
 pub(super) fn last(config: &Config) -> CgroupPath {
     let marked = || std::fs::read_to_string(config.data_dir.join(MARK)).ok().filter(|path| path.starts_with('/'));
@@ -112,8 +134,11 @@ struct Place {
 }
 
 impl Place {
+    /// Its name is that of the data directory's path when it was made: moved, the directory keeps it, with the tasks in it. Who
+    /// begins where another one was may find its name taken, and has another.
+    ///
     /// Errors: none can be had, with what to do.
-    fn of(roots: &Roots, root: bool, data_dir: &Path) -> Result<Place, String> {
+    fn of(roots: &Roots, root: bool, data_dir: &Path, before: Before) -> Result<Place, String> {
         let own = cgroup::own(roots);
         let own = own.as_ref().map_or("", CgroupPath::as_str);
         let manager = if root { Manager::System } else { Manager::User };
@@ -127,7 +152,11 @@ impl Place {
         let unit = own.rsplit('/').next().filter(|unit| unit.ends_with(".service") || unit.ends_with(".scope"));
         Ok(Place {
             manager,
-            name: scope_name(data_dir),
+            name: match before {
+                Before::Same => remembered(data_dir).unwrap_or_else(|| scope_name(data_dir)),
+                Before::Unknown => scope_name(data_dir),
+                Before::Fresh | Before::Copied => free_name(&manager, data_dir)?,
+            },
             description: format!("tasks of allostat in {}", data_dir.display()),
             unit: unit.map(str::to_owned),
         })
@@ -250,4 +279,23 @@ async fn ended(child: &Child) -> Result<(), String> {
     #[allow(deprecated)]
     let watched = AsyncFd::with_interest(process.into_pidfd(), Interest::READABLE).map_err(|e| e.to_string())?;
     watched.readable().await.map(drop).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_data_directory_that_was_moved_keeps_the_scope_in_which_its_tasks_live() {
+        let named = |parent| scope_of(parent);
+        assert_eq!(
+            named("/system.slice/allostat-var-lib-allostat.scope/tasks").unwrap(),
+            "allostat-var-lib-allostat.scope"
+        );
+        assert_eq!((named("/allostat"), named("/a/b.scope/tasks")), (None, None));
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(remembered(dir.path()), None, "nothing was made");
+        std::fs::write(dir.path().join(MARK), "/system.slice/allostat-d.scope/tasks").unwrap();
+        assert_eq!(remembered(dir.path()).unwrap(), "allostat-d.scope");
+    }
 }

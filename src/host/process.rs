@@ -80,6 +80,12 @@ pub fn give_back_heap() {
     }
 }
 
+/// Whether an error says nothing of what was asked for, but that we lack what it takes to ask: descriptors, memory, processes.
+/// Another moment, or somebody else, may have what we lack.
+pub fn is_want(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
+}
+
 /// ENOENT, ESRCH: the process has gone.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))

@@ -7,6 +7,7 @@
 //! <data>/cgroup-parent                          the cgroup that the agent made for all tasks, to be removed by it
 //! <data>/state/                                 the state database                             0700
 //! <data>/shown                                  how far the agent has shown itself (`marks`)   0600
+//! <data>/known-as                               which directory it is, and where it has been (`whereabouts`) 0600
 //! <data>/samples                                what was last read of tasks without cgroups (`samples`) 0600
 //! <data>/alloc/                                 tasks of other users pass through it           0711
 //! <data>/alloc/<alloc id>/                      the users of its tasks pass through it, nobody else 0700 and an ACL
@@ -33,6 +34,8 @@ use std::time::Duration;
 pub use self::modes::Closed;
 use self::modes::{ALLOC, DATA, Gates, LOGS, SHARED, SHARED_NAME, TASK, Wanted, make_dirs};
 use super::drivers::{Place, TaskDirs};
+pub use super::whereabouts::Before;
+use super::whereabouts::Whereabouts;
 use crate::host::access;
 use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
@@ -65,6 +68,7 @@ pub const LET_GO: Duration = Duration::from_secs(1);
 pub struct DataDir {
     root: PathBuf,
     gates: Gates,
+    whereabouts: Whereabouts,
     _lock: File,
 }
 
@@ -94,13 +98,23 @@ impl DataDir {
         let own = root.canonicalize().map_err(failed)?;
         modes::close_root(&own).map_err(failed)?;
         let lock = lock::lock(&own)?;
-        let data = DataDir { root: own, gates: Gates::default(), _lock: lock };
+        let used = own.join("state").exists();
+        let whereabouts = Whereabouts::find(&own, used).map_err(failed)?;
+        let data = DataDir { root: own, gates: Gates::default(), whereabouts, _lock: lock };
         make_dirs([Wanted::ours(&data.state(), 0o700)]).and_then(|()| data.build_tops()).map_err(failed)?;
         Ok(data)
     }
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+    /// Whether it is the one that it was.
+    pub fn before(&self) -> Before {
+        self.whereabouts.before
+    }
+    /// Where something in it lies now, of which a record says where it lay. `None`: that is not in it.
+    pub fn now(&self, recorded: &Path) -> Option<PathBuf> {
+        self.whereabouts.now(&self.root, recorded)
     }
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
@@ -160,7 +174,10 @@ impl DataDir {
             task: task.clone(),
             attempt,
             run_dir: self.run_task(id, task).join(attempt.to_string()),
-            task_dir: self.alloc(id).join(task.as_str()),
+            task_dirs: {
+                let below = |name: &PathBuf| name.join("alloc").join(id.as_str()).join(task.as_str());
+                self.whereabouts.names.iter().map(below).collect()
+            },
             cgroup: None,
         }
     }
@@ -407,7 +424,7 @@ mod tests {
         let found = data.attempts(&id).unwrap();
         let [place] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((place.attempt, &place.run_dir), (3, &run.join("web/3")));
-        assert_eq!(place.task_dir, data.alloc(&id).join("web"));
+        assert_eq!(place.task_dirs, [data.alloc(&id).join("web")]);
         assert_eq!(data.place_of(&place.run_dir).as_ref(), Some(place));
         for odd in [run.join("web"), run.join("web/03"), run.join("web/3/deeper"), elsewhere.join("0")] {
             assert_eq!(data.place_of(&odd), None, "{}", odd.display());

@@ -38,7 +38,9 @@ impl LaunchFailure {
         let (kind, recoverable) = match error {
             DriverError::Config { .. } | DriverError::Limit { .. } => (EventKind::FailedValidation, false),
             DriverError::Start { recoverable, .. } => (EventKind::DriverFailure, recoverable),
-            DriverError::Failed { .. } | DriverError::StillRunning => (EventKind::DriverFailure, true),
+            DriverError::Failed { .. } | DriverError::Wanting { .. } | DriverError::StillRunning => {
+                (EventKind::DriverFailure, true)
+            }
         };
         LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false }
     }

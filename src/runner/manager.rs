@@ -242,11 +242,11 @@ impl Manager {
                     });
                 };
                 driver.check(task).map_err(|error| {
-                    use DriverError::{Config, Failed, Limit, Start, StillRunning};
+                    use DriverError::{Config, Failed, Limit, Start, StillRunning, Wanting};
                     let (field, message) = match error {
                         Config { field, message } => (field, message),
                         Limit { field, message } => (field.to_owned(), message),
-                        other @ (Start { .. } | Failed { .. } | StillRunning) => {
+                        other @ (Start { .. } | Failed { .. } | Wanting { .. } | StillRunning) => {
                             ("config".to_owned(), other.to_string())
                         }
                     };

@@ -42,6 +42,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod watchers;
+mod whereabouts;
 mod wishes;
 
 pub use cgroups::HostCgroups;

@@ -134,6 +134,11 @@ impl Handle {
         let line = Line::new(Arc::clone(&parts.clock), parts.node.boot_id.clone(), loaded.line.take());
         record::put(&mut version, record::LINE_KEY.to_owned(), &line.record());
         parts.journal.commit(version).await?;
+        loaded.tasks.values_mut().filter_map(|task| task.handle.as_mut()).for_each(|handle| {
+            if let Some(now) = parts.data_dir.now(&handle.run_dir) {
+                handle.run_dir = now;
+            }
+        });
         // Before anything of this agent is in there.
         let in_run = parts.data_dir.in_run().unwrap_or_else(|error| {
             tracing::error!(%error, "what ran before and is in no record is not looked for");

@@ -31,7 +31,7 @@ mod tree;
 
 use std::path::Path;
 
-pub use find::{all, all_below, find, is_executed_for};
+pub use find::{all, all_below, find, is_executed_for, is_for_another};
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
 pub use tree::describe;
 

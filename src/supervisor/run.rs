@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,7 +12,7 @@ use super::orders::Orders;
 use super::record::{self, End, How, Record, Start};
 use super::rotate::Rotator;
 use super::tree::{self, Tree, note};
-use super::{moment, start};
+use super::{find, moment, start};
 use crate::host::process::{self, Rusage};
 use crate::model::units::Timestamp;
 
@@ -74,7 +74,14 @@ fn leave(record: &Record, run_dir: &Path, end: &End, room: Vec<u8>) -> Result<()
     moment("ended");
     record.write_end(end, room).map_err(|e| format!("cannot write the exit: {e}"))?;
     moment("left");
-    anew::put_back(record, run_dir)
+    anew::put_back(record, &place_now(run_dir))
+}
+
+/// The run directory, wherever the data directory has been moved since we were started: what is at its old place now is another's.
+fn place_now(run_dir: &Path) -> PathBuf {
+    find::lies_in(Path::new("/proc/self/fd/0"))
+        .filter(|now| find::same_attempt(now, run_dir))
+        .unwrap_or_else(|| run_dir.to_owned())
 }
 
 fn never_started(how: How) -> End {

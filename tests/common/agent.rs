@@ -162,6 +162,23 @@ impl Agent {
         self.outputs = Some((stdout, stderr));
     }
 
+    /// The hard limit on its descriptors, from its next start on.
+    pub fn set_descriptors(&mut self, limit: Option<u64>) {
+        self.options.descriptors = limit;
+    }
+
+    /// Where its data directory is, from its next start on.
+    pub fn set_data_dir(&mut self, data_dir: PathBuf) {
+        self.options.data_dir = Some(data_dir);
+    }
+
+    /// Waits until the process has ended by itself; then it can be started again.
+    #[track_caller]
+    pub fn ends(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("the agent must run");
+        wait_for("the agent to end", Duration::from_secs(20) * patience(), || child.try_wait().expect("our own child"))
+    }
+
     /// From its next start on.
     pub fn set_env(&mut self, env: Vec<(String, String)>) {
         self.options.env = env;
@@ -212,6 +229,10 @@ impl Agent {
         let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
         http::unix(&self.socket(), method, path, &[("Content-Type", kind)], body.as_bytes())
             .unwrap_or_else(|e| panic!("{method} {path}: {e}\n{}", self.log()))
+    }
+    /// GET over the Unix socket of an agent that may not answer yet.
+    pub fn asked(&self, path: &str) -> Option<Response> {
+        http::unix(&self.socket(), "GET", path, &[], b"").ok()
     }
     /// JSON of a GET that must be answered with 200.
     #[track_caller]

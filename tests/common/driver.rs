@@ -25,6 +25,7 @@ pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
         supervisor: allostat(),
         supervisors: None,
         descriptors: Some(300),
+        watches: 10_000,
         no_cgroups: None,
     }
 }

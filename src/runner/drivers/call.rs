@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | start | `Config::start_budget`, kept by the task's owner | given up; what comes of it later is ended |
 //! | recover | [`RECOVER`], asked again where it dies | lost: failed, and not started a second time |
+//! | recover, for want of descriptors, memory or processes | as long as that is so | asked again: it is no verdict |
 //! | wait | as long as it runs; while it is being ended, the budget of that | given up |
 //! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
 //! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
@@ -33,6 +34,9 @@ pub const DESTROY: Duration = Duration::from_secs(10);
 const DEATHS: u8 = 5;
 /// Before it is asked again; doubled each time.
 const DEATH_PAUSE: Duration = Duration::from_millis(100);
+
+/// Before a driver that lacks what it takes to look is asked again; doubled each time, up to the second.
+const WANT_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// What a driver says is cut after so many characters.
 const LONGEST_TEXT: usize = 4096;
@@ -67,8 +71,23 @@ pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandl
 }
 
 /// Finds an attempt again; `None`: it was never started. A driver that dies of it is asked again, a few times: it has not said that
-/// it cannot find it.
+/// it cannot find it. One that lacks what it takes to look is asked until it has it.
 pub async fn recover(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
+    let (mut pause, most) = WANT_PAUSES;
+    loop {
+        match recover_in_time(driver, handle.clone()).await {
+            Err(CallError::Refused(DriverError::Wanting { message })) => {
+                tracing::debug!(run_dir = %handle.run_dir.display(), message, "a task is looked for again");
+            }
+            answer => return answer,
+        }
+        // Ends: with the want, or with the agent. What is looked for is shown as that.
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(most);
+    }
+}
+
+async fn recover_in_time(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
     let tries = async {
         let mut pause = DEATH_PAUSE;
         for _ in 1..DEATHS {
@@ -191,6 +210,7 @@ fn tame_error(error: DriverError) -> CallError {
         DriverError::Limit { field, message } => DriverError::Limit { field, message: tame(message) },
         DriverError::Start { message, recoverable } => DriverError::Start { message: tame(message), recoverable },
         DriverError::Failed { message } => DriverError::Failed { message: tame(message) },
+        DriverError::Wanting { message } => DriverError::Wanting { message: tame(message) },
         DriverError::StillRunning => DriverError::StillRunning,
     })
 }

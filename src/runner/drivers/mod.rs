@@ -39,6 +39,8 @@ pub struct DriverContext {
     pub supervisors: Option<PathBuf>,
     /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
     pub descriptors: Option<u64>,
+    /// So many supervisors can be watched: a descriptor each.
+    pub watches: usize,
     /// Why this agent can make no cgroups; `None`: it can.
     pub no_cgroups: Option<String>,
 }
@@ -91,6 +93,9 @@ pub enum DriverError {
     Start { message: String, recoverable: bool },
     #[error("{message}")]
     Failed { message: String },
+    /// The agent lacks descriptors, memory or processes to tell: it is asked again, for as long as that is so.
+    #[error("{message}")]
+    Wanting { message: String },
     /// Nothing of it is removed before it has ended.
     #[error("it is still running")]
     StillRunning,
@@ -217,7 +222,8 @@ pub struct Place {
     pub task: TaskName,
     pub attempt: u32,
     pub run_dir: PathBuf,
-    pub task_dir: PathBuf,
+    /// By each name that the data directory has had.
+    pub task_dirs: Vec<PathBuf>,
     /// The cgroup that its task has if it has one.
     pub cgroup: Option<CgroupPath>,
 }

@@ -15,17 +15,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::attempt::Supervised;
 use self::config::Config;
 use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Left, Place, Recovered, StartRequest, Unenforced};
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
+use crate::host::process;
 use crate::model::id::{BootId, ProcessId};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
@@ -36,10 +38,16 @@ const TORN: Duration = Duration::from_millis(500);
 /// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
+/// A look that has not begun after so long has no thread, or no place among those that hang.
+const THREAD_PATIENCE: Duration = Duration::from_secs(20);
+/// Looking takes three descriptors for a moment, and a thread: so many look at once.
+const LOOKS: usize = 8;
+
 pub struct RawExec {
     shared: Arc<Shared>,
     /// Starting blocks for some milliseconds: more at once than this would only make threads.
     starts: Arc<Semaphore>,
+    looks: Arc<Semaphore>,
 }
 
 struct Shared {
@@ -58,12 +66,19 @@ struct Shared {
     /// neither keeps the other waiting.
     kills: Semaphore,
     removals: Semaphore,
+    /// A descriptor for each supervisor that is watched: what is left of the limit when everything else has its own.
+    watches: Arc<Semaphore>,
 }
 
 /// Of each at once.
 const PLACES: usize = 4;
 
 impl Shared {
+    /// A place for one supervisor more. `None`: no descriptor is left for it.
+    fn watch(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.watches).try_acquire_owned().ok()
+    }
+
     fn reader(&self, handle: &TaskHandle, supervisor: ProcessId, found: bool) -> Arc<TaskReader> {
         Arc::new(match &handle.cgroup {
             Some(cgroup) if found => TaskReader::for_cgroup(&self.sampling, cgroup.clone()).found(),
@@ -88,8 +103,13 @@ impl RawExec {
             no_cgroups: context.no_cgroups.clone(),
             kills: Semaphore::new(PLACES),
             removals: Semaphore::new(PLACES),
+            watches: Arc::new(Semaphore::new(context.watches)),
         };
-        RawExec { shared: Arc::new(shared), starts: Arc::new(Semaphore::new(cores * 2 + 2)) }
+        RawExec {
+            shared: Arc::new(shared),
+            starts: Arc::new(Semaphore::new(cores * 2 + 2)),
+            looks: Arc::new(Semaphore::new(LOOKS)),
+        }
     }
 
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
@@ -104,30 +124,63 @@ impl RawExec {
         Ok(Arc::new(begun.started(&self.shared).await?))
     }
 
+    /// One look, on a thread for that.
+    async fn look(&self, handle: TaskHandle) -> Result<recover::Found, DriverError> {
+        const WAITS: u8 = 0;
+        const BEGUN: u8 = 1;
+        const CALLED_OFF: u8 = 2;
+        let turn = Arc::new(AtomicU8::new(WAITS));
+        let take = |turn: &AtomicU8, to| turn.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.looks), Arc::clone(&turn));
+        let no_thread = || DriverError::Wanting { message: "no thread is left to look for it".to_owned() };
+        let looking = async move {
+            // Ends: with the patience below, or when the look is over.
+            let place = places.acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+            blocking(move || {
+                let _place = place;
+                if take(&own, BEGUN) { recover::look(&shared, handle) } else { Err(no_thread()) }
+            })
+            .await?
+        };
+        tokio::pin!(looking);
+        match tokio::time::timeout(THREAD_PATIENCE, &mut looking).await {
+            Ok(found) => found,
+            Err(_) if take(&turn, CALLED_OFF) => Err(no_thread()),
+            // Ends: with the deadline of the whole call.
+            Err(_) => looking.await,
+        }
+    }
+
     async fn recover_it(&self, handle: TaskHandle) -> Result<Recovered, DriverError> {
         let started = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(2);
         let why = loop {
-            let (shared, known) = (Arc::clone(&self.shared), handle.clone());
             let mut patience = START_PATIENCE;
-            // Errors may pass (descriptors, memory, a disk), and a task that lives is not lost for one of them.
-            let why = match blocking(move || recover::look(&shared, known)).await? {
+            // Errors may pass (a disk), and a task that lives is not lost for one of them.
+            let why = match self.look(handle.clone()).await {
                 Ok(recover::Found::NeverStarted) => return Ok(Recovered::NeverStarted),
                 Ok(recover::Found::Ended(attempt)) => {
                     return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
                 }
                 Ok(recover::Found::Alive(running)) => match Supervised::running(Arc::clone(&self.shared), *running) {
                     Ok(attempt) => return Ok(Recovered::Attempt(Arc::new(attempt))),
+                    Err(wanting @ DriverError::Wanting { .. }) => return Err(wanting),
                     Err(error) => error.to_string(),
                 },
                 Ok(recover::Found::NotSureYet) => {
                     let record = handle.run_dir.join(crate::supervisor::record::FILE);
                     format!("somebody holds the lock of {} and does not say who", record.display())
                 }
+                Ok(recover::Found::AnothersTask(place)) => {
+                    let place = place.display();
+                    return Err(failed(format!("its record is a copy of the one in {place}, whose agent it is for")));
+                }
                 Ok(recover::Found::Damaged(why)) => {
                     patience = TORN;
                     why
                 }
+                // No answer at all: whoever asks does so again.
+                Err(wanting @ DriverError::Wanting { .. }) => return Err(wanting),
                 Err(error) => error.to_string(),
             };
             if started.elapsed() >= patience {
@@ -187,6 +240,12 @@ impl Driver for RawExec {
 
 fn failed(message: impl Into<String>) -> DriverError {
     DriverError::Failed { message: message.into() }
+}
+
+/// What could not be done, and whether that says anything of the task.
+fn cannot(what: impl std::fmt::Display, error: &io::Error) -> DriverError {
+    let message = format!("{what}: {error}");
+    if process::is_want(error) { DriverError::Wanting { message } } else { failed(message) }
 }
 
 /// A descriptor to be told about when it becomes readable. Concurrency: within the runtime.

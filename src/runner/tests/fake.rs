@@ -85,6 +85,8 @@ pub(super) struct World {
     pub processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
     /// What the driver answers when it is asked to find something again.
     pub recover_error: Mutex<Option<String>>,
+    /// No descriptors are left to look with.
+    pub wants: std::sync::atomic::AtomicBool,
     /// What it answers when it is asked what an attempt left.
     pub left_error: Mutex<Option<String>>,
     /// Tasks that the driver does not find for as long as they stand here.
@@ -239,6 +241,9 @@ impl Driver for FakeDriver {
     }
     fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(async move {
+            if self.0.wants.load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(DriverError::Wanting { message: "no descriptor is left".to_owned() });
+            }
             if let Some(message) = self.0.recover_error.lock().unwrap().clone() {
                 return Err(DriverError::Failed { message });
             }

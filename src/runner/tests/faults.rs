@@ -30,6 +30,7 @@ pub(super) fn mock() -> Arc<dyn Driver> {
         supervisor: "/nowhere".into(),
         descriptors: None,
         supervisors: None,
+        watches: 10_000,
         no_cgroups: None,
     }))
 }

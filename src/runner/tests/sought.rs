@@ -229,6 +229,22 @@ async fn a_driver_that_never_answers_costs_its_task_and_not_what_runs_beside_it(
 }
 
 #[tokio::test(start_paused = true)]
+async fn want_of_what_it_takes_to_look_is_no_verdict_however_long_it_lasts() {
+    use std::sync::atomic::Ordering;
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, service("s")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    host.world.wants.store(true, Ordering::Relaxed);
+    let agent = host.restart(agent).await;
+    tokio::time::sleep(call::RECOVER * 60).await;
+    assert_eq!((states(&agent, &id), sought(&agent, &id).len()), (vec![TaskState::Running], 1));
+    host.world.wants.store(false, Ordering::Relaxed);
+    until("found", || sought(&agent, &id).is_empty()).await;
+    assert_eq!((found(&agent).0, host.world.started(), host.world.living()), (only("reattached"), 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_dies_while_it_looks_leaves_everything_to_the_next_one() {
     let before = alive();
     let mut stage = stage(json!({})).await;

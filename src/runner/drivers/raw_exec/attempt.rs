@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use super::{Shared, blocking, failed, watched};
+use super::recover::room;
+use super::{Shared, blocking, cannot, failed, watched};
 use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, session};
@@ -24,6 +25,8 @@ use crate::supervisor::{ERRORS_KEPT, describe, orders};
 pub const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the kernel may take to let go of a cgroup after its last process was reaped.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
+/// Before it is tried again to read an end, where no descriptor is left for it.
+const ROOM_PAUSE: Duration = Duration::from_millis(250);
 
 /// Of a task whose supervisor nobody has any more, where a session is all that holds its processes together: each of them can leave it.
 const MAY_HAVE_LEFT: &str = "without cgroups, a process that left its session is not found, and may still run";
@@ -36,6 +39,8 @@ pub struct Running {
     pub found: bool,
     /// Its record, where that has no name any more: open, it can be read to the end.
     pub unnamed: Option<Record>,
+    /// The place for its descriptor.
+    pub watch: OwnedSemaphorePermit,
 }
 
 pub struct Supervised {
@@ -46,6 +51,7 @@ pub struct Supervised {
     pidfd: Option<AsyncFd<OwnedFd>>,
     child: Mutex<Option<Child>>,
     unnamed: Option<Record>,
+    _watch: Option<OwnedSemaphorePermit>,
     /// Boxed: a kibibyte that nothing fills while the attempt runs.
     end: OnceCell<Box<AttemptEnd>>,
 }
@@ -53,11 +59,12 @@ pub struct Supervised {
 impl Supervised {
     /// Errors: no runtime, or no descriptor left. Concurrency: within the runtime.
     pub fn running(shared: Arc<Shared>, running: Running) -> Result<Supervised, DriverError> {
-        let Running { handle, supervisor, found, unnamed } = running;
+        let Running { handle, supervisor, found, unnamed, watch } = running;
         let reader = Some(shared.reader(&handle, supervisor.id(), found));
         let pidfd = watched(supervisor.into_pidfd());
-        let pidfd = Some(pidfd.map_err(|e| failed(format!("cannot watch the supervisor: {e}")))?);
-        Ok(Supervised { shared, handle, reader, pidfd, child: Mutex::new(None), unnamed, end: OnceCell::new() })
+        let pidfd = Some(pidfd.map_err(|e| cannot("cannot watch the supervisor", &e))?);
+        let (child, end, _watch) = (Mutex::new(None), OnceCell::new(), Some(watch));
+        Ok(Supervised { shared, handle, reader, pidfd, child, unnamed, _watch, end })
     }
 
     /// The supervisor is our own child, to be reaped.
@@ -68,7 +75,8 @@ impl Supervised {
     pub fn ended(shared: Arc<Shared>, handle: TaskHandle, mut end: AttemptEnd) -> Supervised {
         add_kept_peak(&shared, &handle, &mut end);
         let end = OnceCell::new_with(Some(Box::new(end)));
-        Supervised { shared, handle, reader: None, pidfd: None, child: Mutex::new(None), unnamed: None, end }
+        let (child, unnamed, _watch) = (Mutex::new(None), None, None);
+        Supervised { shared, handle, reader: None, pidfd: None, child, unnamed, _watch, end }
     }
 
     fn send(&self, name: &str) -> Result<(), DriverError> {
@@ -104,7 +112,14 @@ impl Supervised {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
         // was killed takes longer.
-        let mut end = match read_end(&handle.run_dir, self.unnamed.as_ref()) {
+        let mut read = read_end(&handle.run_dir, self.unnamed.as_ref());
+        // How it ended is on record: for want of a descriptor to read it with, that is not unknown.
+        while read.is_err() && room().is_err() {
+            // Ends: with the want.
+            tokio::time::sleep(ROOM_PAUSE).await;
+            read = read_end(&handle.run_dir, self.unnamed.as_ref());
+        }
+        let mut end = match read {
             Ok(end) => attempt_end(end),
             Err(mut why) => {
                 // Not killed: it saw the end, and would have put back a record that was removed.

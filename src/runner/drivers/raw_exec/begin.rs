@@ -9,6 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
 use super::config::Config;
 use super::{START_PATIENCE, Shared, blocking, ulimit, watched};
@@ -25,6 +27,7 @@ use crate::supervisor::{ERRORS_KEPT, anew, describe};
 /// A supervisor that was spawned and has not said yet whether its task runs.
 pub struct Begun {
     made: Made,
+    watch: OwnedSemaphorePermit,
     /// Closed by the supervisor when its record has the answer.
     report: OwnedFd,
 }
@@ -98,9 +101,11 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         }
     }
     let limits = config.limits(task, &request.dirs.task)?;
+    // Before anything is made: what cannot be watched is not started.
+    let watch = shared.watch().ok_or_else(|| start_error("no descriptor is left to watch its supervisor", true))?;
     let begun = place(cgroup.as_ref(), &limits).and_then(|()| spawn(shared, &orders, &handle.run_dir));
     match begun {
-        Ok((child, record, report)) => Ok(Begun { made: Made { handle, cgroup, child, record }, report }),
+        Ok((child, record, report)) => Ok(Begun { made: Made { handle, cgroup, child, record }, watch, report }),
         Err(error) => {
             clean(cgroup.as_ref(), &handle.run_dir);
             Err(error)
@@ -175,14 +180,14 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
 impl Begun {
     /// Waits for the supervisor's answer. Errors: nothing of the start is left, unless they say so.
     pub async fn started(self, shared: &Arc<Shared>) -> Result<Supervised, DriverError> {
-        let Begun { mut made, report } = self;
+        let Begun { mut made, watch, report } = self;
         let why = match heard(report).await.and_then(|()| made.answer()) {
             Ok(Some((start, supervisor))) => {
                 made.handle.boot_id = shared.boot_id.clone();
                 made.handle.supervisor = Some(start.supervisor);
                 made.handle.main = start.main;
                 made.handle.started_at = start.started_at;
-                let running = Running { handle: made.handle.clone(), supervisor, found: false, unnamed: None };
+                let running = Running { handle: made.handle.clone(), supervisor, found: false, unnamed: None, watch };
                 match Supervised::running(Arc::clone(shared), running) {
                     Ok(attempt) => return Ok(attempt.reaping(made.child)),
                     Err(error) => Some(start_error(error.to_string(), true)),

@@ -1,13 +1,13 @@
 //! What an attempt left that no record of the agent names: its supervisor's record, and the orders that it was given.
 //!
 //! It is this agent's, and may be ended, if the orders in its directory are for the directory that this agent gave its task, or
-//! if the supervisor was executed for this very run directory. Neither is true of a data directory that was copied or moved here:
-//! what runs there is another agent's, or was. Which processes are meant is then checked as in any recovery: boot, pid and start
+//! if the supervisor holds the record of this very run directory. Neither is true of a data directory that was copied here: what
+//! runs there is another agent's, or was. Which processes are meant is then checked as in any recovery: boot, pid and start
 //! time of the record; its lock; and a cgroup that has the names of alloc and task.
 
 use std::path::Path;
 
-use super::{RawExec, Shared, failed};
+use super::{RawExec, Shared, cannot, failed};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::id::{CgroupPath, ProcessId};
@@ -19,7 +19,7 @@ use crate::supervisor::{self, is_executed_for};
 
 pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError> {
     let run_dir = &place.run_dir;
-    let unreadable = |e: std::io::Error| failed(format!("cannot read what is left in {}: {e}", run_dir.display()));
+    let unreadable = |e: std::io::Error| cannot(format_args!("cannot read what is left in {}", run_dir.display()), &e);
     let named = Record::open(run_dir).map_err(unreadable)?;
     let held = match named {
         Some(_) => None,
@@ -49,9 +49,13 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
     let handle = handle(shared, place, start.as_ref(), orders.as_ref());
     let this_boot = handle.boot_id == shared.boot_id;
     let lives = this_boot && (locked || lives(shared, &handle)?);
-    let ours = orders.as_ref().is_some_and(|orders| orders.task_dir == place.task_dir)
+    let executed_for_it = match handle.supervisor {
+        Some(supervisor) => is_executed_for(supervisor.pid, run_dir).map_err(unreadable)?,
+        None => false,
+    };
+    let ours = orders.as_ref().is_some_and(|orders| place.task_dirs.contains(&orders.task_dir))
         || held.is_some()
-        || handle.supervisor.is_some_and(|supervisor| is_executed_for(supervisor.pid, run_dir));
+        || executed_for_it;
     if ours {
         return Ok(Some(Left { handle, lives }));
     }
@@ -106,6 +110,6 @@ fn lives(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
 }
 
 fn is_there(id: ProcessId) -> Result<bool, DriverError> {
-    let process = Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))?;
+    let process = Process::open(id).map_err(|e| cannot(format_args!("cannot look at process {}", id.pid), &e))?;
     Ok(process.is_some_and(|process| !process.has_ended().unwrap_or(false)))
 }

@@ -9,19 +9,21 @@
 //! | free | | written | ended unseen: its supervisor was killed |
 //! | free | empty | empty | was never started |
 //! | of another boot | | | nobody knows how it ended |
+//! | free, but its supervisor lives | empty | | is another agent's: this is a copy of the record that its supervisor holds |
 //! | no record | | | was never started if its directory is empty and its cgroup never ran; else it ended unseen |
 //!
 //! A record whose name was removed is still there as long as its supervisor lives, who has it open: it is asked for by that.
 //! Whose supervisor is gone too is ended, with all that its handle names, before anybody says that it has.
 //!
-//! What cannot be told (no descriptor left, a disk that fails) is asked again for as long as a start may take; then the attempt
-//! is given up: all of it is ended first.
+//! What cannot be told (a disk that fails) is asked again for as long as a start may take; then the attempt is given up: all of
+//! it is ended first. Want of descriptors, memory or processes tells nothing of a task: then it is looked for until it is found.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attempt::{END_PATIENCE, Running, Supervised, attempt_end, clear_up, end_session};
-use super::{Shared, failed};
+use super::{Shared, cannot, failed};
 use crate::collectors::read_final;
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
@@ -36,13 +38,16 @@ pub enum Found {
     Alive(Box<Running>),
     /// Look again in a moment.
     NotSureYet,
+    /// Its record is a copy, and so is the data directory: the supervisor holds the one in this directory, and is left alone.
+    AnothersTask(PathBuf),
     /// Its record is damaged, and nothing else tells of it; why. Or it is just being written: look again at once.
     Damaged(String),
 }
 
 /// Blocks for as long as it takes to end what a killed supervisor left.
 pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, DriverError> {
-    let unreadable = |e: std::io::Error| failed(format!("cannot read the record of {}: {e}", handle.run_dir.display()));
+    let run_dir = handle.run_dir.clone();
+    let unreadable = |e: std::io::Error| cannot(format_args!("cannot read the record of {}", run_dir.display()), &e);
     let same_boot = handle.boot_id == shared.boot_id;
     let named = Record::open(&handle.run_dir).map_err(unreadable)?;
     let unnamed = match &named {
@@ -77,11 +82,27 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
             let run_dir = handle.run_dir.display();
             tracing::warn!(%run_dir, ?start, "the record of a living task is damaged; who supervises it is known all the same");
         }
-        let process = Process::open(supervisor).map_err(|e| failed(format!("process {}: {e}", supervisor.pid)))?;
+        let supervisor = Process::open(supervisor);
         // Gone between the lock and now: the lock will be free.
-        let running =
-            process.map(|supervisor| Found::Alive(Box::new(Running { handle, supervisor, found: true, unnamed })));
-        return Ok(running.unwrap_or(Found::NotSureYet));
+        let supervisor = supervisor.map_err(unreadable)?;
+        return supervisor.map_or(Ok(Found::NotSureYet), |supervisor| alive(shared, handle, supervisor, unnamed));
+    }
+    // In the agent's own directory lies a record that is free; whoever it names may hold another.
+    if same_boot
+        && let (Slot::Empty, Some(named)) = (&end, &named)
+        && let Some(supervisor) = living(&handle).map_err(unreadable)?
+    {
+        return match Record::held_by(&supervisor).map_err(unreadable)? {
+            Some(held) if !held.is_same_as(named).map_err(unreadable)? => {
+                match supervisor::is_for_another(supervisor.id().pid, &run_dir) {
+                    Some(other) => Ok(Found::AnothersTask(other)),
+                    // Somebody put a copy in its place.
+                    None => alive(shared, handle, supervisor, Some(held)),
+                }
+            }
+            // It is leaving.
+            Some(_) | None => Ok(Found::NotSureYet),
+        };
     }
     let why = match (end, &start) {
         (Slot::Written(end), _) => {
@@ -95,8 +116,25 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
         (Slot::Empty, Slot::Bad(why)) => why.clone(),
         (Slot::Empty, Slot::Written(_) | Slot::Empty) => "its supervisor was killed".to_owned(),
     };
+    room()?;
     let end = clear_up(shared, &handle, why);
     Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))))
+}
+
+fn alive(
+    shared: &Shared,
+    handle: TaskHandle,
+    supervisor: Process,
+    unnamed: Option<Record>,
+) -> Result<Found, DriverError> {
+    let watch = shared.watch().ok_or_else(no_watch)?;
+    Ok(Found::Alive(Box::new(Running { handle, supervisor, found: true, unnamed, watch })))
+}
+
+/// The supervisor that a handle names, if it has not ended.
+fn living(handle: &TaskHandle) -> std::io::Result<Option<Process>> {
+    let Some(supervisor) = handle.supervisor.map_or(Ok(None), Process::open)? else { return Ok(None) };
+    Ok((!supervisor.has_ended()?).then_some(supervisor))
 }
 
 /// The record of an attempt of this boot, by whoever supervises it; `None`: nobody does.
@@ -106,7 +144,8 @@ fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Record>
         // Not recorded yet when the agent died.
         None => supervisor::find(&handle.run_dir)?,
     };
-    supervisor.map_or(Ok(None), |supervisor| Record::held_by(&supervisor))
+    let own = |supervisor: &Process| supervisor::is_for_another(supervisor.id().pid, &handle.run_dir).is_none();
+    supervisor.filter(own).map_or(Ok(None), |supervisor| Record::held_by(&supervisor))
 }
 
 /// Neither a record nor a supervisor: it came to nothing, or its record was removed. Blocks for as long as it takes to end
@@ -116,6 +155,7 @@ fn gone(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Found, DriverError> 
         return Ok(Found::NeverStarted);
     }
     let why = "its record was removed, and its supervisor is gone".to_owned();
+    room()?;
     let end = clear_up(shared, &handle, why);
     Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))))
 }
@@ -129,8 +169,9 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
     let empty = match std::fs::read_dir(&handle.run_dir) {
         Ok(mut entries) => entries.next().is_none(),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
-        Err(e) => return Err(failed(format!("cannot read {}: {e}", handle.run_dir.display()))),
+        Err(e) => return Err(cannot(format_args!("cannot read {}", handle.run_dir.display()), &e)),
     };
+    room()?;
     let ran = handle.cgroup.as_ref().is_some_and(|path| {
         let cgroup = Cgroup::at(&shared.sampling.layout, path);
         cgroup.exists()
@@ -138,6 +179,18 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
                 || cgroup.pids().map_or(true, |p| !p.is_empty()))
     });
     Ok(empty && !ran)
+}
+
+/// What is told by failing to read files, or ended by reading who is there, needs descriptors that are really there.
+pub fn room() -> Result<(), DriverError> {
+    const NEEDED: usize = 6;
+    let taken: std::io::Result<Vec<_>> = (0..NEEDED).map(|_| std::fs::File::open("/dev/null")).collect();
+    taken.map(drop).map_err(|e| cannot("no descriptors are left to look", &e))
+}
+
+fn no_watch() -> DriverError {
+    let message = "no descriptor is left to watch its supervisor: it runs on, and is found when one is free";
+    DriverError::Wanting { message: message.to_owned() }
 }
 
 fn learn(handle: &mut TaskHandle, start: &Start) {
@@ -150,6 +203,7 @@ fn learn(handle: &mut TaskHandle, start: &Start) {
 /// Ends what nobody can look after any more: then it has ended unseen. Blocks.
 /// Errors: it may still run, and its handle must be kept.
 pub fn give_up(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Result<Supervised, DriverError> {
+    room()?;
     let record = Record::open(&handle.run_dir);
     if let Ok(Some(record)) = &record
         && let Ok(Slot::Written(start)) = record.read_start()

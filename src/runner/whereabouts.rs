@@ -1,0 +1,170 @@
+//! The names that a data directory has had. It is the directory itself, and not the text of its path, whose tasks these are: moved,
+//! with or without a link in its old place, it keeps all of them. A copy is another directory, and owns nothing of what runs.
+//!
+//! ```text
+//! <data>/known-as   device and inode of the directory, and the paths by which agents have found it there      0600
+//! ```
+//! Handles and orders name their places by path: one that begins with any of these names is meant by them.
+
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+const FILE: &str = "known-as";
+/// Handles follow at each start, so that the oldest names are nobody's any more.
+const KEPT: usize = 32;
+
+/// What is known of a directory that an agent has just locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// No agent was here.
+    Fresh,
+    /// An agent was here that did not write down where that was.
+    Unknown,
+    /// It is the one that it was, be it in another place.
+    Same,
+    /// It was written in another directory: this is a copy, or what came back from one.
+    Copied,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    device: u64,
+    inode: u64,
+    /// The newest last.
+    names: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+pub struct Whereabouts {
+    pub before: Before,
+    /// This one among them.
+    pub names: Vec<PathBuf>,
+}
+
+impl Whereabouts {
+    /// Of a directory that is locked; `used`: an agent was here before. Notes where it is now: what cannot be noted is said, and
+    /// costs a later move.
+    pub fn find(root: &Path, used: bool) -> io::Result<Whereabouts> {
+        let (device, inode) = identity(root)?;
+        let noted = read(&root.join(FILE));
+        let (before, mut names) = match &noted {
+            Some(mark) if (mark.device, mark.inode) == (device, inode) => (Before::Same, mark.names.clone()),
+            Some(mark) => {
+                let from = mark.names.last().map(|name| name.display().to_string()).unwrap_or_default();
+                tracing::warn!(path = %root.display(), from, "the data directory is a copy: what runs of the one it is of is not its own");
+                (Before::Copied, Vec::new())
+            }
+            None if used => (Before::Unknown, Vec::new()),
+            None => (Before::Fresh, Vec::new()),
+        };
+        if names.last().is_none_or(|last| last != root) {
+            if let Some(last) = names.last() {
+                tracing::info!(from = %last.display(), to = %root.display(), "the data directory was moved; its tasks are looked for");
+            }
+            names.retain(|name| name != root);
+            names.push(root.to_owned());
+        }
+        names.drain(..names.len().saturating_sub(KEPT));
+        let mark = Mark { device, inode, names: names.clone() };
+        if noted.as_ref() != Some(&mark)
+            && let Err(error) = write(root, &mark)
+        {
+            tracing::warn!(%error, path = %root.display(), "where the data directory is cannot be noted: moved now, it loses its tasks");
+        }
+        Ok(Whereabouts { before, names })
+    }
+
+    /// Where something in the directory lies now, of which a record says where it lay. `None`: that is not in it.
+    pub fn now(&self, root: &Path, recorded: &Path) -> Option<PathBuf> {
+        let inside = |name: &Path| recorded.strip_prefix(name).ok().map(|inside| root.join(inside));
+        self.names.iter().rev().find_map(|name| inside(name)).or_else(|| {
+            // By a link, or by another name of a mount.
+            let own = identity(root).ok()?;
+            let above = recorded.ancestors().find(|above| identity(above).is_ok_and(|other| other == own))?;
+            inside(above)
+        })
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    path.metadata().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// What cannot be read was never noted.
+fn read(path: &Path) -> Option<Mark> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "where the data directory was cannot be read");
+            return None;
+        }
+    };
+    let mark = serde_json::from_slice(&text);
+    mark.inspect_err(
+        |error| tracing::warn!(%error, path = %path.display(), "where the data directory was cannot be read"),
+    )
+    .ok()
+}
+
+/// Whole or not at all.
+fn write(root: &Path, mark: &Mark) -> io::Result<()> {
+    let new = root.join(format!("{FILE}.new"));
+    // Left by an agent that died of it.
+    let _ = std::fs::remove_file(&new);
+    let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&new)?;
+    serde_json::to_writer(&file, mark)?;
+    file.sync_all()?;
+    std::fs::rename(new, root.join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_moved_is_the_same_and_a_copy_is_not() {
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        let (first, second, copy) = (top.join("d"), top.join("big"), top.join("copy"));
+        std::fs::create_dir(&first).unwrap();
+        assert_eq!(Whereabouts::find(&first, false).unwrap().before, Before::Fresh);
+        assert_eq!(Whereabouts::find(&first, true).unwrap().before, Before::Same);
+        std::fs::rename(&first, &second).unwrap();
+        std::fs::create_dir(&copy).unwrap();
+        std::fs::copy(second.join(FILE), copy.join(FILE)).unwrap();
+        let moved = Whereabouts::find(&second, true).unwrap();
+        assert_eq!((moved.before, moved.names.as_slice()), (Before::Same, [first.clone(), second.clone()].as_slice()));
+        assert_eq!(moved.now(&second, &first.join("run/a/t/0")), Some(second.join("run/a/t/0")));
+        assert_eq!(moved.now(&second, &second.join("run/a/t/0")), Some(second.join("run/a/t/0")));
+        assert_eq!(moved.now(&second, &top.join("elsewhere/run/a/t/0")), None);
+        for _ in 0..2 {
+            let copied = Whereabouts::find(&copy, true).unwrap();
+            assert_eq!(copied.names, [copy.clone()]);
+            assert_eq!(copied.now(&copy, &first.join("run/a/t/0")), None, "also when it has noted where it is");
+        }
+    }
+
+    #[test]
+    fn a_link_in_its_old_place_leads_to_it_though_nobody_noted_that() {
+        let top = tempfile::tempdir().unwrap();
+        let top = top.path().canonicalize().unwrap();
+        let (old, new) = (top.join("d"), top.join("big"));
+        std::fs::create_dir(&new).unwrap();
+        std::os::unix::fs::symlink(&new, &old).unwrap();
+        let found = Whereabouts::find(&new, true).unwrap();
+        assert_eq!(found.before, Before::Unknown);
+        assert_eq!(found.now(&new, &old.join("run/a/t/0")), Some(new.join("run/a/t/0")));
+    }
+
+    #[test]
+    fn what_nobody_can_read_is_noted_anew() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::write(top.path().join(FILE), "{").unwrap();
+        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, Before::Unknown);
+        assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, Before::Same);
+    }
+}

@@ -1,0 +1,97 @@
+//! An agent that is started again with too few descriptors for its tasks, and one with too few to look at all.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::common::{Agent, patience, wait_for};
+use crate::work::Work;
+
+const TASKS: usize = 112;
+/// Enough for some of them.
+const FEW: u64 = 128;
+/// Fewer than an agent itself needs.
+const TOO_FEW: u64 = 64;
+/// Longer than a driver looks for a task that it is not sure of.
+const PATIENCE: Duration = Duration::from_secs(33);
+
+/// The main processes of its tasks and what they began, by the kernel's lists.
+fn pids(agent: &Agent) -> BTreeSet<u32> {
+    let files = agent.cgroups.left().into_iter().map(|cgroup| cgroup.join("cgroup.procs"));
+    let text: String = files.filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+    text.lines().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+fn allocs(agent: &Agent) -> Vec<serde_json::Value> {
+    agent.json("/v1/allocs")["allocs"].as_array().expect("a list").clone()
+}
+
+fn is_sought(alloc: &serde_json::Value) -> bool {
+    alloc["description"].as_str().expect("in words").contains("still looked for")
+}
+
+/// Those that are found, and those that are looked for.
+fn found(agent: &Agent) -> (usize, usize) {
+    let all = allocs(agent);
+    let sought = all.iter().filter(|alloc| is_sought(alloc)).count();
+    (all.len() - sought, sought)
+}
+
+fn outcome(agent: &Agent, outcome: &str) -> u64 {
+    agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)])
+}
+
+#[test]
+fn want_of_descriptors_is_no_verdict_on_a_task() {
+    let mut agent = Agent::start();
+    let work = Work { group: format!("count = {TASKS}"), ..Work::looping("many", &["hold", "600000"]) };
+    agent.run(&work.hcl());
+    wait_for("all to run", Duration::from_secs(60) * patience(), || {
+        (pids(&agent).len() >= TASKS && allocs(&agent).iter().all(|a| a["status"] == "running")).then_some(())
+    });
+    let running = pids(&agent);
+    agent.kill();
+
+    // Too few to look: it says so, and touches nothing.
+    agent.set_descriptors(Some(TOO_FEW));
+    agent.begin();
+    let ended = agent.ends();
+    assert_eq!(ended.code(), Some(73), "{}", agent.log());
+    assert!(
+        agent.log().contains("an agent needs 128 descriptors to look at what runs, and may have 64"),
+        "{}",
+        agent.log()
+    );
+    assert_eq!(pids(&agent), running);
+
+    // Enough for some of them.
+    agent.set_descriptors(Some(FEW));
+    agent.begin();
+    wait_for("as many as fit to be found", Duration::from_secs(20) * patience(), || {
+        let answers = agent.asked("/v1/allocs").is_some_and(|response| response.status == 200);
+        (answers && found(&agent).0 > 16).then_some(())
+    });
+    assert!(agent.log().contains("too few descriptors for all tasks"), "{}", agent.log());
+    std::thread::sleep(PATIENCE);
+    let (seen, sought) = found(&agent);
+    assert!((17..TASKS - 17).contains(&seen), "{seen} found, {sought} looked for");
+    assert_eq!(pids(&agent), running, "nothing was ended, nothing begun");
+    for never in ["lost", "failed", "ended", "restarted", "orphan_killed"] {
+        assert_eq!(outcome(&agent, never), 0, "{never}");
+    }
+    assert!(allocs(&agent).iter().all(|a| a["status"] == "running"), "as it is on record");
+
+    // What ends gives its place to another.
+    let stopped = allocs(&agent).into_iter().find(|alloc| !is_sought(alloc));
+    let stopped = stopped.expect("some are found")["id"].as_str().expect("an id").to_owned();
+    agent.cli(&["stop", &stopped]).ok();
+    wait_for("another to be found", Duration::from_secs(20) * patience(), || (found(&agent).1 < sought).then_some(()));
+    agent.kill();
+
+    // Room for all.
+    agent.set_descriptors(None);
+    agent.start_again();
+    assert_eq!(outcome(&agent, "reattached"), TASKS as u64 - 1);
+    assert_eq!(pids(&agent).len(), running.len() - running.len() / TASKS);
+    assert!(pids(&agent).is_subset(&running), "none was started anew");
+    agent.stop();
+}
