@@ -57,6 +57,8 @@ const OURSELVES: &str = "/proc/self/exe";
 const DRAIN: Duration = Duration::from_secs(3);
 /// How long the first look at everything may take before answers begin without it.
 const FIRST_TICK: Duration = Duration::from_secs(30);
+/// Between two looks at the processes that were given to the agent: who is there at two of them is awaited by nobody.
+const REAPED: Duration = Duration::from_secs(2);
 /// How long the last of it may take when everything else has ended.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
@@ -120,6 +122,9 @@ impl Daemon {
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
+        if process::are_given() {
+            chores.push(tokio::spawn(reap_given()));
+        }
         chores.extend(home.scope.map(|scope| tokio::spawn(scope.keep())));
         // Before the first tick there is no snapshot but an empty one, and whoever asked would take it for the truth.
         let mut first = sampler.snapshots.clone();
@@ -318,6 +323,21 @@ async fn give_back_heap(mut snapshots: watch::Receiver<Arc<Snapshot>>) {
             if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
                 tracing::error!("giving memory back failed");
             }
+        }
+    }
+}
+
+/// In a container the agent may be the first process: whoever loses its supervisor becomes its child, and nobody else reaps it.
+async fn reap_given() {
+    let mut given = process::Given::default();
+    let mut pause = tokio::time::interval(REAPED);
+    loop {
+        // Ends: with the agent.
+        pause.tick().await;
+        match given.reap() {
+            Ok(0) => {}
+            Ok(reaped) => tracing::debug!(reaped, "processes that had lost their parent were reaped"),
+            Err(error) => tracing::warn!(%error, "processes that have lost their parent cannot be reaped"),
         }
     }
 }

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod child;
+mod given;
 mod launch;
 mod rlimit;
 mod user;
@@ -24,6 +25,7 @@ use crate::kernel::proc::pid_stat;
 use crate::model::id::{BootId, ProcessId};
 
 pub use child::Child;
+pub use given::{Given, are_given};
 pub use launch::{LaunchError, Launched, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
 pub use user::{Account, UserError, account};

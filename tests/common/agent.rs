@@ -27,6 +27,8 @@ pub struct AgentOptions {
     pub as_nobody: bool,
     /// The hard limit on its descriptors.
     pub descriptors: Option<u64>,
+    /// As the first process of a pid namespace, as in a container; needs root. It is ended by [`Agent::kill`] alone.
+    pub first_process: bool,
     /// Elsewhere than in the agent's own directory: on a disk of the test's.
     pub data_dir: Option<PathBuf>,
     /// Another file than the binary under test.
@@ -127,6 +129,10 @@ impl Agent {
         let mut command = if self.options.as_nobody {
             let mut command = Command::new(self.scratch().join("allostat"));
             command.uid(NOBODY).gid(NOBODY).current_dir("/");
+            command
+        } else if self.options.first_process {
+            let mut command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--"]).arg(programs::allostat());
             command
         } else if let Some(limit) = self.options.descriptors {
             let mut command = Command::new("sh");

@@ -8,6 +8,7 @@ mod common;
 mod again;
 mod clock;
 mod coherent;
+mod contained;
 mod disk;
 mod follow;
 mod ledger;

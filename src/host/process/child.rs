@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::launch::{LaunchError, Program};
-use super::{errno_text, signal_pid, to_pid};
+use super::{errno_text, given, signal_pid, to_pid};
 use crate::host::roots::open_path;
 
 /// To be reaped by [`Child::wait`]: until then its pid is nobody else's.
@@ -23,11 +23,22 @@ pub struct Child {
 
 impl From<std::process::Child> for Child {
     fn from(child: std::process::Child) -> Child {
-        Child { pid: child.id(), ended: None }
+        Child::of(child.id())
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        given::is_awaited_no_more(self.pid);
     }
 }
 
 impl Child {
+    fn of(pid: u32) -> Child {
+        given::is_awaited(pid);
+        Child { pid, ended: None }
+    }
+
     /// Starts `path` with nothing of ours but three descriptors, as a session leader in `/` that was never in another cgroup than
     /// `cgroup` (a directory of the unified tree). Returns when the program runs.
     ///
@@ -50,7 +61,7 @@ impl Child {
         };
         let failed = |e: LaunchError| io::Error::other(format!("{:?}: {}", e.step, errno_text(e.errno)));
         let launched = program.launch().map_err(failed)?;
-        let mut child = Child { pid: launched.pid, ended: None };
+        let mut child = Child::of(launched.pid);
         match launched.open_gate() {
             Ok(()) => Ok(child),
             Err(error) => {
@@ -82,6 +93,8 @@ impl Child {
         let (_, status) = reaped.ok_or(io::ErrorKind::NotFound)?;
         let status = ExitStatus::from_raw(status.as_raw());
         self.ended = Some(status);
+        // Its pid may be another's from now on.
+        given::is_awaited_no_more(self.pid);
         Ok(status)
     }
 }

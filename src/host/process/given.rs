@@ -1,0 +1,140 @@
+//! Children that were given to us: whoever loses its parent becomes a child of the first process of its pid namespace, or of the
+//! nearest subreaper above it. In a container that may be the agent, and nobody else will reap them.
+//!
+//! How one of our own children ended is for whoever waits for it, and for nobody else: a [`super::Child`] says which those are, and
+//! of any other (the standard library's) the end is awaited at once. So what is still there at a second look is given.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, child_subreaper, waitid};
+
+use crate::kernel::proc::pid_stat;
+use crate::model::id::ProcessId;
+
+/// Pids of children that somebody waits for.
+static AWAITED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn awaited() -> MutexGuard<'static, BTreeSet<u32>> {
+    AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn is_awaited(pid: u32) {
+    awaited().insert(pid);
+}
+pub(super) fn is_awaited_no_more(pid: u32) {
+    awaited().remove(&pid);
+}
+
+/// Whether processes that are none of ours can become our children.
+pub fn are_given() -> bool {
+    std::process::id() == 1 || child_subreaper().is_ok_and(|subreaper| subreaper.is_some())
+}
+
+/// What was there at the last look.
+#[derive(Debug, Default)]
+pub struct Given {
+    seen: Vec<ProcessId>,
+}
+
+impl Given {
+    /// One look, some seconds after the last one. Reaps who was there then too; gives how many that were.
+    /// Source: `waitid`, and only if somebody has ended `/proc/PID/stat` of every process.
+    pub fn reap(&mut self) -> io::Result<usize> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = match waitid(WaitId::All, look) {
+            Ok(ended) => ended.is_some(),
+            Err(rustix::io::Errno::CHILD) => false,
+            Err(e) => return Err(e.into()),
+        };
+        if !ended {
+            self.seen.clear();
+            return Ok(0);
+        }
+        let mut there = zombies()?;
+        let ours = awaited();
+        there.retain(|id| !ours.contains(&id.pid));
+        drop(ours);
+        let mut reaped = 0;
+        for id in there.iter().filter(|id| self.seen.contains(id)) {
+            let Some(pid) = super::to_pid(id.pid) else { continue };
+            reaped += usize::from(reap_one(pid)?);
+        }
+        self.seen = there;
+        Ok(reaped)
+    }
+}
+
+/// `false`: somebody else has done so.
+fn reap_one(pid: Pid) -> io::Result<bool> {
+    match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+        Ok(ended) => Ok(ended.is_some()),
+        Err(rustix::io::Errno::CHILD) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Our children that have ended and were not reaped.
+fn zombies() -> io::Result<Vec<ProcessId>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // Who cannot be read has just gone.
+        let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { continue };
+        if let Ok(stat) = pid_stat::parse(&stat)
+            && (stat.state, stat.parent) == (b'Z', std::process::id())
+        {
+            found.push(ProcessId { pid, start_ticks: stat.start_ticks });
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    use super::super::Child;
+    use super::*;
+
+    /// In a process of its own: the other tests of this one have children.
+    #[test]
+    fn who_was_given_is_reaped_at_the_second_look_and_who_is_awaited_never() {
+        const ALONE: &str = "ALLOSTAT_TEST_GIVEN";
+        if std::env::var_os(ALONE).is_none() {
+            let mut alone = Command::new(std::env::current_exe().unwrap());
+            let name =
+                "host::process::given::tests::who_was_given_is_reaped_at_the_second_look_and_who_is_awaited_never";
+            let ended = alone.args(["--exact", name, "--test-threads=1"]).env(ALONE, "1").output().unwrap();
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+            return;
+        }
+        assert!(!are_given());
+        super::super::become_subreaper().unwrap();
+        assert!(are_given());
+        let mut awaited = Child::from(Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap());
+        // Its parent goes first.
+        Command::new("sh").args(["-c", "sleep 0.1 & exit 0"]).status().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while zombies().unwrap().len() < 2 {
+            assert!(Instant::now() < until, "{:?}", zombies());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let mut given = Given::default();
+        assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (0, 2));
+        assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (1, 1));
+        assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (0, 1));
+        assert_eq!(awaited.wait().unwrap().code(), Some(7));
+        assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (0, 0));
+        // Nobody will ask for this one any more.
+        let forgotten = Child::from(Command::new("true").spawn().unwrap());
+        while zombies().unwrap().is_empty() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(forgotten);
+        assert_eq!((given.reap().unwrap(), given.reap().unwrap(), zombies().unwrap().len()), (0, 1, 0));
+    }
+}

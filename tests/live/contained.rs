@@ -1,0 +1,60 @@
+//! The agent as the first process of a container: what loses its parent is its child.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::{Agent, AgentOptions, patience, wait_for};
+use crate::work::Work;
+
+/// The parent's pid and the state of a process. Source: `/proc/PID/stat`.
+fn stat(pid: u32) -> Option<(u32, String)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut words = text.rsplit_once(')')?.1.split_whitespace();
+    let state = words.next()?.to_owned();
+    Some((words.next()?.parse().ok()?, state))
+}
+
+fn children(of: u32) -> Vec<(u32, String)> {
+    let pids = std::fs::read_dir("/proc").expect("/proc is there").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| stat(pid).filter(|(parent, _)| *parent == of).map(|(_, state)| (pid, state))).collect()
+}
+
+#[test]
+fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_loses_no_exit() {
+    let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc", "true"];
+    if !Command::new("unshare").args(unshare).output().is_ok_and(|tried| tried.status.success()) {
+        skip_test!("cannot-unshare");
+    }
+    let mut agent = Agent::with(AgentOptions { first_process: true, ..AgentOptions::default() });
+    let [(first, _)] = children(agent.pid())[..] else { panic!("unshare has one child") };
+    // Ends by itself, again and again: each end is for who waits for it.
+    let looping = Work::looping("looping", &["burn", "20"]).run(&agent);
+    let held: Vec<_> = ["one", "two"].map(|name| Work::looping(name, &["hold", "600000"]).run(&agent)).into();
+    held.iter().for_each(|alloc| drop(alloc.ready()));
+    for alloc in &held {
+        let supervisor =
+            agent.processes().into_iter().find(|line| line.contains("supervise") && line.contains(&alloc.id));
+        let pid = supervisor.expect("it lives").split(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("our own");
+    }
+    wait_for("each to be started again", Duration::from_secs(20) * patience(), || {
+        held.iter().all(|alloc| alloc.exits("unknown") == 1).then_some(())
+    });
+    wait_for("no zombie to be left", Duration::from_secs(20) * patience(), || {
+        // Those of tasks that end at that moment are reaped at once, by who waits for them.
+        let zombies = || children(first).into_iter().filter(|(_, state)| state == "Z").map(|(pid, _)| pid);
+        let before: Vec<u32> = zombies().collect();
+        std::thread::sleep(Duration::from_millis(300));
+        (!zombies().any(|pid| before.contains(&pid))).then_some(())
+    });
+    let ended = looping.exits("success");
+    wait_for("more ends", Duration::from_secs(20) * patience(), || {
+        (looping.exits("success") > ended + 5).then_some(())
+    });
+    assert_eq!((looping.exits("unknown"), looping.exits("error")), (0, 0));
+    agent.cli(&["stop", "--all"]).ok();
+    agent.kill();
+    agent.assert_nothing_left();
+}
