@@ -16,6 +16,7 @@ mod node;
 mod once;
 mod signals;
 mod socket;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ pub use once::one_pass;
 use self::home::Home;
 use self::needs::Needs;
 use self::signals::Signals;
+use self::steps::{Step, Steps};
 use crate::api::{self, Context, Door};
 use crate::collectors::{self, FdBudget, Sampling, capability};
 use crate::config::Config;
@@ -78,13 +80,38 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Builds everything. Errors: nothing is left behind but the directories of the data directory, without a job in them.
+    /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data directory, without a
+    /// job in them; where a step is late, what it waits for.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
+        let (steps, now) = Steps::begin();
+        let (wanted, mut unwanted) = tokio::sync::oneshot::channel::<()>();
+        let runtime = tokio::runtime::Handle::current();
+        // On a thread of its own: a step may block, and deadlines and signals must not wait for it.
+        let building = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    built = Daemon::build(config, steps) => Some(built),
+                    _ = &mut unwanted => None,
+                }
+            })
+        });
+        let built = tokio::select! {
+            built = building => built.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?,
+            late = steps::late(now) => Some(Err(late)),
+        };
+        // Until here: who drops this call calls it off.
+        drop(wanted);
+        built.unwrap_or_else(|| Err(DaemonError::Setup(std::io::ErrorKind::Interrupted.into())))
+    }
+
+    async fn build(config: Config, steps: Steps) -> Result<Daemon, DaemonError> {
         let needs = Needs::check()?;
         let tcp = bind::tcp(config.api.listen).await?;
         let tcp_address = tcp.as_ref().map(|l| l.local_addr()).transpose().map_err(DaemonError::Setup)?;
+        steps.at(Step::DataDir);
         let data_dir = Arc::new(DataDir::open(&config.data_dir)?);
         needs.say(&data_dir);
+        steps.at(Step::Sockets);
         let socket = config.socket();
         let (unix, socket_file) = bind::unix(&socket)?;
 
@@ -95,12 +122,14 @@ impl Daemon {
             servers.push(tokio::spawn(api::serve_tcp(tcp, Arc::clone(&door), stopped)));
         }
 
+        steps.at(Step::Host);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let metrics = Arc::new(Metrics::new());
         let roots = Roots::default();
         let mark = data_dir.root().join(home::MARK);
         let ground = Ground::prepare(&roots, &config, mark, data_dir.before()).await?;
-        let handle = start_runner(&config, data_dir.clone(), needs, &ground, &clock, &metrics).await?;
+        let handle = start_runner(&config, data_dir.clone(), needs, &ground, &clock, &metrics, &steps).await?;
+        steps.at(Step::Sampler);
         let Ground { sampling, info, parent, home } = ground;
 
         let scrapers = Arc::new(Scrapers::default());
@@ -224,7 +253,9 @@ async fn start_runner(
     ground: &Ground,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
+    steps: &Steps,
 ) -> Result<Handle, DaemonError> {
+    steps.at(Step::Database);
     let Ground { sampling, info, parent, home } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
     close_allocs(&data_dir).await?;
@@ -232,6 +263,7 @@ async fn start_runner(
     #[cfg(debug_assertions)]
     let store = crate::store::deadly::from_environment(store);
     let journal = Journal::start(store, Arc::clone(metrics)).map_err(DaemonError::Setup)?;
+    steps.at(Step::Restore);
     let context = DriverContext {
         sampling: Arc::clone(sampling),
         clock: Arc::clone(clock),
@@ -351,10 +383,8 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
     let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let data_dir = config.data_dir.clone();
-        // Beside us: a disk that hangs keeps the signals waiting no more than a driver does.
-        let mut starting = tokio::spawn(Daemon::start(config));
         let daemon = tokio::select! {
-            started = &mut starting => started.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))??,
+            started = Daemon::start(config) => started?,
             signal = signals.end() => {
                 tracing::info!(signal, "agent stops before it was ready; tasks run on");
                 return Ok(());

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::host::roots::ReadError;
 use crate::runner::RestoreError;
@@ -25,6 +26,8 @@ pub enum DaemonError {
     Descriptors { has: u64, least: u64 },
     #[error("an agent needs {needed} threads, and only {has} can be made")]
     Threads { has: usize, needed: usize, source: io::Error },
+    #[error("{step} did not end within {} s", after.as_secs())]
+    Late { step: &'static str, after: Duration },
     #[error("cannot look at this host")]
     Host(#[from] ReadError),
     #[error("cannot set the agent up")]
@@ -63,6 +66,10 @@ impl DaemonError {
             DaemonError::Threads { .. } => Some(
                 "raise the limit on processes: TasksMax= and LimitNPROC= in its unit, `ulimit -u` in a shell, pids.max of its \
                  cgroup. Tasks that run are left alone"
+                    .to_owned(),
+            ),
+            DaemonError::Late { .. } => Some(
+                "a disk that hangs, or processes that cannot be had: `dmesg`, `df` and pids.max tell. Tasks that run are left alone"
                     .to_owned(),
             ),
             DaemonError::Socket { .. }

@@ -14,7 +14,7 @@ const OWN: u64 = 96;
 /// Below that it does not start.
 const LEAST: u64 = 128;
 /// Runtime, journal, sampler, and those that block for a moment: with fewer, something would be waited for that never begins.
-const THREADS: usize = 12;
+const THREADS: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs {

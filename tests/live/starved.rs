@@ -1,9 +1,12 @@
-//! An agent that is started again with too few descriptors for its tasks, and one with too few to look at all.
+//! An agent that is started again with too few descriptors for its tasks, one with too few to look at all or too few processes, and
+//! one whose start hangs.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, patience, wait_for};
+use crate::common::{Agent, allostat, mounted_v1, mounted_v2, patience, wait_for};
 use crate::work::Work;
 
 const TASKS: usize = 112;
@@ -94,4 +97,69 @@ fn want_of_descriptors_is_no_verdict_on_a_task() {
     assert_eq!(pids(&agent).len(), running.len() - running.len() / TASKS);
     assert!(pids(&agent).is_subset(&running), "none was started anew");
     agent.stop();
+}
+
+/// An agent that does not come to run: its exit code, and what it said.
+fn refused(command: &mut Command, limit: Duration) -> (Option<i32>, String) {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sh is there");
+    let until = std::time::Instant::now() + limit * patience();
+    while child.try_wait().expect("our own child").is_none() {
+        if std::time::Instant::now() > until {
+            child.kill().expect("our own child");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().expect("it has ended");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A cgroup in which there are so many processes and threads at most; goes with it.
+struct Few(PathBuf);
+
+impl Few {
+    fn make(most: u32) -> Option<Few> {
+        let root = mounted_v1("pids").or_else(|| mounted_v2("pids"))?;
+        let directory = root.join(format!("allostat-test-few-{}", std::process::id()));
+        std::fs::create_dir(&directory).ok()?;
+        let few = Few(directory);
+        std::fs::write(few.0.join("pids.max"), most.to_string()).ok()?;
+        Some(few)
+    }
+}
+
+impl Drop for Few {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn an_agent_that_can_have_too_few_processes_says_so_and_does_not_hang() {
+    let Some(few) = Few::make(6) else { skip_test!("no-cgroup-controller") };
+    let dir = tempfile::tempdir().expect("a directory");
+    for most in [2_u32, 4, 5, 6, 9] {
+        std::fs::write(few.0.join("pids.max"), most.to_string()).expect("our own cgroup");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 0 > \"$0/cgroup.procs\"; exec \"$@\""]).arg(&few.0).arg(allostat());
+        command.args(["agent", "--listen", "none", "--data-dir"]).arg(dir.path().join("data"));
+        let (code, said) = refused(&mut command, Duration::from_secs(20));
+        assert_eq!(code, Some(73), "{most}: {said}");
+        assert!(said.contains("threads, and only") && said.contains("TasksMax="), "{most}: {said}");
+    }
+}
+
+#[test]
+fn a_step_of_the_start_that_does_not_end_is_named_at_its_deadline() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, fifo) = (dir.path().join("data"), dir.path().join("data/known-as"));
+    std::fs::create_dir(&data).expect("our own directory");
+    // Whoever opens it waits for somebody who writes.
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).expect("our own directory");
+    let mut command = Command::new(allostat());
+    command.args(["agent", "--listen", "none", "--data-dir"]).arg(&data);
+    let (code, said) = refused(&mut command, Duration::from_secs(60));
+    assert_eq!(code, Some(73), "{said}");
+    assert!(said.contains("opening the data directory did not end within 30 s"), "{said}");
 }
