@@ -49,7 +49,7 @@ Exit codes:
   65  a configuration or job file is wrong
   66  no such alloc, task or file
   69  the agent cannot be reached
-  73  the agent cannot start: port in use, data directory locked or not writable, too few descriptors or processes
+  73  the agent cannot start: port in use, data directory locked, too few descriptors or threads
   77  not permitted
   run of a batch job: the exit code of its first task that failed, 128+N if signal N ended it";
 

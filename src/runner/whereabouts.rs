@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(moved.now(&second, &top.join("elsewhere/run/a/t/0")), None);
         for _ in 0..2 {
             let copied = Whereabouts::find(&copy, true).unwrap();
-            assert_eq!(copied.names, [copy.clone()]);
+            assert_eq!(copied.names, std::slice::from_ref(&copy));
             assert_eq!(copied.now(&copy, &first.join("run/a/t/0")), None, "also when it has noted where it is");
         }
     }
