@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::common::{Agent, AgentOptions, patience, place, workload};
+use crate::common::{Agent, AgentOptions, Exposition, patience, place, wait_for, workload};
 use crate::work::{Work, lacks};
 
 /// Of task and alloc alike, and no limit: what was allowed says nothing of what was used. `full` of several tasks is no part of
@@ -234,5 +234,34 @@ fn page_faults_of_an_alloc_are_those_of_its_only_task_while_it_runs_and_over_its
     }
     let told = agent.json(&format!("/v1/allocs/{}/stats", ended.id));
     assert_eq!(told["usage"]["page_faults_minor"], told["tasks"]["faults"]["usage"]["page_faults_minor"]);
+    agent.stop();
+}
+
+#[test]
+fn what_a_sleeping_task_shows_is_as_old_as_metrics_say_though_the_sampler_is_at_work() {
+    if let Some(reason) = lacks("memory") {
+        skip_test!(reason);
+    }
+    let agent = Agent::start();
+    let asleep = Work::batch("asleep", &["touch", "4", "600000"]).run(&agent);
+    asleep.ready();
+    let age = |metrics: &Exposition, name: &str| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
+        now - metrics.f64(name, &[("collector", "task")])
+    };
+    // It is looked at every 9 s: once in that time it is some seconds old.
+    let (told, oldest, last) = wait_for("a value of 4 s ago", Duration::from_secs(20) * patience(), || {
+        let stats = agent.json(&format!("/v1/allocs/{}/stats", asleep.id));
+        // It may have said that it is ready before its start was shown.
+        let told = stats["tasks"]["asleep"]["age_ms"].as_f64()? / 1e3;
+        let metrics = agent.metrics();
+        metrics.one("allostat_collector_oldest_sample_timestamp_seconds", &[("collector", "task")])?;
+        let oldest = age(&metrics, "allostat_collector_oldest_sample_timestamp_seconds");
+        let last = age(&metrics, "allostat_collector_last_sample_timestamp_seconds");
+        assert!(oldest + 0.1 >= told, "the API tells of {told} s, the metric of {oldest} s");
+        (told > 4.0).then_some((told, oldest, last))
+    });
+    assert!(oldest < 10.0 + 2.0 * f64::from(patience()), "{oldest} s, where {told} s were told");
+    assert!(last < 2.0 * f64::from(patience()), "the last pass was {last} s ago");
     agent.stop();
 }
