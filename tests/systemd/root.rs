@@ -13,6 +13,13 @@ const UNIT: &str = include_str!("../../deploy/allostat.service");
 /// Installs the unit as it is shipped, with more lines of `[Service]`, and starts it.
 #[track_caller]
 fn service(more: &str) -> Agent {
+    let agent = Agent::at(Who::Root, "/var/lib/allostat");
+    begin(&agent, more);
+    agent
+}
+
+#[track_caller]
+fn begin(agent: &Agent, more: &str) {
     fs::create_dir_all("/usr/local/bin").expect("root may");
     if !Path::new("/usr/local/bin/allostat").exists() {
         std::os::unix::fs::symlink(crate::common::allostat(), "/usr/local/bin/allostat").expect("root may");
@@ -21,11 +28,9 @@ fn service(more: &str) -> Agent {
     let drop_in = Path::new("/etc/systemd/system/allostat.service.d");
     fs::create_dir_all(drop_in).expect("root may");
     fs::write(drop_in.join("test.conf"), format!("[Service]\n{more}\n")).expect("root may");
-    let agent = Agent::at(Who::Root, "/var/lib/allostat");
     Who::Root.systemctl(&["daemon-reload"]);
     Who::Root.systemctl(&["start", "allostat.service"]);
     agent.wait_ready();
-    agent
 }
 
 fn main_pid() -> u64 {
@@ -115,6 +120,40 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
     agent.wait_scope_gone(&scope);
+}
+
+#[test]
+fn a_data_directory_that_is_moved_keeps_its_scope_and_who_begins_in_its_place_has_another() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let agent = service("");
+    let (held, _) = agent.submit("held", &["hold", "1000000"], "", "");
+    held.ready();
+    let (pid, scope, id) = (held.pid(), agent.scope_path(), held.id.clone());
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    fs::rename("/var/lib/allostat", "/var/lib/elsewhere").expect("root may");
+    let mut moved = Agent::at(Who::Root, "/var/lib/elsewhere");
+    moved.scope.clone_from(&agent.scope);
+    let there = "ExecStart=\nExecStart=/usr/local/bin/allostat agent --data-dir /var/lib/elsewhere --listen none";
+    begin(&moved, there);
+    let held = Alloc { agent: &moved, id, task: "held".into() };
+    assert_eq!((held.pid(), moved.scope_path()), (pid, scope.clone()));
+    in_its_place(&scope, &held, pid, 1);
+    // Its keeper is left alone by the agent that has the old path now.
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    let other = service("");
+    let (begun, _) = other.submit("begun", &["hold", "1000000"], "", "");
+    begun.ready();
+    assert!(!cgroup_of(begun.pid()).starts_with(&scope), "{}", cgroup_of(begun.pid()));
+    assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/held", held.id));
+    other.stop_all();
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    begin(&moved, there);
+    assert_eq!(held.pid(), pid);
+    moved.stop_all();
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    moved.wait_scope_gone(&scope);
 }
 
 #[test]
