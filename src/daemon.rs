@@ -126,6 +126,7 @@ impl Daemon {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let metrics = Arc::new(Metrics::new());
         let roots = Roots::default();
+        warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(home::MARK);
         let ground = Ground::prepare(&roots, &config, mark, data_dir.before()).await?;
         let handle = start_runner(&config, data_dir.clone(), needs, &ground, &clock, &metrics, &steps).await?;
@@ -295,6 +296,23 @@ async fn start_runner(
         inherited: inherited(),
     };
     Ok(Handle::start(parts).await?)
+}
+
+/// Where tasks of several users share a directory, the kernel keeps one from being led by what another planted there: if it is told to.
+/// Source: `/proc/sys/fs/protected_{symlinks,hardlinks,fifos,regular}`, Documentation/admin-guide/sysctl/fs.rst.
+fn warn_of_unprotected_links(roots: &Roots) {
+    let off = |name: &&str| roots.read_proc(format!("sys/fs/{name}")).is_ok_and(|value| value.trim_ascii() == b"0");
+    let unprotected: Vec<&str> = ["protected_symlinks", "protected_hardlinks", "protected_fifos", "protected_regular"]
+        .into_iter()
+        .filter(off)
+        .collect();
+    if !unprotected.is_empty() && rustix::process::geteuid().is_root() {
+        let settings = unprotected.join(", ");
+        tracing::warn!(
+            settings,
+            "links and pipes in a directory that users share are not guarded here: set fs.<name> to 1 (sysctl)"
+        );
+    }
 }
 
 /// Closes to others what an agent before this one left open to them, and says what it changed.

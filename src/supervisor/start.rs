@@ -69,6 +69,11 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
     };
     let (stdout, stderr, outputs) = if orders.logs.is_some() {
         let ((out_read, out_write), (err_read, err_write)) = (pipe()?, pipe()?);
+        for pipe in [&out_write, &err_write] {
+            let user = orders.account.as_ref().map(|a| rustix::fs::Uid::from_raw(a.uid));
+            // So that the task can open /dev/stdout and /dev/stderr by name. Where that is refused, it has them open all the same.
+            let _ = user.map(|user| rustix::fs::fchown(pipe, Some(user), None));
+        }
         (out_write, err_write, Outputs { stdout: Some(out_read), stderr: Some(err_read) })
     } else {
         (nothing()?, nothing()?, Outputs { stdout: None, stderr: None })
