@@ -287,8 +287,9 @@ pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
     closed.note(gates.close(path, None), || name(&[]));
 }
 
-/// What stands in a data directory; `state` has siblings while it is upgraded.
+/// What stands in a data directory; `state` and `known-as` have siblings while they are written anew.
 const KNOWN: [&str; 8] = ["lock", "allostat.sock", "cgroup-parent", "shown", "samples", "alloc", "run", "lost+found"];
+const WITH_SIBLINGS: [&str; 2] = ["state", "known-as"];
 /// Of the data directory: tasks of other users pass through it to their own.
 pub(super) const DATA: u32 = 0o711;
 
@@ -329,7 +330,8 @@ pub(super) fn close_root(root: &Path) -> io::Result<()> {
     let mut alien = None;
     for entry in Dir::read_from(&directory)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if !KNOWN.contains(&name.as_str()) && !name.starts_with("state") && name != "." && name != ".." {
+        let known = KNOWN.contains(&name.as_str()) || WITH_SIBLINGS.iter().any(|ours| name.starts_with(ours));
+        if !known && name != "." && name != ".." {
             alien = Some(name);
             break;
         }
