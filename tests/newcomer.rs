@@ -356,8 +356,12 @@ fn a_task_of_another_user_has_the_environment_of_that_user_and_the_job_wins() {
     assert!(env(1).lines().any(|l| l == "HOME=/own"), "{}", env(1));
     // As web servers name their logs.
     let by_name = "command = \"/bin/sh\"\n args = [\"-c\", \"echo out > /dev/stdout; echo err > /dev/stderr\"]";
-    with_job(&agent, &["run"], &job.replace("\"limited\"", "\"named\"").replace("command        = \"/usr/bin/env\"", by_name))
-        .ok();
+    with_job(
+        &agent,
+        &["run"],
+        &job.replace("\"limited\"", "\"named\"").replace("command        = \"/usr/bin/env\"", by_name),
+    )
+    .ok();
     assert_eq!(env(2), "out\n");
     let guarded =
         |name| std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}")).is_ok_and(|on| on.trim() != "0");
