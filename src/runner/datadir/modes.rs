@@ -91,6 +91,11 @@ pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
         e => e.into(),
     })?;
     if made {
+        // Who owns the one above may have put another one in its place by now, which must not become his.
+        let stat = rustix::fs::fstat(&directory)?;
+        if wanted.owner.is_some() && (stat.st_uid != us() || stat.st_mode & 0o777 != 0o700) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced while it was made"));
+        }
         // Explicitly: the umask must not decide.
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(wanted.mode))?;
         return give(&directory, wanted.owner);
