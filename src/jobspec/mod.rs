@@ -28,6 +28,7 @@ mod names;
 pub mod nearest;
 pub mod quantity;
 mod size;
+mod template;
 pub mod tree;
 mod unclosed;
 mod values;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::interpolate::{Part, Target, parts};
+use super::template::{Part, Target, parts};
 use crate::model::env::{self, Env};
 use crate::model::job::{Job, Task, TaskGroup};
 
