@@ -500,3 +500,39 @@ fn a_lock_that_another_user_holds_since_an_agent_before_is_told_with_who_it_is()
     assert_eq!((mode(&lock), lock.metadata().expect("it is there").uid()), (0o600, 0));
     agent.stop();
 }
+
+/// Whoever owns the directory, or one above it, could have put there what an agent of root then runs: as it was done, jobs of his own.
+#[test]
+fn an_agent_of_root_begins_in_no_directory_that_another_user_has_power_over() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let top = test_dir();
+    let made = |name: &str, uid: u32, mode: u32| {
+        let path = top.path().join(name);
+        fs::create_dir_all(&path).expect("a directory");
+        chown(&path, Some(uid), None).expect("root");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).expect("root");
+        path
+    };
+    let refused = |data_dir: PathBuf, why: &str| {
+        let mut agent = Agent::to_start(AgentOptions { data_dir: Some(data_dir.clone()), ..AgentOptions::default() });
+        agent.begin();
+        assert_eq!(agent.ends().code(), Some(73), "{}", agent.log());
+        let log = agent.log();
+        assert!(log.contains("is not safe") && log.contains(why), "{why}: {log}");
+        assert!(!data_dir.join("allostat.sock").exists());
+    };
+    refused(made("his", 12345, 0o700), "his belongs to another user (uid 12345)");
+    made("above", 12345, 0o755);
+    refused(made("above/sub/data", 0, 0o711), "above belongs to another user (uid 12345)");
+    made("open", 0, 0o777);
+    refused(made("open/data", 0, 0o711), "open (mode 0777)");
+    made("taken", 0, 0o711);
+    made("taken/state", 12345, 0o700);
+    refused(top.path().join("taken"), "taken/state belongs to another user (uid 12345)");
+    // As /tmp is.
+    made("sticky", 0, 0o1777);
+    let agent = Agent::with(AgentOptions { data_dir: Some(made("sticky/data", 0, 0o711)), ..AgentOptions::default() });
+    agent.stop();
+}

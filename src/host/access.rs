@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -102,7 +102,7 @@ pub fn let_pass(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> 
 }
 
 /// The first directory on the way to one, itself included, that is closed to a user, and its mode.
-pub fn closed_to(account: &Account, directory: &Path) -> io::Result<Option<(std::path::PathBuf, u32)>> {
+pub fn closed_to(account: &Account, directory: &Path) -> io::Result<Option<(PathBuf, u32)>> {
     let mut way: Vec<&Path> = directory.ancestors().collect();
     way.reverse();
     for above in way {
@@ -113,6 +113,42 @@ pub fn closed_to(account: &Account, directory: &Path) -> io::Result<Option<(std:
         }
     }
     Ok(None)
+}
+
+/// What gives somebody else than root and us power over a directory: it, or one above it, is his, or everybody's to change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Exposed {
+    #[error("{} belongs to another user (uid {uid})", path.display())]
+    Owned { path: PathBuf, uid: u32 },
+    #[error("everybody can replace what is in {} (mode {mode:04o})", path.display())]
+    Open { path: PathBuf, mode: u32 },
+}
+
+/// The first of them on the way to a file, itself included. `None`: nobody else has power over it. What every user may write is looked
+/// at for root alone, who has more to lose. Concurrency: a path without links.
+pub fn exposed(file: &Path) -> io::Result<Option<Exposed>> {
+    let us = rustix::process::geteuid().as_raw();
+    let mut way: Vec<&Path> = file.ancestors().collect();
+    way.reverse();
+    for path in way {
+        let stat = rustix::fs::lstat(path)?;
+        let mode = stat.st_mode & 0o7777;
+        if stat.st_uid != 0 && stat.st_uid != us && !is_of_nobody_here(stat.st_uid) {
+            return Ok(Some(Exposed::Owned { path: path.to_owned(), uid: stat.st_uid }));
+        }
+        if us == 0 && path != file && mode & 0o1002 == 0o002 {
+            return Ok(Some(Exposed::Open { path: path.to_owned(), mode }));
+        }
+    }
+    Ok(None)
+}
+
+/// In a user namespace all that is outside of it has one owner, the overflow user, who is nobody there.
+/// Source: user_namespaces(7).
+fn is_of_nobody_here(uid: u32) -> bool {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let whole = read("/proc/self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
+    !whole && read("/proc/sys/kernel/overflowuid").trim().parse() == Ok(uid)
 }
 
 /// Pure: as the kernel decides it, for who is not root.

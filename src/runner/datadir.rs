@@ -36,7 +36,7 @@ use self::modes::{ALLOC, DATA, Gates, LOGS, SHARED, SHARED_NAME, TASK, Wanted, m
 use super::drivers::{Place, TaskDirs};
 pub use super::whereabouts::Before;
 use super::whereabouts::Whereabouts;
-use crate::host::access;
+use crate::host::access::{self, Exposed};
 use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
 use crate::model::id::{AllocId, TaskName};
@@ -55,6 +55,10 @@ pub enum DataDirError {
         "the data directory {path} is a link to {target}, where nothing is: make that directory, or choose another with --data-dir"
     )]
     Dangling { path: PathBuf, target: PathBuf },
+    #[error(
+        "the data directory {path} is not safe: {why}, and with it could have anything run by this agent; choose another with --data-dir, or `chown` it if all that is in it may be trusted"
+    )]
+    Exposed { path: PathBuf, why: Exposed },
     #[error("cannot lock {path}")]
     Lock { path: PathBuf, source: io::Error },
 }
@@ -96,6 +100,7 @@ impl DataDir {
         modes::make_root(root).map_err(failed)?;
         // An absolute path: it is persisted in handles, and the working directory is somebody else's.
         let own = root.canonicalize().map_err(failed)?;
+        trusted(&own)?;
         modes::close_root(&own).map_err(failed)?;
         let lock = lock::lock(&own)?;
         let used = own.join("state").exists();
@@ -319,6 +324,19 @@ impl DataDir {
         tree::remove(&self.run(id))?;
         tree::remove(&self.alloc(id))
     }
+}
+
+/// Jobs and records are run as they stand in it: nobody else may have put them there.
+fn trusted(root: &Path) -> Result<(), DataDirError> {
+    let inside = ["state", "run", "alloc"].map(|name| root.join(name));
+    let there = inside.iter().filter(|path| path.symlink_metadata().is_ok()).map(PathBuf::as_path);
+    for path in std::iter::once(root).chain(there) {
+        let failed = |source| DataDirError::Make { path: root.to_owned(), source };
+        if let Some(why) = access::exposed(path).map_err(failed)? {
+            return Err(DataDirError::Exposed { path: root.to_owned(), why });
+        }
+    }
+    Ok(())
 }
 
 /// The names of the directories in one; none if it is not there. What has another name than a text is nobody's.

@@ -329,9 +329,6 @@ pub(super) fn close_root(root: &Path) -> io::Result<()> {
     let stat = rustix::fs::fstat(&directory)?;
     let mode = stat.st_mode & 0o7777;
     let is_ours = stat.st_uid == us();
-    if !is_ours {
-        tracing::warn!(path = %root.display(), uid = stat.st_uid, "data directory belongs to another user, who can change all that is in it");
-    }
     let mut alien = None;
     for entry in Dir::read_from(&directory)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
