@@ -29,7 +29,7 @@ impl Logs {
             None => format!("{base}&offset=0"),
         };
         // What was written meanwhile is for the next time: a busy task would keep us for ever.
-        let mut end = None;
+        let (mut end, mut asked) = (None, None);
         loop {
             let answer = agent.get_raw(&target, &[])?;
             session.out.write_all(&answer.body)?;
@@ -40,6 +40,10 @@ impl Logs {
             if next >= *end.get_or_insert(size) || answer.body.is_empty() || session.out.is_gone() {
                 return Ok(Exit::Done);
             }
+            if asked.is_some_and(|asked| next <= asked) {
+                return Err(CliError::failed("the answer does not go on in the log"));
+            }
+            asked = Some(next);
             target = format!("{base}&offset={next}");
         }
     }
