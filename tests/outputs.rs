@@ -193,3 +193,31 @@ fn a_demo_without_a_reader_ends_and_leaves_nothing() {
         assert_eq!(std::fs::read_dir(dir.path()).expect("ours").count(), 0, "> {out:?} 2> {err:?}");
     }
 }
+
+/// An agent that is none: it answers whatever it is asked with an error full of what steers a terminal.
+#[test]
+fn what_an_agent_answers_steers_no_terminal() {
+    use std::io::Write;
+    let dir = test_dir();
+    let path = dir.path().join("s");
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket of our own");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut lines = BufReader::new(stream.try_clone().expect("a descriptor")).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let body = r#"{"code":"x","message":"bad \u001b]0;t\u0007\u009b2J\r\nsecond","problems":[{"a":"\u001b[2J\u009b"}]}"#;
+            let length = body.len();
+            // Who asked may be gone.
+            let _ = write!(stream, "HTTP/1.1 400 X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+        }
+    });
+    for args in [&["status"][..], &["events"], &["node"], &["logs", "73e9bb5a", "t"], &["stop", "73e9bb5a"]] {
+        let mut command = Command::new(allostat());
+        command.args(args).env("ALLOSTAT_ADDR", format!("unix:{}", path.display()));
+        let (code, said) = ends(&mut command, Sink::Taken, Sink::Taken);
+        assert_eq!(code, 1, "{args:?}: {said}");
+        assert!(said.contains("bad ") && said.contains("\nsecond"), "{args:?}: {said:?}");
+        assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{args:?}: {said:?}");
+    }
+}

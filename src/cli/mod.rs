@@ -168,9 +168,10 @@ fn shown(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Says it, and gives its exit code.
+/// Says it, and gives its exit code. Much of it is what somebody else wrote: an agent's words, names of files.
 fn told(error: &CliError) -> ExitCode {
-    say(&format!("{} {error}", Paint::for_stderr().paint(Style::Red, "error:")));
+    let text = output::printable_lines(&error.to_string());
+    say(&format!("{} {text}", Paint::for_stderr().paint(Style::Red, "error:")));
     error.exit.into()
 }
 
