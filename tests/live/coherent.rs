@@ -171,21 +171,23 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
     if let Some(reason) = lacks("memory") {
         skip_test!(reason);
     }
-    let config = "telemetry {\n tick = \"200ms\"\n}\n".to_owned();
+    // An emulated processor is some twenty times as slow: less goes on there, and less is read of it.
+    let host = place() == "host";
+    let (tick, of_each, wanted) = if host { ("200ms", 3, 10_000) } else { ("1s", 1, 60) };
+    let config = format!("telemetry {{\n tick = \"{tick}\"\n}}\n");
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
-    for n in 0..3 {
+    for n in 0..of_each {
         Work::looping(&format!("short-{n}"), &["touch", "48", "300"]).run(&agent);
     }
-    for n in 0..3 {
+    for n in 0..of_each {
         Work::looping(&format!("crash-{n}"), &["exit", "3"]).run(&agent);
     }
     agent.run(&pair());
-    let wanted = if place() == "host" { 10_000 } else { 500 };
     let limit = Duration::from_secs(120) * patience();
     let (begun, mut scraper, mut before) = (Instant::now(), Scraper::of(&agent), String::new());
     let (mut bodies, mut distinct, mut with_live) = (0, 0, 0);
     // However fast they come: what the tasks go through in 30 s is in them.
-    while bodies < wanted || begun.elapsed() < Duration::from_secs(if place() == "host" { 30 } else { 5 }) {
+    while bodies < wanted || begun.elapsed() < Duration::from_secs(if host { 30 } else { 5 }) {
         assert!(begun.elapsed() < limit, "{bodies} bodies in {limit:?}");
         let body = scraper.body();
         bodies += 1;
@@ -203,7 +205,7 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
         before = lines;
     }
     println!("{bodies} bodies in {:?}, {distinct} of them distinct, {with_live} live allocs", begun.elapsed());
-    let least = if place() == "host" { 500 } else { 20 };
+    let least = if host { 500 } else { 10 };
     assert!(distinct > least && with_live > least, "{distinct} distinct bodies, {with_live} live allocs in them");
     agent.stop();
 }

@@ -56,5 +56,9 @@ fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_lo
     assert_eq!((looping.exits("unknown"), looping.exits("error")), (0, 0));
     agent.cli(&["stop", "--all"]).ok();
     agent.kill();
+    // The kernel ends the agent when unshare is gone: a moment later.
+    wait_for("the container to be gone", Duration::from_secs(10) * patience(), || {
+        agent.processes().is_empty().then_some(())
+    });
     agent.assert_nothing_left();
 }

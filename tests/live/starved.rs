@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{Agent, allostat, mounted_v1, mounted_v2, patience, wait_for};
+use crate::common::{Agent, allostat, mounted_v1, mounted_v2, patience, place, wait_for};
 use crate::work::Work;
 
 const TASKS: usize = 112;
@@ -45,6 +45,9 @@ fn outcome(agent: &Agent, outcome: &str) -> u64 {
 
 #[test]
 fn want_of_descriptors_is_no_verdict_on_a_task() {
+    if place() != "host" {
+        skip_test!("emulated-processor");
+    }
     let mut agent = Agent::start();
     let work = Work { group: format!("count = {TASKS}"), ..Work::looping("many", &["hold", "600000"]) };
     agent.run(&work.hcl());
@@ -151,6 +154,9 @@ fn an_agent_that_can_have_too_few_processes_says_so_and_does_not_hang() {
 
 #[test]
 fn a_step_of_the_start_that_does_not_end_is_named_at_its_deadline() {
+    if place() != "host" {
+        skip_test!("emulated-processor");
+    }
     let dir = tempfile::tempdir().expect("a directory");
     let (data, fifo) = (dir.path().join("data"), dir.path().join("data/known-as"));
     std::fs::create_dir(&data).expect("our own directory");
