@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling, TASK};
+use allostat::collectors::{CollectError, Collector, FdBudget, Sampling, TASK};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
 use allostat::host::clock::SystemClock;
@@ -22,7 +22,7 @@ use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Nature, Usage};
 use allostat::runner::board::{Board, BoardView, Published, Totals};
-use allostat::snapshot::assemble::{Assembler, Moment, Readings, Tick};
+use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Aggregation, Parts, Sampler, Scrapers, Snapshot};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
@@ -206,11 +206,12 @@ fn what_did_not_move_is_shared_with_the_snapshot_before() {
 struct At(Said, Timestamp);
 
 impl Readings for At {
-    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
-        Readings::task(&mut self.0, alloc, n).map(|r| Reading { at: self.1, ..r })
-    }
-    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
-        Readings::alloc(&mut self.0, alloc)
+    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<assemble::Said>> {
+        let mut said = self.0.read(asked);
+        for reading in said.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
+            reading.at = self.1;
+        }
+        said
     }
 }
 

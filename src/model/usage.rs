@@ -113,6 +113,10 @@ macro_rules! usage_fields {
                     self.$name = self.$name.max(part.$name);
                 })*
             }
+            /// Of an alloc whose only part this is: what it uses now.
+            pub fn use_now_what(&mut self, part: &Usage) {
+                $(if matches!(Nature::$nature, Nature::Live | Nature::Recent) { self.$name = part.$name; })*
+            }
             /// The same of all its parts together.
             pub fn hold_sum(&mut self, sum: &Usage) {
                 $(if Nature::$nature.adds_up() { self.$name = self.$name.max(sum.$name); })*

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{AllocView, TaskView};
 use crate::collectors::Reading;
+use crate::model::alloc::AllocStatus;
 use crate::model::task::TaskStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
@@ -92,12 +93,24 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView
     }
     own.take_from_tasks(sum);
     if let [only] = tasks {
+        if is_first(&only.status) {
+            own.use_now_what(&only.usage);
+        }
         own.hold_part(&only.usage, true);
     } else {
         own.hold_sum(sum);
         tasks.iter().for_each(|task| own.hold_part(&task.usage, false));
     }
     own
+}
+
+/// Whether nobody but its only task was ever charged in the alloc's own cgroup: what that task uses now is what the alloc uses.
+pub fn speaks_for_its_alloc(status: &AllocStatus) -> bool {
+    matches!(&*status.tasks, [only] if is_first(only))
+}
+
+fn is_first(task: &TaskStatus) -> bool {
+    task.attempt == 0
 }
 
 /// How many final series an alloc has, and how many bytes of exposition they take: an estimate, on the high side, for the

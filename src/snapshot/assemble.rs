@@ -19,17 +19,30 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::board::{BoardView, Published};
 
-/// What the readers of an alloc say: all that touches the host in here. [`super::pass::Pass`] is the real one.
+/// What the readers say: all that touches the host in here, and all of it before anything is built. [`super::pass::Pass`] is the
+/// real one.
 pub trait Readings {
-    /// Asks them, before `task` and `alloc` tell what they said. `anew`: other attempts run than were shown last. `false`: each
-    /// says what it said when it was told last.
-    fn ask(&mut self, _alloc: &Published, _anew: bool) -> bool {
-        true
-    }
-    /// Of the running attempt of its n-th task; `None`: nothing runs, or nothing was read yet.
-    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading>;
+    /// One answer for each place. `None`: nobody was asked, or each says what it said when it was told last.
+    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<Said>>;
+}
+
+/// An alloc that is to be read.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    pub alloc: &'a Published,
+    /// Other attempts run than were shown last.
+    pub anew: bool,
+    /// It is built again whatever its readers say: without an answer there would be nothing to build it of.
+    pub wanted: bool,
+}
+
+/// What the readers of one alloc say in this pass.
+#[derive(Debug)]
+pub struct Said {
+    /// In the order of its tasks. Of the running attempt; `None`: nothing runs, or nothing was read yet.
+    pub tasks: Vec<Option<Reading>>,
     /// Of its own cgroup.
-    fn alloc(&mut self, alloc: &Published) -> Option<Reading>;
+    pub alloc: Option<Reading>,
 }
 
 /// What a tick brings beside the readings.
@@ -148,49 +161,39 @@ impl Assembler {
         snapshot
     }
 
-    /// Brings `entries` in line with the board.
+    /// Brings `entries` in line with the board: reads first, and builds then.
     fn follow(&mut self, board: &BoardView, readings: &mut dyn Readings, everything: bool, moment: Moment) {
-        let mut before = Before::new(std::mem::take(&mut self.entries));
+        let places = places(&self.entries, &board.allocs);
+        let shown = board.allocs.iter().zip(&places).map(|(alloc, place)| (alloc, place.map(|at| &self.entries[at])));
+        let asked: Vec<_> = shown.map(|(alloc, entry)| Asked::of(alloc, entry, everything)).collect();
+        let said = readings.read(&asked);
+
+        let mut before: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
         let mut entries = Vec::with_capacity(board.allocs.len());
-        for published in &board.allocs {
-            let entry = match before.take(published) {
-                Some(entry) if Arc::ptr_eq(&entry.published, published) && !everything && entry.goes_on() => entry,
-                Some(entry) => self.refresh(entry, published, readings, moment),
-                None => self.admit(published, readings, moment),
-            };
-            entries.push(entry);
+        for ((published, place), said) in board.allocs.iter().zip(places).zip(said) {
+            let entry = place.and_then(|place| before[place].take());
+            entries.push(match (entry, said) {
+                (Some(entry), None) => entry,
+                (Some(entry), Some(said)) => self.refresh(entry, published, said, moment),
+                (None, said) => self.admit(published, said.unwrap_or_else(|| Said::latest(published)), moment),
+            });
         }
-        for gone in before.rest() {
+        for gone in before.into_iter().flatten() {
             self.workloads.left(&gone.slots);
             self.retention.forget(&gone.view.status.id);
         }
         self.entries = entries;
     }
 
-    fn admit(&mut self, published: &Arc<Published>, readings: &mut dyn Readings, moment: Moment) -> Entry {
+    fn admit(&mut self, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
         let status = &published.status;
         let slots: Vec<usize> = status.tasks.iter().map(|t| self.workloads.slot(status.workload(), &t.name)).collect();
         self.workloads.joined(&slots);
-        readings.ask(published, true);
-        let said = Said::of(published, readings);
         self.build(published, said, None, slots, moment)
     }
 
-    fn refresh(
-        &mut self,
-        mut entry: Entry,
-        published: &Arc<Published>,
-        readings: &mut dyn Readings,
-        moment: Moment,
-    ) -> Entry {
-        let same = Arc::ptr_eq(&entry.published, published);
-        let news = readings.ask(published, !same && other_attempts(&entry.published, published));
-        let same = same && entry.goes_on();
-        if same && !news {
-            return entry;
-        }
-        let said = Said::of(published, readings);
-        if same && entry.is_made_of(&said) {
+    fn refresh(&mut self, mut entry: Entry, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
+        if entry.is_of(published) && entry.is_made_of(&said) {
             entry.note_times(&said);
             return entry;
         }
@@ -337,16 +340,22 @@ impl Assembler {
     }
 }
 
-/// What the readers of one alloc say in this pass.
-struct Said {
-    tasks: Vec<Option<Reading>>,
-    alloc: Option<Reading>,
+impl<'a> Asked<'a> {
+    /// `entry`: what is remembered of it. `None`: it goes on as it is shown.
+    fn of(alloc: &'a Arc<Published>, entry: Option<&Entry>, everything: bool) -> Option<Asked<'a>> {
+        let Some(entry) = entry else { return Some(Asked { alloc, anew: true, wanted: true }) };
+        let wanted = !entry.is_of(alloc);
+        let anew = wanted && other_attempts(&entry.published, alloc);
+        (wanted || everything).then_some(Asked { alloc, anew, wanted })
+    }
 }
 
 impl Said {
-    fn of(published: &Published, readings: &mut dyn Readings) -> Said {
-        let tasks = (0..published.status.tasks.len()).map(|n| readings.task(published, n)).collect();
-        Said { tasks, alloc: readings.alloc(published) }
+    /// Without touching the kernel.
+    pub fn latest(alloc: &Published) -> Said {
+        let mut readers = alloc.readers.iter();
+        let tasks = alloc.status.tasks.iter().map(|_| readers.next()?.as_ref()?.latest()).collect();
+        Said { tasks, alloc: alloc.alloc_reader.as_ref().and_then(|reader| reader.latest()) }
     }
     fn oldest(&self) -> Option<Timestamp> {
         let tasks = self.tasks.iter().flatten().map(|r| r.at).min()?;
@@ -375,7 +384,10 @@ impl Entry {
         (0..places).filter(sought).map(|place| self.slots[place])
     }
 
-    /// No task has begun to leave its state since this was made.
+    /// It was made of this, and no task has begun to leave its state since.
+    fn is_of(&self, published: &Arc<Published>) -> bool {
+        Arc::ptr_eq(&self.published, published) && self.goes_on()
+    }
     fn goes_on(&self) -> bool {
         self.view.tasks.iter().enumerate().all(|(place, task)| task.until == until(&self.published, place))
     }
@@ -447,42 +459,26 @@ fn known_since(status: &AllocStatus) -> Timestamp {
     status.tasks.iter().map(|t| of_task(t)).max().unwrap_or(status.created_at)
 }
 
-/// The entries of the last pass, found again in the order of the board: nearly always the next one is the one.
-struct Before {
-    entries: Vec<Option<Entry>>,
-    next: usize,
-    /// Made when the order does not help.
-    places: Option<HashMap<AllocId, usize>>,
-}
-
-impl Before {
-    fn new(entries: Vec<Entry>) -> Before {
-        Before { entries: entries.into_iter().map(Some).collect(), next: 0, places: None }
-    }
-
-    fn take(&mut self, published: &Arc<Published>) -> Option<Entry> {
-        let is_it = |e: &Entry| Arc::ptr_eq(&e.published, published) || e.published.status.id == published.status.id;
-        if let Some(slot) = self.entries.get_mut(self.next)
-            && slot.as_ref().is_some_and(is_it)
-        {
-            self.next += 1;
-            return slot.take();
-        }
-        // At the end of the known ones there are only new ones, in order of creation.
-        if self.next == self.entries.len() && self.places.is_none() {
+/// Where each alloc stands among the entries of the last pass, in the order of the board: nearly always right behind the one before
+/// it.
+fn places(entries: &[Entry], allocs: &[Arc<Published>]) -> Vec<Option<usize>> {
+    let mut next = 0;
+    // Made when the order does not help.
+    let mut known: Option<HashMap<&AllocId, usize>> = None;
+    let place = |alloc: &Arc<Published>| {
+        let id = &alloc.status.id;
+        let is_it = |e: &Entry| Arc::ptr_eq(&e.published, alloc) || e.published.status.id == *id;
+        let at = if entries.get(next).is_some_and(is_it) {
+            next
+        } else if next == entries.len() && known.is_none() {
+            // At the end of the known ones there are only new ones, in order of creation.
             return None;
-        }
-        let entries = &self.entries;
-        let places = self.places.get_or_insert_with(|| {
-            let known = entries.iter().enumerate();
-            known.filter_map(|(n, e)| e.as_ref().map(|e| (e.published.status.id.clone(), n))).collect()
-        });
-        let place = *places.get(&published.status.id)?;
-        self.next = place + 1;
-        self.entries[place].take()
-    }
-
-    fn rest(self) -> impl Iterator<Item = Entry> {
-        self.entries.into_iter().flatten()
-    }
+        } else {
+            let ids = || entries.iter().enumerate().map(|(at, e)| (&e.published.status.id, at)).collect();
+            *known.get_or_insert_with(ids).get(id)?
+        };
+        next = at + 1;
+        Some(at)
+    };
+    allocs.iter().map(place).collect()
 }

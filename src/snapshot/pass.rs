@@ -1,41 +1,57 @@
-//! One pass over the readers: of each alloc the tasks first, then its own cgroup, so that what the alloc says is no older than what
-//! its tasks say beside it.
+//! One pass over the readers, before anything is built of it: of each alloc the tasks first, then its own cgroup, so that what the
+//! alloc says is no older than what its tasks say beside it.
 //!
 //! ```text
 //! each task that runs ──► one moved, or another attempt runs than before? ──► the alloc's own cgroup, everything of it
 //!                              └── neither: it stands as it was read last, like them
 //! ```
-//! An alloc of which nothing runs is not read: nothing of it can move but by an attempt's end, and that is a change.
+//! An alloc of which nothing runs is not read: nothing of it can move but by an attempt's end, and that is a change. One whose only
+//! task is in its first attempt is read each 9 s only: nobody else was ever charged there, so that its task speaks for it.
+//!
+//! Many allocs are read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
 
-use super::assemble::{Moment, Readings};
-use crate::collectors::{News, Reading, TaskReader};
-use crate::runner::board::Published;
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::aggregate::speaks_for_its_alloc;
+use super::assemble::{Asked, Moment, Readings, Said};
+use crate::collectors::{News, TaskReader};
+
+/// So many allocs a thread takes at a time.
+const CHUNK: usize = 16;
+/// Fewer are no work for one more thread: to start it takes as long as to ask some ten that sleep.
+const LEAST: usize = 128;
 
 pub struct Pass {
     moment: Moment,
     /// Those that were read before, too.
     all: bool,
+    threads: usize,
 }
 
 impl Pass {
     /// A tick: every reader is asked.
     pub fn over_all(moment: Moment) -> Pass {
-        Pass { moment, all: true }
+        Pass { moment, all: true, threads: 1 }
     }
     /// A change: what was never read, since its counters are born with its task and not with the next tick.
     pub fn over_new(moment: Moment) -> Pass {
-        Pass { moment, all: false }
+        Pass { moment, all: false, threads: 1 }
+    }
+    #[must_use]
+    pub fn on(self, threads: NonZero<usize>) -> Pass {
+        Pass { threads: threads.get(), ..self }
     }
 
     fn look(&self, reader: &TaskReader, everything: bool) -> News {
         // Gone: the end is on its way to the board, and until it is there the last reading holds.
         reader.look(self.moment.now, self.moment.at, everything).unwrap_or(News::None)
     }
-}
 
-impl Readings for Pass {
-    fn ask(&mut self, alloc: &Published, anew: bool) -> bool {
-        let (mut news, mut moved, mut runs) = (false, anew, false);
+    fn of(&self, asked: &Asked<'_>) -> Option<Said> {
+        let alloc = asked.alloc;
+        let (mut news, mut moved, mut runs) = (false, asked.anew, false);
         for reader in alloc.readers.iter().flatten() {
             runs = true;
             if self.all || reader.latest().is_none() {
@@ -44,15 +60,43 @@ impl Readings for Pass {
                 moved |= said == News::Changed;
             }
         }
-        if let Some(reader) = alloc.alloc_reader.as_ref().filter(|_| anew || (runs && (self.all || moved))) {
-            news |= self.look(reader, moved) != News::None;
+        if let Some(reader) = &alloc.alloc_reader {
+            let due = if speaks_for_its_alloc(&alloc.status) {
+                runs && self.all && reader.is_due(self.moment.now)
+            } else {
+                runs && (self.all || moved)
+            };
+            if asked.anew || due {
+                news |= self.look(reader, moved) != News::None;
+            }
         }
-        news
+        (news || asked.wanted).then(|| Said::latest(alloc))
     }
-    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
-        alloc.readers.get(n)?.as_ref()?.latest()
-    }
-    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
-        alloc.alloc_reader.as_ref()?.latest()
+}
+
+impl Readings for Pass {
+    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<Said>> {
+        let mut said: Vec<Option<Said>> = Vec::new();
+        said.resize_with(asked.len(), || None);
+        let chunks = Mutex::new(asked.chunks(CHUNK).zip(said.chunks_mut(CHUNK)));
+        let this = &*self;
+        let work = || {
+            loop {
+                let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((asked, said)) = next else { return };
+                for (asked, said) in asked.iter().zip(said) {
+                    *said = asked.as_ref().and_then(|asked| this.of(asked));
+                }
+            }
+        };
+        let others = self.threads.min(asked.iter().flatten().count() / LEAST).saturating_sub(1);
+        thread::scope(|scope| {
+            for _ in 0..others {
+                // Without it the others read its share.
+                let _ = thread::Builder::new().name("reader".into()).spawn_scoped(scope, work);
+            }
+            work();
+        });
+        said
     }
 }

@@ -8,6 +8,7 @@
 //! Deadlines do not drift: the next one is counted from the last one, and those that were missed are counted.
 
 use std::error::Error;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -125,6 +126,8 @@ struct Work {
     seen: u64,
     published: Instant,
     clocks: (Instant, Timestamp),
+    /// A pass over very many is shared by so many.
+    threads: NonZero<usize>,
 }
 
 impl Work {
@@ -136,7 +139,9 @@ impl Work {
         }
         let clocks = (parts.clock.instant(), parts.clock.now());
         let assembler = Assembler::new(empty, parts.config.retention);
-        Work { parts, assembler, publish, heartbeat, records, seen: 0, published: clocks.0, clocks }
+        // Asked once: to answer, it reads files.
+        let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+        Work { parts, assembler, publish, heartbeat, records, seen: 0, published: clocks.0, clocks, threads }
     }
 
     fn run(mut self, stop: &AtomicBool) {
@@ -184,7 +189,8 @@ impl Work {
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let tick = Tick { host, agent, oldest, acknowledged };
-        let (mut snapshot, retired) = self.assembler.tick(&board, &mut Pass::over_all(moment), tick, moment);
+        let (mut snapshot, retired) =
+            self.assembler.tick(&board, &mut Pass::over_all(moment).on(self.threads), tick, moment);
         let mut version = board.version;
         if self.seen == 0 && self.parts.board.version() != version {
             // A task that was found running and ended between the look at the board and its first reading has taken its cgroup

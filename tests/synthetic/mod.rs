@@ -20,7 +20,7 @@ use allostat::model::task::{Exit, ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
 use allostat::runner::board::{BoardView, Published, Totals};
-use allostat::snapshot::assemble::{Assembler, Moment, Readings, Tick};
+use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{RetentionConfig, Snapshot};
 
 /// 2026-01-02 03:04:05 UTC: nothing in a golden file depends on the day.
@@ -131,11 +131,12 @@ impl Said {
 }
 
 impl Readings for Said {
-    fn task(&mut self, alloc: &Published, n: usize) -> Option<Reading> {
-        self.get(alloc, Some(n))
-    }
-    fn alloc(&mut self, alloc: &Published) -> Option<Reading> {
-        self.get(alloc, None)
+    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<assemble::Said>> {
+        let of = |alloc: &Published| assemble::Said {
+            tasks: (0..alloc.status.tasks.len()).map(|n| self.get(alloc, Some(n))).collect(),
+            alloc: self.get(alloc, None),
+        };
+        asked.iter().map(|asked| asked.as_ref().map(|asked| of(asked.alloc))).collect()
     }
 }
 
