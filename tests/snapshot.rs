@@ -133,7 +133,7 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
     };
     for snapshot in [stage.tick(), stage.tick(), stage.change()] {
         let a = &snapshot.allocs[0];
-        for usage in [&a.usage, &a.sum, &a.tasks[0].usage] {
+        for usage in [&a.usage, &a.tasks[0].usage] {
             assert_eq!(**usage, Usage::default());
         }
         assert_eq!(a.status.tasks[0].state, TaskState::Running, "as it is recorded");
@@ -149,7 +149,7 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
     stage.publish(0, |status| status.sought.clear());
     let found = stage.change();
     assert_eq!(found.allocs[0].tasks[0].usage.cpu_usage_ns, Some(100));
-    assert_eq!(found.allocs[0].sum.cpu_usage_ns, Some(100));
+    assert_eq!(found.allocs[0].usage.cpu_usage_ns, Some(100));
     assert_eq!(usage_of(&found, "shop").cpu_usage_ns, Some(200));
     assert_eq!(found.node.cpu_usage_ns, Some(207));
 }
@@ -169,12 +169,12 @@ fn the_siblings_of_what_is_looked_for_are_measured() {
     for snapshot in [stage.tick(), stage.tick(), stage.change()] {
         assert_eq!(cpu(&snapshot), [Some(100), None]);
         assert_eq!((cpu_of(&snapshot, "web"), cpu_of(&snapshot, "db")), (Some(100), None));
-        assert_eq!((snapshot.allocs[0].usage.cpu_usage_ns, snapshot.allocs[0].sum.cpu_usage_ns), (None, None));
+        assert_eq!(snapshot.allocs[0].usage.cpu_usage_ns, None);
         assert_eq!(snapshot.node.cpu_usage_ns, None, "a sum that lacks a part");
     }
     stage.publish(0, |status| status.sought.clear());
     let found = stage.change();
-    assert_eq!((cpu(&found), found.allocs[0].sum.cpu_usage_ns), ([Some(100), Some(50)], Some(150)));
+    assert_eq!((cpu(&found), found.allocs[0].usage.cpu_usage_ns), ([Some(100), Some(50)], Some(150)));
     assert_eq!((cpu_of(&found, "web"), cpu_of(&found, "db")), (Some(100), Some(50)));
 }
 
@@ -331,10 +331,9 @@ fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
     let alloc = Arc::clone(&stage.tick().allocs[0]);
     assert_eq!(alloc.aggregation, Aggregation::Cgroup);
     assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_peak_bytes), (Some(17), Some(120)));
-    assert_eq!(alloc.sum.cpu_usage_ns, Some(15), "what is summed by rule is there too");
 }
 
-/// `/metrics` takes some of an alloc's values from the sum, the API and `stats` all of them from the alloc.
+/// `/metrics`, the API and `stats` all take an alloc's values from its one usage, which holds the sums as well.
 #[test]
 fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
     let everything = all_used(7);
@@ -347,9 +346,8 @@ fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
     let summed = TASK.iter().copied().flatten().filter(|m| m.alloc == AllocRule::Sum);
     let mut seen = 0;
     for cell in summed.flat_map(|measure| measure.cells) {
-        let shown = (cell.get)(&alloc.sum);
-        assert_eq!((cell.get)(&alloc.usage), shown);
-        seen += usize::from(shown.is_some());
+        assert_eq!((cell.get)(&alloc.usage), (cell.get)(&all_used(14)));
+        seen += 1;
     }
     assert!(seen > 10, "{seen}");
     let stats = json::stats(&snapshot, alloc, NOW);
@@ -505,7 +503,6 @@ fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     for alloc in &snapshot.allocs {
         note(alloc.status.id.as_str(), &alloc.tasks[0].usage);
         note(&format!("{} alloc", alloc.status.id), &alloc.usage);
-        note(&format!("{} sum", alloc.status.id), &alloc.sum);
     }
     for workload in &snapshot.workloads {
         note("workload", &workload.usage);
@@ -524,13 +521,13 @@ fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
         Usage::FIELDS.iter().filter(|(_, nature)| nature.counts()).map(|(name, _)| *name).collect();
     assert_eq!(counters.len(), 29, "{counters:?}");
     let snapshot = stage.tick();
-    for whose in ["a", "a alloc", "a sum", "workload"] {
+    for whose in ["a", "a alloc", "workload"] {
         let seen = rising(&snapshot);
         let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{whose} {field}"));
         assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {whose}");
     }
     let peaks = Usage::FIELDS.iter().filter(|(_, nature)| *nature == Nature::Peak).count();
-    assert_eq!(rising(&snapshot).len(), (29 + peaks) * 2 + 29 + peaks + 29 + 1, "the sum of one task is that task");
+    assert_eq!(rising(&snapshot).len(), (29 + peaks) * 2 + 29 + 1, "of the task, its alloc, the workload and the node");
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -65,7 +65,7 @@ fn keep_dwells(
 ///
 /// A gauge that one running task lacks is absent: a sum without a part is no sum. A counter that one lacks (it was never
 /// read, or has no such file) counts nothing there.
-pub fn sum(tasks: &[Arc<TaskView>]) -> Arc<Usage> {
+pub fn sum(tasks: &[Arc<TaskView>]) -> Usage {
     let mut sum = Usage::default();
     for task in tasks {
         sum.add_used(&task.usage);
@@ -73,7 +73,7 @@ pub fn sum(tasks: &[Arc<TaskView>]) -> Arc<Usage> {
     for attempt in tasks.iter().filter_map(|t| t.attempt.as_ref()) {
         sum.drop_live_unknown_to(attempt);
     }
-    Arc::new(sum)
+    sum
 }
 
 /// The alloc's own cgroup: what it says now on top of what its earlier cgroups said last, and of its tasks what only they tell.
@@ -81,7 +81,7 @@ pub fn sum(tasks: &[Arc<TaskView>]) -> Arc<Usage> {
 /// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where it says
 /// less than they do, they are right about the moment in which they were read. Without an attempt that was read nothing of it
 /// runs, and nothing is used now.
-pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>], sum: &Usage) -> Usage {
+pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
     let mut own = match reading {
         // Its first cgroup has nothing below it: nothing to add.
         Some(reading) if *base == Usage::default() => Usage::clone(&reading.usage),
@@ -91,14 +91,16 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView
     if !tasks.iter().any(|task| task.attempt.is_some()) {
         own = own.without_live();
     }
-    own.take_from_tasks(sum);
     if let [only] = tasks {
+        own.take_from_tasks(&only.usage);
         if is_first(&only.status) {
             own.use_now_what(&only.usage);
         }
         own.hold_part(&only.usage, true);
     } else {
-        own.hold_sum(sum);
+        let sum = sum(tasks);
+        own.take_from_tasks(&sum);
+        own.hold_sum(&sum);
         tasks.iter().for_each(|task| own.hold_part(&task.usage, false));
     }
     own

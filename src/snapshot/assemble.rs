@@ -240,24 +240,16 @@ impl Assembler {
         }
         let reading = said.alloc.as_ref();
         let aggregation = if status.cgroup.is_some() { Aggregation::Cgroup } else { Aggregation::Sum };
-        let mut sum = match (aggregation, tasks.as_slice()) {
-            // The sum of one is that one; nobody asks a sum for a peak or a limit.
-            (Aggregation::Cgroup, [only]) => Arc::clone(&only.usage),
-            (Aggregation::Cgroup | Aggregation::Sum, _) => aggregate::sum(&tasks),
-        };
-        if let Some(earlier) = &earlier {
-            aggregate::never_fall(&mut sum, &earlier.sum);
-        }
-        let mut usage = match aggregation {
-            Aggregation::Cgroup => Arc::new(aggregate::own_cgroup(reading, &published.alloc_base, &tasks, &sum)),
-            Aggregation::Sum => Arc::clone(&sum),
-        };
+        let mut usage = Arc::new(match aggregation {
+            Aggregation::Cgroup => aggregate::own_cgroup(reading, &published.alloc_base, &tasks),
+            Aggregation::Sum => aggregate::sum(&tasks),
+        });
         if let Some(earlier) = &earlier {
             aggregate::never_fall(&mut usage, &earlier.usage);
         }
         if !status.sought.is_empty() {
             // Whatever its cgroup says, the counters of that task would be missing.
-            (usage, sum) = (Arc::default(), Arc::default());
+            usage = Arc::default();
         }
         let ended = status.is_terminal();
         if ended && tasks.iter().any(|task| task.attempt.is_some()) {
@@ -269,7 +261,6 @@ impl Assembler {
             status: Arc::clone(status),
             tasks,
             usage,
-            sum,
             aggregation,
             sampled_at,
             ended,

@@ -81,9 +81,6 @@ pub struct AllocView {
     /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`, `Nature::TaskLive`) or
     /// `aggregation` is `Sum`.
     pub usage: Arc<Usage>,
-    /// Over its tasks, whatever the aggregation: what `AllocRule::Sum` asks for, which is no peak and no limit. Of one task in a
-    /// cgroup it is that task's usage itself.
-    pub sum: Arc<Usage>,
     pub aggregation: Aggregation,
     /// When the values were read last. Where nothing moves that is up to 10 s ago.
     pub sampled_at: Option<Timestamp>,

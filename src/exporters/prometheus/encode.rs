@@ -116,7 +116,6 @@ pub(super) struct AllocRow<'a> {
     pub(super) block: &'a Piece,
     info: &'a Piece,
     pub(super) usage: &'a Usage,
-    pub(super) sum: &'a Usage,
     pub(super) live: bool,
 }
 
@@ -136,7 +135,6 @@ impl<'a> Rows<'a> {
                 block: &labels.block,
                 info: &labels.info,
                 usage: &alloc.usage,
-                sum: &alloc.sum,
                 live: !alloc.ended,
             });
             rows.tasks.extend(alloc.tasks.iter().zip(&labels.tasks).map(|(view, labels)| TaskRow {

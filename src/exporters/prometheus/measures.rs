@@ -20,18 +20,16 @@ use super::labels::{WorkloadLabels, tail};
 use super::page::Piece;
 use crate::collectors::memory;
 use crate::exporters::families::{FAMILIES, Family, Level};
-use crate::model::metric::{AllocRule, Exemplar, Life, Value};
+use crate::model::metric::{Exemplar, Life, Value};
 use crate::model::usage::Usage;
 use crate::snapshot::{Snapshot, WorkloadView};
 
 /// Columns that are taken out together: 16 of a thousand values are 256 KiB.
 const COLUMNS: usize = 16;
 
-/// Families of one level and one kind of row that are taken out together, with the closing pieces of their cells.
+/// Families of one level that are taken out together, with the closing pieces of their cells.
 struct Group {
     level: Level,
-    /// Allocs only: of the sum over tasks, not of the alloc's own cgroup.
-    sum: bool,
     families: Vec<(&'static Family, Vec<Piece>)>,
     columns: usize,
 }
@@ -41,14 +39,13 @@ static GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| {
     let mut groups: Vec<Group> = Vec::new();
     for family in FAMILIES.iter() {
         let cells = family.measure.cells;
-        let sum = family.level == Level::Alloc && family.measure.alloc == AllocRule::Sum;
         let tails = cells.iter().map(|c| tail(c.labels.iter().copied())).collect();
         match groups.last_mut() {
-            Some(g) if g.level == family.level && g.sum == sum && g.columns + cells.len() <= COLUMNS => {
+            Some(g) if g.level == family.level && g.columns + cells.len() <= COLUMNS => {
                 g.columns += cells.len();
                 g.families.push((family, tails));
             }
-            _ => groups.push(Group { level: family.level, sum, families: vec![(family, tails)], columns: cells.len() }),
+            _ => groups.push(Group { level: family.level, families: vec![(family, tails)], columns: cells.len() }),
         }
     }
     groups
@@ -68,16 +65,14 @@ struct Columns {
 pub(super) fn write(body: &mut Body<'_>, rows: &Rows<'_>, snapshot: &Snapshot, blocks: &[Arc<WorkloadLabels>]) {
     let tasks: Vec<Row<'_>> = rows.tasks.iter().map(|r| (r.block, r.usage, r.live)).collect();
     let allocs: Vec<Row<'_>> = rows.allocs.iter().map(|r| (r.block, r.usage, r.live)).collect();
-    let sums: Vec<Row<'_>> = rows.allocs.iter().map(|r| (r.block, r.sum, r.live)).collect();
     let workloads: Vec<Row<'_>> =
         snapshot.workloads.iter().zip(blocks).map(|(w, labels)| (&labels.block, &w.usage, true)).collect();
     let mut columns = Columns::default();
     for group in GROUPS.iter() {
-        let rows: &[Row<'_>] = match (group.level, group.sum) {
-            (Level::Task, _) => &tasks,
-            (Level::Alloc, false) => &allocs,
-            (Level::Alloc, true) => &sums,
-            (Level::Workload, _) => &workloads,
+        let rows: &[Row<'_>] = match group.level {
+            Level::Task => &tasks,
+            Level::Alloc => &allocs,
+            Level::Workload => &workloads,
         };
         if group.families.iter().any(|(f, _)| body.wants(&f.desc, Source::Managed)) {
             columns.take_out(group, rows);
