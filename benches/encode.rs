@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use allostat::model::usage::Field;
 use allostat::exporters::prometheus::{Bodies, Encoder, Encoding, Filter, Format, Itself};
 use allostat::snapshot::Snapshot;
 use allostat::telemetry::Metrics;
@@ -120,7 +121,7 @@ fn assemble(
     for round in 0..9_u64 {
         for usage in said.0.values_mut() {
             let mut next = (**usage).clone();
-            next.cpu_usage_ns = next.cpu_usage_ns.map(|n| n + round + 1);
+            next.set(Field::cpu_usage_ns, next.cpu_usage_ns().map(|n| n + round + 1));
             *usage = Arc::new(next);
         }
         let began = Instant::now();

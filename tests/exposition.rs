@@ -22,7 +22,7 @@ use allostat::model::job::Job;
 use allostat::model::metric::{Exemplar, Kind, Samples, Value};
 use allostat::model::task::{ExitStatus, Outcome, TaskState};
 use allostat::model::units::{Nanos, Timestamp};
-use allostat::model::usage::Usage;
+use allostat::model::usage::{Field, Usage};
 use allostat::runner::board::{Board, NodeTotals, Published, TaskTotals, Totals};
 use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
@@ -164,7 +164,7 @@ fn full() -> Arc<Snapshot> {
     web.user = Some("www \"data\"".into());
     web.restarts = [2, 1, 0, 0];
     web.time_in_state[TaskState::Backoff.index()] = Nanos(30 * SECOND + 500_000_000);
-    web.base = Arc::new(Usage { cpu_usage_ns: Some(5), memory_peak_bytes: Some(u64::MAX), ..Usage::default() });
+    web.base = Arc::new(Usage::from([(Field::cpu_usage_ns, 5), (Field::memory_peak_bytes, u64::MAX)]));
     let waiting = synthetic::task("log\\shipper", TaskState::Backoff, Timestamp(NOW.0 - SECOND));
     let running = synthetic::alloc("00000000-0000-4000-8000-000000000001", &job, vec![web, waiting]);
 
@@ -193,7 +193,7 @@ fn full() -> Arc<Snapshot> {
     totals.node = Arc::new(NodeTotals { totals: retired, allocs: 102 });
 
     let mut said = Said::default();
-    said.task(running.id.as_str(), 0, Usage { oom_kills: Some((1 << 53) + 1), ..synthetic::usage(40_000_000) });
+    said.task(running.id.as_str(), 0, synthetic::usage(40_000_000).with(Field::oom_kills, (1 << 53) + 1));
     said.alloc(running.id.as_str(), synthetic::usage(50_000_000));
     let board = synthetic::board(vec![synthetic::published(running), synthetic::published(ended)], totals);
     let mut assembler = synthetic::assembler(synthetic::info("hybrid", vec![]));
@@ -341,7 +341,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     let (job, alloc) = (synthetic::job("shop", &["web"]), AllocId::from(alloc));
     let mut totals = Totals::default();
     known(&mut totals, &job);
-    let exit = synthetic::exit(Outcome::Error, ExitStatus::Code(3), Usage { oom_kills: Some(2), ..Usage::default() });
+    let exit = synthetic::exit(Outcome::Error, ExitStatus::Code(3), Usage::from([(Field::oom_kills, 2)]));
     let whose = Exemplar { alloc_id: alloc.clone(), event_id: Some(77), value: Value::Int(1), at: NOW };
     let web = totals.task_mut(&job.id, &TaskName::from("web"));
     web.add_exit(&exit);
@@ -442,12 +442,7 @@ proptest! {
     /// From a reading to the text: bytes and counts to the last digit, nanoseconds to the last one.
     #[test]
     fn any_u64_comes_out_digit_for_digit(bytes: u64, kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()], cpu: u64) {
-        let usage = Usage {
-            memory_usage_bytes: Some(bytes),
-            oom_kills: Some(kills),
-            cpu_usage_ns: Some(cpu),
-            ..Usage::default()
-        };
+        let usage = Usage::from([(Field::memory_usage_bytes, bytes), (Field::oom_kills, kills), (Field::cpu_usage_ns, cpu)]);
         let snapshot = one_task("id", "shop", "web", usage);
         for format in Format::ALL {
             let text = encode(&snapshot, format);
@@ -469,7 +464,7 @@ proptest! {
     /// Whatever names are: what a strict reader takes out is what was put in.
     #[test]
     fn any_name_survives_both_formats(workload in ".{1,20}", task in "[\\PC\"\\\\\n]{1,12}") {
-        let snapshot = one_task("id", &workload, &task, Usage { oom_kills: Some(1), ..Usage::default() });
+        let snapshot = one_task("id", &workload, &task, Usage::from([(Field::oom_kills, 1)]));
         let text = encode(&snapshot, Format::OpenMetrics);
         let families = openmetrics::check(&text).map_err(TestCaseError::fail)?;
         let labels = &families["allostat_task_oom_kills"].samples[0].labels;

@@ -15,7 +15,7 @@ use allostat::model::id::CgroupPath;
 use allostat::model::metric::{Sample, Value};
 use allostat::model::task::{TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp};
-use allostat::model::usage::{Nature, Usage};
+use allostat::model::usage::{Field, Nature};
 use allostat::runner::board::{BoardView, Published, Totals};
 use allostat::snapshot::assemble::{Assembler, Moment, Tick};
 use allostat::snapshot::pass::Pass;
@@ -239,17 +239,14 @@ impl World {
     }
 }
 
-fn value(usage: &Usage, field: &str) -> Option<u64> {
-    usage.iter().find(|(name, _)| *name == field).map(|(_, value)| value)
-}
-
 /// What in an alloc's view contradicts the rest of it.
 fn contradictions(alloc: &AllocView) -> Vec<String> {
     let runs = alloc.tasks.iter().any(|t| t.attempt.is_some());
     let mut found = Vec::new();
-    for (field, nature) in Usage::FIELDS {
-        let own = value(&alloc.usage, field);
-        let parts: Vec<u64> = alloc.tasks.iter().filter_map(|t| value(&t.usage, field)).collect();
+    for field in Field::ALL {
+        let nature = field.nature();
+        let own = alloc.usage.get(field);
+        let parts: Vec<u64> = alloc.tasks.iter().filter_map(|t| t.usage.get(field)).collect();
         let (highest, sum) = (parts.iter().copied().max(), parts.iter().sum::<u64>());
         let wrong = match nature {
             Nature::Live | Nature::Counter => own.is_some() != highest.is_some() && runs || own < highest,
@@ -261,7 +258,7 @@ fn contradictions(alloc: &AllocView) -> Vec<String> {
         let together = matches!(nature, Nature::Live | Nature::Counter) && own.is_some_and(|own| own < sum);
         let without = !runs && nature.goes_with_the_end() && own.is_some();
         if wrong || together || without {
-            found.push(format!("{field} ({nature:?}): the alloc {own:?}, its tasks {parts:?}, one runs: {runs}"));
+            found.push(format!("{field:?} ({nature:?}): the alloc {own:?}, its tasks {parts:?}, one runs: {runs}"));
         }
     }
     found
@@ -324,7 +321,7 @@ proptest! {
 fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_used_when_it_has_ended() {
     let mut world = World::of(1);
     let usage = |snapshot: &Snapshot| snapshot.allocs[0].usage.clone();
-    assert_eq!(usage(&world.snapshot_of_tick()).memory_usage_bytes, None, "nothing has run: there is no 0");
+    assert_eq!(usage(&world.snapshot_of_tick()).memory_usage_bytes(), None, "nothing has run: there is no 0");
     for attempt in 1..4_u64 {
         world.begin(0);
         // Of the alloc and of no task, as an attempt leaves it behind: so it was read itself. Before there was one, the task speaks
@@ -333,18 +330,16 @@ fn an_alloc_is_read_with_its_task_when_that_begins_and_shows_nothing_that_is_use
         let left = if attempt == 1 { 0 } else { 904 };
         world.work(0, 33_284_096, 5_000);
         let begun = usage(&world.snapshot_of_change());
-        assert_eq!(
-            (begun.memory_usage_bytes, begun.cpu_usage_ns),
-            (Some(33_284_096 + left), Some(attempt * 5_000_000))
-        );
+        let now = (begun.memory_usage_bytes(), begun.cpu_usage_ns());
+        assert_eq!(now, (Some(33_284_096 + left), Some(attempt * 5_000_000)));
         world.die(0);
         // Its end is being recorded, and the alloc is read: its last reading holds for both.
         world.work(0, 0, 0);
         assert!(contradictions(&world.snapshot_of_tick().allocs[0]).is_empty());
         world.tell(0);
         let ended = usage(&world.snapshot_of_change());
-        assert_eq!((ended.memory_usage_bytes, ended.pids_current), (None, None));
-        assert_eq!(ended.cpu_usage_ns, Some(attempt * 5_000_000));
+        assert_eq!((ended.memory_usage_bytes(), ended.pids_current()), (None, None));
+        assert_eq!(ended.cpu_usage_ns(), Some(attempt * 5_000_000));
         assert_eq!(usage(&world.snapshot_of_tick()), ended, "a tick brings nothing of it back");
     }
 }
@@ -359,11 +354,11 @@ fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it
     // Freed by the time at which the alloc is read.
     world.write_alloc(9_000);
     let usage = world.snapshot_of_tick().allocs[0].usage.clone();
-    assert_eq!(usage.memory_usage_bytes, Some(17_000));
+    assert_eq!(usage.memory_usage_bytes(), Some(17_000));
     // What nobody's task has: page cache of an attempt that has ended.
     world.left.memory = 5_000;
     world.work(0, 10_000, 100);
-    assert_eq!(world.snapshot_of_tick().allocs[0].usage.memory_usage_bytes, Some(22_000));
+    assert_eq!(world.snapshot_of_tick().allocs[0].usage.memory_usage_bytes(), Some(22_000));
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Site {
         let mut before = None;
         common::wait_for("the tail of the exits to be charged", Duration::from_secs(5) * common::patience(), || {
             std::thread::sleep(Duration::from_millis(20) * common::patience());
-            let now = usage(&self.reader()).cpu_usage_ns;
+            let now = usage(&self.reader()).cpu_usage_ns();
             let same = before == Some(now);
             before = Some(now);
             same.then_some(())
@@ -145,21 +145,21 @@ fn a_real_cgroup_reads_as_its_files_say_with_and_without_descriptors() {
         let reader = site.reader();
         let read = usage(&reader);
         let file = site.number("memory.usage_in_bytes", "memory.current").expect("there is a memory controller");
-        let off = read.memory_usage_bytes.expect("it is read").abs_diff(file);
+        let off = read.memory_usage_bytes().expect("it is read").abs_diff(file);
         assert!(off < MIB, "the task holds still, yet usage is {off} bytes off");
-        assert!(read.memory_rss_bytes.expect("memory.stat is read") >= 40 * MIB);
-        assert!(read.memory_working_set_bytes.expect("of the same tick") >= 40 * MIB);
-        assert!(read.page_faults_minor.expect("memory.stat is read") >= 40 * 256 / 512, "huge pages at most");
+        assert!(read.memory_rss_bytes().expect("memory.stat is read") >= 40 * MIB);
+        assert!(read.memory_working_set_bytes().expect("of the same tick") >= 40 * MIB);
+        assert!(read.page_faults_minor().expect("memory.stat is read") >= 40 * 256 / 512, "huge pages at most");
         match site.number("memory.max_usage_in_bytes", "memory.peak") {
-            Some(peak) => assert_eq!((read.memory_peak_bytes, read.memory_sampled_peak_bytes), (Some(peak), None)),
-            None => assert!(read.memory_sampled_peak_bytes >= read.memory_usage_bytes),
+            Some(peak) => assert_eq!((read.memory_peak_bytes(), read.memory_sampled_peak_bytes()), (Some(peak), None)),
+            None => assert!(read.memory_sampled_peak_bytes() >= read.memory_usage_bytes()),
         }
-        assert_eq!((read.processes, read.pids_current), (Some(1), Some(1)));
+        assert_eq!((read.processes(), read.pids_current()), (Some(1), Some(1)));
         let fds = fs::read_dir(format!("/proc/{pid}/fd")).expect("root may look").count();
-        assert_eq!(read.open_fds, u64::try_from(fds).ok());
-        assert_eq!((read.oom_kills, read.memory_limit_bytes, read.cpu_cfs_periods), (Some(0), None, None));
-        assert!(read.cpu_usage_ns > Some(0));
-        let modes = read.cpu_user_ns.zip(read.cpu_system_ns).map(|(user, system)| user + system);
+        assert_eq!(read.open_fds(), u64::try_from(fds).ok());
+        assert_eq!((read.oom_kills(), read.memory_limit_bytes(), read.cpu_cfs_periods()), (Some(0), None, None));
+        assert!(read.cpu_usage_ns() > Some(0));
+        let modes = read.cpu_user_ns().zip(read.cpu_system_ns()).map(|(user, system)| user + system);
         assert!(modes > Some(0), "user and system time are read");
         let used = if budget == 0 { 0..=0 } else { 15..=40 };
         assert!(used.contains(&site.sampling.budget.used()), "{}", site.sampling.budget.used());
@@ -180,10 +180,10 @@ fn what_processes_leave_behind_is_still_read_and_a_removed_cgroup_is_gone_for_ev
         site.stop();
         site.settle();
         let ended = usage(&reader);
-        assert_eq!((ended.processes, ended.pids_current, ended.open_fds), (Some(0), Some(0), Some(0)));
-        assert!(ended.memory_usage_bytes < alive.memory_usage_bytes);
-        assert!(ended.memory_peak_bytes >= alive.memory_peak_bytes);
-        assert!(ended.cpu_usage_ns >= alive.cpu_usage_ns);
+        assert_eq!((ended.processes(), ended.pids_current(), ended.open_fds()), (Some(0), Some(0), Some(0)));
+        assert!(ended.memory_usage_bytes() < alive.memory_usage_bytes());
+        assert!(ended.memory_peak_bytes() >= alive.memory_peak_bytes());
+        assert!(ended.cpu_usage_ns() >= alive.cpu_usage_ns());
 
         let read_last: Vec<_> = final_files(&site.sampling.layout, &site.path)
             .into_iter()
@@ -197,7 +197,7 @@ fn what_processes_leave_behind_is_still_read_and_a_removed_cgroup_is_gone_for_ev
             usage.counters().iter().filter(|(name, _)| !name.starts_with("pressure")).collect::<Vec<_>>()
         };
         assert_eq!(counters(&last), counters(&ended), "the last reading is the same reading");
-        assert_eq!(last.memory_peak_bytes, ended.memory_peak_bytes);
+        assert_eq!(last.memory_peak_bytes(), ended.memory_peak_bytes());
 
         site.cgroup.remove(Duration::from_secs(5)).expect("nothing is left in it");
         site.cgroup.create().expect("it can be made again");
@@ -209,7 +209,7 @@ fn what_processes_leave_behind_is_still_read_and_a_removed_cgroup_is_gone_for_ev
         assert_eq!(site.sampling.budget.used(), 0, "descriptors of a dead cgroup are given back");
         site.no_errors();
         let fresh = usage(&site.reader());
-        assert_eq!(fresh.processes, Some(0));
+        assert_eq!(fresh.processes(), Some(0));
     }
 }
 
@@ -225,7 +225,7 @@ fn processes_in_cgroups_that_a_task_made_count_as_its_own() {
     site.work("own", &["hold", "60000"]);
     site.work("own/deeper", &["fork", "2", "60000"]);
     let read = usage(&site.reader());
-    assert_eq!((read.processes, read.pids_current), (Some(4), Some(4)));
+    assert_eq!((read.processes(), read.pids_current()), (Some(4), Some(4)));
     site.no_errors();
 }
 
@@ -246,8 +246,8 @@ fn a_sleeping_task_costs_no_new_reading_and_a_waking_one_is_seen_at_once() {
     site.work("", &["hold", "60000"]);
     let woken = tick(9);
     assert_eq!(woken.at, Timestamp(9));
-    assert_eq!((first.usage.processes, woken.usage.processes), (Some(1), Some(2)));
-    assert!(woken.usage.cpu_usage_ns > first.usage.cpu_usage_ns);
+    assert_eq!((first.usage.processes(), woken.usage.processes()), (Some(1), Some(2)));
+    assert!(woken.usage.cpu_usage_ns() > first.usage.cpu_usage_ns());
 }
 
 /// What is read so many seconds after the first reading, which was `began`.
@@ -267,38 +267,38 @@ fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_no
         assert_eq!(common::place(), "v2-6.1", "{why}");
         assert!(why.contains("it needs kernel 6.12"), "{why}");
         site.spike("60");
-        let never = (0..30).all(|s| after(&reader, began, s * 5).memory_window_peak_bytes.is_none());
+        let never = (0..30).all(|s| after(&reader, began, s * 5).memory_window_peak_bytes().is_none());
         assert!(never, "absent, not 0 and not the lifetime peak");
         return;
     }
-    assert_eq!(after(&reader, began, 0).memory_window_peak_bytes, None, "no sub-window has ended");
-    let quiet = after(&reader, began, 5).memory_window_peak_bytes.expect("one has ended");
+    assert_eq!(after(&reader, began, 0).memory_window_peak_bytes(), None, "no sub-window has ended");
+    let quiet = after(&reader, began, 5).memory_window_peak_bytes().expect("one has ended");
     assert!((10 * MIB..20 * MIB).contains(&quiet), "{quiet}");
 
     site.spike("60");
     let spiked = after(&reader, began, 10);
-    assert!(spiked.memory_usage_bytes < Some(20 * MIB), "it is over: {spiked:?}");
-    let window = spiked.memory_window_peak_bytes.expect("the second has ended");
+    assert!(spiked.memory_usage_bytes() < Some(20 * MIB), "it is over: {spiked:?}");
+    let window = spiked.memory_window_peak_bytes().expect("the second has ended");
     assert!((70 * MIB..90 * MIB).contains(&window), "{window}");
     for seconds in 11..70 {
-        let seen = after(&reader, began, seconds).memory_window_peak_bytes;
+        let seen = after(&reader, began, seconds).memory_window_peak_bytes();
         assert_eq!(seen, Some(window), "{seconds} s after the beginning: a scraper that comes once a minute sees it");
     }
     let last = after(&reader, began, 70);
-    assert!(last.memory_window_peak_bytes < Some(20 * MIB), "60 s after its sub-window ended: {last:?}");
-    assert!(last.memory_peak_bytes >= Some(window), "the lifetime peak is a lifetime's: {last:?}");
+    assert!(last.memory_window_peak_bytes() < Some(20 * MIB), "60 s after its sub-window ended: {last:?}");
+    assert!(last.memory_peak_bytes() >= Some(window), "the lifetime peak is a lifetime's: {last:?}");
     site.no_errors();
 
     // The next agent has only what the kernel and the cgroup say.
     drop(reader);
     let (reader, began) = (site.reader().found(), Instant::now());
     let next = after(&reader, began, 0);
-    assert!(next.memory_peak_bytes >= Some(window), "{next:?}");
+    assert!(next.memory_peak_bytes() >= Some(window), "{next:?}");
     for seconds in 0..60 {
-        let next = after(&reader, began, seconds).memory_window_peak_bytes;
+        let next = after(&reader, began, seconds).memory_window_peak_bytes();
         assert_eq!(next, None, "{seconds} s: what came before this agent may have been higher");
     }
-    let known = after(&reader, began, 65).memory_window_peak_bytes.expect("a minute was looked at");
+    let known = after(&reader, began, 65).memory_window_peak_bytes().expect("a minute was looked at");
     assert!((10 * MIB..20 * MIB).contains(&known), "{known}");
 }
 
@@ -316,22 +316,22 @@ fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() 
     site.work("", &["touch", "10", "60000"]);
     site.spike("60");
     let (reader, began) = (site.reader(), Instant::now());
-    assert!(after(&reader, began, 0).memory_peak_bytes >= Some(70 * MIB));
+    assert!(after(&reader, began, 0).memory_peak_bytes() >= Some(70 * MIB));
     site.spike("30");
     let whole = after(&reader, began, 5);
-    assert_eq!(whole.memory_window_peak_bytes, whole.memory_peak_bytes, "its first sub-window began with the cgroup");
+    assert_eq!(whole.memory_window_peak_bytes(), whole.memory_peak_bytes(), "its first sub-window began with the cgroup");
     let spiked = (2..=12).map(|n| after(&reader, began, n * 5)).last().expect("a minute");
-    assert!(spiked.memory_window_peak_bytes < Some(60 * MIB), "only since the first reset: {spiked:?}");
-    assert!(spiked.memory_window_peak_bytes >= Some(40 * MIB), "{spiked:?}");
+    assert!(spiked.memory_window_peak_bytes() < Some(60 * MIB), "only since the first reset: {spiked:?}");
+    assert!(spiked.memory_window_peak_bytes() >= Some(40 * MIB), "{spiked:?}");
     let file = site.number("memory.max_usage_in_bytes", "").expect("it is v1");
     assert!(file < 20 * MIB, "it was reset: {file}");
     let kept = kept_peak(&site.sampling.layout, &site.path);
-    assert!(kept >= Some(70 * MIB) && spiked.memory_peak_bytes == kept, "{kept:?}, {spiked:?}");
+    assert!(kept >= Some(70 * MIB) && spiked.memory_peak_bytes() == kept, "{kept:?}, {spiked:?}");
 
     // An agent that may not reset any more still knows it.
     let plain = Sampling::new(Roots::default(), Layout::detect(&Roots::default()).expect("as before"), FdBudget::of(0));
     let reader = TaskReader::for_cgroup(&plain, site.path.clone());
-    assert_eq!(usage(&reader).memory_peak_bytes, kept);
+    assert_eq!(usage(&reader).memory_peak_bytes(), kept);
 }
 
 #[test]
@@ -344,8 +344,8 @@ fn without_a_descriptor_to_keep_a_window_peak_of_v2_is_absent_and_the_rest_is_as
     let (reader, began) = (site.reader(), Instant::now());
     let read: Vec<_> = (0..4).map(|n| after(&reader, began, n * 5)).collect();
     let of_v1 = common::mounted_v1("memory").is_some();
-    assert_eq!(read[3].memory_window_peak_bytes.is_some(), of_v1, "v1 keeps none for it");
-    assert!(read[3].memory_usage_bytes >= Some(10 * MIB));
+    assert_eq!(read[3].memory_window_peak_bytes().is_some(), of_v1, "v1 keeps none for it");
+    assert!(read[3].memory_usage_bytes() >= Some(10 * MIB));
     assert_eq!(site.sampling.budget.used(), 0);
     site.no_errors();
 }

@@ -15,7 +15,7 @@ use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::metric::Samples;
 use allostat::model::units::Timestamp;
-use allostat::model::usage::Usage;
+use allostat::model::usage::{Field, Usage};
 
 const ALLOC: &str = "/allostat/6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 const MACHINES: [&str; 6] = ["v1", "hybrid", "v2-old", "v2-new", "no-psi", "garbage"];
@@ -452,8 +452,8 @@ fn the_last_reading_agrees_with_a_live_one() {
             let live = read(&sampling, &task(name)).without_live();
             assert_eq!(fields(&last), fields(&live), "{name} on {machine}");
             assert_eq!(problems.is_empty(), machine != "garbage" || name != "web", "{machine}: {problems:?}");
-            let live_fields = Usage::FIELDS.iter().filter(|(_, n)| n.goes_with_the_end()).map(|(f, _)| *f);
-            assert!(live_fields.into_iter().all(|f| !fields(&last).contains_key(f)));
+            let mut live_fields = Field::ALL.into_iter().filter(|field| field.nature().goes_with_the_end());
+            assert!(live_fields.all(|field| last.get(field).is_none()));
         }
     }
 }
@@ -464,12 +464,12 @@ fn the_alloc_is_read_from_its_own_cgroup() {
         let sampling = sampling(&fixture(machine));
         let reader = TaskReader::for_alloc_cgroup(&sampling, CgroupPath::from(ALLOC));
         let alloc = reader.read(Instant::now(), Timestamp(1), true).unwrap().usage;
-        assert_eq!(alloc.memory_usage_bytes, Some(46_000_000), "{machine}");
-        assert_eq!(alloc.cpu_quota_us, None, "{machine}");
-        assert_eq!(alloc.cpu_cfs_periods, None, "{machine}: no quota, no throttling");
-        assert_eq!((alloc.processes, alloc.open_fds), (None, None), "{machine}: the sum of its tasks'");
+        assert_eq!(alloc.memory_usage_bytes(), Some(46_000_000), "{machine}");
+        assert_eq!(alloc.cpu_quota_us(), None, "{machine}");
+        assert_eq!(alloc.cpu_cfs_periods(), None, "{machine}: no quota, no throttling");
+        assert_eq!((alloc.processes(), alloc.open_fds()), (None, None), "{machine}: the sum of its tasks'");
         let peak = (machine != "v2-old").then_some(61_000_000);
-        assert_eq!(alloc.memory_peak_bytes, peak, "{machine}: not the sum of its tasks' peaks");
+        assert_eq!(alloc.memory_peak_bytes(), peak, "{machine}: not the sum of its tasks' peaks");
     }
 }
 
@@ -550,9 +550,9 @@ fn counters_never_fall_within_an_attempt() {
     fs::write(cgroup.join("memory.current"), "7\n").unwrap();
     fs::write(cgroup.join("memory.events"), "oom_kill 0\n").unwrap();
     let after = reader.read(Instant::now(), Timestamp(2), true).unwrap().usage;
-    assert_eq!((after.cpu_usage_ns, after.oom_kills), (before.cpu_usage_ns, before.oom_kills));
-    assert_eq!(after.memory_usage_bytes, Some(7), "a gauge may fall");
-    assert_eq!(after.memory_high_events, None, "and what is no longer told is absent");
+    assert_eq!((after.cpu_usage_ns(), after.oom_kills()), (before.cpu_usage_ns(), before.oom_kills()));
+    assert_eq!(after.memory_usage_bytes(), Some(7), "a gauge may fall");
+    assert_eq!(after.memory_high_events(), None, "and what is no longer told is absent");
 }
 
 #[test]
@@ -577,7 +577,7 @@ fn where_nothing_moves_only_the_probes_are_read_until_nine_seconds_have_gone_by(
     assert!(Arc::ptr_eq(&before.usage, &looked.usage));
     assert_eq!(before.at, looked.at, "an old sample says how old it is");
     let due = at(next);
-    assert_eq!((due.usage.pids_current, due.at), (Some(9), Timestamp(next)));
+    assert_eq!((due.usage.pids_current(), due.at), (Some(9), Timestamp(next)));
     assert!(next - looked.at.0 <= 9, "{next} - {}", looked.at.0);
 
     // A movement of memory brings memory.stat in the same tick: the working set is of one moment.
@@ -585,7 +585,7 @@ fn where_nothing_moves_only_the_probes_are_read_until_nine_seconds_have_gone_by(
     fs::write(cgroup.join("memory.stat"), stat.replace("inactive_file 8192000", "inactive_file 1000")).unwrap();
     fs::write(cgroup.join("memory.current"), "50000\n").unwrap();
     let moved = at(next + 1);
-    assert_eq!(moved.usage.memory_working_set_bytes, Some(49_000));
+    assert_eq!(moved.usage.memory_working_set_bytes(), Some(49_000));
 }
 
 #[test]
@@ -598,7 +598,7 @@ fn a_sampled_peak_remembers_the_highest_sample() {
     for (usage, peak) in [(10, 10), (30, 30), (20, 30)] {
         fs::write(&current, format!("{usage}\n")).unwrap();
         let usage = reader.read(Instant::now(), Timestamp(1), true).unwrap().usage;
-        assert_eq!((usage.memory_sampled_peak_bytes, usage.memory_peak_bytes), (Some(peak), None));
+        assert_eq!((usage.memory_sampled_peak_bytes(), usage.memory_peak_bytes()), (Some(peak), None));
     }
 }
 

@@ -20,7 +20,7 @@ use allostat::model::job::Job;
 use allostat::model::metric::{AllocRule, MetricDesc, Samples, Value};
 use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp, Unit};
-use allostat::model::usage::{Nature, Usage};
+use allostat::model::usage::{Field, Nature, Usage};
 use allostat::runner::board::{Board, BoardView, Published, Totals};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Aggregation, Parts, Sampler, Scrapers, Snapshot};
@@ -105,13 +105,7 @@ fn end(stage: &mut Stage, n: usize, last: &Usage) {
 }
 
 fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
-    Usage {
-        cpu_usage_ns: Some(cpu_ns),
-        memory_peak_bytes: Some(peak),
-        memory_usage_bytes: Some(now),
-        memory_limit_bytes: Some(1_000),
-        ..Usage::default()
-    }
+    Usage::from([(Field::cpu_usage_ns, cpu_ns), (Field::memory_peak_bytes, peak), (Field::memory_usage_bytes, now), (Field::memory_limit_bytes, 1_000)])
 }
 
 #[test]
@@ -138,7 +132,7 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
         }
         assert_eq!(a.status.tasks[0].state, TaskState::Running, "as it is recorded");
         assert_eq!(usage_of(&snapshot, "shop"), Usage::default());
-        assert_eq!(usage_of(&snapshot, "bank").cpu_usage_ns, Some(7));
+        assert_eq!(usage_of(&snapshot, "bank").cpu_usage_ns(), Some(7));
         assert_eq!((snapshot.node.cpu_usage_ns, snapshot.node.oom_kills), (None, None));
         assert_eq!(snapshot.node.exits, [0, 1, 0, 0, 0, 0], "of what needs no reading all is known");
         let told = json::node(&snapshot);
@@ -148,9 +142,9 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
     stage.said.task("a", 0, used(60, 10, 7));
     stage.publish(0, |status| status.sought.clear());
     let found = stage.change();
-    assert_eq!(found.allocs[0].tasks[0].usage.cpu_usage_ns, Some(100));
-    assert_eq!(found.allocs[0].usage.cpu_usage_ns, Some(100));
-    assert_eq!(usage_of(&found, "shop").cpu_usage_ns, Some(200));
+    assert_eq!(found.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100));
+    assert_eq!(found.allocs[0].usage.cpu_usage_ns(), Some(100));
+    assert_eq!(usage_of(&found, "shop").cpu_usage_ns(), Some(200));
     assert_eq!(found.node.cpu_usage_ns, Some(207));
 }
 
@@ -163,18 +157,18 @@ fn the_siblings_of_what_is_looked_for_are_measured() {
     stage.said.task("a", 0, used(100, 10, 7));
     stage.said.task("a", 1, used(50, 10, 7));
     let cpu_of = |snapshot: &Snapshot, task: &str| {
-        snapshot.workloads.iter().find(|w| w.task.as_str() == task).unwrap().usage.cpu_usage_ns
+        snapshot.workloads.iter().find(|w| w.task.as_str() == task).unwrap().usage.cpu_usage_ns()
     };
-    let cpu = |snapshot: &Snapshot| [0, 1].map(|at| snapshot.allocs[0].tasks[at].usage.cpu_usage_ns);
+    let cpu = |snapshot: &Snapshot| [0, 1].map(|at| snapshot.allocs[0].tasks[at].usage.cpu_usage_ns());
     for snapshot in [stage.tick(), stage.tick(), stage.change()] {
         assert_eq!(cpu(&snapshot), [Some(100), None]);
         assert_eq!((cpu_of(&snapshot, "web"), cpu_of(&snapshot, "db")), (Some(100), None));
-        assert_eq!(snapshot.allocs[0].usage.cpu_usage_ns, None);
+        assert_eq!(snapshot.allocs[0].usage.cpu_usage_ns(), None);
         assert_eq!(snapshot.node.cpu_usage_ns, None, "a sum that lacks a part");
     }
     stage.publish(0, |status| status.sought.clear());
     let found = stage.change();
-    assert_eq!((cpu(&found), found.allocs[0].usage.cpu_usage_ns), ([Some(100), Some(50)], Some(150)));
+    assert_eq!((cpu(&found), found.allocs[0].usage.cpu_usage_ns()), ([Some(100), Some(50)], Some(150)));
     assert_eq!((cpu_of(&found, "web"), cpu_of(&found, "db")), (Some(100), Some(50)));
 }
 
@@ -194,7 +188,7 @@ fn what_did_not_move_is_shared_with_the_snapshot_before() {
     stage.said.task("b", 0, used(6, 10, 7));
     let third = stage.tick();
     assert!(Arc::ptr_eq(&second.allocs[0], &third.allocs[0]) && !Arc::ptr_eq(&second.allocs[1], &third.allocs[1]));
-    assert_eq!(third.workloads[0].usage.cpu_usage_ns, Some(11));
+    assert_eq!(third.workloads[0].usage.cpu_usage_ns(), Some(11));
 
     stage.publish(0, |status| status.generation += 1);
     let fourth = stage.change();
@@ -239,17 +233,17 @@ fn at_the_hand_over_nothing_falls_and_nothing_counts_twice() {
     stage.tick();
     end(&mut stage, 0, &used(130, 60, 0));
     let ended = stage.change();
-    assert_eq!(ended.workloads[0].usage.cpu_usage_ns, Some(130), "ended once, and not live any more");
+    assert_eq!(ended.workloads[0].usage.cpu_usage_ns(), Some(130), "ended once, and not live any more");
     assert_eq!(ended.node.cpu_usage_ns, Some(130));
     assert_eq!(ended.node.exits, [1, 0, 0, 0, 0, 0]);
     let alloc = &ended.allocs[0];
     assert!(alloc.ended && !alloc.retired);
-    assert_eq!(alloc.tasks[0].usage.cpu_usage_ns, Some(130));
-    assert_eq!(alloc.tasks[0].usage.memory_peak_bytes, Some(60));
-    assert_eq!(alloc.tasks[0].usage.memory_limit_bytes, Some(1_000), "a limit stays");
-    assert_eq!(alloc.tasks[0].usage.memory_usage_bytes, None, "what was used now is gone");
-    assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_usage_bytes), (Some(130), None));
-    assert_eq!(stage.tick().workloads[0].usage.cpu_usage_ns, Some(130));
+    assert_eq!(alloc.tasks[0].usage.cpu_usage_ns(), Some(130));
+    assert_eq!(alloc.tasks[0].usage.memory_peak_bytes(), Some(60));
+    assert_eq!(alloc.tasks[0].usage.memory_limit_bytes(), Some(1_000), "a limit stays");
+    assert_eq!(alloc.tasks[0].usage.memory_usage_bytes(), None, "what was used now is gone");
+    assert_eq!((alloc.usage.cpu_usage_ns(), alloc.usage.memory_usage_bytes()), (Some(130), None));
+    assert_eq!(stage.tick().workloads[0].usage.cpu_usage_ns(), Some(130));
 }
 
 #[test]
@@ -261,9 +255,9 @@ fn a_last_reading_that_lacks_what_was_seen_takes_nothing_back() {
     // The cgroup was gone before it could be read.
     end(&mut stage, 0, &Usage::default());
     let ended = stage.change();
-    assert_eq!(ended.allocs[0].tasks[0].usage.cpu_usage_ns, Some(100));
-    assert_eq!(ended.allocs[0].tasks[0].usage.memory_peak_bytes, Some(50));
-    assert_eq!(ended.workloads[0].usage.cpu_usage_ns, Some(100));
+    assert_eq!(ended.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100));
+    assert_eq!(ended.allocs[0].tasks[0].usage.memory_peak_bytes(), Some(50));
+    assert_eq!(ended.workloads[0].usage.cpu_usage_ns(), Some(100));
     assert_eq!(ended.node.cpu_usage_ns, Some(100));
 }
 
@@ -278,14 +272,14 @@ fn attempts_add_up_and_gauges_are_absent_between_them() {
     let waiting = stage.tick();
     let task = &waiting.allocs[0].tasks[0];
     assert!(task.attempt.is_none());
-    assert_eq!((task.usage.cpu_usage_ns, task.usage.memory_usage_bytes), (Some(1_000), None));
+    assert_eq!((task.usage.cpu_usage_ns(), task.usage.memory_usage_bytes()), (Some(1_000), None));
     stage.said.task("a", 0, used(7, 30, 20));
     let running = stage.tick();
     let task = &running.allocs[0].tasks[0];
-    assert_eq!(task.usage.cpu_usage_ns, Some(1_007));
-    assert_eq!(task.usage.memory_peak_bytes, Some(500), "the highest of all attempts");
-    assert_eq!(task.usage.memory_usage_bytes, Some(20));
-    assert_eq!(task.attempt.as_ref().unwrap().cpu_usage_ns, Some(7));
+    assert_eq!(task.usage.cpu_usage_ns(), Some(1_007));
+    assert_eq!(task.usage.memory_peak_bytes(), Some(500), "the highest of all attempts");
+    assert_eq!(task.usage.memory_usage_bytes(), Some(20));
+    assert_eq!(task.attempt.as_ref().unwrap().cpu_usage_ns(), Some(7));
 }
 
 fn two_tasks(cgroup: bool) -> Stage {
@@ -306,8 +300,8 @@ fn an_alloc_without_a_cgroup_is_the_sum_of_its_tasks_but_never_of_peaks_or_limit
     let snapshot = stage.tick();
     let alloc = &snapshot.allocs[0];
     assert_eq!(alloc.aggregation, Aggregation::Sum);
-    assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_usage_bytes), (Some(15), Some(50)));
-    assert_eq!((alloc.usage.memory_peak_bytes, alloc.usage.memory_limit_bytes), (None, None));
+    assert_eq!((alloc.usage.cpu_usage_ns(), alloc.usage.memory_usage_bytes()), (Some(15), Some(50)));
+    assert_eq!((alloc.usage.memory_peak_bytes(), alloc.usage.memory_limit_bytes()), (None, None));
     let stats = json::stats(&snapshot, alloc, NOW);
     assert_eq!(stats["sum_of_task_peaks_bytes"], 150, "in the API, under its own name");
 }
@@ -316,10 +310,10 @@ fn an_alloc_without_a_cgroup_is_the_sum_of_its_tasks_but_never_of_peaks_or_limit
 fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
     let mut stage = two_tasks(false);
     stage.said.task("a", 0, used(10, 100, 30));
-    stage.said.task("a", 1, Usage { cpu_usage_ns: Some(5), ..Usage::default() });
+    stage.said.task("a", 1, Usage::from([(Field::cpu_usage_ns, 5)]));
     let alloc = Arc::clone(&stage.tick().allocs[0]);
-    assert_eq!(alloc.usage.memory_usage_bytes, None);
-    assert_eq!(alloc.usage.cpu_usage_ns, Some(15));
+    assert_eq!(alloc.usage.memory_usage_bytes(), None);
+    assert_eq!(alloc.usage.cpu_usage_ns(), Some(15));
 }
 
 #[test]
@@ -330,7 +324,7 @@ fn an_alloc_with_a_cgroup_says_what_the_cgroup_says() {
     stage.said.alloc("a", used(17, 120, 55));
     let alloc = Arc::clone(&stage.tick().allocs[0]);
     assert_eq!(alloc.aggregation, Aggregation::Cgroup);
-    assert_eq!((alloc.usage.cpu_usage_ns, alloc.usage.memory_peak_bytes), (Some(17), Some(120)));
+    assert_eq!((alloc.usage.cpu_usage_ns(), alloc.usage.memory_peak_bytes()), (Some(17), Some(120)));
 }
 
 /// `/metrics`, the API and `stats` all take an alloc's values from its one usage, which holds the sums as well.
@@ -410,7 +404,7 @@ fn final_series_stay_five_minutes_or_until_the_scraper_has_them() {
     assert_eq!(retired_after(&mut stage, 10), Some(0));
     let snapshot = stage.tick();
     assert_eq!(snapshot.allocs.len(), 1, "the API still knows it");
-    assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns, Some(2), "its workload has not lost it");
+    assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns(), Some(2), "its workload has not lost it");
 }
 
 #[test]
@@ -446,7 +440,7 @@ fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
     stage.said.task("b", 0, used(9, 1, 1));
     let retired = stage.tick();
     assert_eq!(retired.workloads.iter().map(|w| w.workload.as_str()).collect::<Vec<_>>(), ["shop"]);
-    assert_eq!(retired.workloads[0].usage.cpu_usage_ns, Some(9), "the others kept their places");
+    assert_eq!(retired.workloads[0].usage.cpu_usage_ns(), Some(9), "the others kept their places");
     assert_eq!((retired.node.cpu_usage_ns, retired.node.exits[0]), (Some(129), 1));
 }
 
@@ -455,14 +449,14 @@ fn oom_kills_of_a_workload_are_born_with_its_first_reading_and_are_nobody_elses(
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &batch)]);
     stage.said.task("a", 0, used(1, 1, 1));
-    let kills = |s: &Snapshot| s.workloads.iter().map(|w| w.usage.oom_kills).collect::<Vec<_>>();
+    let kills = |s: &Snapshot| s.workloads.iter().map(|w| w.usage.oom_kills()).collect::<Vec<_>>();
     assert_eq!(kills(&stage.tick()), [None, None]);
-    stage.said.task("a", 0, Usage { oom_kills: Some(3), ..used(2, 1, 1) });
+    stage.said.task("a", 0, used(2, 1, 1).with(Field::oom_kills, 3));
     let snapshot = stage.tick();
     assert_eq!(kills(&snapshot), [Some(3), None], "of a task that nobody has read nothing is known");
-    assert_eq!(snapshot.workloads[1].usage.cpu_usage_ns, None, "nothing else is made up");
-    assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns, Some(2));
-    stage.said.task("b", 0, Usage { oom_kills: Some(0), ..used(1, 1, 1) });
+    assert_eq!(snapshot.workloads[1].usage.cpu_usage_ns(), None, "nothing else is made up");
+    assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns(), Some(2));
+    stage.said.task("b", 0, used(1, 1, 1).with(Field::oom_kills, 0));
     assert_eq!(kills(&stage.tick()), [Some(3), Some(0)]);
 }
 
@@ -488,17 +482,15 @@ enum Step {
 
 /// Every field says this much, what is used now and what is allowed too.
 fn all_used(so_far: u64) -> Usage {
-    let fields: BTreeMap<&str, u64> = Usage::FIELDS.iter().map(|(name, _)| (*name, so_far)).collect();
-    serde_json::from_value(serde_json::json!(fields)).expect("fields of Usage must read back")
+    Field::ALL.into_iter().fold(Usage::default(), |usage, field| usage.with(field, so_far))
 }
 
 /// The series of a body that may never fall, and how they stand: all counters and peaks of all tasks, allocs and workloads.
 fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
     let mut now: Vec<(String, u64)> = Vec::new();
     let mut note = |whose: &str, usage: &Usage| {
-        let natures: BTreeMap<&str, Nature> = Usage::FIELDS.iter().copied().collect();
-        let never_fall = usage.iter().filter(|(name, _)| natures[name].never_falls());
-        now.extend(never_fall.map(|(name, value)| (format!("{whose} {name}"), value)));
+        let never_fall = Field::ALL.into_iter().filter(|field| field.nature().never_falls());
+        now.extend(never_fall.filter_map(|field| Some((format!("{whose} {}", field.name()), usage.get(field)?))));
     };
     for alloc in &snapshot.allocs {
         note(alloc.status.id.as_str(), &alloc.tasks[0].usage);
@@ -518,7 +510,7 @@ fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
     stage.said.task("a", 0, all_used(5));
     stage.said.alloc("a", all_used(7));
     let counters: Vec<&str> =
-        Usage::FIELDS.iter().filter(|(_, nature)| nature.counts()).map(|(name, _)| *name).collect();
+        Field::ALL.into_iter().filter(|field| field.nature().counts()).map(Field::name).collect();
     assert_eq!(counters.len(), 29, "{counters:?}");
     let snapshot = stage.tick();
     for whose in ["a", "a alloc", "workload"] {
@@ -526,7 +518,7 @@ fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
         let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{whose} {field}"));
         assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {whose}");
     }
-    let peaks = Usage::FIELDS.iter().filter(|(_, nature)| *nature == Nature::Peak).count();
+    let peaks = Field::ALL.into_iter().filter(|field| field.nature() == Nature::Peak).count();
     assert_eq!(rising(&snapshot).len(), (29 + peaks) * 2 + 29 + 1, "of the task, its alloc, the workload and the node");
 }
 

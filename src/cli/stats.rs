@@ -7,7 +7,7 @@ use super::output::{Align, Cell, Paint, Style, Table, printable};
 use super::shape::Stats as StatsReply;
 use crate::api::encode;
 use crate::model::units::Nanos;
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 
 /// Show what an alloc uses, as a whole and by task
 ///
@@ -55,17 +55,16 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
     let heads = [Cell::from(""), Cell::styled("ALLOC", Style::Dim)];
     table.row(heads.into_iter().chain(names.into_iter().map(|n| Cell::styled(n, Style::Dim))).collect());
     let mut absent = Vec::new();
-    for (field, nature) in Usage::FIELDS {
-        let values: Vec<Option<u64>> =
-            usages.iter().map(|u| u.iter().find(|(name, _)| name == field).map(|(_, v)| v)).collect();
+    for field in Field::ALL {
+        let values: Vec<Option<u64>> = usages.iter().map(|u| u.get(field)).collect();
         if values.iter().all(Option::is_none) {
-            if !(stats.ended && nature.goes_with_the_end()) {
-                absent.push(*field);
+            if !(stats.ended && field.nature().goes_with_the_end()) {
+                absent.push(field.name());
             }
             continue;
         }
-        let cells = values.iter().map(|v| Cell::from(v.map_or_else(|| ABSENT.to_owned(), |v| value(field, v))));
-        table.row(std::iter::once(Cell::from(label(field))).chain(cells).collect());
+        let cells = values.iter().map(|v| Cell::from(v.map_or_else(|| ABSENT.to_owned(), |v| value(field.name(), v))));
+        table.row(std::iter::once(Cell::from(label(field.name()))).chain(cells).collect());
     }
     // The first line of the table is its empty headings.
     out.push_str(table.render(paint).split_once('\n').map_or("", |(_, rest)| rest));

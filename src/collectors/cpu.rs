@@ -6,6 +6,7 @@ use super::table::{File, Home, When, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{cpu_max, cpu_stat, cpuacct, cpuset};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
+use crate::model::usage::Field;
 use crate::model::units::Unit;
 
 const ACCT: Home = Home::V1("cpuacct");
@@ -15,7 +16,7 @@ const V2: Home = Home::V2("cpu");
 pub(super) static FILES: &[File] = &[
     File::new(ACCT, "cpuacct.usage", When::Tick, |raw, bytes| {
         let (ns, error) = number("cpuacct.usage", bytes);
-        raw.usage.cpu_usage_ns = ns;
+        raw.usage.set(Field::cpu_usage_ns, ns);
         error
     }),
     // v1 tells the modes apart by counting clock ticks: a task shorter than a tick has none of either. The unified tree
@@ -62,30 +63,30 @@ pub(super) static FILES: &[File] = &[
     }),
     File::new(V1, "cpu.cfs_period_us", When::Set, |raw, bytes| {
         let (period, error) = number("cpu.cfs_period_us", bytes);
-        raw.usage.cpu_period_us = period;
+        raw.usage.set(Field::cpu_period_us, period);
         error
     }),
     File::new(V1, "cpu.shares", When::Set, |raw, bytes| {
         let (shares, error) = number("cpu.shares", bytes);
-        raw.usage.cpu_shares = shares;
+        raw.usage.set(Field::cpu_shares, shares);
         error
     }),
     // Its usage lines are there also without the cpu controller.
     File::new(Home::UnifiedUnlessV1("cpuacct"), "cpu.stat", When::Tick, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v2);
-        raw.usage.cpu_usage_ns = stat.usage_ns;
+        raw.usage.set(Field::cpu_usage_ns, stat.usage_ns);
         raw.cpu_stat = stat;
         error
     }),
     File::new(V2, "cpu.max", When::Set, |raw, bytes| {
         let (max, error) = value(bytes, cpu_max::v2);
         raw.quota = max.map(|(quota, _)| quota);
-        raw.usage.cpu_period_us = max.map(|(_, period)| period);
+        raw.usage.set(Field::cpu_period_us, max.map(|(_, period)| period));
         error
     }),
     File::new(V2, "cpu.weight", When::Set, |raw, bytes| {
         let (weight, error) = number("cpu.weight", bytes);
-        raw.usage.cpu_weight = weight;
+        raw.usage.set(Field::cpu_weight, weight);
         error
     }),
     File::new(Home::V1("cpuset"), "cpuset.effective_cpus", When::Set, |raw, bytes| {
@@ -98,7 +99,7 @@ pub(super) static FILES: &[File] = &[
 
 fn cpus(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
     let (cpus, error) = value(bytes, |b| cpuset::count(file, b));
-    raw.usage.cpuset_cpus = cpus;
+    raw.usage.set(Field::cpuset_cpus, cpus);
     error
 }
 
@@ -110,7 +111,7 @@ pub static MEASURES: &[Measure] = &[
         Kind::Counter,
         Unit::Seconds,
         "CPU time used by all processes that were ever in the cgroup, those that have ended included.",
-        &[Cell::plain(|u| u.cpu_usage_ns.map(Value::Nanos))],
+        &[Cell::plain(|u| u.cpu_usage_ns().map(Value::Nanos))],
     )
     .sources("cpuacct.usage", "cpu.stat usage_usec")
     .absent_when("no cgroup tells CPU time")
@@ -122,8 +123,8 @@ pub static MEASURES: &[Measure] = &[
         "CPU time used, in user and in system mode. On a host with v1 hierarchies only, the kernel tells them apart by clock ticks: \
          together they may then differ from cpu_usage_seconds_total, which the scheduler counts by itself.",
         &[
-            Cell::with(&[("mode", "user")], |u| u.cpu_user_ns.map(Value::Nanos)),
-            Cell::with(&[("mode", "system")], |u| u.cpu_system_ns.map(Value::Nanos)),
+            Cell::with(&[("mode", "user")], |u| u.cpu_user_ns().map(Value::Nanos)),
+            Cell::with(&[("mode", "system")], |u| u.cpu_system_ns().map(Value::Nanos)),
         ],
     )
     .sources("cpu.stat of the unified tree, else cpuacct.usage_user, cpuacct.usage_sys, else cpuacct.stat", "cpu.stat user_usec, system_usec")
@@ -134,7 +135,7 @@ pub static MEASURES: &[Measure] = &[
         "cpu_cfs_periods_total",
         Unit::None,
         "Periods of the quota in which the task wanted to run.",
-        &[Cell::plain(|u| u.cpu_cfs_periods.map(Value::Int))],
+        &[Cell::plain(|u| u.cpu_cfs_periods().map(Value::Int))],
     )
     .sources("cpu.stat nr_periods", "cpu.stat nr_periods")
     .otlp("allostat.task.cpu.throttling.periods", "{period}"),
@@ -142,7 +143,7 @@ pub static MEASURES: &[Measure] = &[
         "cpu_cfs_throttled_periods_total",
         Unit::None,
         "Periods of the quota in which the task used it up and had to wait.",
-        &[Cell::plain(|u| u.cpu_cfs_throttled_periods.map(Value::Int))],
+        &[Cell::plain(|u| u.cpu_cfs_throttled_periods().map(Value::Int))],
     )
     .sources("cpu.stat nr_throttled", "cpu.stat nr_throttled")
     .otlp("allostat.task.cpu.throttling.throttled_periods", "{period}"),
@@ -150,7 +151,7 @@ pub static MEASURES: &[Measure] = &[
         "cpu_throttled_seconds_total",
         Unit::Seconds,
         "Time for which the task had to wait because its quota was used up, summed over CPUs.",
-        &[Cell::plain(|u| u.cpu_throttled_ns.map(Value::Nanos))],
+        &[Cell::plain(|u| u.cpu_throttled_ns().map(Value::Nanos))],
     )
     .sources("cpu.stat throttled_time", "cpu.stat throttled_usec")
     .otlp("allostat.task.cpu.throttling.time", "s"),
@@ -158,7 +159,7 @@ pub static MEASURES: &[Measure] = &[
         "cpu_burst_periods_total",
         Unit::None,
         "Periods in which the task used more than its quota from what it had saved.",
-        &[Cell::plain(|u| u.cpu_burst_periods.map(Value::Int))],
+        &[Cell::plain(|u| u.cpu_burst_periods().map(Value::Int))],
     )
     .sources("cpu.stat nr_bursts (5.14)", "cpu.stat nr_bursts (5.14)")
     .otlp("allostat.task.cpu.burst.periods", "{period}"),
@@ -166,7 +167,7 @@ pub static MEASURES: &[Measure] = &[
         "cpu_burst_seconds_total",
         Unit::Seconds,
         "CPU time above the quota, from what was saved.",
-        &[Cell::plain(|u| u.cpu_burst_ns.map(Value::Nanos))],
+        &[Cell::plain(|u| u.cpu_burst_ns().map(Value::Nanos))],
     )
     .sources("cpu.stat burst_time (5.14)", "cpu.stat burst_usec (5.14)")
     .otlp("allostat.task.cpu.burst.time", "s"),
@@ -175,7 +176,7 @@ pub static MEASURES: &[Measure] = &[
         Unit::Cores,
         "How many CPUs the quota allows: quota / period.",
         &[Cell::plain(|u| {
-            let (quota, period) = u.cpu_quota_us.zip(u.cpu_period_us.filter(|p| *p > 0))?;
+            let (quota, period) = u.cpu_quota_us().zip(u.cpu_period_us().filter(|p| *p > 0))?;
             // Both are far below 2^53 µs.
             #[allow(clippy::cast_precision_loss)]
             Some(Value::Float(quota as f64 / period as f64))
@@ -188,7 +189,7 @@ pub static MEASURES: &[Measure] = &[
         "cpu_shares",
         Unit::None,
         "Relative share of CPU time when there is not enough; 1024 is the default. Not comparable to cpu_weight.",
-        &[Cell::plain(|u| u.cpu_shares.map(Value::Int))],
+        &[Cell::plain(|u| u.cpu_shares().map(Value::Int))],
     )
     .sources("cpu.shares", "-")
     .absent_when("cgroup v2: see cpu_weight")
@@ -197,7 +198,7 @@ pub static MEASURES: &[Measure] = &[
         "cpu_weight",
         Unit::None,
         "Relative weight of CPU time when there is not enough; 100 is the default. Not comparable to cpu_shares.",
-        &[Cell::plain(|u| u.cpu_weight.map(Value::Int))],
+        &[Cell::plain(|u| u.cpu_weight().map(Value::Int))],
     )
     .sources("-", "cpu.weight")
     .absent_when("cgroup v1: see cpu_shares")
@@ -206,7 +207,7 @@ pub static MEASURES: &[Measure] = &[
         "cpuset_cpus",
         Unit::None,
         "CPUs that the task may run on.",
-        &[Cell::plain(|u| u.cpuset_cpus.map(Value::Int))],
+        &[Cell::plain(|u| u.cpuset_cpus().map(Value::Int))],
     )
     .sources("cpuset.effective_cpus", "cpuset.cpus.effective")
     .absent_when("the task is in no cpuset of its own")

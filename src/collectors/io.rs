@@ -5,6 +5,7 @@
 use super::table::{File, Home, When, values};
 use crate::kernel::cgroup::{blkio, io_stat};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
+use crate::model::usage::Field;
 use crate::model::units::Unit;
 
 const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
@@ -13,26 +14,26 @@ const OPERATIONS: &str = "blkio.throttle.io_serviced_recursive";
 pub(super) static FILES: &[File] = &[
     File::new(Home::V1("blkio"), BYTES, When::Asleep, |raw, bytes| {
         let (sums, error) = values(bytes, |b| blkio::parse(BYTES, b));
-        raw.usage.io_read_bytes = sums.read;
-        raw.usage.io_written_bytes = sums.write;
-        raw.usage.io_discarded_bytes = sums.discard;
+        raw.usage.set(Field::io_read_bytes, sums.read);
+        raw.usage.set(Field::io_written_bytes, sums.write);
+        raw.usage.set(Field::io_discarded_bytes, sums.discard);
         error
     })
     .only_tasks(),
     File::new(Home::V1("blkio"), OPERATIONS, When::Asleep, |raw, bytes| {
         let (sums, error) = values(bytes, |b| blkio::parse(OPERATIONS, b));
-        raw.usage.io_reads = sums.read;
-        raw.usage.io_writes = sums.write;
+        raw.usage.set(Field::io_reads, sums.read);
+        raw.usage.set(Field::io_writes, sums.write);
         error
     })
     .only_tasks(),
     File::new(Home::V2("io"), "io.stat", When::Asleep, |raw, bytes| {
         let (io, error) = values(bytes, io_stat::parse);
-        raw.usage.io_read_bytes = io.read_bytes;
-        raw.usage.io_written_bytes = io.written_bytes;
-        raw.usage.io_discarded_bytes = io.discarded_bytes;
-        raw.usage.io_reads = io.reads;
-        raw.usage.io_writes = io.writes;
+        raw.usage.set(Field::io_read_bytes, io.read_bytes);
+        raw.usage.set(Field::io_written_bytes, io.written_bytes);
+        raw.usage.set(Field::io_discarded_bytes, io.discarded_bytes);
+        raw.usage.set(Field::io_reads, io.reads);
+        raw.usage.set(Field::io_writes, io.writes);
         error
     })
     .only_tasks(),
@@ -43,7 +44,7 @@ pub static MEASURES: &[Measure] = &[
         "io_read_bytes_total",
         Unit::Bytes,
         "Bytes that the task read from block devices; what the page cache served is not counted.",
-        &[Cell::plain(|u| u.io_read_bytes.map(Value::Int))],
+        &[Cell::plain(|u| u.io_read_bytes().map(Value::Int))],
     )
     .sources("blkio.throttle.io_service_bytes_recursive", "io.stat rbytes")
     .otlp("container.disk.io", "By"),
@@ -52,7 +53,7 @@ pub static MEASURES: &[Measure] = &[
         Unit::Bytes,
         "Bytes that the task wrote to block devices. On cgroup v1 only direct and synchronous writes are charged to the task: \
          buffered ones are written back later by the kernel, and not counted here.",
-        &[Cell::plain(|u| u.io_written_bytes.map(Value::Int))],
+        &[Cell::plain(|u| u.io_written_bytes().map(Value::Int))],
     )
     .sources("blkio.throttle.io_service_bytes_recursive", "io.stat wbytes")
     .otlp("container.disk.io", "By"),
@@ -60,7 +61,7 @@ pub static MEASURES: &[Measure] = &[
         "io_discarded_bytes_total",
         Unit::Bytes,
         "Bytes that the task told block devices to forget.",
-        &[Cell::plain(|u| u.io_discarded_bytes.map(Value::Int))],
+        &[Cell::plain(|u| u.io_discarded_bytes().map(Value::Int))],
     )
     .sources("blkio.throttle.io_service_bytes_recursive (4.20)", "io.stat dbytes")
     .otlp("allostat.task.io.discarded", "By"),
@@ -68,7 +69,7 @@ pub static MEASURES: &[Measure] = &[
         "io_reads_total",
         Unit::None,
         "Read operations of the task on block devices.",
-        &[Cell::plain(|u| u.io_reads.map(Value::Int))],
+        &[Cell::plain(|u| u.io_reads().map(Value::Int))],
     )
     .sources("blkio.throttle.io_serviced_recursive", "io.stat rios")
     .otlp("allostat.task.io.operations", "{operation}"),
@@ -76,7 +77,7 @@ pub static MEASURES: &[Measure] = &[
         "io_writes_total",
         Unit::None,
         "Write operations of the task on block devices; on cgroup v1 without what the kernel wrote back later.",
-        &[Cell::plain(|u| u.io_writes.map(Value::Int))],
+        &[Cell::plain(|u| u.io_writes().map(Value::Int))],
     )
     .sources("blkio.throttle.io_serviced_recursive", "io.stat wios")
     .otlp("allostat.task.io.operations", "{operation}"),

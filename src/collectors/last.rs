@@ -11,7 +11,7 @@ use super::raw::Raw;
 use super::table::{File, files};
 use crate::host::hierarchy::Layout;
 use crate::model::id::CgroupPath;
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 
 /// One file that the supervisor reads when the process tree is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec
     }
     let mut usage = raw.finish();
     if raw.peak_missing {
-        usage.memory_sampled_peak_bytes = usage.memory_usage_bytes;
+        usage.set(Field::memory_sampled_peak_bytes, usage.memory_usage_bytes());
     }
     (usage.without_live(), problems)
 }
@@ -122,7 +122,7 @@ mod tests {
             ("unified/memory.max@1", Ok("300\n")),
             ("unified/memory.max@2", Ok("max\n")),
         ]);
-        assert_eq!(usage.memory_limit_bytes, Some(300));
+        assert_eq!(usage.memory_limit_bytes(), Some(300));
     }
 
     #[test]

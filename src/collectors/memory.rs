@@ -6,6 +6,7 @@ use super::table::{File, Home, When, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
+use crate::model::usage::Field;
 use crate::model::units::{Limit, Unit};
 
 const V1: Home = Home::V1("memory");
@@ -18,7 +19,7 @@ macro_rules! single {
     ($home:expr, $name:literal, $when:expr, $field:ident) => {
         File::new($home, $name, $when, |raw, bytes| {
             let (value, error) = number($name, bytes);
-            raw.usage.$field = value;
+            raw.usage.set(Field::$field, value);
             error
         })
     };
@@ -27,7 +28,7 @@ macro_rules! single {
 /// The only series of a measure: one field as it is.
 macro_rules! cell {
     ($field:ident) => {
-        Cell::plain(|u| u.$field.map(Value::Int))
+        Cell::plain(|u| u.$field().map(Value::Int))
     };
 }
 
@@ -36,7 +37,7 @@ pub(super) static FILES: &[File] = &[
     File::new(V1, "memory.stat", When::Asleep, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v1);
         stat(raw, &found);
-        raw.usage.memory_swap_bytes = found.swap;
+        raw.usage.set(Field::memory_swap_bytes, found.swap);
         let lowest = found.hierarchical_limit.map(limit::v1);
         raw.ancestors = lowest.map_or(Ancestors::Unknown, Ancestors::Lowest);
         error
@@ -59,7 +60,7 @@ pub(super) static FILES: &[File] = &[
     .only_tasks(),
     File::new(V1, "memory.oom_control", When::Stirred, |raw, bytes| {
         let (kills, error) = values(bytes, oom_control::oom_kills);
-        raw.usage.oom_kills = kills;
+        raw.usage.set(Field::oom_kills, kills);
         error
     })
     .only_tasks(),
@@ -71,23 +72,23 @@ pub(super) static FILES: &[File] = &[
     }),
     File::new(V1, "memory.soft_limit_in_bytes", When::Set, |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse_v1("memory.soft_limit_in_bytes", b));
-        raw.usage.memory_reservation_bytes = limit.and_then(Limit::finite);
+        raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite));
         error
     }),
     single!(V2, "memory.current", When::Tick, memory_usage_bytes),
     File::new(V2, "memory.stat", When::Asleep, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v2);
         stat(raw, &found);
-        raw.usage.memory_kernel_bytes = found.kernel;
+        raw.usage.set(Field::memory_kernel_bytes, found.kernel);
         error
     }),
     File::new(V2, "memory.peak", When::Stirred, |raw, bytes| peak(raw, "memory.peak", bytes)),
     File::new(V2, "memory.events", When::Stirred, |raw, bytes| {
         let (events, error) = values(bytes, memory_events::parse);
-        raw.usage.memory_limit_hits = events.max;
-        raw.usage.memory_high_events = events.high;
-        raw.usage.oom_kills = events.oom_kill;
-        raw.usage.oom_group_kills = events.oom_group_kill;
+        raw.usage.set(Field::memory_limit_hits, events.max);
+        raw.usage.set(Field::memory_high_events, events.high);
+        raw.usage.set(Field::oom_kills, events.oom_kill);
+        raw.usage.set(Field::oom_group_kills, events.oom_group_kill);
         error
     })
     .only_tasks(),
@@ -99,13 +100,13 @@ pub(super) static FILES: &[File] = &[
     }),
     File::new(V2, "memory.high", When::Set, |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.high", b));
-        raw.usage.memory_high_bytes = limit.and_then(Limit::finite);
+        raw.usage.set(Field::memory_high_bytes, limit.and_then(Limit::finite));
         error
     }),
     File::new(V2, "memory.low", When::Set, |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.low", b));
         // 0 is the default: nothing is reserved.
-        raw.usage.memory_reservation_bytes = limit.and_then(Limit::finite).filter(|n| *n > 0);
+        raw.usage.set(Field::memory_reservation_bytes, limit.and_then(Limit::finite).filter(|n| *n > 0));
         error
     }),
 ];
@@ -123,13 +124,13 @@ pub(super) static ANCESTOR_LIMIT: File = File::new(V2, "memory.max", When::Set, 
 /// What both versions tell in `memory.stat`. Swap and kernel memory stand there in one version and in a file of their own
 /// in the other.
 fn stat(raw: &mut Raw, stat: &memory_stat::MemoryStat) {
-    raw.usage.memory_rss_bytes = stat.anon;
-    raw.usage.memory_cache_bytes = stat.file;
-    raw.usage.memory_shmem_bytes = stat.shmem;
-    raw.usage.memory_mapped_bytes = stat.mapped;
-    raw.usage.memory_dirty_bytes = stat.dirty;
-    raw.usage.workingset_refaults_anon = stat.refault_anon;
-    raw.usage.workingset_refaults_file = stat.refault_file;
+    raw.usage.set(Field::memory_rss_bytes, stat.anon);
+    raw.usage.set(Field::memory_cache_bytes, stat.file);
+    raw.usage.set(Field::memory_shmem_bytes, stat.shmem);
+    raw.usage.set(Field::memory_mapped_bytes, stat.mapped);
+    raw.usage.set(Field::memory_dirty_bytes, stat.dirty);
+    raw.usage.set(Field::workingset_refaults_anon, stat.refault_anon);
+    raw.usage.set(Field::workingset_refaults_file, stat.refault_file);
     raw.inactive_file = stat.inactive_file;
     raw.page_faults = stat.pgfault;
     raw.major_faults = stat.pgmajfault;
@@ -138,7 +139,7 @@ fn stat(raw: &mut Raw, stat: &memory_stat::MemoryStat) {
 fn peak(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>) -> Option<ParseError> {
     let (peak, error) = number(file, bytes);
     raw.peak_missing = bytes.is_none();
-    raw.usage.memory_peak_bytes = peak;
+    raw.usage.set(Field::memory_peak_bytes, peak);
     error
 }
 
@@ -253,7 +254,7 @@ pub static MEASURES: &[Measure] = &[
         "memory_available_bytes",
         "memory_limit_bytes less memory_working_set_bytes, not below 0.",
         &[Cell::plain(|u| {
-            let (limit, working_set) = u.memory_limit_bytes.zip(u.memory_working_set_bytes)?;
+            let (limit, working_set) = u.memory_limit_bytes().zip(u.memory_working_set_bytes())?;
             Some(Value::Int(limit.saturating_sub(working_set)))
         })],
     )
@@ -296,8 +297,8 @@ pub static MEASURES: &[Measure] = &[
         Unit::None,
         "Page faults: minor were served from memory, major had to wait for a disk.",
         &[
-            Cell::with(&[("kind", "minor")], |u| u.page_faults_minor.map(Value::Int)),
-            Cell::with(&[("kind", "major")], |u| u.page_faults_major.map(Value::Int)),
+            Cell::with(&[("kind", "minor")], |u| u.page_faults_minor().map(Value::Int)),
+            Cell::with(&[("kind", "major")], |u| u.page_faults_major().map(Value::Int)),
         ],
     )
     .sources(
@@ -313,8 +314,8 @@ pub static MEASURES: &[Measure] = &[
         Unit::None,
         "Pages that were reclaimed and needed again soon after: memory is too tight.",
         &[
-            Cell::with(&[("kind", "anon")], |u| u.workingset_refaults_anon.map(Value::Int)),
-            Cell::with(&[("kind", "file")], |u| u.workingset_refaults_file.map(Value::Int)),
+            Cell::with(&[("kind", "anon")], |u| u.workingset_refaults_anon().map(Value::Int)),
+            Cell::with(&[("kind", "file")], |u| u.workingset_refaults_file().map(Value::Int)),
         ],
     )
     .sources("-", "memory.stat workingset_refault_anon, workingset_refault_file (5.9)")

@@ -3,6 +3,7 @@
 use super::table::{File, Home, When, number, value, values};
 use crate::kernel::cgroup::{limit, pids_events};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
+use crate::model::usage::Field;
 use crate::model::units::{Limit, Unit};
 
 macro_rules! both {
@@ -18,35 +19,35 @@ pub(super) static FILES: &[File] = both! {
     // A process that is moved here from outside does not have to run.
     "pids.current", When::Asleep, true, false, |raw, bytes| {
         let (current, error) = number("pids.current", bytes);
-        raw.usage.pids_current = current;
+        raw.usage.set(Field::pids_current, current);
         error
     };
     "pids.peak", When::Ran, false, false, |raw, bytes| {
         let (peak, error) = number("pids.peak", bytes);
-        raw.usage.pids_peak = peak;
+        raw.usage.set(Field::pids_peak, peak);
         error
     };
     "pids.events", When::Ran, false, true, |raw, bytes| {
         let (hits, error) = values(bytes, pids_events::limit_hits);
-        raw.usage.pids_limit_hits = hits;
+        raw.usage.set(Field::pids_limit_hits, hits);
         error
     };
     "pids.max", When::Set, false, false, |raw, bytes| {
         let (max, error) = value(bytes, |b| limit::parse("pids.max", b));
-        raw.usage.pids_limit = max.and_then(Limit::finite);
+        raw.usage.set(Field::pids_limit, max.and_then(Limit::finite));
         error
     };
 };
 
 pub static MEASURES: &[Measure] = &[
-    gauge("pids_current", "Processes and threads now.", &[Cell::plain(|u| u.pids_current.map(Value::Int))])
+    gauge("pids_current", "Processes and threads now.", &[Cell::plain(|u| u.pids_current().map(Value::Int))])
         .sources("pids.current", "pids.current")
         .absent_when("no pids controller")
         .otlp("allostat.task.pids.current", "{thread}"),
     gauge(
         "pids_peak",
         "Most processes and threads at any one time, as the kernel kept it.",
-        &[Cell::plain(|u| u.pids_peak.map(Value::Int))],
+        &[Cell::plain(|u| u.pids_peak().map(Value::Int))],
     )
     .sources("pids.peak (newer kernels)", "pids.peak (newer kernels)")
     .absent_when("the kernel keeps no peak")
@@ -55,7 +56,7 @@ pub static MEASURES: &[Measure] = &[
     gauge(
         "pids_limit",
         "Most processes and threads that the task may have.",
-        &[Cell::plain(|u| u.pids_limit.map(Value::Int))],
+        &[Cell::plain(|u| u.pids_limit().map(Value::Int))],
     )
     .sources("pids.max", "pids.max")
     .absent_when("unlimited")
@@ -66,18 +67,18 @@ pub static MEASURES: &[Measure] = &[
         Kind::Counter,
         Unit::None,
         "How often starting a process or thread failed because of pids_limit.",
-        &[Cell::plain(|u| u.pids_limit_hits.map(Value::Int))],
+        &[Cell::plain(|u| u.pids_limit_hits().map(Value::Int))],
     )
     .sources("pids.events max", "pids.events max")
     .absent_when("the kernel does not count them")
     .for_alloc(AllocRule::Sum)
     .otlp("allostat.task.pids.limit_hits", "{event}"),
-    gauge("processes", "Processes now, threads not counted.", &[Cell::plain(|u| u.processes.map(Value::Int))])
+    gauge("processes", "Processes now, threads not counted.", &[Cell::plain(|u| u.processes().map(Value::Int))])
         .sources("cgroup.procs of the cgroup and those below it", "cgroup.procs of the cgroup and those below it")
         .absent_when("cgroup.procs cannot be read")
         .for_alloc(AllocRule::Sum)
         .otlp("allostat.task.processes", "{process}"),
-    gauge("open_fds", "Open file descriptors of all processes.", &[Cell::plain(|u| u.open_fds.map(Value::Int))])
+    gauge("open_fds", "Open file descriptors of all processes.", &[Cell::plain(|u| u.open_fds().map(Value::Int))])
         .sources("size of /proc/PID/fd (6.2), else its entries", "size of /proc/PID/fd (6.2), else its entries")
         .absent_when("the descriptors of some process may not be looked at")
         .for_alloc(AllocRule::Sum)

@@ -4,6 +4,7 @@
 use super::table::{File, Home, When, values};
 use crate::kernel::pressure;
 use crate::model::metric::{Cell, Kind, Measure, MetricDesc, Value};
+use crate::model::usage::Field;
 use crate::model::units::Unit;
 
 macro_rules! psi {
@@ -11,13 +12,13 @@ macro_rules! psi {
         &[
             $(File::new(Home::Unified, $name, When::Asleep, |raw, bytes| {
                 let (pressure, error) = values(bytes, |b| pressure::parse($name, b));
-                raw.usage.$some = pressure.some_ns;
-                raw.usage.$full = pressure.full_ns;
+                raw.usage.set(Field::$some, pressure.some_ns);
+                raw.usage.set(Field::$full, pressure.full_ns);
                 error
             }),)*
             File::new(Home::Unified, "irq.pressure", When::Ran, |raw, bytes| {
                 let (pressure, error) = values(bytes, |b| pressure::parse("irq.pressure", b));
-                raw.usage.pressure_irq_full_ns = pressure.full_ns;
+                raw.usage.set(Field::pressure_irq_full_ns, pressure.full_ns);
                 error
             }),
         ]
@@ -32,7 +33,7 @@ pub(super) static FILES: &[File] = psi! {
 
 macro_rules! cells {
     ($($resource:literal, $kind:literal, $field:ident;)*) => {
-        &[$(Cell::with(&[("resource", $resource), ("kind", $kind)], |u| u.$field.map(Value::Nanos)),)*]
+        &[$(Cell::with(&[("resource", $resource), ("kind", $kind)], |u| u.$field().map(Value::Nanos)),)*]
     };
 }
 

@@ -15,7 +15,7 @@ use crate::host::roots::open_path;
 use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat::{self, PidStat};
 use crate::model::id::ProcessId;
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 
 /// Deeper trees of cgroups, or of processes, are cut off here.
 const MAX_DEPTH: usize = 64;
@@ -70,15 +70,16 @@ pub(super) fn count(
     scratch: &mut Scratch,
     usage: &mut Usage,
 ) -> Result<(), Gone> {
-    (usage.processes, usage.open_fds) = (None, None);
+    usage.set(Field::processes, None);
+    usage.set(Field::open_fds, None);
     let Some(home) = files.home_of_processes() else { return Ok(()) };
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.clear();
     let listed = list(sampling, home.root(), files.path().relative(), scratch, &mut pids, MAX_DEPTH);
     match listed {
         Ok(()) => {
-            usage.processes = u64::try_from(pids.len()).ok();
-            usage.open_fds = sampling.proc.as_ref().and_then(|proc| open_fds(proc, scratch, &pids));
+            usage.set(Field::processes, u64::try_from(pids.len()).ok());
+            usage.set(Field::open_fds, sampling.proc.as_ref().and_then(|proc| open_fds(proc, scratch, &pids)));
         }
         // A threaded cgroup does not list processes.
         Err(Errno::OPNOTSUPP) => {}
@@ -196,7 +197,7 @@ pub(super) fn sum(
         return Ok(());
     }
     total.write(usage);
-    usage.open_fds = fds;
+    usage.set(Field::open_fds, fds);
     Ok(())
 }
 
@@ -245,13 +246,13 @@ impl Totals {
     fn write(&self, usage: &mut Usage) {
         let ns = |ticks: u64| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1));
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
-        usage.cpu_user_ns = Some(ns(self.user));
-        usage.cpu_system_ns = Some(ns(self.system));
-        usage.cpu_usage_ns = Some(ns(self.user.saturating_add(self.system)));
-        usage.page_faults_minor = Some(self.minor);
-        usage.page_faults_major = Some(self.major);
-        usage.memory_rss_bytes = Some(self.rss_pages.saturating_mul(page));
-        usage.processes = Some(self.processes);
+        usage.set(Field::cpu_user_ns, Some(ns(self.user)));
+        usage.set(Field::cpu_system_ns, Some(ns(self.system)));
+        usage.set(Field::cpu_usage_ns, Some(ns(self.user.saturating_add(self.system))));
+        usage.set(Field::page_faults_minor, Some(self.minor));
+        usage.set(Field::page_faults_major, Some(self.major));
+        usage.set(Field::memory_rss_bytes, Some(self.rss_pages.saturating_mul(page)));
+        usage.set(Field::processes, Some(self.processes));
     }
 }
 
@@ -293,11 +294,11 @@ mod tests {
     fn processes_below_the_supervisor_are_added_up_and_it_is_not_one_of_them() {
         let (mut child, sampling, id) = supervisor("sleep 60 & sh -c 'sleep 60 & wait' & wait");
         let reader = TaskReader::for_processes(&sampling, id);
-        let usage = until(&reader, |u| u.processes == Some(3));
-        assert_eq!(usage.processes, Some(3));
-        assert!(usage.memory_rss_bytes > Some(3 * 100_000), "three processes hold something: {usage:?}");
-        assert!(usage.open_fds >= Some(9));
-        assert_eq!((usage.memory_usage_bytes, usage.oom_kills), (None, None), "no cgroup, no such thing");
+        let usage = until(&reader, |u| u.processes() == Some(3));
+        assert_eq!(usage.processes(), Some(3));
+        assert!(usage.memory_rss_bytes() > Some(3 * 100_000), "three processes hold something: {usage:?}");
+        assert!(usage.open_fds() >= Some(9));
+        assert_eq!((usage.memory_usage_bytes(), usage.oom_kills()), (None, None), "no cgroup, no such thing");
         let mut left = Vec::new();
         scratch::with(|s| children(sampling.proc.as_ref().unwrap(), s, id.pid, &mut left)).unwrap();
         for inner in left.clone() {
@@ -316,11 +317,11 @@ mod tests {
         let (mut child, sampling, id) =
             supervisor("i=0; (while [ $i -lt 200000 ]; do i=$((i+1)); done) & wait; sleep 60 & sleep 60 & wait");
         let reader = TaskReader::for_processes(&sampling, id);
-        let busy = until(&reader, |u| u.cpu_usage_ns > Some(30_000_000));
-        let ended = until(&reader, |u| u.processes == Some(2));
-        assert_eq!(ended.processes, Some(2));
-        assert!(ended.cpu_usage_ns >= busy.cpu_usage_ns, "{busy:?} {ended:?}");
-        assert!(ended.page_faults_minor >= busy.page_faults_minor);
+        let busy = until(&reader, |u| u.cpu_usage_ns() > Some(30_000_000));
+        let ended = until(&reader, |u| u.processes() == Some(2));
+        assert_eq!(ended.processes(), Some(2));
+        assert!(ended.cpu_usage_ns() >= busy.cpu_usage_ns(), "{busy:?} {ended:?}");
+        assert!(ended.page_faults_minor() >= busy.page_faults_minor());
         let mut left = Vec::new();
         scratch::with(|s| children(sampling.proc.as_ref().unwrap(), s, id.pid, &mut left)).unwrap();
         child.kill().unwrap();

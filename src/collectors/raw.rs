@@ -3,7 +3,7 @@
 use crate::kernel::cgroup::cpu_stat::CpuStat;
 use crate::kernel::cgroup::cpuacct::CpuacctStat;
 use crate::model::units::Limit;
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Raw {
@@ -60,33 +60,39 @@ impl Raw {
     /// The reading that these files make together.
     pub(super) fn finish(&self) -> Usage {
         let mut usage = self.usage.clone();
-        usage.memory_peak_bytes = usage.memory_peak_bytes.map(|peak| peak.max(self.kept_peak.unwrap_or_default()));
-        usage.memory_working_set_bytes =
-            usage.memory_usage_bytes.zip(self.inactive_file).map(|(usage, inactive)| usage.saturating_sub(inactive));
-        usage.page_faults_minor = self.page_faults.zip(self.major_faults).map(|(all, major)| all.saturating_sub(major));
-        usage.page_faults_major = self.major_faults;
-        usage.memory_limit_bytes = match (self.memory_limit, self.ancestors) {
+        let peak = usage.memory_peak_bytes().map(|peak| peak.max(self.kept_peak.unwrap_or_default()));
+        usage.set(Field::memory_peak_bytes, peak);
+        let working_set =
+            usage.memory_usage_bytes().zip(self.inactive_file).map(|(usage, inactive)| usage.saturating_sub(inactive));
+        usage.set(Field::memory_working_set_bytes, working_set);
+        let minor = self.page_faults.zip(self.major_faults).map(|(all, major)| all.saturating_sub(major));
+        usage.set(Field::page_faults_minor, minor);
+        usage.set(Field::page_faults_major, self.major_faults);
+        let limit = match (self.memory_limit, self.ancestors) {
             (Some(own), Ancestors::Lowest(above)) => lower(own, above).finite(),
             (None, _) | (_, Ancestors::Unknown) => None,
         };
+        usage.set(Field::memory_limit_bytes, limit);
         if let Some(failcnt) = self.failcnt {
-            usage.memory_limit_hits = Some(failcnt.saturating_add(self.memsw_failcnt.unwrap_or_default()));
+            usage.set(Field::memory_limit_hits, Some(failcnt.saturating_add(self.memsw_failcnt.unwrap_or_default())));
         }
         // v2's `cpu.stat` and v1's `cpuacct` files tell these; a host has one or the other.
         let ticks = |n: Option<u64>| n.map(|n| n.saturating_mul(self.ns_per_tick));
         let exact = self.exact_modes.unzip();
-        usage.cpu_user_ns = self.cpu_stat.user_ns.or(exact.0).or(self.user_ns).or(ticks(self.ticks.user_ticks));
-        usage.cpu_system_ns = self.cpu_stat.system_ns.or(exact.1).or(self.system_ns).or(ticks(self.ticks.system_ticks));
+        let user = self.cpu_stat.user_ns.or(exact.0).or(self.user_ns).or(ticks(self.ticks.user_ticks));
+        let system = self.cpu_stat.system_ns.or(exact.1).or(self.system_ns).or(ticks(self.ticks.system_ticks));
+        usage.set(Field::cpu_user_ns, user);
+        usage.set(Field::cpu_system_ns, system);
         // Without a quota the kernel prints 0, which would read as "never throttled".
-        usage.cpu_quota_us = self.quota.and_then(Limit::finite);
-        if usage.cpu_quota_us.is_some() {
-            usage.cpu_cfs_periods = self.cpu_stat.periods;
-            usage.cpu_cfs_throttled_periods = self.cpu_stat.throttled_periods;
-            usage.cpu_throttled_ns = self.cpu_stat.throttled_ns;
-            usage.cpu_burst_periods = self.cpu_stat.bursts;
-            usage.cpu_burst_ns = self.cpu_stat.burst_ns;
+        usage.set(Field::cpu_quota_us, self.quota.and_then(Limit::finite));
+        if usage.cpu_quota_us().is_some() {
+            usage.set(Field::cpu_cfs_periods, self.cpu_stat.periods);
+            usage.set(Field::cpu_cfs_throttled_periods, self.cpu_stat.throttled_periods);
+            usage.set(Field::cpu_throttled_ns, self.cpu_stat.throttled_ns);
+            usage.set(Field::cpu_burst_periods, self.cpu_stat.bursts);
+            usage.set(Field::cpu_burst_ns, self.cpu_stat.burst_ns);
         } else {
-            usage.cpu_period_us = None;
+            usage.set(Field::cpu_period_us, None);
         }
         usage
     }
@@ -100,42 +106,42 @@ mod tests {
     #[test]
     fn the_working_set_never_falls_below_zero() {
         let raw = Raw {
-            usage: Usage { memory_usage_bytes: Some(5), ..Usage::default() },
+            usage: Usage::from([(Field::memory_usage_bytes, 5)]),
             inactive_file: Some(9),
             ..Raw::default()
         };
-        assert_eq!(raw.finish().memory_working_set_bytes, Some(0));
-        assert_eq!(Raw { inactive_file: None, ..raw }.finish().memory_working_set_bytes, None);
+        assert_eq!(raw.finish().memory_working_set_bytes(), Some(0));
+        assert_eq!(Raw { inactive_file: None, ..raw }.finish().memory_working_set_bytes(), None);
     }
 
     #[test]
     fn throttling_without_a_quota_is_absent_not_zero() {
         let cpu_stat = CpuStat { periods: Some(0), throttled_periods: Some(0), ..CpuStat::default() };
         let raw = Raw { cpu_stat, quota: Some(Limit::Max), ..Raw::default() };
-        assert_eq!(raw.finish().cpu_cfs_periods, None);
+        assert_eq!(raw.finish().cpu_cfs_periods(), None);
         let raw = Raw { quota: Some(Limit::At(50_000)), ..raw };
-        assert_eq!(raw.finish().cpu_cfs_periods, Some(0));
+        assert_eq!(raw.finish().cpu_cfs_periods(), Some(0));
     }
 
     #[test]
     fn the_lowest_limit_counts_and_an_unknown_one_above_makes_it_unknown() {
         let own = Raw { memory_limit: Some(Limit::At(100)), ..Raw::default() };
-        assert_eq!(own.finish().memory_limit_bytes, Some(100));
+        assert_eq!(own.finish().memory_limit_bytes(), Some(100));
         let below = Raw { ancestors: Ancestors::Lowest(Limit::At(60)), ..own.clone() };
-        assert_eq!(below.finish().memory_limit_bytes, Some(60));
-        assert_eq!(Raw { ancestors: Ancestors::Unknown, ..own }.finish().memory_limit_bytes, None);
+        assert_eq!(below.finish().memory_limit_bytes(), Some(60));
+        assert_eq!(Raw { ancestors: Ancestors::Unknown, ..own }.finish().memory_limit_bytes(), None);
     }
 
     proptest! {
         #[test]
         fn faults_and_working_set_survive_any_numbers(usage: u64, inactive: u64, all: u64, major: u64) {
             let raw = Raw {
-                usage: Usage { memory_usage_bytes: Some(usage), ..Usage::default() },
+                usage: Usage::from([(Field::memory_usage_bytes, usage)]),
                 inactive_file: Some(inactive), page_faults: Some(all), major_faults: Some(major), ..Raw::default()
             };
             let done = raw.finish();
-            prop_assert_eq!(done.memory_working_set_bytes, Some(usage.saturating_sub(inactive)));
-            prop_assert_eq!(done.page_faults_minor, Some(all.saturating_sub(major)));
+            prop_assert_eq!(done.memory_working_set_bytes(), Some(usage.saturating_sub(inactive)));
+            prop_assert_eq!(done.page_faults_minor(), Some(all.saturating_sub(major)));
         }
     }
 }

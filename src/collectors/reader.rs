@@ -20,7 +20,7 @@ use super::scratch::{self, Scratch};
 use super::window::{Window, kept_peak};
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::units::Timestamp;
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 
 /// Even where nothing seems to move no sample gets older than 10 s: with a tick each second this is due at each ninth, since what
 /// the tenth reads is shown only when its pass is over.
@@ -258,8 +258,8 @@ impl TaskReader {
             usage.keep_rising(before);
         }
         if raw.peak_missing {
-            let seen = before.as_ref().and_then(|b| b.memory_sampled_peak_bytes);
-            usage.memory_sampled_peak_bytes = usage.memory_usage_bytes.max(seen);
+            let seen = before.as_ref().and_then(|b| b.memory_sampled_peak_bytes());
+            usage.set(Field::memory_sampled_peak_bytes, usage.memory_usage_bytes().max(seen));
         }
         match before {
             Some(before) if *before == usage => {
@@ -308,11 +308,11 @@ impl Inner {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
                 self.pace.next_look = Some(now + LOOK_EACH);
                 // The sums stand where a cgroup's own numbers would: nothing is derived from them.
-                self.raw.user_ns = self.raw.usage.cpu_user_ns;
-                self.raw.system_ns = self.raw.usage.cpu_system_ns;
-                self.raw.major_faults = self.raw.usage.page_faults_major;
+                self.raw.user_ns = self.raw.usage.cpu_user_ns();
+                self.raw.system_ns = self.raw.usage.cpu_system_ns();
+                self.raw.major_faults = self.raw.usage.page_faults_major();
                 self.raw.page_faults =
-                    self.raw.usage.page_faults_minor.zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
+                    self.raw.usage.page_faults_minor().zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
                 return Ok(Read::All);
             }
             Source::Cgroup { files, processes, told, found, window } => (files, *processes, *told, *found, window),
@@ -330,7 +330,7 @@ impl Inner {
             return Ok(if close(window, files.path(), raw, now) { Read::Window } else { Read::Nothing });
         }
         files.probe(scratch, raw)?;
-        let probed = (raw.usage.memory_usage_bytes, raw.usage.cpu_usage_ns);
+        let probed = (raw.usage.memory_usage_bytes(), raw.usage.cpu_usage_ns());
         // Nobody knows whether it ran if nothing tells CPU time.
         let ran = probed.1 != self.pace.probed.1 || probed.1.is_none();
         let moved = ran || probed.0 != self.pace.probed.0;
@@ -380,8 +380,10 @@ impl Inner {
 /// Ends a sub-window, if it is time. Gives whether the highest of the last minute is another one now.
 fn close(window: &mut Option<Box<Window>>, path: &CgroupPath, raw: &mut Raw, now: Instant) -> bool {
     let Some(window) = window.as_mut().filter(|w| w.is_due(now)) else { return false };
-    let highest = window.close(path, now, raw.usage.memory_usage_bytes, &mut raw.kept_peak);
-    std::mem::replace(&mut raw.usage.memory_window_peak_bytes, highest) != highest
+    let highest = window.close(path, now, raw.usage.memory_usage_bytes(), &mut raw.kept_peak);
+    let changed = raw.usage.memory_window_peak_bytes() != highest;
+    raw.usage.set(Field::memory_window_peak_bytes, highest);
+    changed
 }
 
 /// Spreads what is due each so many seconds over those seconds, so that readers made together are not read together.

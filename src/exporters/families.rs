@@ -111,20 +111,19 @@ fn otlp(level: Level, twin: Option<Otlp>) -> Option<Otlp> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::usage::{Nature, Usage};
+    use crate::model::usage::{Field, Usage};
 
     /// What HELP says of an alloc is what its value is: of which nature a field is decides where an alloc's comes from.
     #[test]
     fn an_allocs_family_says_where_its_value_comes_from() {
         for family in FAMILIES.iter().filter(|family| family.level == Level::Alloc) {
-            let reads = |name: &str| {
-                let usage: Usage = serde_json::from_value(serde_json::json!({ name: 7 })).unwrap();
+            let reads = |field: &Field| {
+                let usage = Usage::from([(*field, 7)]);
                 family.measure.cells.iter().any(|cell| (cell.get)(&usage).is_some())
             };
-            for (name, nature) in Usage::FIELDS.iter().filter(|(name, _)| reads(name)) {
-                let sum = matches!(nature, Nature::TaskCounter | Nature::TaskLive);
+            for field in Field::ALL.into_iter().filter(reads) {
                 let says = family.desc.help.ends_with("Sum over the tasks of the alloc.");
-                assert_eq!(says, sum, "{} of {name}: {}", family.desc.name, family.desc.help);
+                assert_eq!(says, field.nature().is_summed(), "{} of {field:?}: {}", family.desc.name, family.desc.help);
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::answer::Detail;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 use crate::snapshot::itself::{KEPT_FILES, KEPT_FILES_LIMIT, WANTED_FILES};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
@@ -156,7 +156,7 @@ fn task_stats(snapshot: &Snapshot, task: &TaskView, now: Timestamp) -> Value {
 /// An upper bound of what the tasks needed together, and no peak: they need not have had theirs at the same time. Absent
 /// where one task has none.
 fn sum_of_peaks(alloc: &AllocView) -> Option<u64> {
-    alloc.tasks.iter().try_fold(0_u64, |sum, t| Some(sum.saturating_add(t.usage.memory_peak_bytes?)))
+    alloc.tasks.iter().try_fold(0_u64, |sum, t| Some(sum.saturating_add(t.usage.memory_peak_bytes()?)))
 }
 
 fn sampled(all: &mut Value, at: Option<Timestamp>, now: Timestamp) {
@@ -166,9 +166,8 @@ fn sampled(all: &mut Value, at: Option<Timestamp>, now: Timestamp) {
 
 /// The fields that have no value. What is used now is not missed after the end.
 fn absent(usage: &Usage, ended: bool) -> Vec<&'static str> {
-    let present: std::collections::BTreeSet<&str> = usage.iter().map(|(name, _)| name).collect();
-    let expected = Usage::FIELDS.iter().filter(|(_, nature)| !(ended && nature.goes_with_the_end()));
-    expected.map(|(name, _)| *name).filter(|name| !present.contains(name)).collect()
+    let expected = Field::ALL.into_iter().filter(|field| !(ended && field.nature().goes_with_the_end()));
+    expected.filter(|field| usage.get(*field).is_none()).map(Field::name).collect()
 }
 
 /// This host: what it is, what can be measured, what runs and ran on it.

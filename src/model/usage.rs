@@ -1,6 +1,9 @@
 //! What a task (or an alloc) used: every field optional, because absent is never 0.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 
 /// How a field behaves over time: it decides how attempts add up and what stays after the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,18 @@ impl Nature {
     pub const fn never_falls(self) -> bool {
         self.counts() || matches!(self, Nature::Peak)
     }
+    /// Of what runs only.
+    pub const fn goes_with_the_end(self) -> bool {
+        matches!(self, Nature::Live | Nature::TaskLive | Nature::Recent)
+    }
+    /// Of an alloc it is the sum over its tasks, not what the alloc's own cgroup says.
+    pub const fn is_summed(self) -> bool {
+        matches!(self, Nature::TaskCounter | Nature::TaskLive)
+    }
+    /// Of an alloc: its own cgroup's, and at least the sum over its tasks.
+    const fn adds_up(self) -> bool {
+        matches!(self, Nature::Live | Nature::Counter)
+    }
     /// A whole has at least as much of it as each of its parts. `only`: as its only part.
     const fn holds_its_parts(self, only: bool) -> bool {
         match self {
@@ -45,111 +60,40 @@ impl Nature {
             Nature::TaskCounter | Nature::TaskLive | Nature::Limit => false,
         }
     }
-    /// Of an alloc: its own cgroup's, and at least the sum over its tasks.
-    const fn adds_up(self) -> bool {
-        matches!(self, Nature::Live | Nature::Counter)
-    }
-    /// Of what runs only.
-    pub const fn goes_with_the_end(self) -> bool {
-        matches!(self, Nature::Live | Nature::TaskLive | Nature::Recent)
-    }
 }
 
-macro_rules! usage_fields {
+macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident: $nature:ident,)*) => {
-        /// One reading. Shape: integers in the unit that the field's name says (`_bytes`, `_ns`, `_us`; else a count).
-        /// `None`: this kernel, this hierarchy or this task has no such thing.
-        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-        // A field that an agent of another version has is not ours to judge: refused, it would take the whole record with it.
-        #[serde(default)]
-        pub struct Usage { $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $name: Option<u64>,)* }
+        /// One value of a [`Usage`], called as in records and answers. At most 64: each has its bit.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(non_camel_case_types)]
+        #[repr(u8)]
+        pub enum Field { $($(#[$doc])* $name,)* }
+
+        impl Field {
+            pub const ALL: [Field; [$(Field::$name),*].len()] = [$(Field::$name),*];
+
+            pub const fn name(self) -> &'static str {
+                match self { $(Field::$name => stringify!($name),)* }
+            }
+            pub const fn nature(self) -> Nature {
+                match self { $(Field::$name => Nature::$nature,)* }
+            }
+            fn named(name: &str) -> Option<Field> {
+                match name {
+                    $(stringify!($name) => Some(Field::$name),)*
+                    _ => None,
+                }
+            }
+        }
 
         impl Usage {
-            /// Every field by name, in declaration order.
-            pub const FIELDS: &'static [(&'static str, Nature)] = &[$((stringify!($name), Nature::$nature),)*];
-
-            /// This attempt on top of the earlier ones (`base`): counters add, peaks are the maximum, the rest is ours.
-            /// A counter that one side lacks is the other side's value.
-            #[must_use]
-            pub fn on_top_of(&self, base: &Usage) -> Usage {
-                Usage { $($name: combine(Nature::$nature, self.$name, base.$name),)* }
-            }
-            /// What stays when the processes are gone: everything but the live gauges.
-            #[must_use]
-            pub fn without_live(&self) -> Usage {
-                Usage { $($name: if Nature::$nature.goes_with_the_end() { None } else { self.$name },)* }
-            }
-            /// Only what adds up over attempts and tasks: the counters.
-            #[must_use]
-            pub fn counters(&self) -> Usage {
-                Usage { $($name: if Nature::$nature.counts() { self.$name } else { None },)* }
-            }
-            /// Adds another's counters to ours, nothing else.
-            pub fn add_counters(&mut self, other: &Usage) {
-                $(if Nature::$nature.counts() { self.$name = sum(self.$name, other.$name); })*
-            }
-            /// Counters never fall: each counter becomes the higher of ours and the earlier reading's.
-            pub fn not_below(&mut self, earlier: &Usage) {
-                $(if Nature::$nature.never_falls() { self.$name = self.$name.max(earlier.$name); })*
-            }
-            /// Whether a counter or peak of ours is lower than the earlier reading's: then [`Usage::not_below`] changes it.
-            #[must_use]
-            pub fn falls_below(&self, earlier: &Usage) -> bool {
-                $((Nature::$nature.never_falls() && self.$name < earlier.$name) ||)* false
-            }
-            /// Adds what can be added over tasks: counters and what is used now; never a peak or a limit.
-            pub fn add_used(&mut self, other: &Usage) {
-                $(if Nature::$nature.counts() || matches!(Nature::$nature, Nature::Live | Nature::TaskLive) { self.$name = sum(self.$name, other.$name); })*
-            }
-            /// Of an alloc's own cgroup: what only its tasks can tell becomes the sum over them.
-            pub fn take_from_tasks(&mut self, sum: &Usage) {
-                $(if matches!(Nature::$nature, Nature::TaskCounter | Nature::TaskLive) { self.$name = sum.$name; })*
-            }
-            /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is not
-            /// less than this part of it, and what the whole does not say of itself stays absent. `only`: it is the only part,
-            /// and then what can be added up is there all the same.
-            pub fn hold_part(&mut self, part: &Usage, only: bool) {
-                $(if Nature::$nature.holds_its_parts(only) && (self.$name.is_some() || (only && Nature::$nature.adds_up())) {
-                    self.$name = self.$name.max(part.$name);
-                })*
-            }
-            /// Of an alloc whose only part this is: what it uses now.
-            pub fn use_now_what(&mut self, part: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Live | Nature::Recent) { self.$name = part.$name; })*
-            }
-            /// The same of all its parts together.
-            pub fn hold_sum(&mut self, sum: &Usage) {
-                $(if Nature::$nature.adds_up() { self.$name = self.$name.max(sum.$name); })*
-            }
-            /// Drops what is used now where the other does not know it: a sum that lacks a part is no sum.
-            pub fn drop_live_unknown_to(&mut self, other: &Usage) {
-                $(if matches!(Nature::$nature, Nature::Live | Nature::TaskLive) && other.$name.is_none() { self.$name = None; })*
-            }
-            /// Like [`Usage::not_below`], but what is absent now stays absent: for readings of one attempt.
-            pub fn keep_rising(&mut self, earlier: &Usage) {
-                $(if Nature::$nature.never_falls() && self.$name.is_some() {
-                    self.$name = self.$name.max(earlier.$name);
-                })*
-            }
-            /// Drops what no task can have used, 292 years of CPU time or 8 EiB: added to a total it would hide everything
-            /// else. Gives whether there was such a thing.
-            pub fn drop_impossible(&mut self) -> bool {
-                let mut dropped = false;
-                $(if self.$name.is_some_and(|value| value > i64::MAX.unsigned_abs()) {
-                    self.$name = None;
-                    dropped = true;
-                })*
-                dropped
-            }
-            /// The fields that are present, with their names.
-            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-                [$((stringify!($name), self.$name),)*].into_iter().filter_map(|(n, v)| v.map(|v| (n, v)))
-            }
+            $($(#[$doc])* pub const fn $name(&self) -> Option<u64> { self.get(Field::$name) })*
         }
     };
 }
 
-usage_fields! {
+fields! {
     // Memory. Source: v1 `memory.*`, v2 `memory.*`.
     /// v1 `memory.usage_in_bytes`, v2 `memory.current`.
     memory_usage_bytes: Live,
@@ -222,48 +166,361 @@ usage_fields! {
     pressure_irq_full_ns: FullStall,
 }
 
-fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (a, b) => a.or(b),
+/// The fields whose nature is such, one bit each.
+macro_rules! whose {
+    ($nature:ident => $such:expr) => {{
+        let (mut fields, mut n) = (0, 0);
+        while n < Field::ALL.len() {
+            let $nature = Field::ALL[n].nature();
+            if $such {
+                fields |= 1 << n;
+            }
+            n += 1;
+        }
+        fields
+    }};
+}
+
+const COUNTS: u64 = whose!(nature => nature.counts());
+const NEVER_FALLS: u64 = whose!(nature => nature.never_falls());
+const GOES_WITH_THE_END: u64 = whose!(nature => nature.goes_with_the_end());
+const IS_SUMMED: u64 = whose!(nature => nature.is_summed());
+const ADDS_UP: u64 = whose!(nature => nature.adds_up());
+const HOLDS_ITS_PARTS: u64 = whose!(nature => nature.holds_its_parts(false));
+const HOLDS_ITS_ONLY_PART: u64 = whose!(nature => nature.holds_its_parts(true));
+const PEAKS: u64 = NEVER_FALLS & !COUNTS;
+const LIMITS: u64 = !(NEVER_FALLS | GOES_WITH_THE_END);
+/// What is used now and can be added: no highest value is the sum of others.
+const USED_NOW: u64 = GOES_WITH_THE_END & (ADDS_UP | IS_SUMMED);
+
+/// The places of a set of fields.
+fn each(mut fields: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = fields.trailing_zeros() as usize;
+        fields &= fields.checked_sub(1)?;
+        Some(place)
+    })
+}
+
+/// One reading. Shape: integers in the unit that the field's name says (`_bytes`, `_ns`, `_us`; else a count).
+/// Absent: this kernel, this hierarchy or this task has no such thing.
+///
+/// Each task is read, added and written at each tick: so one bit says which values are there, and what is done with them is done
+/// with the bits of all fields of a nature at once. Stored and told as a map of names.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Usage {
+    present: u64,
+    /// 0 where absent, so that equal usages are equal bytes, and adding or comparing needs no look at who is there.
+    values: [u64; Field::ALL.len()],
+}
+
+impl Usage {
+    pub const fn get(&self, field: Field) -> Option<u64> {
+        if self.present & (1 << field as u8) == 0 { None } else { Some(self.values[field as usize]) }
+    }
+    pub const fn set(&mut self, field: Field, value: Option<u64>) {
+        let (bit, place) = (1 << field as u8, field as usize);
+        match value {
+            Some(value) => (self.present, self.values[place]) = (self.present | bit, value),
+            None => (self.present, self.values[place]) = (self.present & !bit, 0),
+        }
+    }
+    #[must_use]
+    pub const fn with(mut self, field: Field, value: u64) -> Usage {
+        self.set(field, Some(value));
+        self
+    }
+
+    /// This attempt on top of the earlier ones (`base`): counters add, peaks are the maximum, the rest is ours.
+    /// A counter that one side lacks is the other side's value.
+    #[must_use]
+    pub fn on_top_of(&self, base: &Usage) -> Usage {
+        let mut all = self.clone();
+        all.add(base, COUNTS);
+        // Nothing is higher than what is not there.
+        all.raise(base, PEAKS | (LIMITS & !self.present));
+        all
+    }
+    /// What stays when the processes are gone: everything but the live gauges.
+    #[must_use]
+    pub fn without_live(&self) -> Usage {
+        self.only(!GOES_WITH_THE_END)
+    }
+    /// Only what adds up over attempts and tasks: the counters.
+    #[must_use]
+    pub fn counters(&self) -> Usage {
+        self.only(COUNTS)
+    }
+    /// Adds another's counters to ours, nothing else.
+    pub fn add_counters(&mut self, other: &Usage) {
+        self.add(other, COUNTS);
+    }
+    /// Counters never fall: each counter becomes the higher of ours and the earlier reading's.
+    pub fn not_below(&mut self, earlier: &Usage) {
+        self.raise(earlier, NEVER_FALLS);
+    }
+    /// Like [`Usage::not_below`], but what is absent now stays absent: for readings of one attempt.
+    pub fn keep_rising(&mut self, earlier: &Usage) {
+        self.raise(earlier, NEVER_FALLS & self.present);
+    }
+    /// Whether a counter or peak of ours is lower than the earlier reading's: then [`Usage::not_below`] changes it.
+    #[must_use]
+    pub fn falls_below(&self, earlier: &Usage) -> bool {
+        let known = earlier.present & NEVER_FALLS;
+        known & !self.present != 0 || each(known).any(|n| self.values[n] < earlier.values[n])
+    }
+    /// Adds what can be added over tasks: counters and what is used now; never a peak or a limit.
+    pub fn add_used(&mut self, other: &Usage) {
+        self.add(other, COUNTS | USED_NOW);
+    }
+    /// Of an alloc's own cgroup: what only its tasks can tell becomes the sum over them.
+    pub fn take_from_tasks(&mut self, sum: &Usage) {
+        self.clear(IS_SUMMED);
+        self.raise(sum, IS_SUMMED);
+    }
+    /// Of an alloc that nobody but this part was ever charged in: what the part uses now, it uses.
+    pub fn use_now_what(&mut self, part: &Usage) {
+        self.clear(GOES_WITH_THE_END);
+        self.raise(part, GOES_WITH_THE_END);
+    }
+    /// Of an alloc, whose own cgroup is read right after its tasks' and not in the same instant: what is the whole is not
+    /// less than this part of it, and what the whole does not say of itself stays absent. `only`: it is the only part,
+    /// and then what can be added up is there all the same.
+    pub fn hold_part(&mut self, part: &Usage, only: bool) {
+        let held = if only { HOLDS_ITS_ONLY_PART & (self.present | ADDS_UP) } else { HOLDS_ITS_PARTS & self.present };
+        self.raise(part, held);
+    }
+    /// The same of all its parts together.
+    pub fn hold_sum(&mut self, sum: &Usage) {
+        self.raise(sum, ADDS_UP);
+    }
+    /// Drops what is used now where the other does not know it: a sum that lacks a part is no sum.
+    pub fn drop_live_unknown_to(&mut self, other: &Usage) {
+        self.clear(USED_NOW & !other.present);
+    }
+    /// Drops what no task can have used, 292 years of CPU time or 8 EiB: added to a total it would hide everything
+    /// else. Gives whether there was such a thing.
+    pub fn drop_impossible(&mut self) -> bool {
+        let impossible = each(self.present).filter(|n| self.values[*n] > i64::MAX.unsigned_abs());
+        let impossible = impossible.fold(0, |fields, n| fields | 1 << n);
+        self.clear(impossible);
+        impossible != 0
+    }
+    /// The fields that are present, with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        each(self.present).map(|n| (Field::ALL[n].name(), self.values[n]))
+    }
+
+    /// Of these fields the sum; what one side lacks is the other's.
+    fn add(&mut self, other: &Usage, fields: u64) {
+        let there = other.present & fields;
+        each(there).for_each(|n| self.values[n] = self.values[n].saturating_add(other.values[n]));
+        self.present |= there;
+    }
+    /// Of these fields the higher one; what one side lacks is the other's.
+    fn raise(&mut self, other: &Usage, fields: u64) {
+        let there = other.present & fields;
+        each(there).for_each(|n| self.values[n] = self.values[n].max(other.values[n]));
+        self.present |= there;
+    }
+    fn clear(&mut self, fields: u64) {
+        each(self.present & fields).for_each(|n| self.values[n] = 0);
+        self.present &= !fields;
+    }
+    fn only(&self, fields: u64) -> Usage {
+        let mut some = self.clone();
+        some.clear(!fields);
+        some
     }
 }
 
-fn combine(nature: Nature, ours: Option<u64>, base: Option<u64>) -> Option<u64> {
-    match nature {
-        Nature::Live | Nature::TaskLive | Nature::Recent => ours,
-        Nature::Counter | Nature::TaskCounter | Nature::Stall | Nature::FullStall => sum(ours, base),
-        Nature::Peak => ours.max(base),
-        Nature::Limit => ours.or(base),
+impl Default for Usage {
+    fn default() -> Usage {
+        Usage { present: 0, values: [0; Field::ALL.len()] }
+    }
+}
+
+impl<const N: usize> From<[(Field, u64); N]> for Usage {
+    fn from(values: [(Field, u64); N]) -> Usage {
+        values.into_iter().fold(Usage::default(), |usage, (field, value)| usage.with(field, value))
+    }
+}
+
+impl fmt::Debug for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for Usage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Usage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Usage, D::Error> {
+        deserializer.deserialize_map(Stored)
+    }
+}
+
+/// A usage as it is stored.
+struct Stored;
+
+impl<'de> Visitor<'de> for Stored {
+    type Value = Usage;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of what was used")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Usage, A::Error> {
+        let mut usage = Usage::default();
+        while let Some(field) = map.next_key_seed(Name)? {
+            match field {
+                Some(field) => usage.set(field, map.next_value()?),
+                // What an agent of another version has is not ours to judge: refused, it would take the whole record with it.
+                None => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(usage)
+    }
+}
+
+/// The name of a field, if it is one of ours.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Option<Field>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Field>, D::Error> {
+        deserializer.deserialize_identifier(self)
+    }
+}
+
+impl Visitor<'_> for Name {
+    type Value = Option<Field>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+    fn visit_str<E: Error>(self, name: &str) -> Result<Option<Field>, E> {
+        Ok(Field::named(name))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn attempts_add_counters_and_keep_the_highest_peak() {
-        let base = Usage {
-            cpu_usage_ns: Some(5),
-            memory_peak_bytes: Some(100),
-            memory_usage_bytes: Some(7),
-            oom_kills: Some(1),
-            ..Usage::default()
-        };
-        let now = Usage { cpu_usage_ns: Some(2), memory_peak_bytes: Some(30), ..Usage::default() };
+        let base = Usage::from([
+            (Field::cpu_usage_ns, 5),
+            (Field::memory_peak_bytes, 100),
+            (Field::memory_usage_bytes, 7),
+            (Field::oom_kills, 1),
+        ]);
+        let now = Usage::from([(Field::cpu_usage_ns, 2), (Field::memory_peak_bytes, 30)]);
         let all = now.on_top_of(&base);
-        assert_eq!(all.cpu_usage_ns, Some(7));
-        assert_eq!(all.memory_peak_bytes, Some(100));
-        assert_eq!(all.oom_kills, Some(1));
-        assert_eq!(all.memory_usage_bytes, None, "a live value of an ended attempt is gone");
+        assert_eq!(all.cpu_usage_ns(), Some(7));
+        assert_eq!(all.memory_peak_bytes(), Some(100));
+        assert_eq!(all.oom_kills(), Some(1));
+        assert_eq!(all.memory_usage_bytes(), None, "a live value of an ended attempt is gone");
     }
 
     #[test]
     fn absent_is_not_zero_through_json() {
-        let u = Usage { oom_kills: Some(0), cpu_usage_ns: Some(u64::MAX), ..Usage::default() };
+        let u = Usage::from([(Field::cpu_usage_ns, u64::MAX), (Field::oom_kills, 0)]);
         let text = serde_json::to_string(&u).unwrap();
         assert_eq!(text, r#"{"oom_kills":0,"cpu_usage_ns":18446744073709551615}"#);
         assert_eq!(serde_json::from_str::<Usage>(&text).unwrap(), u);
+    }
+
+    #[test]
+    fn what_another_version_stored_is_read_as_far_as_it_is_known() {
+        let text = r#"{"cpu_usage_ns":7,"of_another_version":{"a":[1]},"oom\u005fkills":1,"memory_usage_bytes":null}"#;
+        let known = Usage::from([(Field::cpu_usage_ns, 7), (Field::oom_kills, 1)]);
+        assert_eq!(serde_json::from_str::<Usage>(text).unwrap(), known);
+        assert_eq!(serde_json::from_value::<Usage>(serde_json::from_str(text).unwrap()).unwrap(), known);
+    }
+
+    #[test]
+    fn a_usage_is_a_value_for_each_field_and_a_bit_for_each() {
+        assert_eq!(std::mem::size_of::<Usage>(), 8 + 8 * Field::ALL.len());
+        assert!(Field::ALL.iter().all(|field| Field::named(field.name()) == Some(*field)));
+    }
+
+    fn usages() -> impl Strategy<Value = Usage> {
+        // Small ones too, so that equal ones and zeros come up.
+        let value = prop_oneof![Just(None), (0..4_u64).prop_map(Some), any::<u64>().prop_map(Some)];
+        prop::collection::vec(value, Field::ALL.len()).prop_map(|values| {
+            let mut usage = Usage::default();
+            Field::ALL.into_iter().zip(values).for_each(|(field, value)| usage.set(field, value));
+            usage
+        })
+    }
+
+    fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+        a.zip(b).map(|(a, b)| a.saturating_add(b)).or(a).or(b)
+    }
+
+    /// Field by field the same as `law` says of one field.
+    fn holds(got: &Usage, law: impl Fn(Field) -> Option<u64>) {
+        for field in Field::ALL {
+            assert_eq!(got.get(field), law(field), "{} ({:?})", field.name(), field.nature());
+        }
+    }
+
+    fn changed(usage: &Usage, change: impl FnOnce(&mut Usage)) -> Usage {
+        let mut usage = usage.clone();
+        change(&mut usage);
+        usage
+    }
+
+    proptest! {
+        /// What is done with the bits of many fields at once, said of one field.
+        #[test]
+        fn what_becomes_of_a_field_is_what_its_nature_says(a in usages(), b in usages(), only: bool) {
+            let lower = |f: Field| f.nature().never_falls() && a.get(f) < b.get(f);
+            let used = |f: Field| f.nature().counts() || matches!(f.nature(), Nature::Live | Nature::TaskLive);
+            holds(&a.on_top_of(&b), |f| match f.nature() {
+                Nature::Live | Nature::TaskLive | Nature::Recent => a.get(f),
+                Nature::Counter | Nature::TaskCounter | Nature::Stall | Nature::FullStall => sum(a.get(f), b.get(f)),
+                Nature::Peak => a.get(f).max(b.get(f)),
+                Nature::Limit => a.get(f).or(b.get(f)),
+            });
+            holds(&a.without_live(), |f| a.get(f).filter(|_| !f.nature().goes_with_the_end()));
+            holds(&a.counters(), |f| a.get(f).filter(|_| f.nature().counts()));
+            holds(&changed(&a, |u| u.add_counters(&b)), |f| if f.nature().counts() { sum(a.get(f), b.get(f)) } else { a.get(f) });
+            holds(&changed(&a, |u| u.add_used(&b)), |f| if used(f) { sum(a.get(f), b.get(f)) } else { a.get(f) });
+            holds(&changed(&a, |u| u.not_below(&b)), |f| if lower(f) { b.get(f) } else { a.get(f) });
+            holds(&changed(&a, |u| u.keep_rising(&b)), |f| if lower(f) && a.get(f).is_some() { b.get(f) } else { a.get(f) });
+            prop_assert_eq!(a.falls_below(&b), Field::ALL.into_iter().any(lower));
+            holds(&changed(&a, |u| u.take_from_tasks(&b)), |f| if f.nature().is_summed() { b.get(f) } else { a.get(f) });
+            let goes = |f: Field| f.nature().goes_with_the_end();
+            holds(&changed(&a, |u| u.use_now_what(&b)), |f| if goes(f) { b.get(f) } else { a.get(f) });
+            holds(&changed(&a, |u| u.hold_part(&b, only)), |f| match f.nature() {
+                Nature::Live | Nature::Counter if only => a.get(f).max(b.get(f)),
+                Nature::FullStall if !only => a.get(f),
+                Nature::TaskCounter | Nature::TaskLive | Nature::Limit => a.get(f),
+                Nature::Live | Nature::Counter | Nature::Stall | Nature::FullStall | Nature::Peak | Nature::Recent => {
+                    a.get(f).map(|ours| ours.max(b.get(f).unwrap_or(0)))
+                }
+            });
+            holds(&changed(&a, |u| u.hold_sum(&b)), |f| match f.nature() {
+                Nature::Live | Nature::Counter => a.get(f).max(b.get(f)),
+                _ => a.get(f),
+            });
+            holds(&changed(&a, |u| u.drop_live_unknown_to(&b)), |f| match f.nature() {
+                Nature::Live | Nature::TaskLive => a.get(f).filter(|_| b.get(f).is_some()),
+                _ => a.get(f),
+            });
+            let possible = |f: &Field| a.get(*f).filter(|n| *n <= i64::MAX.unsigned_abs());
+            holds(&changed(&a, |u| _ = u.drop_impossible()), |f| possible(&f));
+            prop_assert_eq!(a.clone().drop_impossible(), Field::ALL.iter().any(|f| possible(f) != a.get(*f)));
+            let text = serde_json::to_string(&a).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Usage>(&text).unwrap(), a);
+        }
     }
 }

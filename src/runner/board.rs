@@ -347,6 +347,7 @@ mod tests {
     use crate::model::alloc::{AllocState, Desired, Measured};
     use crate::model::id::GroupName;
     use crate::model::job::{Job, JobKind};
+    use crate::model::usage::Field;
 
     fn published(id: &str, generation: u64) -> Published {
         let job = Arc::new(Job {
@@ -434,7 +435,7 @@ mod tests {
             started_at: Some(Timestamp(10)),
             finished_at: Timestamp(15),
             oom_kills: Some(0),
-            usage: Arc::new(Usage { cpu_usage_ns: Some(7), memory_peak_bytes: Some(9), ..Usage::default() }),
+            usage: Arc::new(Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_peak_bytes, 9)])),
         };
         let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
         one.add_exit(&exit);
@@ -444,7 +445,7 @@ mod tests {
         let mut both = one.clone();
         both.merge(&TaskTotals { created: Some(Timestamp(5)), ..one.clone() });
         assert_eq!(both.created, Some(Timestamp(5)), "the earlier one");
-        assert_eq!(both.usage, Usage { cpu_usage_ns: Some(28), ..Usage::default() }, "a peak is never summed");
+        assert_eq!(both.usage, Usage::from([(Field::cpu_usage_ns, 28)]), "a peak is never summed");
         assert_eq!(both.exits, [0, 2, 2, 0, 0, 0]);
         assert_eq!(both.exit_codes, BTreeMap::from([(3, 2)]));
         assert_eq!(both.exit_signals, BTreeMap::from([(6, 2)]));

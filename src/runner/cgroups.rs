@@ -7,7 +7,7 @@ use super::context::AllocCgroups;
 use crate::collectors::{Sampling, TaskReader, kept_peak, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::model::id::CgroupPath;
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 
 /// The kernel lets go of a cgroup's last process a moment after it was reaped.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -37,7 +37,7 @@ impl AllocCgroups for HostCgroups {
     }
     fn counted(&self, task: &CgroupPath) -> Usage {
         let (mut usage, problems) = read_final(&self.sampling.layout, task);
-        usage.memory_peak_bytes = usage.memory_peak_bytes.max(kept_peak(&self.sampling.layout, task));
+        usage.set(Field::memory_peak_bytes, usage.memory_peak_bytes().max(kept_peak(&self.sampling.layout, task)));
         if !problems.is_empty() {
             tracing::warn!(cgroup = %task, problems = problems.join("; "), "the last reading of a task that is lost");
         }

@@ -149,12 +149,13 @@ impl Drop for Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::usage::Field;
 
     fn whose(attempt: u32) -> Whose {
         Whose { alloc: AllocId::from("a"), task: "t".into(), attempt }
     }
     fn cpu(ns: u64) -> Reading {
-        let usage = Usage { cpu_usage_ns: Some(ns), memory_usage_bytes: Some(1), ..Usage::default() };
+        let usage = Usage::from([(Field::cpu_usage_ns, ns), (Field::memory_usage_bytes, 1)]);
         Reading { usage: Arc::new(usage), at: Timestamp(ns) }
     }
 
@@ -195,7 +196,7 @@ mod tests {
         let next = Arc::new(Samples::open(&path));
         assert!(next.found(whose(0)).is_none());
         let second = next.found(whose(1)).unwrap();
-        assert_eq!(second.earlier.as_ref().unwrap().usage.cpu_usage_ns, Some(2));
+        assert_eq!(second.earlier.as_ref().unwrap().usage.cpu_usage_ns(), Some(2));
         let nowhere = Arc::new(Samples::open(&dir.path().join("none/samples")));
         Arc::new(nowhere.page(whose(0))).keep(&cpu(1));
     }

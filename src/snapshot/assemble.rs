@@ -435,7 +435,7 @@ fn given_memory(status: &AllocStatus) -> u64 {
 /// Quotas are some ten thousand microseconds: exact in an `f64`.
 #[allow(clippy::cast_precision_loss)]
 fn quota_cores(usage: &Usage) -> Option<f64> {
-    match (usage.cpu_quota_us, usage.cpu_period_us) {
+    match (usage.cpu_quota_us(), usage.cpu_period_us()) {
         (Some(quota), Some(period)) if period > 0 => Some(quota as f64 / period as f64),
         _ => None,
     }

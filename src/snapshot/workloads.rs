@@ -171,7 +171,7 @@ fn add(node: &mut NodeSums, totals: &TaskTotals, usage: &Usage) {
     for (sum, n) in node.restarts.iter_mut().zip(totals.restarts) {
         *sum = sum.saturating_add(n);
     }
-    for (sum, part) in [(&mut node.oom_kills, usage.oom_kills), (&mut node.cpu_usage_ns, usage.cpu_usage_ns)] {
+    for (sum, part) in [(&mut node.oom_kills, usage.oom_kills()), (&mut node.cpu_usage_ns, usage.cpu_usage_ns())] {
         // A part that was never measured adds nothing to the sum of what was.
         *sum = sum.map(|sum| sum.saturating_add(part.unwrap_or(0)));
     }

@@ -19,15 +19,15 @@ async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
     assert!(end.started_at.unwrap() < end.finished_at);
     let usage = end.usage;
     if let Some(kernel) = world.kernel_cpu_ns() {
-        assert_tail(usage.cpu_usage_ns.unwrap(), kernel);
+        assert_tail(usage.cpu_usage_ns().unwrap(), kernel);
     }
     if !crate::world::clock_is_coarse() {
-        assert!(usage.cpu_usage_ns.unwrap() > 10_000, "{usage:?}");
+        assert!(usage.cpu_usage_ns().unwrap() > 10_000, "{usage:?}");
     }
-    assert!(usage.page_faults_minor.unwrap() > 0, "{usage:?}");
-    assert!(usage.max_rss_bytes.unwrap() > 4096, "{usage:?}");
+    assert!(usage.page_faults_minor().unwrap() > 0, "{usage:?}");
+    assert!(usage.max_rss_bytes().unwrap() > 4096, "{usage:?}");
     if world.has_cgroups() && crate::common::sampling().layout.controller("memory").is_some() {
-        assert!(usage.memory_peak_bytes.unwrap() > 4096, "{usage:?}");
+        assert!(usage.memory_peak_bytes().unwrap() > 4096, "{usage:?}");
     }
     attempt.destroy().await.unwrap();
     assert_eq!(world.task_cgroups(), Vec::<std::path::PathBuf>::new());
@@ -52,9 +52,9 @@ async fn the_peak_of_200_mib_is_the_kernels_own_to_the_byte() {
     let file = ["memory.max_usage_in_bytes", "memory.peak"].into_iter().find_map(|name| world.kernel("memory", name));
     let Some(file) = file else { skip_test!("no-memory-peak") };
     let kernel: u64 = file.trim().parse().unwrap();
-    assert_eq!(end.usage.memory_peak_bytes, Some(kernel));
+    assert_eq!(end.usage.memory_peak_bytes(), Some(kernel));
     assert!((200 * MIB..210 * MIB).contains(&kernel), "{kernel}");
-    assert!(end.usage.max_rss_bytes.unwrap() >= 200 * MIB);
+    assert!(end.usage.max_rss_bytes().unwrap() >= 200 * MIB);
     attempt.destroy().await.unwrap();
 }
 
@@ -68,9 +68,9 @@ async fn a_death_by_the_oom_killer_is_counted_by_the_kernel() {
     task.resources.memory_bytes = Some(32 * MIB);
     let (attempt, end) = world.run(task).await;
     assert_eq!(end.status, ExitStatus::Signal(9));
-    assert!(end.usage.oom_kills.unwrap() >= 1, "{:?}", end.usage);
-    assert_eq!(end.usage.memory_limit_bytes, Some(32 * MIB));
-    assert!(end.usage.memory_peak_bytes.is_none_or(|peak| peak <= 32 * MIB));
+    assert!(end.usage.oom_kills().unwrap() >= 1, "{:?}", end.usage);
+    assert_eq!(end.usage.memory_limit_bytes(), Some(32 * MIB));
+    assert!(end.usage.memory_peak_bytes().is_none_or(|peak| peak <= 32 * MIB));
     attempt.destroy().await.unwrap();
 }
 
@@ -84,7 +84,7 @@ async fn a_daemon_that_hid_in_another_session_is_ended_and_counted() {
         assert_eq!(end.status, ExitStatus::Code(4));
         let pid = std::fs::read_to_string(world.dir.path().join("task/pid")).unwrap().trim().parse().unwrap();
         assert!(!lives(pid), "the daemon outlived its task");
-        assert!(end.usage.cpu_usage_ns.unwrap() > 1_000_000, "its time is missing: {:?}", end.usage);
+        assert!(end.usage.cpu_usage_ns().unwrap() > 1_000_000, "its time is missing: {:?}", end.usage);
         attempt.destroy().await.unwrap();
     }
 }
@@ -223,11 +223,11 @@ async fn without_a_cgroup_time_and_memory_come_from_wait4() {
     let world = World::without_cgroups();
     let (attempt, end) = world.run(work(&["burn", "200"])).await;
     let usage = &end.usage;
-    let (user, system) = (usage.cpu_user_ns.unwrap(), usage.cpu_system_ns.unwrap());
-    assert_eq!(usage.cpu_usage_ns, Some(user + system));
+    let (user, system) = (usage.cpu_user_ns().unwrap(), usage.cpu_system_ns().unwrap());
+    assert_eq!(usage.cpu_usage_ns(), Some(user + system));
     assert!(user + system > 20_000_000, "{usage:?}");
-    assert!(usage.max_rss_bytes.unwrap() > 0 && usage.page_faults_minor.unwrap() > 0);
-    assert_eq!(usage.memory_peak_bytes, None, "the peak of a tree is not known without a cgroup");
+    assert!(usage.max_rss_bytes().unwrap() > 0 && usage.page_faults_minor().unwrap() > 0);
+    assert_eq!(usage.memory_peak_bytes(), None, "the peak of a tree is not known without a cgroup");
     attempt.destroy().await.unwrap();
 }
 
@@ -298,7 +298,7 @@ async fn many_short_tasks_at_once_all_end_as_they_should() {
             let (attempt, end) = world.run(work(&["exit", &n.to_string()])).await;
             assert_eq!(end.status, ExitStatus::Code(n));
             if let Some(kernel) = world.kernel_cpu_ns() {
-                assert_tail(end.usage.cpu_usage_ns.unwrap(), kernel);
+                assert_tail(end.usage.cpu_usage_ns().unwrap(), kernel);
             }
             attempt.destroy().await.unwrap();
             assert!(world.task_cgroups().is_empty());

@@ -69,8 +69,8 @@ async fn a_record_that_was_removed_is_put_back_whole_with_the_end() {
                 let end = ended(&attempt).await;
                 assert_eq!(end.status, ExitStatus::Signal(9), "{:?}", end.problems);
                 assert_eq!((end.started_at, attempt.handle()), (before.started_at, before.clone()));
-                assert!(end.usage.cpu_usage_ns.unwrap() > 1_000_000, "{:?}", end.usage);
-                assert!(end.usage.max_rss_bytes.unwrap() > 0, "{:?}", end.usage);
+                assert!(end.usage.cpu_usage_ns().unwrap() > 1_000_000, "{:?}", end.usage);
+                assert!(end.usage.max_rss_bytes().unwrap() > 0, "{:?}", end.usage);
 
                 let names: Vec<_> = std::fs::read_dir(&run).unwrap().map(|e| e.unwrap().file_name()).collect();
                 assert!(!names.iter().any(|name| name == "record.anew"), "{names:?}");

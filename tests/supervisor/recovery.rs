@@ -73,7 +73,7 @@ async fn a_killed_supervisor_leaves_nothing_running_and_an_unknown_end() {
         assert!(why.contains("supervisor was killed"), "{why}");
         until("the main process to be gone", || (!lives(main)).then_some(())).await;
         if world.has_cgroups() {
-            assert!(end.usage.cpu_usage_ns.unwrap() > 0, "the cgroup still knew: {:?}", end.usage);
+            assert!(end.usage.cpu_usage_ns().unwrap() > 0, "the cgroup still knew: {:?}", end.usage);
         }
         let again = found(&world, handle).await;
         assert!(matches!(ended(&again).await.status, ExitStatus::Unknown(_)));

@@ -18,7 +18,7 @@ use allostat::model::job::Job;
 use allostat::model::metric::Samples;
 use allostat::model::task::{Exit, ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::units::Timestamp;
-use allostat::model::usage::Usage;
+use allostat::model::usage::{Field, Usage};
 use allostat::runner::board::{BoardView, Published, Totals};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{RetentionConfig, Snapshot};
@@ -97,8 +97,7 @@ pub fn published(status: AllocStatus) -> Arc<Published> {
 
 /// Every field present: the n-th is `first + n`, in its own unit.
 pub fn usage(first: u64) -> Usage {
-    let fields = Usage::FIELDS.iter().zip(first..).map(|((name, _), n)| ((*name).to_owned(), n.into()));
-    serde_json::from_value(serde_json::Value::Object(fields.collect())).expect("fields of Usage must read back")
+    Field::ALL.into_iter().zip(first..).fold(Usage::default(), |usage, (field, n)| usage.with(field, n))
 }
 
 pub fn exit(outcome: Outcome, status: ExitStatus, usage: Usage) -> Exit {
@@ -108,7 +107,7 @@ pub fn exit(outcome: Outcome, status: ExitStatus, usage: Usage) -> Exit {
         status,
         started_at: Some(Timestamp(NOW.0 - 5_000_000_000)),
         finished_at: NOW,
-        oom_kills: usage.oom_kills,
+        oom_kills: usage.oom_kills(),
         usage: Arc::new(usage),
     }
 }
@@ -162,7 +161,7 @@ pub fn many(count: u64) -> (BoardView, Said) {
     for n in 0..count {
         let id = format!("{n:08x}-0b3c-4f5e-9a1d-2c6b7d8e9f00");
         // Numbers of the size that real tasks have: megabytes, seconds, half a core.
-        let of = |first| Usage { cpu_quota_us: Some(50_000), cpu_period_us: Some(100_000), ..usage(first) };
+        let of = |first| usage(first).with(Field::cpu_quota_us, 50_000).with(Field::cpu_period_us, 100_000);
         said.task(&id, 0, of(40_000_000 + n * 1_000));
         said.alloc(&id, of(41_000_000 + n * 1_000));
         allocs.push(published(alloc(

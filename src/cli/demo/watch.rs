@@ -102,11 +102,11 @@ impl Watch {
         for task in stats.tasks.values() {
             *tasks += 1;
             *done += 1;
-            *cpu_ns = match (*cpu_ns, task.usage.cpu_usage_ns) {
+            *cpu_ns = match (*cpu_ns, task.usage.cpu_usage_ns()) {
                 (Some(a), Some(b)) => Some(a + b),
                 (a, b) => a.or(b),
             };
-            *peak = (*peak).max(task.usage.memory_peak_bytes);
+            *peak = (*peak).max(task.usage.memory_peak_bytes());
         }
     }
 
@@ -119,19 +119,19 @@ impl Watch {
             let usage = &now.usage;
             let (working_set, peak) = match self.view.measured {
                 Measured::Cgroup => {
-                    (usage.memory_working_set_bytes, usage.memory_peak_bytes.or(usage.memory_sampled_peak_bytes))
+                    (usage.memory_working_set_bytes(), usage.memory_peak_bytes().or(usage.memory_sampled_peak_bytes()))
                 }
-                Measured::Process => (usage.memory_rss_bytes, usage.max_rss_bytes),
+                Measured::Process => (usage.memory_rss_bytes(), usage.max_rss_bytes()),
             };
             rows.push(Row {
                 alloc: alloc.short().to_owned(),
                 task: safe(name),
                 state: task.state.clone(),
                 cpu_cores,
-                cpu_ns: usage.cpu_usage_ns,
+                cpu_ns: usage.cpu_usage_ns(),
                 throttled,
                 working_set,
-                limit: usage.memory_limit_bytes,
+                limit: usage.memory_limit_bytes(),
                 peak,
                 restarts: task.restarts,
                 last_exit: task.last_exit.as_ref().map(|e| e.outcome.as_str().to_owned()),
@@ -156,24 +156,22 @@ impl Watch {
 fn rates(old: &Reading, new: &Reading) -> (Option<f64>, Option<f64>) {
     let delta = |get: fn(&Usage) -> Option<u64>| get(&new.usage)?.checked_sub(get(&old.usage)?);
     let time = new.at.since(old.at).0;
-    let cores = delta(|u| u.cpu_usage_ns).filter(|_| time > 0).map(|ns| ns as f64 / time as f64);
+    let cores = delta(|u| u.cpu_usage_ns()).filter(|_| time > 0).map(|ns| ns as f64 / time as f64);
     // While it rests there are no periods, and no share of them.
-    let periods = delta(|u| u.cpu_cfs_periods).filter(|p| *p > 0);
-    let throttled = periods.zip(delta(|u| u.cpu_cfs_throttled_periods)).map(|(all, some)| some as f64 / all as f64);
+    let periods = delta(|u| u.cpu_cfs_periods()).filter(|p| *p > 0);
+    let throttled = periods.zip(delta(|u| u.cpu_cfs_throttled_periods())).map(|(all, some)| some as f64 / all as f64);
     (cores, throttled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::usage::Field;
 
     fn reading(at_ms: u64, cpu_ms: u64, periods: Option<(u64, u64)>) -> Reading {
-        let usage = Usage {
-            cpu_usage_ns: Some(cpu_ms * 1_000_000),
-            cpu_cfs_periods: periods.map(|p| p.0),
-            cpu_cfs_throttled_periods: periods.map(|p| p.1),
-            ..Usage::default()
-        };
+        let mut usage = Usage::from([(Field::cpu_usage_ns, cpu_ms * 1_000_000)]);
+        usage.set(Field::cpu_cfs_periods, periods.map(|p| p.0));
+        usage.set(Field::cpu_cfs_throttled_periods, periods.map(|p| p.1));
         Reading { at: Timestamp(at_ms * 1_000_000), usage }
     }
 

@@ -370,7 +370,7 @@ impl Edit<'_> {
             && exit.usage.falls_below(&last.usage)
         {
             Arc::make_mut(&mut exit.usage).not_below(&last.usage);
-            exit.oom_kills = exit.usage.oom_kills;
+            exit.oom_kills = exit.usage.oom_kills();
         }
         let exit = Arc::new(exit);
         self.cell.attempt = None;

@@ -32,7 +32,7 @@ use crate::model::job::{JobKind, Task};
 use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 
 const NOTE: &str = "mock.json";
 /// Between two readings.
@@ -311,22 +311,20 @@ async fn tell(
         let now = clock.now();
         let ran = now.since(started_at).0;
         let sample = usize::try_from(n).ok().and_then(|n| config.memory_samples.get(n).copied());
-        let mut usage = Usage {
-            memory_usage_bytes: sample.or(last),
-            cpu_usage_ns: config.cpu_percent.map(|percent| ran.saturating_mul(percent) / 100),
-            ..Usage::default()
-        };
+        let mut usage = Usage::default();
+        usage.set(Field::memory_usage_bytes, sample.or(last));
+        usage.set(Field::cpu_usage_ns, config.cpu_percent.map(|percent| ran.saturating_mul(percent) / 100));
         match fault {
             Some(Fault::Refuse) => return,
             Some(Fault::Hang) if n > 0 => return,
             Some(Fault::Die | Fault::DieOnce) if n > 0 => {
                 die(Some(Fault::Die), Call::Stats, Path::new(""), &Died::default())
             }
-            Some(Fault::Lie) => usage.cpu_usage_ns = usage.cpu_usage_ns.map(|_| 1_000_000_000 / (n + 1)),
+            Some(Fault::Lie) => usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().map(|_| 1_000_000_000 / (n + 1))),
             Some(Fault::Garbage) => {
-                usage.cpu_usage_ns = Some(u64::MAX);
-                (usage.memory_usage_bytes, usage.memory_peak_bytes, usage.oom_kills) =
-                    (Some(u64::MAX), Some(u64::MAX), Some(u64::MAX));
+                let told =
+                    [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
+                told.into_iter().for_each(|field| usage.set(field, Some(u64::MAX)));
             }
             Some(Fault::Repeat) => reader.tell(usage.clone(), now),
             Some(Fault::Hang | Fault::Die | Fault::DieOnce) | None => {}
@@ -434,7 +432,7 @@ impl MockAttempt {
         if fault == Some(Fault::Garbage) {
             end.status = ExitStatus::Unknown(endless_text());
             (end.started_at, end.finished_at) = (Some(Timestamp(u64::MAX)), Timestamp(u64::MAX));
-            end.usage = Usage { cpu_usage_ns: Some(u64::MAX), oom_kills: Some(u64::MAX), ..Usage::default() };
+            end.usage = Usage::from([(Field::cpu_usage_ns, u64::MAX), (Field::oom_kills, u64::MAX)]);
             end.problems = vec![endless_text(); 1_000];
         }
         end
@@ -643,10 +641,10 @@ mod tests {
         let told = |bytes| {
             let reader = Arc::clone(&reader);
             async move {
-                while reader.latest().is_none_or(|r| r.usage.memory_usage_bytes != Some(bytes)) {
+                while reader.latest().is_none_or(|r| r.usage.memory_usage_bytes() != Some(bytes)) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
-                reader.latest().unwrap().usage.cpu_usage_ns.unwrap()
+                reader.latest().unwrap().usage.cpu_usage_ns().unwrap()
             }
         };
         let first = told(5).await;

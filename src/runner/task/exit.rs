@@ -25,7 +25,7 @@ impl Owner {
         let Some(asked_at) = self.alloc.ends_since(cause) else { return };
         let signal = self.alloc.task(self.at).kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
         let obeyed = match end.status {
-            ExitStatus::Signal(SIGKILL) => end.usage.oom_kills.is_none_or(|n| n == 0),
+            ExitStatus::Signal(SIGKILL) => end.usage.oom_kills().is_none_or(|n| n == 0),
             ExitStatus::Signal(by) => Some(by) == signal::number(signal),
             ExitStatus::Code(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
         };
@@ -159,7 +159,7 @@ pub(super) fn exit_of(
     usage: Usage,
     killed: bool,
 ) -> Exit {
-    let oom_kills = usage.oom_kills;
+    let oom_kills = usage.oom_kills();
     let outcome = outcome(&status, oom_kills, killed);
     Exit { attempt, outcome, status, started_at, finished_at, oom_kills, usage: Arc::new(usage) }
 }

@@ -24,7 +24,7 @@ async fn crash_after(writes: u64, config: Value, ran: Duration) -> u64 {
             let exits: u64 = task.exit_counts.iter().sum();
             assert_eq!(u64::try_from(host.world.started()).unwrap(), exits, "each start has its exit");
             assert_eq!(totals(&agent, "b").exits.iter().sum::<u64>(), exits);
-            assert_eq!(task.base.cpu_usage_ns, Some(exits * 1_000_000_000));
+            assert_eq!(task.base.cpu_usage_ns(), Some(exits * 1_000_000_000));
             assert_eq!(task.event_counts["started"], exits);
             assert_eq!(task.event_counts["received"], 1);
         }

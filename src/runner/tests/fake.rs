@@ -13,7 +13,7 @@ use crate::model::id::{BootId, ProcessId, TaskName};
 use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Left, Place, Recovered, StartRequest,
 };
@@ -144,12 +144,7 @@ impl Process {
     }
     /// What is told of its end: used 1 s of CPU, had a peak of 100 bytes and more with each attempt.
     fn ended(&self, status: ExitStatus) -> AttemptEnd {
-        let usage = Usage {
-            cpu_usage_ns: Some(1_000_000_000),
-            memory_peak_bytes: Some(100 + u64::from(self.handle.attempt)),
-            oom_kills: Some(self.option("oom_kills").unwrap_or(0)),
-            ..Usage::default()
-        };
+        let usage = Usage::from([(Field::cpu_usage_ns, 1_000_000_000), (Field::memory_peak_bytes, 100 + u64::from(self.handle.attempt)), (Field::oom_kills, self.option("oom_kills").unwrap_or(0))]);
         AttemptEnd {
             status,
             // 1: trying again cannot help.

@@ -348,7 +348,7 @@ async fn readings_that_hang_fall_or_are_garbage_cost_their_own_task_alone() {
                 continue;
             }
             times.insert(reading.at);
-            let Some(now) = reading.usage.cpu_usage_ns else {
+            let Some(now) = reading.usage.cpu_usage_ns() else {
                 assert!(*fault == Fault::Garbage && cpu == 0, "{}: gone again", case.name);
                 continue;
             };

@@ -70,8 +70,8 @@ async fn a_crash_loop_restarts_by_policy_and_then_fails_with_everything_added_up
     assert_eq!(task.restarts, [2, 0, 0, 0]);
     assert_eq!(task.attempt, 2);
     assert_eq!(task.exit_counts[Outcome::Error.index()], 3);
-    assert_eq!(task.base.cpu_usage_ns, Some(3_000_000_000), "counters add over attempts");
-    assert_eq!(task.base.memory_peak_bytes, Some(102), "the peak is the highest attempt's");
+    assert_eq!(task.base.cpu_usage_ns(), Some(3_000_000_000), "counters add over attempts");
+    assert_eq!(task.base.memory_peak_bytes(), Some(102), "the peak is the highest attempt's");
     assert_eq!(events(&task).last(), Some(&"Not Restarting"));
     let backoff = task.time_in_state[TaskState::Backoff.index()].as_duration();
     assert!(backoff >= Duration::from_secs(20) && backoff <= Duration::from_secs(25), "{backoff:?}");
@@ -81,7 +81,7 @@ async fn a_crash_loop_restarts_by_policy_and_then_fails_with_everything_added_up
     assert_eq!(totals.exits[Outcome::Error.index()], 3);
     assert_eq!(totals.exit_codes, BTreeMap::from([(3, 3)]));
     assert_eq!(totals.restarts, [2, 0, 0, 0]);
-    assert_eq!(totals.usage.cpu_usage_ns, Some(3_000_000_000));
+    assert_eq!(totals.usage.cpu_usage_ns(), Some(3_000_000_000));
     assert_eq!(totals.run_ns[Outcome::Error.index()], 3_000_000_000);
     assert_eq!(totals.events, task.event_counts);
     assert_eq!(host.world.started(), 3);

@@ -131,5 +131,5 @@ async fn no_kernel_file_is_read_under_the_lock_of_an_alloc() {
 
     assert_eq!(*tree.watched.seen.lock().unwrap(), [("task", true), ("alloc", true), ("lost", true)]);
     let finished = alloc.record().finished.unwrap();
-    assert_eq!(finished.base.cpu_usage_ns, Some(7_000), "what its own cgroup said last");
+    assert_eq!(finished.base.cpu_usage_ns(), Some(7_000), "what its own cgroup said last");
 }

@@ -144,7 +144,7 @@ async fn a_crash_loop_is_not_forgiven_and_its_backoff_goes_on() {
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let task = main_task(&agent, &id);
     assert_eq!((task.restarts_total(), host.world.started()), (2, 3));
-    assert_eq!(task.base.cpu_usage_ns, Some(3_000_000_000));
+    assert_eq!(task.base.cpu_usage_ns(), Some(3_000_000_000));
     assert_eq!(totals(&agent, "b").exits[Outcome::Error.index()], 3);
 }
 
@@ -403,13 +403,13 @@ async fn what_an_earlier_agent_recorded_is_restored_whole() {
     assert_eq!(kept.status.state, AllocState::Failed);
     let [crashed, side] = kept.status.tasks.as_slice() else { panic!("{:?}", kept.status.tasks) };
     assert_eq!((crashed.failed, crashed.restarts, crashed.exit_counts), (true, [1, 0, 0, 0], [0, 2, 0, 0, 0, 0]));
-    assert_eq!((crashed.base.cpu_usage_ns, crashed.exits.len()), (Some(3_097_372), 2));
+    assert_eq!((crashed.base.cpu_usage_ns(), crashed.exits.len()), (Some(3_097_372), 2));
     assert_eq!(
         (side.failed, side.exit_counts[Outcome::Killed.index()], side.event_counts["sibling_failed"]),
         (false, 1, 1)
     );
     let gone = Arc::clone(&agent.board().view().totals.workloads[&("gone".into(), "short".into())]);
-    assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns), (1, Some(1_638_339)));
+    assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns()), (1, Some(1_638_339)));
 
     // Here it is found nowhere: its driver never heard of it.
     until_over(&agent, runs).await;
@@ -470,8 +470,8 @@ async fn what_a_newer_agent_recorded_costs_no_counter() {
     let view = agent.board().view();
     assert_eq!(view.allocs.len(), 2);
     let crashed = &view.allocs[0].status.tasks[0];
-    assert_eq!((crashed.exit_counts[1], crashed.base.cpu_usage_ns), (2, Some(3_097_372)));
+    assert_eq!((crashed.exit_counts[1], crashed.base.cpu_usage_ns()), (2, Some(3_097_372)));
     assert!(!crashed.events.is_empty() && crashed.events.iter().all(|e| e.kind.text() != "Driver Moved"));
     let gone = &view.totals.workloads[&("gone".into(), "short".into())];
-    assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns), (1, Some(1_638_339)));
+    assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns()), (1, Some(1_638_339)));
 }

@@ -69,7 +69,7 @@ async fn a_day_after_its_last_alloc_a_workload_retires_into_the_node_and_stays_t
     tokio::time::sleep(Duration::from_secs(5 * 3600)).await;
     let check = |agent: &Handle| {
         let node = Arc::clone(&agent.board().view().totals.node);
-        assert_eq!((node.totals.exits, node.totals.usage.cpu_usage_ns), (before.exits, before.usage.cpu_usage_ns));
+        assert_eq!((node.totals.exits, node.totals.usage.cpu_usage_ns()), (before.exits, before.usage.cpu_usage_ns()));
         assert_eq!(node.allocs, 3);
         assert_eq!(known(agent), std::slice::from_ref(&living), "one that lives keeps its workload");
         assert!(gone(agent));

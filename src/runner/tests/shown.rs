@@ -152,7 +152,7 @@ async fn an_end_that_nobody_saw_counts_from_the_first_look_on() {
     agent.shutdown();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let agent = host.start().await;
-    assert_eq!(main_task(&agent, &id).base.cpu_usage_ns, Some(1_000_000_000), "it was shown while it ran");
+    assert_eq!(main_task(&agent, &id).base.cpu_usage_ns(), Some(1_000_000_000), "it was shown while it ran");
     assert_eq!(totals(&agent, "b").exits, [1, 0, 0, 0, 0, 0]);
 }
 

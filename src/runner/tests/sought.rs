@@ -111,7 +111,7 @@ async fn what_ended_meanwhile_and_is_found_late_counts_once() {
     until("processed", || states(agent, odd)[1] == TaskState::Backoff).await;
     assert!(sought(agent, odd).is_empty());
     let slow = &agent.board().view().totals.workloads[&("odd".into(), "slow".into())].clone();
-    assert_eq!((slow.exits, slow.usage.cpu_usage_ns), ([1, 0, 0, 0, 0, 0], Some(1_000_000_000)));
+    assert_eq!((slow.exits, slow.usage.cpu_usage_ns()), ([1, 0, 0, 0, 0, 0], Some(1_000_000_000)));
     assert_eq!(count(agent, odd, 1, EventKind::Restored), 0);
 }
 

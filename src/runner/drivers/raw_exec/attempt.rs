@@ -16,7 +16,7 @@ use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, sessi
 use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
 use crate::supervisor::record::{End, How, Record, Slot};
 use crate::supervisor::{ERRORS_KEPT, describe, orders};
@@ -268,24 +268,24 @@ pub fn attempt_end(end: End) -> AttemptEnd {
 fn add_kept_peak(shared: &Shared, handle: &TaskHandle, end: &mut AttemptEnd) {
     let cgroup = handle.cgroup.as_ref().filter(|_| handle.boot_id == shared.boot_id);
     let kept = cgroup.and_then(|path| kept_peak(&shared.sampling.layout, path));
-    end.usage.memory_peak_bytes = end.usage.memory_peak_bytes.max(kept);
+    end.usage.set(Field::memory_peak_bytes, end.usage.memory_peak_bytes().max(kept));
 }
 
 /// What no cgroup told, `wait4` tells: of all that was reaped, though not of what was never waited for.
 fn add_rusage(usage: &mut Usage, rusage: Rusage) {
     let nanos = |micros: u64| Some(micros.saturating_mul(1_000));
-    usage.max_rss_bytes = Some(rusage.max_rss_kib.saturating_mul(1024));
-    if usage.cpu_usage_ns.is_none() {
-        usage.cpu_usage_ns = nanos(rusage.user_us.saturating_add(rusage.system_us));
-        usage.cpu_user_ns = nanos(rusage.user_us);
-        usage.cpu_system_ns = nanos(rusage.system_us);
+    usage.set(Field::max_rss_bytes, Some(rusage.max_rss_kib.saturating_mul(1024)));
+    if usage.cpu_usage_ns().is_none() {
+        usage.set(Field::cpu_usage_ns, nanos(rusage.user_us.saturating_add(rusage.system_us)));
+        usage.set(Field::cpu_user_ns, nanos(rusage.user_us));
+        usage.set(Field::cpu_system_ns, nanos(rusage.system_us));
     }
     // The kernel adds up `memory.stat` lazily: the last some hundred faults may be missing in it for up to 2 s, which is all
     // of them for a task of a millisecond. What wait4 says leaves out whom nobody reaped, and has the few of the way into the cgroup.
     // So each is too low at times and neither by much too high. The alloc's cgroup knows neither: an alloc's faults are the sum of its
     // tasks' (`Nature::TaskCounter`).
-    usage.page_faults_minor = usage.page_faults_minor.max(Some(rusage.minor_faults));
-    usage.page_faults_major = usage.page_faults_major.max(Some(rusage.major_faults));
+    usage.set(Field::page_faults_minor, usage.page_faults_minor().max(Some(rusage.minor_faults)));
+    usage.set(Field::page_faults_major, usage.page_faults_major().max(Some(rusage.major_faults)));
 }
 
 /// Nobody saw the end: what still runs is ended, and what the cgroup counted is read. Blocks.
@@ -370,9 +370,9 @@ mod tests {
         let end = attempt_end(end);
         assert_eq!((&end.status, end.problems.as_slice()), (&ExitStatus::Code(0), [].as_slice()));
         let usage = &end.usage;
-        assert_eq!((usage.cpu_usage_ns, usage.memory_peak_bytes), (Some(1_620_807), Some(262_144)));
-        assert_eq!((usage.page_faults_minor, usage.max_rss_bytes), (Some(83), Some(1652 * 1024)));
-        assert_eq!((usage.pids_peak, usage.oom_kills, usage.io_read_bytes), (Some(1), Some(0), Some(0)));
-        assert_eq!((usage.cpu_shares, usage.pressure_cpu_some_ns), (Some(100), Some(0)));
+        assert_eq!((usage.cpu_usage_ns(), usage.memory_peak_bytes()), (Some(1_620_807), Some(262_144)));
+        assert_eq!((usage.page_faults_minor(), usage.max_rss_bytes()), (Some(83), Some(1652 * 1024)));
+        assert_eq!((usage.pids_peak(), usage.oom_kills(), usage.io_read_bytes()), (Some(1), Some(0), Some(0)));
+        assert_eq!((usage.cpu_shares(), usage.pressure_cpu_some_ns()), (Some(100), Some(0)));
     }
 }

@@ -175,7 +175,7 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
     let ran = handle.cgroup.as_ref().is_some_and(|path| {
         let cgroup = Cgroup::at(&shared.sampling.layout, path);
         cgroup.exists()
-            && (read_final(&shared.sampling.layout, path).0.cpu_usage_ns > Some(0)
+            && (read_final(&shared.sampling.layout, path).0.cpu_usage_ns() > Some(0)
                 || cgroup.pids().map_or(true, |p| !p.is_empty()))
     });
     Ok(empty && !ran)
