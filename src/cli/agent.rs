@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::exit::{CliError, CliResult, Exit, chain};
+use super::exit::{CliError, CliResult, Exit};
 use crate::config::{ConfigError, Sources};
 use crate::daemon::{self, DaemonError};
-use crate::telemetry::logging;
+use crate::telemetry::{chain, logging};
 
 /// Run the daemon
 ///

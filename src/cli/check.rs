@@ -4,12 +4,13 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use super::Session;
-use super::exit::{CliError, CliResult, Exit, chain};
+use super::exit::{CliError, CliResult, Exit};
 use super::output::Style;
 use crate::config::{self, Config, ConfigError};
 use crate::jobspec::diagnostic::{Problems, Source};
 use crate::jobspec::{self, Diagnostic, Diagnostics, tree};
 use crate::runner::drivers;
+use crate::telemetry::chain;
 
 /// Validate configuration and job files
 ///

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::exit::{CliError, Exit, chain};
+use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
 use crate::host::http::{Address, Answer, Client, HttpError, Method, Opened, Piece, Stream};
 use crate::host::peer::Trust;
+use crate::telemetry::chain;
 
 /// How long an agent may take to restore what ran before.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(10);

@@ -96,21 +96,6 @@ impl From<std::io::Error> for CliError {
     }
 }
 
-/// An error with all its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
-}
-
 pub type CliResult = Result<Exit, CliError>;
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use super::Session;
 use super::connect::Purpose;
-use super::exit::{CliError, CliResult, Exit, chain};
+use super::exit::{CliError, CliResult, Exit};
 use crate::config::{ConfigError, Sources};
 use crate::daemon;
 use crate::exporters::Format;
+use crate::telemetry::chain;
 
 /// Print the exposition
 ///

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::Session;
-use super::exit::{CliError, CliResult, Exit, chain};
+use super::exit::{CliError, CliResult, Exit};
 use crate::daemon;
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::Layout;
@@ -17,6 +17,7 @@ use crate::host::systemd::{Manager, Unit};
 use crate::host::tree;
 use crate::model::id::CgroupPath;
 use crate::supervisor::TASKS;
+use crate::telemetry::chain;
 
 /// Both names begin so, or nothing is touched.
 pub const PREFIX: &str = "allostat-demo-";

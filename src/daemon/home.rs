@@ -28,7 +28,8 @@ use crate::host::roots::Roots;
 use crate::host::systemd::{self, Manager};
 use crate::model::id::CgroupPath;
 use crate::runner::datadir::Before;
-use crate::supervisor::{KEEP, Kept, SUPERVISORS, TASKS, describe};
+use crate::supervisor::{KEEP, Kept, SUPERVISORS, TASKS};
+use crate::telemetry::chain;
 
 /// In the data directory: the parent, if the agent has made it.
 pub(super) const MARK: &str = "cgroup-parent";
@@ -192,7 +193,7 @@ impl Scope {
     fn enter(place: &Place) -> Result<Option<(Kept, Child)>, String> {
         let before = place.manager.unit(&place.name)?;
         let Some(cgroup) = before.cgroup.as_ref().filter(|_| before.active) else { return Ok(None) };
-        let layout = Layout::detect(&Roots::default()).map_err(|e| describe(&e))?;
+        let layout = Layout::detect(&Roots::default()).map_err(|e| chain(&e))?;
         let tree = layout.unified().ok_or("there is no unified cgroup tree")?;
         let directory = tree.mount.join(cgroup.relative());
         let mut command = std::process::Command::new(ourselves());

@@ -12,7 +12,7 @@ use crate::model::capability::Capability;
 use crate::model::host::NodeInfo;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
-use crate::supervisor::describe;
+use crate::telemetry::chain;
 
 /// The cgroup under which all allocs live.
 pub(super) struct Parent {
@@ -31,12 +31,12 @@ impl Parent {
         }
         let parent = Parent { cgroup: Cgroup::at(layout, path), mark };
         let was_there = parent.cgroup.exists();
-        parent.cgroup.create().map_err(|error| describe(&error))?;
+        parent.cgroup.create().map_err(|error| chain(&error))?;
         if was_there {
             // Another user's, perhaps: whether a task can have one in it is known by trying. One name for all: what an agent
             // leaves that dies right here goes with the next one.
             let probe = Cgroup::at(layout, &path.child("probe"));
-            probe.create().map_err(|error| describe(&error))?;
+            probe.create().map_err(|error| chain(&error))?;
             probe.remove_if_empty();
         }
         // For everybody to read: `allostat metrics` without an agent begins there.

@@ -9,9 +9,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::{Batch, Store, StoreError};
+use crate::telemetry::lock;
 
 /// Tells one value from the next of the same key. SipHash under a key that nobody knows, with a checksum and the length
 /// beside it: a changed value is taken for the same once in 2^64 writes at most.
@@ -75,10 +76,6 @@ pub struct Committed {
     pub written: u64,
     /// Records that were there already.
     pub deduped: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Dedup {

@@ -4,22 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::{Batch, Store, StoreError};
+use crate::telemetry::lock;
 
 #[derive(Debug, Default)]
 pub struct MemoryStore(Mutex<BTreeMap<String, Vec<u8>>>);
 
-impl MemoryStore {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
 impl Store for MemoryStore {
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.lock().get(key).cloned())
+        Ok(lock(&self.0).get(key).cloned())
     }
     fn scan(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let map = self.lock();
+        let map = lock(&self.0);
         Ok(map
             .range(prefix.to_owned()..)
             .take_while(|(k, _)| k.starts_with(prefix))
@@ -27,7 +22,7 @@ impl Store for MemoryStore {
             .collect())
     }
     fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-        let mut map = self.lock();
+        let mut map = lock(&self.0);
         for (key, value) in &batch.writes {
             match value {
                 Some(value) => map.insert(key.clone(), value.clone()),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -29,6 +29,7 @@ use super::place;
 use super::upgrade::{self, Schema};
 use super::{Batch, Store, StoreError};
 use crate::host::tree;
+use crate::telemetry::lock;
 
 /// Concurrency: any thread; commits follow one another.
 pub struct SledStore {
@@ -69,13 +70,9 @@ impl SledStore {
         let failed = |error: &io::Error| open_error(dir, format!("{error}; give the agent's user write access to it"));
         fs::create_dir_all(dir).map_err(|e| failed(&e))?;
         let directory = File::open(dir).map_err(|e| failed(&e))?;
-        lock(&directory).map_err(|e| open_error(dir, e.to_string()))?;
+        lock_directory(&directory).map_err(|e| open_error(dir, e.to_string()))?;
         let state = open(dir, directory, schema)?;
         Ok(SledStore { dir: dir.to_owned(), schema, state: Mutex::new(state) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks sled, and the log where sled fails.
@@ -84,7 +81,7 @@ impl SledStore {
         ask: impl FnOnce(&Mirror) -> Result<T, Trouble>,
         look: impl FnOnce(Records) -> T,
     ) -> Result<T, StoreError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.catch_up();
         match state.mirror.as_ref().map(ask) {
             Some(Ok(answer)) => return Ok(answer),
@@ -110,7 +107,7 @@ impl Store for SledStore {
             return Ok(());
         }
         let failed = |e: io::Error| StoreError::Write { message: e.to_string() };
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.stay_in_place(&self.dir, self.schema.current).map_err(failed)?;
         if state.behind_bytes > BEHIND_BYTES {
             state.tidy(self.schema.current);
@@ -129,7 +126,7 @@ impl Store for SledStore {
     }
 
     fn tidy(&self) -> Result<(), StoreError> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let stayed = state.stay_in_place(&self.dir, self.schema.current);
         stayed.map_err(|e| StoreError::Write { message: e.to_string() })?;
         state.tidy(self.schema.current);
@@ -137,14 +134,14 @@ impl Store for SledStore {
     }
 
     fn size_bytes(&self) -> Option<u64> {
-        let state = self.lock();
+        let state = lock(&self.state);
         Some(state.log.len() + state.mirror.as_ref().and_then(Mirror::size_bytes).unwrap_or(0))
     }
 }
 
 impl Drop for SledStore {
     fn drop(&mut self) {
-        self.lock().catch_up();
+        lock(&self.state).catch_up();
     }
 }
 
@@ -173,7 +170,7 @@ impl State {
         place::make_again(dir)?;
         if !place::is_at(&self.lock, dir)? {
             let directory = File::open(dir)?;
-            lock(&directory)?;
+            lock_directory(&directory)?;
             self.lock = directory;
         }
         let records = self.log.records()?;
@@ -245,7 +242,7 @@ fn patiently<T>(mut take: impl FnMut() -> Result<T, Trouble>) -> Result<T, Troub
 }
 
 /// Errors: somebody else has it.
-fn lock(directory: &File) -> io::Result<()> {
+fn lock_directory(directory: &File) -> io::Result<()> {
     let take = || flock(directory, FlockOperation::NonBlockingLockExclusive).map_err(|_| Trouble::Busy);
     patiently(take).map_err(|_| io::Error::other(BUSY))
 }

@@ -2,6 +2,7 @@
 
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{self, Reap, Reaped, Rusage};
+use crate::telemetry::chain;
 
 /// What was reaped so far.
 #[derive(Debug, Default)]
@@ -41,10 +42,10 @@ pub fn kill_rest(cgroup: Option<&Cgroup>, problems: &mut Vec<String>) -> bool {
             Ok(_) => {
                 empty = false;
                 if let Err(e) = cgroup.kill() {
-                    note(problems, describe(&e));
+                    note(problems, chain(&e));
                 }
             }
-            Err(e) => note(problems, describe(&e)),
+            Err(e) => note(problems, chain(&e)),
         }
     }
     match process::children() {
@@ -60,17 +61,6 @@ pub fn kill_rest(cgroup: Option<&Cgroup>, problems: &mut Vec<String>) -> bool {
         Err(e) => note(problems, format!("cannot list our children: {e}")),
     }
     empty
-}
-
-/// An error with its causes.
-pub fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Problems repeat while the rest of a tree is being ended: each is kept once, and not more than a few.
@@ -89,8 +79,8 @@ mod tests {
         let source = std::io::Error::other("why");
         let error = crate::host::roots::ReadError::Io { path: "/x".into(), source };
         let mut problems = Vec::new();
-        note(&mut problems, describe(&error));
-        note(&mut problems, describe(&error));
+        note(&mut problems, chain(&error));
+        note(&mut problems, chain(&error));
         assert_eq!(problems, ["cannot read /x: why"]);
     }
 }

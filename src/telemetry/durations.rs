@@ -3,9 +3,10 @@
 //! They begin with the agent's process, as the histograms of the registry do: `rate()` takes that for the reset that it is.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::panics::lock;
 use crate::model::id::{AllocId, JobId};
 use crate::model::metric::{Exemplar, Value};
 use crate::model::units::{Nanos, Timestamp};
@@ -90,19 +91,16 @@ impl Default for Durations {
 pub struct ByWorkload(Mutex<BTreeMap<JobId, Arc<Durations>>>);
 
 impl ByWorkload {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Arc<Durations>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
     /// It was submitted or restored: its series are there from now on, at 0.
     pub fn known(&self, workload: &JobId) {
-        self.lock().entry(workload.clone()).or_default();
+        lock(&self.0).entry(workload.clone()).or_default();
     }
     /// Its totals went into the node's: its series go too.
     pub fn retired(&self, workload: &JobId) {
-        self.lock().remove(workload);
+        lock(&self.0).remove(workload);
     }
     fn change(&self, workload: &JobId, change: impl FnOnce(&mut Durations)) {
-        change(Arc::make_mut(self.lock().entry(workload.clone()).or_default()));
+        change(Arc::make_mut(lock(&self.0).entry(workload.clone()).or_default()));
     }
     /// An attempt runs. `phases`: what each took, in the order of [`StartPhase::ALL`]; their sum is the whole.
     pub fn started(&self, workload: &JobId, alloc_id: &AllocId, phases: [Duration; 3], at: Timestamp) {
@@ -119,7 +117,7 @@ impl ByWorkload {
     }
     /// As they stand, in order of name.
     pub fn all(&self) -> Vec<(JobId, Arc<Durations>)> {
-        self.lock().iter().map(|(workload, of)| (workload.clone(), Arc::clone(of))).collect()
+        lock(&self.0).iter().map(|(workload, of)| (workload.clone(), Arc::clone(of))).collect()
     }
 }
 

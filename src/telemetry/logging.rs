@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::IsTerminal;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::limit::Limiter;
 use super::line::OneLine;
 use super::metrics::Metrics;
-use super::panics;
+use super::panics::{self, lock};
 
 /// Warnings and errors of one place in the code: this many in ten seconds, the rest is counted.
 const BURST: u32 = 20;
@@ -113,10 +113,6 @@ type Repeats = Mutex<Limiter<Place>>;
 fn repeats() -> &'static Arc<Repeats> {
     static REPEATS: OnceLock<Arc<Repeats>> = OnceLock::new();
     REPEATS.get_or_init(|| Arc::new(Mutex::new(Limiter::new(BURST, WINDOW))))
-}
-
-fn lock(repeats: &Repeats) -> MutexGuard<'_, Limiter<Place>> {
-    repeats.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Holds back warnings and errors of a place that logs too many of them.

@@ -1,6 +1,7 @@
-//! The staircase: how the agent tells about itself. Logs, its own metrics, and the limiting of lines that repeat.
+//! The staircase: how the agent tells about itself. Logs, its own metrics, errors in one line, and the limiting of lines that repeat.
 //! Open to floors 1 to 6; knows only `model`.
 
+mod chain;
 pub mod durations;
 pub mod limit;
 mod line;
@@ -8,5 +9,7 @@ pub mod logging;
 pub mod metrics;
 pub mod panics;
 
+pub use chain::chain;
 pub use logging::{Level, LoggingError};
 pub use metrics::Metrics;
+pub use panics::lock;

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     /// Where the panic was that [`catch`] waits for on this thread. `None`: nobody does.
@@ -45,6 +46,11 @@ fn tell(panic: &PanicHookInfo<'_>) {
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it does not say why".to_owned())
+}
+
+/// What a panic held is used on: it was told, and whoever holds a lock leaves what it guards whole at each step.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,0 +1,34 @@
+//! Errors in one line: told once, where nothing above can do anything about them.
+
+use std::error::Error;
+
+/// An error with all its causes. One that repeats its cause says it once.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read {0}")]
+    struct Outer(&'static str, #[source] std::io::Error);
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let why = || std::io::Error::other("why");
+        assert_eq!(chain(&Outer("x", why())), "cannot read x: why");
+        assert_eq!(chain(&Outer("x: why", why())), "cannot read x: why");
+    }
+}
