@@ -7,9 +7,7 @@
 //! ```
 
 mod bind;
-mod control;
 mod error;
-mod exports;
 mod home;
 mod needs;
 mod node;
@@ -163,13 +161,14 @@ impl Daemon {
         }
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
-            views: Arc::new(exports::Exports { bodies, runner: handle.clone(), clock }),
-            control: Arc::new(control::Runner(handle.clone(), Arc::clone(&data_dir))),
+            bodies,
+            runner: handle.clone(),
+            data_dir,
+            clock,
             heartbeat: Arc::clone(&sampler.heartbeat),
             scrapers,
             metrics,
             followers: api::Followers::of(config.api.max_connections),
-            alloc_dir: data_dir.root().join("alloc"),
         }));
         Ok(Daemon {
             tcp: tcp_address,

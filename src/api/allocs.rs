@@ -7,8 +7,10 @@ use serde_json::json;
 use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
-use super::{Context, Method, Restart, Route};
-use crate::model::id::{AllocId, TaskName};
+use super::{Context, Method, Route, node};
+use crate::exporters::json as views;
+use crate::model::id::TaskName;
+use crate::runner::{Restarted, Wait};
 use crate::snapshot::{AllocView, Snapshot};
 
 pub(super) static LIST: Route = Route {
@@ -19,7 +21,11 @@ pub(super) static LIST: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            Ok(Reply::json(&context.views.alloc_list(&context.snapshot(), request.origin.detail())))
+            let mut list = views::allocs(&context.snapshot(), request.origin.detail());
+            if let Some(watchers) = context.runner.watchers() {
+                list["supervisors"] = node::supervisors(&watchers);
+            }
+            Ok(Reply::json(&list))
         })
     },
 };
@@ -33,7 +39,7 @@ pub(super) static SHOW: Route = Route {
         Box::pin(async {
             request.query().only(&[])?;
             let alloc = find(&context.snapshot(), request.param(0))?;
-            Ok(Reply::json(&context.views.alloc(&alloc, request.origin.detail())))
+            Ok(Reply::json(&views::alloc(&alloc, request.origin.detail())))
         })
     },
 };
@@ -48,7 +54,7 @@ pub(super) static STATS: Route = Route {
             request.query().only(&[])?;
             let snapshot = context.snapshot();
             let alloc = find(&snapshot, request.param(0))?;
-            Ok(Reply::json(&context.views.alloc_stats(&snapshot, &alloc)))
+            Ok(Reply::json(&views::stats(&snapshot, &alloc, context.clock.now())))
         })
     },
 };
@@ -136,11 +142,11 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
 async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&[])?;
     let alloc = find(&context.snapshot(), request.param(0))?;
-    let id = alloc.status.id.clone();
-    let unsaved = context.control.stop(id.clone()).await?;
+    let id = &alloc.status.id;
+    let unsaved = context.runner.stop(id, Wait::No).await?;
     let mut answer = json!({ "id": id, "had_ended": alloc.status.is_terminal() });
     if let Some(why) = unsaved {
-        answer["unsaved"] = why.into();
+        answer["unsaved"] = why.to_string().into();
     }
     Ok(Reply { status: 202, ..Reply::json(&answer) })
 }
@@ -153,29 +159,27 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
         Some("true") => true,
         Some(_) => return Err(ApiError::bad_parameter("all", "all is true or false")),
     };
-    let what = match (request.query().get("task"), all) {
+    let task = request.query().get("task").map(|name| task_of(&alloc, name)).transpose()?;
+    let what = match (&task, all) {
         (Some(_), true) => return Err(ApiError::bad_parameter("all", "name a task, or say all=true, not both")),
-        (Some(task), false) => Restart::Task(task_of(&alloc, task)?),
-        (None, true) => Restart::All,
-        (None, false) => Restart::Running,
+        (Some(task), false) => Restarted::Task(task.as_str()),
+        (None, true) => Restarted::All,
+        (None, false) => Restarted::Running,
     };
-    let id = alloc.status.id.clone();
-    let tasks = context.control.restart(id.clone(), what).await?;
+    let id = &alloc.status.id;
+    let tasks = context.runner.restart(id, what).await?;
     Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "tasks": tasks })) })
 }
 
 async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&["signal", "task"])?;
     let alloc = find(&context.snapshot(), request.param(0))?;
-    let id: AllocId = alloc.status.id.clone();
+    let id = &alloc.status.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
         return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));
     };
-    let task = match request.query().get("task") {
-        None => None,
-        Some(task) => Some(task_of(&alloc, task)?),
-    };
-    let tasks = context.control.signal(id.clone(), task, name.to_owned()).await?;
+    let task = request.query().get("task").map(|name| task_of(&alloc, name)).transpose()?;
+    let tasks = context.runner.signal(id, task.as_ref().map(TaskName::as_str), name).await?;
     Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "signal": name, "tasks": tasks })) })
 }
 

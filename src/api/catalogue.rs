@@ -3,16 +3,17 @@
 use super::access::Access;
 use super::http::Reply;
 use super::{Method, Route};
+use crate::exporters::catalogue;
 
 pub(super) static CATALOGUE: Route = Route {
     method: Method::Get,
     path: "/v1/catalogue",
     access: Access::Read,
     about: "every metric: type, unit, labels, source, when it is absent",
-    handler: |context, request| {
+    handler: |_, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            Ok(Reply::json(&context.views.catalogue()))
+            Ok(Reply::json(&catalogue::json()))
         })
     },
 };

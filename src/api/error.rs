@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+use crate::runner::RunnerError;
+use crate::telemetry::chain;
+
 /// An error as its reader gets it: a code that never changes, a sentence, and the field it is about.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -31,8 +34,6 @@ pub enum Code {
     /// It contradicts what runs: the same job again, a signal to a task that is dead.
     Conflict,
     BodyTooLarge,
-    /// Its line and headers together, or their number.
-    HeadTooLarge,
     /// A job file or a value in it is wrong.
     InvalidJob,
     /// It was understood and could not be done.
@@ -45,7 +46,7 @@ pub enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 15] = [
+    pub const ALL: [Code; 14] = [
         Code::BadRequest,
         Code::WrongHost,
         Code::SocketOnly,
@@ -55,7 +56,6 @@ impl Code {
         Code::RequestTimeout,
         Code::Conflict,
         Code::BodyTooLarge,
-        Code::HeadTooLarge,
         Code::InvalidJob,
         Code::Failed,
         Code::NotReady,
@@ -73,7 +73,6 @@ impl Code {
             Code::BodyTooLarge => 413,
             Code::WrongHost => 421,
             Code::InvalidJob => 422,
-            Code::HeadTooLarge => 431,
             Code::Failed => 500,
             Code::NotReady | Code::Unhealthy | Code::TooManyConnections => 503,
         }
@@ -123,6 +122,31 @@ impl ApiError {
         let body =
             Body { code: self.code, message: &self.message, field: self.field.as_deref(), problems: &self.problems };
         serde_json::to_vec(&body).expect("plain strings must serialize")
+    }
+}
+
+/// A wish that the runner refused.
+impl From<RunnerError> for ApiError {
+    fn from(refusal: RunnerError) -> ApiError {
+        let (code, field) = match &refusal {
+            RunnerError::UnknownDriver { .. } | RunnerError::DriverConfig { .. } | RunnerError::Name { .. } => {
+                (Code::InvalidJob, None)
+            }
+            RunnerError::Unchanged { .. }
+            | RunnerError::NotRunning { .. }
+            | RunnerError::Sought { .. }
+            | RunnerError::NothingRunning(_)
+            | RunnerError::Final { .. }
+            | RunnerError::MayStillRun { .. } => (Code::Conflict, None),
+            RunnerError::UnknownAlloc(_) => (Code::NotFound, None),
+            RunnerError::UnknownTask { .. } => (Code::NotFound, Some("task")),
+            RunnerError::UnknownSignal { .. } => (Code::BadRequest, Some("signal")),
+            RunnerError::Signal { .. } => (Code::BadRequest, None),
+            RunnerError::StateDb(_) => (Code::Failed, None),
+            RunnerError::ShuttingDown => (Code::NotReady, None),
+        };
+        let error = ApiError::new(code, chain(&refusal));
+        ApiError { field: field.map(str::to_owned), ..error }
     }
 }
 

@@ -22,10 +22,11 @@ use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Origin, Reply, Request};
 use super::pieces::Source;
-use super::{BoxFuture, Context, Method, Route, allocs};
+use super::{Context, Method, Route, allocs};
 use crate::model::answer::Detail;
 use crate::model::event::Event;
 use crate::model::id::AllocId;
+use crate::runner::drivers::BoxFuture;
 use crate::runner::events::{Item, Reader};
 use crate::telemetry::Metrics;
 
@@ -97,7 +98,7 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
     if wants_stream(request)? {
         let feed = Feed {
             _seat: context.followers.seat(request.origin)?,
-            reader: context.control.follow(since),
+            reader: context.runner.events().follow(since),
             detail,
             filter,
             metrics: Arc::clone(&context.metrics),
@@ -107,12 +108,13 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
         };
         return Ok(Reply::following(EVENT_STREAM, Box::new(feed)));
     }
-    let page = context.control.events(since, PAGE);
+    let page = context.runner.events().since(since, PAGE);
+    let next = page.events.last().map_or(page.newest, |event| event.seq);
     if since > 0 {
         context.metrics.events_missed(page.missed);
     }
     let events: Vec<_> = page.events.iter().filter(|e| filter.wants(e)).map(|event| detail.event(event)).collect();
-    Ok(Reply::json(&json!({ "events": events, "next": page.next, "missed": page.missed })))
+    Ok(Reply::json(&json!({ "events": events, "next": next, "missed": page.missed })))
 }
 
 /// Behind which number to begin. The header is of a reader that comes back, to where it once began: it knows better.

@@ -1,11 +1,14 @@
 //! `/v1/gc`: ended allocs are removed.
 
+use serde::{Deserialize, Serialize};
+
 use super::access::Access;
 use super::allocs::find;
-use super::control::Gc;
 use super::error::ApiError;
 use super::http::Reply;
 use super::{Method, Route};
+use crate::model::id::AllocId;
+use crate::runner::Collect;
 
 pub(super) static GC: Route = Route {
     method: Method::Post,
@@ -16,18 +19,49 @@ pub(super) static GC: Route = Route {
         Box::pin(async {
             request.query().only(&["alloc", "all"])?;
             let what = match (request.query().get("alloc"), request.query().get("all")) {
-                (None, None | Some("false")) => Gc::Limits,
-                (None, Some("true")) => Gc::All,
+                (None, None | Some("false")) => Collect::Limits,
+                (None, Some("true")) => Collect::All,
                 (Some(id), None | Some("false")) => {
-                    Gc::One(find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?.status.id.clone())
+                    Collect::One(find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?.status.id.clone())
                 }
                 (Some(_), Some("true")) => {
                     return Err(ApiError::bad_parameter("all", "name an alloc, or say all=true, not both"));
                 }
                 (_, Some(_)) => return Err(ApiError::bad_parameter("all", "all is true or false")),
             };
-            let done = context.control.collect(what).await?;
-            Ok(Reply::json(&serde_json::to_value(done).expect("plain values must serialize")))
+            let done = context.runner.collect(what).await?;
+            let removed = done.removed.into_iter().map(|(id, reason)| (id, reason.as_str().to_owned()));
+            Ok(Reply::json(&Removed {
+                removed: verdicts(removed),
+                kept: verdicts(done.kept),
+                live: done.live,
+                left: verdicts(done.left),
+            }))
         })
     },
 };
+
+/// One alloc, and why it was removed or not.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    pub id: AllocId,
+    pub why: String,
+}
+
+/// The answer.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Removed {
+    pub removed: Vec<Verdict>,
+    /// It was to go.
+    pub kept: Vec<Verdict>,
+    /// With `all`, which means what has ended: what has not.
+    #[serde(default)]
+    pub live: Vec<AllocId>,
+    /// Of those removed: what is still on the host.
+    #[serde(default)]
+    pub left: Vec<Verdict>,
+}
+
+fn verdicts(all: impl IntoIterator<Item = (AllocId, String)>) -> Vec<Verdict> {
+    all.into_iter().map(|(id, why)| Verdict { id, why }).collect()
+}

@@ -11,7 +11,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,8 +20,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::error::{ApiError, Code};
-use super::server::{MAX_HEAD_BYTES, MAX_HEADERS};
+use crate::telemetry::lock;
 
 /// How patient a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,24 +62,21 @@ impl Progress {
     pub(super) fn new() -> Arc<Progress> {
         Arc::new(Progress(Mutex::new(State { phase: Phase::Idle, body_done: false, on_written: None })))
     }
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
     /// The whole request was read: the peer now waits for us.
     pub(super) fn received(&self) {
-        self.lock().phase = Phase::Answering;
+        lock(&self.0).phase = Phase::Answering;
     }
     /// `action` runs when the present answer is with the kernel, whole; never if the peer went before.
     pub(super) fn when_written(&self, action: impl FnOnce() + Send + 'static) {
-        self.lock().on_written = Some(Box::new(action));
+        lock(&self.0).on_written = Some(Box::new(action));
     }
     /// The body was handed over to its last byte.
     pub(super) fn body_done(&self) {
-        self.lock().body_done = true;
+        lock(&self.0).body_done = true;
     }
     /// The connection has nothing left to write.
     fn flushed(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         if !state.body_done {
             return;
         }
@@ -102,56 +98,19 @@ pub(super) struct Guarded<I> {
     phase: Phase,
     read_deadline: Pin<Box<Sleep>>,
     write_deadline: Option<Pin<Box<Sleep>>>,
-    /// What is written instead of a refusal by the HTTP parser, and how much of it is.
-    instead: Option<(Vec<u8>, usize)>,
-}
-
-/// The parser answers what is no request by itself, with a status and an empty body. It has the body of all errors.
-fn refusal(written: &[u8]) -> Option<ApiError> {
-    let status = written.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
-    match status {
-        b"431" | b"414" => {
-            let limit = MAX_HEAD_BYTES >> 10;
-            let message = format!("a request's head holds at most {limit} KiB and {MAX_HEADERS} headers");
-            Some(ApiError::new(Code::HeadTooLarge, message))
-        }
-        [b'4', ..] => Some(ApiError::new(Code::BadRequest, "this is no HTTP/1.1 request")),
-        _ => None,
-    }
-}
-
-impl<I: Write + Unpin> Guarded<I> {
-    /// Begins with `first`; `all` bytes were to be written. `None`: it is no refusal.
-    fn write_instead(&mut self, cx: &mut Context<'_>, first: &[u8], all: usize) -> Option<Poll<io::Result<usize>>> {
-        // While a handler answers, or has answered and is being written, the bytes are its own.
-        if self.instead.is_none() && self.progress.lock().phase != Phase::Answering {
-            self.instead = refusal(first).map(|error| (error.to_wire(), 0));
-        }
-        let (wire, written) = self.instead.as_mut()?;
-        while let Some(rest) = wire.get(*written..).filter(|rest| !rest.is_empty()) {
-            match Pin::new(&mut self.io).poll_write(cx, rest) {
-                Poll::Ready(Ok(0)) => return Some(Poll::Ready(Err(io::ErrorKind::WriteZero.into()))),
-                Poll::Ready(Ok(n)) => *written += n,
-                Poll::Ready(Err(error)) => return Some(Poll::Ready(Err(error))),
-                Poll::Pending => return Some(Poll::Pending),
-            }
-        }
-        self.instead = None;
-        Some(Poll::Ready(Ok(all)))
-    }
 }
 
 impl<I> Guarded<I> {
     pub(super) fn new(io: I, progress: Arc<Progress>, patience: Patience) -> Guarded<I> {
         // A new connection has something to say: it gets the time of a request, not of an idle one.
         let read_deadline = Box::pin(sleep_until(Instant::now() + patience.receive));
-        progress.lock().phase = Phase::Receiving;
-        Guarded { io, progress, patience, phase: Phase::Receiving, read_deadline, write_deadline: None, instead: None }
+        lock(&progress.0).phase = Phase::Receiving;
+        Guarded { io, progress, patience, phase: Phase::Receiving, read_deadline, write_deadline: None }
     }
 
     /// The phase now. One that has just begun has its time from here on.
     fn enter_phase(&mut self) -> Phase {
-        let phase = self.progress.lock().phase;
+        let phase = lock(&self.progress.0).phase;
         if phase != self.phase {
             self.phase = phase;
             let patience = if phase == Phase::Idle { self.patience.idle } else { self.patience.receive };
@@ -180,7 +139,7 @@ impl<I: Read + Unpin> Read for Guarded<I> {
         let phase = me.enter_phase();
         match Pin::new(&mut me.io).poll_read(cx, buf) {
             Poll::Ready(result) => {
-                let mut state = me.progress.lock();
+                let mut state = lock(&me.progress.0);
                 if state.phase == Phase::Idle {
                     state.phase = Phase::Receiving;
                 }
@@ -197,10 +156,7 @@ impl<I: Read + Unpin> Read for Guarded<I> {
 
 impl<I: Write + Unpin> Write for Guarded<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = match self.write_instead(cx, buf, buf.len()) {
-            Some(result) => result,
-            None => Pin::new(&mut self.io).poll_write(cx, buf),
-        };
+        let result = Pin::new(&mut self.io).poll_write(cx, buf);
         self.write_progress(cx, result)
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -225,11 +181,7 @@ impl<I: Write + Unpin> Write for Guarded<I> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let first = bufs.first().map_or(&[][..], |first| first);
-        let result = match self.write_instead(cx, first, bufs.iter().map(|b| b.len()).sum()) {
-            Some(result) => result,
-            None => Pin::new(&mut self.io).poll_write_vectored(cx, bufs),
-        };
+        let result = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         self.write_progress(cx, result)
     }
 }

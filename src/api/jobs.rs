@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::Access;
-use super::control::JobText;
 use super::error::ApiError;
 use super::http::{Reply, Request};
+use super::submission::{self, JobText};
 use super::{Context, Method, Route};
 
 pub(super) static SUBMIT: Route = Route {
@@ -29,9 +29,9 @@ async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
     let file = query.get("file").filter(|f| !f.is_empty()).unwrap_or(unnamed).to_owned();
     let job = JobText { file, text };
     if query.flag("plan")? {
-        return Ok(Reply::json(&context.control.plan(job).await?));
+        return Ok(Reply::json(&submission::plan(context, &job).await?));
     }
-    let submitted = context.control.submit(job).await?;
+    let submitted = submission::submit(context, &job).await?;
     let mut snapshots = context.snapshots.clone();
     let seen =
         snapshots.wait_for(|s| submitted.allocs.iter().all(|id| s.allocs.iter().any(|a| a.status.id.as_str() == id)));

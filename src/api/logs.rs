@@ -58,7 +58,7 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
         let message = format!("what task {task} writes is not kept: its job says logs {{ disabled = true }}");
         return Err(ApiError::new(Code::NotFound, message).on("task"));
     }
-    let dir = context.alloc_dir.join(alloc.status.id.as_str()).join("alloc/logs");
+    let dir = context.data_dir.root().join("alloc").join(alloc.status.id.as_str()).join("alloc/logs");
     let prefix = format!("{task}.{stream}.");
     let piece = tokio::task::spawn_blocking(move || read(&dir, &prefix, from))
         .await

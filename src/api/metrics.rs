@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::access::Access;
-use super::error::ApiError;
+use super::error::{ApiError, Code};
 use super::http::{Origin, Reply, Request};
 use super::negotiate;
-use super::views::Wanted;
 use super::{Context, Method, Route};
-use crate::model::answer::Encoding;
-use crate::snapshot::ScraperKey;
+use crate::exporters::catalogue;
+use crate::exporters::prometheus::Filter;
+use crate::jobspec::nearest::nearest;
+use crate::model::answer::{Encoding, Format};
+use crate::snapshot::{ScraperKey, Snapshot};
 
 pub(super) static METRICS: Route = Route {
     method: Method::Get,
@@ -24,6 +28,25 @@ pub(super) static METRICS: Route = Route {
 const SCRAPER_MARK: &str = "x-prometheus-scrape-timeout-seconds";
 /// Headers are text of strangers; what identifies a scraper is kept bounded.
 const MAX_KEY_CHARS: usize = 200;
+
+/// Which body is wanted.
+struct Wanted {
+    format: Format,
+    encoding: Encoding,
+    /// Families by name, `?name[]=`; none: all.
+    names: Vec<String>,
+    /// `?source=`; none: all.
+    sources: Vec<String>,
+    /// Who will come again.
+    scraper: Option<ScraperKey>,
+}
+
+impl Wanted {
+    /// Only a whole body can be an acknowledged one.
+    fn is_everything(&self) -> bool {
+        self.names.is_empty() && self.sources.is_empty()
+    }
+}
 
 async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().any_of(&["name[]", "source"])?;
@@ -42,7 +65,7 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     }
     let snapshot = context.snapshot();
     let version = snapshot.version;
-    let body = context.views.metrics(snapshot, wanted.clone()).await;
+    let body = body(context, snapshot, &wanted).await;
     let (format, encoding) = (wanted.format.as_str(), wanted.encoding.as_str());
     let code = body.as_ref().map_or_else(ApiError::status, |_| 200);
     context.metrics.scraped(format, encoding, code, began.elapsed());
@@ -57,6 +80,40 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
         reply.when_written = Some(Box::new(move || scrapers.ack(&scraper, version)));
     }
     Ok(reply)
+}
+
+/// The whole one is encoded once and shared by all who ask.
+///
+/// Errors: an unknown family or source.
+async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted) -> Result<Bytes, ApiError> {
+    let (format, encoding) = (wanted.format, wanted.encoding);
+    let bodies = Arc::clone(&context.bodies);
+    if !wanted.is_everything() {
+        let family = |name: &String| catalogue::family(name).map(|f| f.name).ok_or_else(|| unknown(name));
+        let names = wanted.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
+        let sources = wanted.sources.iter().map(String::as_str);
+        let filter = Filter::new(names, sources).map_err(|e| ApiError::bad_parameter("source", e.to_string()))?;
+        return encoded(move || bodies.filtered(&snapshot, format, encoding, &filter)).await;
+    }
+    if let Some(scraper) = &wanted.scraper {
+        bodies.came(scraper, format, encoding);
+    }
+    match bodies.ready(&snapshot, format, encoding) {
+        Some(body) => Ok(body),
+        None => encoded(move || bodies.get(&snapshot, format, encoding)).await,
+    }
+}
+
+/// Encoding a large body takes milliseconds, which other connections must not wait for.
+async fn encoded(work: impl FnOnce() -> Bytes + Send + 'static) -> Result<Bytes, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| ApiError::new(Code::Failed, "encoding the exposition failed; the agent's log says why"))
+}
+
+fn unknown(name: &str) -> ApiError {
+    let near = nearest(name, catalogue::CATALOGUE.iter().map(|desc| desc.name));
+    let advice = near.map_or_else(|| "/v1/catalogue lists all".to_owned(), |near| format!("did you mean {near}?"));
+    ApiError::bad_parameter("name[]", format!("there is no metric {name:?}; {advice}"))
 }
 
 fn scraper(request: &Request, accept: &str) -> Option<ScraperKey> {

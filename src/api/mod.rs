@@ -1,5 +1,5 @@
 //! Floor 5: the agent over HTTP, on TCP and on the Unix socket. Reads are pure views of the newest snapshot; wishes go
-//! down through [`Control`]. One file per resource, registered in [`ROUTES`]; `error` alone knows status codes.
+//! down through [`Handle`]. One file per resource, registered in [`ROUTES`]; `error` alone knows status codes.
 //!
 //! Who may what: whoever can submit a job can run code, so acting endpoints, logs and job text answer on the Unix socket
 //! only. What plain TCP gives, to requests whose Host header names us, is in [`Access`], in what `model::answer::Detail`
@@ -8,7 +8,6 @@
 mod access;
 mod allocs;
 mod catalogue;
-mod control;
 mod door;
 mod error;
 mod events;
@@ -25,30 +24,33 @@ mod negotiate;
 mod node;
 mod pieces;
 mod server;
+mod submission;
 mod target;
 #[cfg(test)]
 mod tests;
-mod views;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 pub use access::{Access, Public};
-pub use control::{Collected, Control, EventPage, Gc, JobText, PlannedGroup, PlannedTask, Restart, Submitted, Verdict};
 pub use door::Door;
 pub use error::{ApiError, Code};
 pub use events::Followers;
+pub use gc::Removed;
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
-pub use pieces::Source;
 pub use server::{serve_tcp, serve_unix};
+pub use submission::{JobText, Submitted};
 pub use target::encode;
-pub use views::{Views, Wanted};
 
+use crate::exporters::prometheus::Bodies;
+use crate::host::clock::Clock;
+use crate::runner::Handle;
+use crate::runner::datadir::DataDir;
+use crate::runner::drivers::BoxFuture;
 use crate::snapshot::sampler::Heartbeat;
 use crate::snapshot::{Scrapers, Snapshot};
 use crate::telemetry::Metrics;
@@ -91,15 +93,15 @@ impl Default for Config {
 /// What the handlers know.
 pub struct Context {
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
-    pub views: Arc<dyn Views>,
-    pub control: Arc<dyn Control>,
+    pub bodies: Arc<Bodies>,
+    pub runner: Handle,
+    pub data_dir: Arc<DataDir>,
+    pub clock: Arc<dyn Clock>,
     /// `/healthz` listens to it.
     pub heartbeat: Arc<Heartbeat>,
     pub scrapers: Arc<Scrapers>,
     pub metrics: Arc<Metrics>,
     pub followers: Followers,
-    /// `<data>/alloc`: logs are read from here.
-    pub alloc_dir: PathBuf,
 }
 
 impl Context {
@@ -108,7 +110,6 @@ impl Context {
     }
 }
 
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type Handler = for<'a> fn(&'a Arc<Context>, &'a Request) -> BoxFuture<'a, Result<Reply, ApiError>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,14 @@
 //! `GET /v1/node`: this host, what can be measured on it and why the rest cannot, and the drivers.
 
+use serde_json::{Map, Value, json};
+
 use super::access::Access;
 use super::http::Reply;
-use super::{Method, Route};
+use super::{Context, Method, Route};
+use crate::exporters::json as views;
+use crate::model::answer::{Detail, WITHHELD};
+use crate::runner::{Fate, Orphan, Stray, Watchers};
+use crate::telemetry::metrics::WatchedBy;
 
 pub(super) static NODE: Route = Route {
     method: Method::Get,
@@ -12,7 +18,64 @@ pub(super) static NODE: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            Ok(Reply::json(&context.views.node(&context.snapshot(), request.origin.detail())))
+            Ok(Reply::json(&node(context, request.origin.detail())))
         })
     },
 };
+
+fn node(context: &Context, detail: Detail) -> Value {
+    let runner = &context.runner;
+    let mut node = views::node(&context.snapshot());
+    let drivers = runner.drivers().iter().map(|(name, driver)| {
+        let (healthy, message) = driver.health();
+        json!({ "name": name, "healthy": healthy, "message": message })
+    });
+    node["drivers"] = drivers.collect();
+    node["hooks"] = runner.hooks().into_iter().map(|(runner, order)| (runner.to_owned(), json!(order))).collect();
+    let quarantined = runner.quarantined();
+    node["quarantined"] = match detail {
+        Detail::Full => json!(quarantined),
+        // That there are some is no secret; what they are called and hold is.
+        Detail::Public => quarantined.iter().map(|_| WITHHELD).collect(),
+    };
+    node["orphans"] = runner.orphans().iter().map(|one| orphan(one, detail)).collect();
+    if let Some(watchers) = runner.watchers() {
+        node["supervisors"] = supervisors(&watchers);
+        // They may be another user's: who looks there by himself sees what he may see.
+        if detail == Detail::Full {
+            node["strays"] = watchers.strays.iter().map(stray).collect();
+        }
+    }
+    node
+}
+
+/// How many there are on this host, by who watches them.
+pub(super) fn supervisors(watchers: &Watchers) -> Value {
+    let counts = WatchedBy::ALL.iter().zip(watchers.counts).map(|(by, n)| (by.as_str().to_owned(), json!(n)));
+    counts.collect::<Map<_, _>>().into()
+}
+
+/// Its directory tells whose it is; where that lies is in the agent's log alone.
+fn stray(stray: &Stray) -> Value {
+    let Stray { process, run_dir, watched_by } = stray;
+    let mut names = run_dir.iter().rev().skip(1).filter_map(|name| name.to_str());
+    let mut row = json!({ "pid": process.pid, "watched_by": watched_by.as_str() });
+    names.next().iter().for_each(|task| row["task"] = json!(task));
+    names.next().iter().for_each(|alloc| row["alloc_id"] = json!(alloc));
+    row
+}
+
+fn orphan(orphan: &Orphan, detail: Detail) -> Value {
+    let Orphan { alloc_id, task, attempt, pid, fate } = orphan;
+    let (fate, why) = match fate {
+        Fate::Ending => ("ending", None),
+        Fate::Killed => ("killed", None),
+        Fate::MayRun(why) => ("may_run", Some(why)),
+    };
+    let mut row = json!({ "alloc_id": alloc_id, "task": task, "attempt": attempt, "fate": fate });
+    if detail == Detail::Full {
+        pid.iter().for_each(|pid| row["pid"] = json!(pid));
+    }
+    why.iter().for_each(|why| row["why"] = json!(if detail == Detail::Full { why } else { WITHHELD }));
+    row
+}

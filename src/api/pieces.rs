@@ -11,8 +11,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::BoxFuture;
 use super::guard::{Progress, Whole};
+use crate::runner::drivers::BoxFuture;
 
 /// Where the pieces come from.
 pub trait Source: Send {

@@ -22,8 +22,8 @@ use super::target::Target;
 use super::{Config, Door, Method, Public, ROUTES, Route, health, host_header};
 
 /// A request's head: line and headers together. 431 beyond it.
-pub(super) const MAX_HEAD_BYTES: usize = 16 << 10;
-pub(super) const MAX_HEADERS: usize = 64;
+const MAX_HEAD_BYTES: usize = 16 << 10;
+const MAX_HEADERS: usize = 64;
 /// So many may stand, and for so long until they have asked.
 const STANDING: usize = 32;
 const ASKS_WITHIN: Duration = Duration::from_millis(500);

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::exit::{CliResult, Exit};
-use crate::api::{Collected, encode};
+use crate::api::{Removed, encode};
 
 /// Remove ended allocs with their directories and logs; what they counted stays in the totals
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ impl Gc {
             (None, true) => "/v1/gc?all=true".to_owned(),
             (None, false) => "/v1/gc".to_owned(),
         };
-        let done: Collected = agent.post(&target, "")?;
+        let done: Removed = agent.post(&target, "")?;
         for one in &done.removed {
             writeln!(session.out, "removed {} ({})", one.id.short(), one.why)?;
         }

@@ -19,6 +19,8 @@ const NEIGHBOURS: &[(&str, &str)] = &[
     // Kernel text and job files become values of the model.
     ("kernel", "model"),
     ("jobspec", "model"),
+    // An answer is a snapshot in the words of others, which the exporters have.
+    ("api", "exporters"),
     // What it removes of its own goes through no mount and no link.
     ("store", "host"),
     // The supervisor ends what it holds through the doors of the host, and knows nothing else.

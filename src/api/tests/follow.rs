@@ -72,7 +72,7 @@ impl Server {
 #[test]
 fn events_are_followed_on_both_doors_with_reasons_on_the_socket_only() {
     let server = server();
-    let log = &server.fake.log;
+    let log = server.log();
     happen(log, EventKind::Started, "before");
     let mut tcp = server.follow_tcp("/v1/events", "Accept: text/html, text/event-stream;q=0.9\r\n");
     let mut unix = server.follow_unix("/v1/events?follow=true", "");
@@ -93,7 +93,7 @@ fn events_are_followed_on_both_doors_with_reasons_on_the_socket_only() {
 #[test]
 fn without_following_it_is_json_and_what_is_no_place_is_refused() {
     let server = server();
-    happen(&server.fake.log, EventKind::Started, "one");
+    happen(server.log(), EventKind::Started, "one");
     for (target, headers) in
         [("/v1/events", ""), ("/v1/events?follow=0", "Accept: text/event-stream\r\n"), ("/v1/events?from=0", "")]
     {
@@ -111,7 +111,7 @@ fn without_following_it_is_json_and_what_is_no_place_is_refused() {
 #[test]
 fn a_reader_that_comes_back_goes_on_and_is_told_what_is_gone() {
     let server = server();
-    let log = &server.fake.log;
+    let log = server.log();
     for _ in 0..5 {
         happen(log, EventKind::Started, "early");
     }
@@ -139,7 +139,7 @@ fn a_follower_may_be_silent_for_longer_than_anybody_else() {
     let mut reading = server.follow_tcp("/v1/events?follow=1", "");
     reading.until(":\n\n");
     std::thread::sleep(short * 4);
-    happen(&server.fake.log, EventKind::Started, "at last");
+    happen(server.log(), EventKind::Started, "at last");
     reading.until("at last");
 }
 
@@ -148,7 +148,7 @@ fn a_reader_that_stalls_costs_nobody_anything_and_is_let_go() {
     const FLOW: u64 = 10_000;
     let patience = Patience { write: Duration::from_millis(500), ..Patience::default() };
     let server = server_with(Config { patience, ..Config::default() });
-    let log = Arc::clone(&server.fake.log);
+    let log = Arc::clone(server.log());
     let stalled = server.follow_unix("/v1/events?follow=1", "");
     let mut keen = server.follow_unix("/v1/events?follow=1", "");
     eventually("both follow", || log.readers() == 2);
@@ -189,7 +189,7 @@ fn a_reader_that_stalls_costs_nobody_anything_and_is_let_go() {
 #[test]
 fn who_goes_frees_its_place_and_followers_leave_seats_for_others() {
     let server = server_with(Config { max_connections: 4, ..Config::default() });
-    let log = &server.fake.log;
+    let log = server.log();
     let mut held: Vec<_> = (0..2).map(|_| server.follow_tcp("/v1/events?follow=1", "")).collect();
     held.iter_mut().for_each(|reading| reading.until(":\n\n"));
     let refused = server.tcp("GET", "/v1/events?follow=1", "");
@@ -205,7 +205,7 @@ fn who_goes_frees_its_place_and_followers_leave_seats_for_others() {
 #[test]
 fn when_the_log_ends_each_stream_ends_whatever_it_has_to_say() {
     let server = server();
-    let log = &server.fake.log;
+    let log = server.log();
     let mut readings: Vec<_> = (0..20).map(|_| server.follow_unix("/v1/events?follow=1", "")).collect();
     readings.iter_mut().for_each(|reading| reading.until(":\n\n"));
     happen(log, EventKind::Started, "last words");

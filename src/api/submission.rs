@@ -1,0 +1,221 @@
+//! A job file on its way to the runner: what is wrong with it, each problem with its place, and what it would run.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Context;
+use super::error::{ApiError, Code};
+use crate::host::process;
+use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
+use crate::model::id::AllocId;
+use crate::model::job::{JobKind, Task, TaskGroup};
+use crate::runner::Drivers;
+use crate::runner::datadir::DataDir;
+use crate::runner::drivers::{self, DriverError};
+
+/// A job file as it came in: its name decides how errors cite it.
+#[derive(Debug, Clone)]
+pub struct JobText {
+    pub file: String,
+    /// As it came: whether it is text at all is a question with a place in the file.
+    pub text: Vec<u8>,
+}
+
+/// What became of a job file, or would become of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Submitted {
+    pub job: String,
+    /// `service` or `batch`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// New allocs; empty in a plan.
+    pub allocs: Vec<String>,
+    /// What runs (or would run): `group`, `count`, tasks.
+    pub groups: Vec<PlannedGroup>,
+    /// Live allocs of the job that are stopped and replaced.
+    pub replaces: Vec<String>,
+    /// A plan only: live allocs of this very job, because of which it would be refused.
+    #[serde(default)]
+    pub unchanged: Vec<String>,
+    /// What of the file is ignored, each with its place.
+    pub warnings: Vec<Diagnostic>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannedGroup {
+    pub name: String,
+    pub count: u32,
+    pub tasks: Vec<PlannedTask>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannedTask {
+    pub name: String,
+    pub driver: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_shares: Option<u64>,
+}
+
+/// Takes a job on.
+///
+/// Errors: a broken file (`invalid_job`, each problem with its place), an unchanged job that runs (`conflict`).
+pub(super) async fn submit(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
+    let parsed = understand(context, job)?;
+    let mut submitted = describe(context, &parsed).await;
+    let reply = context.runner.submit(parsed.job).await?;
+    submitted.allocs = strings(&reply.allocs);
+    submitted.replaces = strings(&reply.replaced);
+    Ok(submitted)
+}
+
+/// What [`submit`] would do, without doing it.
+pub(super) async fn plan(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
+    let parsed = understand(context, job)?;
+    context.runner.check(&parsed.job)?;
+    let mut planned = describe(context, &parsed).await;
+    let view = context.runner.board().view();
+    let live = view.allocs.iter().map(|a| &a.status).filter(|s| s.job.id == parsed.job.id && !s.is_terminal());
+    for status in live {
+        let known = if *status.job == parsed.job { &mut planned.unchanged } else { &mut planned.replaces };
+        known.push(status.id.to_string());
+    }
+    Ok(planned)
+}
+
+/// Errors: every problem of the file, those that only drivers know included, each with its place.
+fn understand(context: &Context, job: &JobText) -> Result<Parsed, ApiError> {
+    let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
+    let parsed = jobspec::parse(&job.file, &text).map_err(|errors| invalid(&errors))?;
+    let mut problems = driver_problems(&parsed, context.runner.drivers());
+    problems.extend(parsed.too_long(context.runner.inherited()));
+    if problems.is_empty() { Ok(parsed) } else { Err(invalid(&Diagnostics(problems))) }
+}
+
+async fn describe(context: &Context, parsed: &Parsed) -> Submitted {
+    let job = &parsed.job;
+    let tasks = |group: &TaskGroup| {
+        let row = |task: &Task| PlannedTask {
+            name: task.name.to_string(),
+            driver: task.driver.clone(),
+            memory_bytes: task.resources.memory_max_bytes.or(task.resources.memory_bytes),
+            cpu_shares: task.resources.cpu_shares,
+        };
+        group.tasks.iter().map(row).collect()
+    };
+    let group = |group: &TaskGroup| PlannedGroup { name: group.name.to_string(), count: group.count, tasks: tasks(group) };
+    let mut warnings = parsed.warnings.clone();
+    warnings.extend(unenforced(parsed, context.runner.drivers()));
+    warnings.extend(closed_to_users(parsed, &context.data_dir).await);
+    warnings.sort_by_key(|warning| (warning.line, warning.column));
+    Submitted {
+        job: job.id.to_string(),
+        kind: match job.kind {
+            JobKind::Service => "service".to_owned(),
+            JobKind::Batch => "batch".to_owned(),
+        },
+        groups: job.groups.iter().map(group).collect(),
+        warnings,
+        ..Submitted::default()
+    }
+}
+
+/// Tells of each task of another user what it will find closed.
+async fn closed_to_users(parsed: &Parsed, data_dir: &Arc<DataDir>) -> Vec<Diagnostic> {
+    let tasks = parsed.job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
+    let named: Vec<(String, String)> = tasks
+        .filter_map(|(group, task)| {
+            let path = parsed.task_path(group.name.as_str(), task.name.as_str(), "user");
+            Some((path, task.user.clone()?))
+        })
+        .collect();
+    if named.is_empty() || !rustix::process::geteuid().is_root() {
+        return Vec::new();
+    }
+    let data_dir = Arc::clone(data_dir);
+    let found = tokio::task::spawn_blocking(move || {
+        named
+            .into_iter()
+            .flat_map(|(path, user)| closed_to(&data_dir, &user).into_iter().map(move |why| (path.clone(), why)))
+            .collect::<Vec<_>>()
+    });
+    let found = found.await.unwrap_or_default();
+    found.into_iter().map(|(path, why)| parsed.diagnose(Severity::Warning, &path, why)).collect()
+}
+
+/// What a task of this user finds closed, in sentences. One that there is not is told when the task starts.
+fn closed_to(data_dir: &DataDir, user: &str) -> Vec<String> {
+    let Some(account) = process::account(user).ok().filter(|account| account.uid != 0) else { return Vec::new() };
+    let shared = (!data_dir.keeps_acls()).then(|| {
+        format!(
+            "NOMAD_ALLOC_DIR will be closed to user {}: the file system of {} keeps no ACLs",
+            account.name,
+            data_dir.root().display()
+        )
+    });
+    data_dir.closed_to(&account).into_iter().chain(shared).collect()
+}
+
+fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
+    let known: Vec<&str> = drivers.keys().copied().collect();
+    let mut problems = drivers::unknown(parsed, &known, "this agent has");
+    for group in &parsed.job.groups {
+        for task in &group.tasks {
+            let path = |field: &str| parsed.task_path(group.name.as_str(), task.name.as_str(), field);
+            match drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task)) {
+                Ok(()) => {}
+                Err(DriverError::Config { field, message }) => {
+                    let place = path(&format!("config.{field}"));
+                    problems.push(parsed.diagnose(Severity::Error, &place, format!("{field}: {message}")));
+                }
+                Err(DriverError::Limit { field, message }) => {
+                    problems.push(parsed.diagnose(Severity::Error, &path(field), format!("{field}: {message}")));
+                }
+                Err(
+                    error @ (DriverError::Start { .. }
+                    | DriverError::Failed { .. }
+                    | DriverError::Wanting { .. }
+                    | DriverError::StillRunning),
+                ) => {
+                    problems.push(parsed.diagnose(Severity::Error, &path("config"), error.to_string()));
+                }
+            }
+        }
+    }
+    problems.sort_by_key(|problem| (problem.line, problem.column));
+    problems
+}
+
+fn invalid(errors: &Diagnostics) -> ApiError {
+    let field = errors.0.first().map(|d| d.field.clone()).filter(|f| !f.is_empty());
+    let count = errors.0.len();
+    let message = format!("the job file is refused: {count} {}", if count == 1 { "problem" } else { "problems" });
+    let mut error = ApiError::new(Code::InvalidJob, message);
+    error.field = field;
+    error.problems =
+        errors.0.iter().map(|d| serde_json::to_value(d).expect("a diagnostic holds plain values")).collect();
+    error
+}
+
+fn strings(ids: &[AllocId]) -> Vec<String> {
+    ids.iter().map(ToString::to_string).collect()
+}
+
+/// What the file says and this host will not do, by each task's driver.
+fn unenforced(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
+    let mut all = Vec::new();
+    for group in &parsed.job.groups {
+        for task in &group.tasks {
+            let unenforced = drivers.get(task.driver.as_str()).map(|driver| driver.unenforced(task));
+            for limit in unenforced.into_iter().flatten() {
+                let path = parsed.task_path(group.name.as_str(), task.name.as_str(), limit.field);
+                let word = limit.field.rsplit('.').next().unwrap_or(limit.field);
+                let message = format!("`{word}` will not be enforced: {}", limit.why);
+                all.push(parsed.diagnose(Severity::Warning, &path, message));
+            }
+        }
+    }
+    all
+}
