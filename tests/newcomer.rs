@@ -258,7 +258,7 @@ fn an_unknown_metric_is_refused_with_the_nearest_and_a_known_one_may_be_absent()
 }
 
 #[test]
-fn a_head_that_is_too_large_and_what_is_no_request_get_the_json_of_all_errors() {
+fn a_head_that_is_too_large_and_what_is_no_request_are_refused_and_the_next_one_is_served() {
     let agent = Agent::start();
     let send = |text: String| {
         let mut stream = TcpStream::connect(agent.address).expect("the agent listens");
@@ -270,17 +270,13 @@ fn a_head_that_is_too_large_and_what_is_no_request_get_the_json_of_all_errors() 
         answer
     };
     let head = |more: String| format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{more}\r\n");
-    for (what, status, code) in [
-        (head((0..80).map(|n| format!("x-{n}: y\r\n")).collect()), "HTTP/1.1 431 ", "head_too_large"),
-        (head(format!("x: {}\r\n", "y".repeat(17 << 10))), "HTTP/1.1 431 ", "head_too_large"),
-        ("nonsense\r\n\r\n".to_owned(), "HTTP/1.1 400 ", "bad_request"),
+    for (what, status) in [
+        (head((0..80).map(|n| format!("x-{n}: y\r\n")).collect()), "HTTP/1.1 431 "),
+        (head(format!("x: {}\r\n", "y".repeat(17 << 10))), "HTTP/1.1 431 "),
+        ("nonsense\r\n\r\n".to_owned(), "HTTP/1.1 400 "),
     ] {
         let answer = send(what);
         assert!(answer.starts_with(status), "{answer}");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a whole head");
-        says(head, &["content-type: application/json", &format!("content-length: {}", body.len())]);
-        let error: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        assert!(error["code"] == code && error["message"].is_string(), "{body}");
     }
     assert!(send(head("connection: close\r\n".into())).starts_with("HTTP/1.1 200 "), "the next one is served");
     agent.stop();
