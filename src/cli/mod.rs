@@ -53,29 +53,45 @@ pub struct Cli {
     command: Command,
 }
 
-/// All commands.
-#[derive(Debug, Subcommand)]
-enum Command {
-    Demo(demo::Demo),
-    Agent(agent::Agent),
-    Run(run::Run),
-    Plan(plan::Plan),
-    Status(status::Status),
-    Stats(stats::Stats),
-    Events(events::Events),
-    Logs(logs::Logs),
-    Stop(stop::Stop),
-    Restart(restart::Restart),
-    Signal(signal::Signal),
-    Gc(gc::Gc),
-    Node(node::Node),
-    Metrics(metrics::Metrics),
-    Catalogue(catalogue::Catalogue),
-    Check(check::Check),
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $file:ident::$name:ident,)+) => {
+        #[derive(Debug, Subcommand)]
+        enum Command {
+            $($(#[$attribute])* $name($file::$name),)+
+        }
+
+        impl Command {
+            fn run(self, session: &mut Session<'_>) -> CliResult {
+                match self {
+                    $(Command::$name(command) => command.run(session),)+
+                }
+            }
+        }
+    };
+}
+
+// All commands, in the order of the help.
+commands! {
+    demo::Demo,
+    agent::Agent,
+    run::Run,
+    plan::Plan,
+    status::Status,
+    stats::Stats,
+    events::Events,
+    logs::Logs,
+    stop::Stop,
+    restart::Restart,
+    signal::Signal,
+    gc::Gc,
+    node::Node,
+    metrics::Metrics,
+    catalogue::Catalogue,
+    check::Check,
     #[command(hide = true)]
-    Workload(workload::Workload),
+    workload::Workload,
     #[command(hide = true)]
-    Sweep(sweep::Sweep),
+    sweep::Sweep,
 }
 
 /// An id, or a beginning of one, as an argument: nothing begins every id.
@@ -121,26 +137,7 @@ pub fn main() -> ExitCode {
     };
     let mut out = Out::standard();
     let mut session = Session { at: &cli.at, out: &mut out, paint: Paint::for_stdout() };
-    let result = match cli.command {
-        Command::Demo(c) => c.run(&mut session),
-        Command::Agent(c) => c.run(&mut session),
-        Command::Run(c) => c.run(&mut session),
-        Command::Plan(c) => c.run(&mut session),
-        Command::Status(c) => c.run(&mut session),
-        Command::Stats(c) => c.run(&mut session),
-        Command::Events(c) => c.run(&mut session),
-        Command::Logs(c) => c.run(&mut session),
-        Command::Stop(c) => c.run(&mut session),
-        Command::Restart(c) => c.run(&mut session),
-        Command::Signal(c) => c.run(&mut session),
-        Command::Gc(c) => c.run(&mut session),
-        Command::Node(c) => c.run(&mut session),
-        Command::Metrics(c) => c.run(&mut session),
-        Command::Catalogue(c) => c.run(&mut session),
-        Command::Check(c) => c.run(&mut session),
-        Command::Workload(c) => c.run(&mut session),
-        Command::Sweep(c) => c.run(&mut session),
-    };
+    let result = cli.command.run(&mut session);
     let _ = out.flush();
     let lost = out.failure().map(|error| told(&CliError::from(error)));
     match (result, lost) {
