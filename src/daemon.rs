@@ -13,7 +13,6 @@ mod needs;
 mod node;
 mod once;
 mod signals;
-mod socket;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -115,7 +114,7 @@ impl Daemon {
 
         let door = Door::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() });
         let (stop, stopped) = watch::channel(false);
-        let mut servers = vec![tokio::spawn(socket::serve(unix, socket.clone(), Arc::clone(&door), stopped.clone()))];
+        let mut servers = vec![tokio::spawn(api::serve_unix(unix, Arc::clone(&door), stopped.clone()))];
         if let Some(tcp) = tcp {
             servers.push(tokio::spawn(api::serve_tcp(tcp, Arc::clone(&door), stopped)));
         }

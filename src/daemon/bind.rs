@@ -57,15 +57,6 @@ pub(super) fn unix(path: &Path) -> Result<(UnixListener, SocketFile), DaemonErro
     Ok((listener, SocketFile(path.to_owned())))
 }
 
-/// Where nothing has its name: another one. `None`: something has.
-pub(super) fn again(path: &Path) -> io::Result<Option<UnixListener>> {
-    match path.symlink_metadata() {
-        Ok(_) => Ok(None),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => listen(path).map(Some),
-        Err(e) => Err(e),
-    }
-}
-
 fn listen(path: &Path) -> io::Result<UnixListener> {
     clear(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -69,7 +69,7 @@ pub struct Task {
     pub logs: LogConfig,
     /// How long after the kill signal the task is killed by force. Default 5 s.
     pub kill_timeout: Duration,
-    /// A signal's name, `SIGINT` for example; `None` is the driver's own default.
+    /// A signal's name; `None`: `SIGINT`.
     pub kill_signal: Option<String>,
     /// `None`: a main task.
     #[serde(default, skip_serializing_if = "Option::is_none")]

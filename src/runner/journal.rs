@@ -462,11 +462,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_vanishes_while_nobody_writes_is_written_again_and_what_cannot_be_is_counted() {
+    async fn a_database_that_vanishes_while_nobody_writes_is_noticed_and_counted() {
         let root = tempfile::tempdir().unwrap();
-        let above = root.path().join("data");
-        std::fs::create_dir(&above).unwrap();
-        let (dir, metrics) = (above.join("state"), Arc::new(Metrics::new()));
+        let (dir, metrics) = (root.path().join("state"), Arc::new(Metrics::new()));
         let journal = Journal::start(Arc::new(SledStore::open(&dir).unwrap()), Arc::clone(&metrics)).unwrap();
         journal.commit(put("a")).await.unwrap();
         let until = |what: &str, done: &dyn Fn() -> bool| {
@@ -478,14 +476,8 @@ mod tests {
         };
         // The store may be making a file in it at this moment.
         until("it is gone", &|| std::fs::remove_dir_all(&dir).is_ok());
-        until("it is there again", &|| dir.join("log").exists());
-        journal.commit(put("b")).await.unwrap();
-        assert!(shown(&metrics, "allostat_state_db_write_failures_total") < 0.1);
-        until("it is gone", &|| std::fs::remove_dir_all(&above).is_ok());
         until("each look is a failure", &|| shown(&metrics, "allostat_state_db_write_failures_total") > 1.5);
-        std::fs::create_dir(&above).unwrap();
-        until("it is there again", &|| dir.join("log").exists());
-        drop(journal);
+        journal.commit(put("b")).await.unwrap_err();
     }
 
     #[tokio::test]

@@ -52,6 +52,34 @@ fn fill(store: &dyn Store) -> Vec<(String, Vec<u8>)> {
     store.scan("").unwrap()
 }
 
+#[test]
+fn what_was_removed_or_moved_away_takes_no_more_writes_until_it_is_back() {
+    let above = tempfile::tempdir().unwrap();
+    let (dir, away) = (above.path().join("state"), above.path().join("away"));
+    let keys = |store: &dyn Store| store.scan("").unwrap().into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+    let store = SledStore::open(&dir).unwrap();
+    put(&store, "a", b"1").unwrap();
+    let refused = || {
+        for error in [put(&store, "b", b"2").unwrap_err(), store.tidy().unwrap_err()] {
+            assert!(error.to_string().contains("it was removed from"), "{error}");
+        }
+        assert_eq!(keys(&store), ["a"], "it can be read all the same");
+    };
+    fs::rename(&dir, &away).unwrap();
+    refused();
+    let other = SledStore::open(&dir).unwrap();
+    put(&other, "theirs", b"3").unwrap();
+    refused();
+    assert_eq!(keys(&other), ["theirs"]);
+    drop(other);
+    fs::remove_dir_all(&dir).unwrap();
+    refused();
+    fs::rename(&away, &dir).unwrap();
+    put(&store, "c", b"4").unwrap();
+    drop(store);
+    assert_eq!(keys(&SledStore::open(&dir).unwrap()), ["a", "c"]);
+}
+
 fn without_word(records: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
     records.into_iter().filter(|(key, _)| !key.starts_with("quarantine/")).collect()
 }

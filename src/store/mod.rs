@@ -27,7 +27,6 @@ mod failing;
 mod log;
 mod memory;
 mod mirror;
-mod place;
 mod sled;
 mod upgrade;
 
@@ -83,7 +82,7 @@ pub trait Store: Send + Sync {
     /// Work left behind by commits that nobody need wait for, and a look whether the files are still in their place. Whoever
     /// commits calls it when he has told who waited, and each second.
     ///
-    /// Errors: the next agent would not find what was committed. It is tried again with each call and each commit.
+    /// Errors: the next agent would not find what was committed.
     fn tidy(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! <dir>/damaged-<n>/      files that were found damaged, for people to look at; `quarantine/damaged-<n>` tells of them
 //! <dir>.schema-<n>/       the database as an older agent left it
 //!
-//! commit, tidy   the log is not in its place any more: it is still open, and written anew where it belongs
+//! commit, tidy   the log is not in its place any more: nothing is taken until it is back
 //!
 //! open    log whole, sled not ahead of it    the log
 //!         else, sled readable                sled, and the commits of the log after it
@@ -25,7 +25,6 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::log::{self, Found, Log, Records};
 use super::mirror::{Mirror, Trouble};
-use super::place;
 use super::upgrade::{self, Schema};
 use super::{Batch, Store, StoreError};
 use crate::host::tree;
@@ -108,7 +107,7 @@ impl Store for SledStore {
         }
         let failed = |e: io::Error| StoreError::Write { message: e.to_string() };
         let mut state = lock(&self.state);
-        state.stay_in_place(&self.dir, self.schema.current).map_err(failed)?;
+        state.must_be_in_place(&self.dir)?;
         if state.behind_bytes > BEHIND_BYTES {
             state.tidy(self.schema.current);
         }
@@ -127,8 +126,7 @@ impl Store for SledStore {
 
     fn tidy(&self) -> Result<(), StoreError> {
         let mut state = lock(&self.state);
-        let stayed = state.stay_in_place(&self.dir, self.schema.current);
-        stayed.map_err(|e| StoreError::Write { message: e.to_string() })?;
+        state.must_be_in_place(&self.dir)?;
         state.tidy(self.schema.current);
         Ok(())
     }
@@ -146,40 +144,20 @@ impl Drop for SledStore {
 }
 
 impl State {
-    /// Somebody may have removed the files, or moved them away. What was acknowledged is read from the log, which is open, and
-    /// written to where the next agent looks.
-    fn stay_in_place(&mut self, dir: &Path, schema: u32) -> io::Result<()> {
-        if self.log.is_in_place()? {
-            return Ok(());
-        }
-        let again = self.write_again(dir, schema);
-        let failed =
-            |e| io::Error::other(format!("it was removed from {} and cannot be written again: {e}", dir.display()));
-        again.map_err(failed)?;
-        tracing::error!(path = %dir.display(), "the state database was removed under the agent; it is written again, whole");
-        Ok(())
-    }
-
-    fn write_again(&mut self, dir: &Path, schema: u32) -> io::Result<()> {
+    /// Errors: somebody has removed the files, or moved them away. What is open takes writes all the same, and no later agent finds
+    /// them: so they are refused until the files are back.
+    fn must_be_in_place(&mut self, dir: &Path) -> Result<(), StoreError> {
+        let message = match self.log.is_in_place() {
+            Ok(true) => return Ok(()),
+            Ok(false) => format!("it was removed from {} under the agent, or moved away", dir.display()),
+            Err(error) => error.to_string(),
+        };
         // Some of its files it finds by name, and they may be another's by now.
         if let Some(mirror) = self.mirror.take() {
             mirror.close();
         }
         self.behind.clear();
-        self.behind_bytes = 0;
-        place::make_again(dir)?;
-        if !place::is_at(&self.lock, dir)? {
-            let directory = File::open(dir)?;
-            lock_directory(&directory)?;
-            self.lock = directory;
-        }
-        let records = self.log.records()?;
-        self.log = Log::write(dir, schema, self.seq, &records)?;
-        match patiently(|| Mirror::open(dir)).and_then(|mirror| mirror.contents().map(|contents| (mirror, contents))) {
-            Ok((mirror, contents)) => self.mirrored_by(mirror, contents, &records),
-            Err(trouble) => self.give_up_mirror(&trouble),
-        }
-        Ok(())
+        Err(StoreError::Write { message })
     }
 
     /// From here on that is the second copy: it is made equal to the records.

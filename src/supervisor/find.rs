@@ -113,14 +113,14 @@ pub fn is_for_another(pid: u32, run_dir: &Path) -> Option<PathBuf> {
 }
 
 /// Whether two are called `run/<alloc id>/<task>/<attempt>` alike.
-pub fn same_attempt(one: &Path, other: &Path) -> bool {
+fn same_attempt(one: &Path, other: &Path) -> bool {
     const NAMES: usize = 4;
     one.iter().rev().take(NAMES).eq(other.iter().rev().take(NAMES))
 }
 
 /// The directory in which the record lies that is open there, or lay when it was removed. `None`: it is no record.
 /// Source: a link of `/proc/PID/fd`, which follows each directory above the file wherever it is moved.
-pub fn lies_in(held: &Path) -> Option<PathBuf> {
+fn lies_in(held: &Path) -> Option<PathBuf> {
     const REMOVED: &[u8] = b" (deleted)";
     let path = std::fs::read_link(held).ok()?.into_os_string().into_vec();
     let path = PathBuf::from(OsString::from_vec(path.strip_suffix(REMOVED).unwrap_or(&path).to_vec()));

@@ -11,13 +11,11 @@
 //!                          poll: signals, output (no timer)
 //!                          reap all; end what is left  <-----------  ends
 //!                          final files, exit slot, fdatasync
-//!                          a copy where the record is not found any more
 //! pidfd readable <-------  leaves
 //! ```
 //! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
 //! removes the cgroup. It allocates little and touches little, for there is one per task.
 
-pub mod anew;
 #[cfg(debug_assertions)]
 mod deadly;
 mod find;

@@ -153,23 +153,6 @@ impl Record {
         Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
     }
 
-    /// Whether the name that everybody looks for in that directory is this file's.
-    pub fn is_in(&self, run_dir: &Path) -> io::Result<bool> {
-        use std::os::unix::fs::MetadataExt;
-        let (held, named) = (self.file.metadata()?, run_dir.join(FILE).symlink_metadata()?);
-        Ok((held.dev(), held.ino()) == (named.dev(), named.ino()))
-    }
-
-    /// All of it, durable when it returns. Without memory: at an end there may be none to be had.
-    pub fn copy_to(&self, other: &Record) -> io::Result<()> {
-        let mut bytes = [0; 4096];
-        for offset in (0..SIZE as u64).step_by(bytes.len()) {
-            self.file.read_exact_at(&mut bytes, offset)?;
-            other.file.write_all_at(&bytes, offset)?;
-        }
-        other.file.sync_all()
-    }
-
     /// `true`: nobody else holds it, now we do, until this descriptor and its copies are closed. Copies arise when another
     /// thread forks: [`Record::unlock`] ends it for all of them.
     pub fn try_lock(&self) -> io::Result<bool> {

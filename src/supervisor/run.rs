@@ -2,17 +2,16 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::anew;
 use super::orders::Orders;
 use super::record::{self, End, How, Record, Start};
 use super::rotate::Rotator;
 use super::tree::{self, Tree, note};
-use super::{find, moment, start};
+use super::{moment, start};
 use crate::host::process::{self, Rusage};
 use crate::model::units::Timestamp;
 
@@ -46,10 +45,10 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
             drop(report);
             moment("reported");
             let end = Life { orders: &orders, main, signals, problems: Vec::new() }.live(&start, streams);
-            leave(&record, run_dir, &end, room)
+            leave(&record, &end, room)
         }
         Err(how) => {
-            let written = leave(&record, run_dir, &never_started(how), room);
+            let written = leave(&record, &never_started(how), room);
             drop(report);
             written
         }
@@ -69,19 +68,12 @@ fn inherited(run_dir: &Path) -> Result<(Record, OwnedFd), String> {
     Ok((record, report))
 }
 
-/// What there is to say about the end, where everybody looks for it.
-fn leave(record: &Record, run_dir: &Path, end: &End, room: Vec<u8>) -> Result<(), String> {
+/// What there is to say about the end.
+fn leave(record: &Record, end: &End, room: Vec<u8>) -> Result<(), String> {
     moment("ended");
     record.write_end(end, room).map_err(|e| format!("cannot write the exit: {e}"))?;
     moment("left");
-    anew::put_back(record, &place_now(run_dir))
-}
-
-/// The run directory, wherever the data directory has been moved since we were started: what is at its old place now is another's.
-fn place_now(run_dir: &Path) -> PathBuf {
-    find::lies_in(Path::new("/proc/self/fd/0"))
-        .filter(|now| find::same_attempt(now, run_dir))
-        .unwrap_or_else(|| run_dir.to_owned())
+    Ok(())
 }
 
 fn never_started(how: How) -> End {

@@ -21,7 +21,7 @@ enum Then {
 }
 
 /// The moment, whether its task has run by then (`None`: it may have), and what is known.
-const MOMENTS: [(&str, Option<bool>, Then); 10] = [
+const MOMENTS: [(&str, Option<bool>, Then); 8] = [
     ("born", Some(false), Then::NotStarted),
     ("started", Some(false), Then::NotStarted),
     ("forked", Some(false), Then::NotStarted),
@@ -30,8 +30,6 @@ const MOMENTS: [(&str, Option<bool>, Then); 10] = [
     ("reported", None, Then::Unknown),
     ("ended", Some(true), Then::Unknown),
     ("left", Some(true), Then::Code),
-    ("copied", Some(true), Then::Unknown),
-    ("named", Some(true), Then::Code),
 ];
 
 /// Whose supervisors are killed at that moment.
@@ -79,9 +77,6 @@ async fn whenever_a_supervisor_is_killed_nothing_runs_on_and_no_more_is_said_tha
             let handle = attempt.handle();
             if ran == Some(true) {
                 world.ready().await;
-                if matches!(moment, "copied" | "named") {
-                    std::fs::remove_file(handle.run_dir.join("record")).unwrap();
-                }
                 std::fs::write(world.dir.path().join("task/go"), "").unwrap();
             }
             assert_eq!(what(&attempt).await, then, "{moment}");

@@ -14,6 +14,5 @@ mod failures;
 mod killed;
 mod laws;
 mod logs;
-mod records;
 mod recovery;
 mod world;

@@ -122,7 +122,7 @@ impl Supervised {
         let mut end = match read {
             Ok(end) => attempt_end(end),
             Err(mut why) => {
-                // Not killed: it saw the end, and would have put back a record that was removed.
+                // Not killed: it saw the end.
                 if left.and_then(|status| status.code()).is_some_and(|code| code != 0) {
                     why = format!("{why}; its supervisor could not record its end{}", last_words(&handle.run_dir));
                 }

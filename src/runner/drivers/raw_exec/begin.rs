@@ -22,7 +22,7 @@ use crate::runner::datadir::make_run_dir;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
 use crate::supervisor::record::{self, How, Record, Slot, Start};
-use crate::supervisor::{ERRORS_KEPT, anew, describe};
+use crate::supervisor::{ERRORS_KEPT, describe};
 
 /// A supervisor that was spawned and has not said yet whether its task runs.
 pub struct Begun {
@@ -168,7 +168,7 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
             tracing::warn!(error = describe(&error), cgroup = %cgroup.path, "a cgroup of a failed start is left");
         }
     }
-    for name in [orders::FILE, orders::ERRORS_FILE, anew::UNFINISHED, record::FILE] {
+    for name in [orders::FILE, orders::ERRORS_FILE, record::FILE] {
         if let Err(error) = std::fs::remove_file(run_dir.join(name))
             && error.kind() != io::ErrorKind::NotFound
         {
