@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::model::words;
 use crate::runner::RunnerError;
 use crate::telemetry::chain;
 
@@ -17,51 +18,35 @@ pub struct ApiError {
     pub problems: Vec<serde_json::Value>,
 }
 
-/// Stable: programs compare these words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Code {
-    BadRequest,
-    /// The Host header names somebody else.
-    WrongHost,
-    /// Only the Unix socket answers this.
-    SocketOnly,
-    NotFound,
-    /// An id that begins more than one alloc.
-    Ambiguous,
-    MethodNotAllowed,
-    RequestTimeout,
-    /// It contradicts what runs: the same job again, a signal to a task that is dead.
-    Conflict,
-    BodyTooLarge,
-    /// A job file or a value in it is wrong.
-    InvalidJob,
-    /// It was understood and could not be done.
-    Failed,
-    /// Not restored yet, or stopping.
-    NotReady,
-    /// The sampler has missed ticks.
-    Unhealthy,
-    TooManyConnections,
+words! {
+    /// Stable: programs compare these words.
+    pub enum Code {
+        BadRequest = "bad_request",
+        /// The Host header names somebody else.
+        WrongHost = "wrong_host",
+        /// Only the Unix socket answers this.
+        SocketOnly = "socket_only",
+        NotFound = "not_found",
+        /// An id that begins more than one alloc.
+        Ambiguous = "ambiguous",
+        MethodNotAllowed = "method_not_allowed",
+        RequestTimeout = "request_timeout",
+        /// It contradicts what runs: the same job again, a signal to a task that is dead.
+        Conflict = "conflict",
+        BodyTooLarge = "body_too_large",
+        /// A job file or a value in it is wrong.
+        InvalidJob = "invalid_job",
+        /// It was understood and could not be done.
+        Failed = "failed",
+        /// Not restored yet, or stopping.
+        NotReady = "not_ready",
+        /// The sampler has missed ticks.
+        Unhealthy = "unhealthy",
+        TooManyConnections = "too_many_connections",
+    }
 }
 
 impl Code {
-    pub const ALL: [Code; 14] = [
-        Code::BadRequest,
-        Code::WrongHost,
-        Code::SocketOnly,
-        Code::NotFound,
-        Code::Ambiguous,
-        Code::MethodNotAllowed,
-        Code::RequestTimeout,
-        Code::Conflict,
-        Code::BodyTooLarge,
-        Code::InvalidJob,
-        Code::Failed,
-        Code::NotReady,
-        Code::Unhealthy,
-        Code::TooManyConnections,
-    ];
     pub fn status(self) -> u16 {
         match self {
             Code::BadRequest => 400,

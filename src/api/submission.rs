@@ -9,7 +9,7 @@ use super::error::{ApiError, Code};
 use crate::host::process;
 use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
 use crate::model::id::AllocId;
-use crate::model::job::{JobKind, Task, TaskGroup};
+use crate::model::job::{Task, TaskGroup};
 use crate::runner::Drivers;
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverError};
@@ -112,10 +112,7 @@ async fn describe(context: &Context, parsed: &Parsed) -> Submitted {
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     Submitted {
         job: job.id.to_string(),
-        kind: match job.kind {
-            JobKind::Service => "service".to_owned(),
-            JobKind::Batch => "batch".to_owned(),
-        },
+        kind: job.kind.as_str().to_owned(),
         groups: job.groups.iter().map(group).collect(),
         warnings,
         ..Submitted::default()

@@ -9,31 +9,22 @@ use std::path::{Path, PathBuf};
 use super::roots::{ReadError, Roots, open_path};
 use crate::kernel::proc::mountinfo;
 use crate::model::id::CgroupPath;
+use crate::model::words;
 
 /// The controllers that measure, limit or hold a task. A v1 hierarchy with none of them (`name=systemd`, `devices`,
 /// `perf_event` ...) is not ours to enter; `cpuset` neither: a fresh v1 cpuset takes no process before it was set up.
 const USED: [&str; 6] = ["cpu", "cpuacct", "memory", "blkio", "pids", "freezer"];
 
-/// What a host offers as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Controllers in v1 hierarchies, no unified tree.
-    V1,
-    /// One unified tree.
-    V2,
-    /// v1 controllers with a unified tree beside them, which still gives PSI, `cpu.stat` and `cgroup.kill`.
-    Hybrid,
-    None,
-}
-
-impl Mode {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Mode::V1 => "v1",
-            Mode::V2 => "v2",
-            Mode::Hybrid => "hybrid",
-            Mode::None => "none",
-        }
+words! {
+    /// What a host offers as a whole.
+    pub enum Mode {
+        /// Controllers in v1 hierarchies, no unified tree.
+        V1 = "v1",
+        /// One unified tree.
+        V2 = "v2",
+        /// v1 controllers with a unified tree beside them, which still gives PSI, `cpu.stat` and `cgroup.kill`.
+        Hybrid = "hybrid",
+        None = "none",
     }
 }
 

@@ -9,28 +9,19 @@ use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::Job;
 use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
+use super::words;
 
-/// Nomad's client status, derived from the states of the tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AllocState {
-    Pending,
-    Running,
-    Complete,
-    Failed,
+words! {
+    /// Nomad's client status, derived from the states of the tasks.
+    pub enum AllocState {
+        Pending = "pending",
+        Running = "running",
+        Complete = "complete",
+        Failed = "failed",
+    }
 }
 
 impl AllocState {
-    pub const ALL: [AllocState; 4] =
-        [AllocState::Pending, AllocState::Running, AllocState::Complete, AllocState::Failed];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AllocState::Pending => "pending",
-            AllocState::Running => "running",
-            AllocState::Complete => "complete",
-            AllocState::Failed => "failed",
-        }
-    }
     /// Pure, first match wins: a setup that failed; some task dead and failed, some running, some not dead yet, all dead. What
     /// people are told of it stands beside it.
     pub fn derive(forced: Option<Forced>, tasks: &[Arc<TaskStatus>]) -> (AllocState, &'static str) {
@@ -51,43 +42,33 @@ impl AllocState {
     }
 }
 
-/// What became of an alloc otherwise than by its tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Forced {
-    /// A hook failed before any task could start.
-    SetupFailed,
-    /// Its `max_run_duration` is over.
-    Expired,
+words! {
+    /// What became of an alloc otherwise than by its tasks.
+    pub enum Forced {
+        /// A hook failed before any task could start.
+        SetupFailed = "setup_failed",
+        /// Its `max_run_duration` is over.
+        Expired = "expired",
+    }
 }
 
-/// What somebody wants of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Desired {
-    Run,
-    Stop,
+words! {
+    /// What somebody wants of it.
+    pub enum Desired {
+        Run = "run",
+        Stop = "stop",
+    }
 }
 
-/// How an alloc is measured: `alloc_info{measured=...}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Measured {
-    /// By cgroups of its own.
-    Cgroup,
-    /// By adding up processes: no cgroup could be made.
-    Process,
-    /// Not at all (the mock driver has no processes).
-    None,
-}
-
-impl Measured {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Measured::Cgroup => "cgroup",
-            Measured::Process => "process",
-            Measured::None => "none",
-        }
+words! {
+    /// How an alloc is measured: `alloc_info{measured=...}`.
+    pub enum Measured {
+        /// By cgroups of its own.
+        Cgroup = "cgroup",
+        /// By adding up processes: no cgroup could be made.
+        Process = "process",
+        /// Not at all (the mock driver has no processes).
+        None = "none",
     }
 }
 

@@ -4,44 +4,30 @@ use std::collections::BTreeMap;
 
 use super::event::{Event, EventKind};
 use super::task::ExitStatus;
+use super::words;
 
-/// The formats of `/metrics`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// Prometheus text 0.0.4: the default.
-    Text,
-    OpenMetrics,
+words! {
+    /// The formats of `/metrics`.
+    pub enum Format {
+        /// Prometheus text 0.0.4: the default.
+        Text = "text",
+        OpenMetrics = "openmetrics",
+    }
 }
 
 impl Format {
-    pub const ALL: [Format; 2] = [Format::Text, Format::OpenMetrics];
     pub fn content_type(self) -> &'static str {
         match self {
             Format::Text => "text/plain; version=0.0.4; charset=utf-8",
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Format::Text => "text",
-            Format::OpenMetrics => "openmetrics",
-        }
-    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encoding {
-    Identity,
-    Gzip,
-}
-
-impl Encoding {
-    pub const ALL: [Encoding; 2] = [Encoding::Identity, Encoding::Gzip];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Encoding::Identity => "identity",
-            Encoding::Gzip => "gzip",
-        }
+words! {
+    pub enum Encoding {
+        Identity = "identity",
+        Gzip = "gzip",
     }
 }
 

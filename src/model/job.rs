@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::id::{GroupName, JobId, TaskName};
+use super::words;
 
 /// A job: what `allostat run FILE` submits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,13 +24,13 @@ pub struct Job {
     pub groups: Vec<TaskGroup>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobKind {
-    /// Runs until stopped: an exit with 0 is restarted by policy.
-    Service,
-    /// Runs until done: an exit with 0 is success.
-    Batch,
+words! {
+    pub enum JobKind {
+        /// Runs until stopped: an exit with 0 is restarted by policy.
+        Service = "service",
+        /// Runs until done: an exit with 0 is success.
+        Batch = "batch",
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

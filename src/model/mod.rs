@@ -17,3 +17,6 @@ pub mod stat;
 pub mod task;
 pub mod units;
 pub mod usage;
+mod word;
+
+pub(crate) use word::words;

@@ -11,126 +11,48 @@ use super::event::Event;
 use super::id::{BootId, CgroupPath, ProcessId, TaskName};
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
+use super::words;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskState {
-    Pending,
-    Starting,
-    Running,
-    Backoff,
-    Killing,
-    Dead,
-}
-
-impl TaskState {
-    pub const ALL: [TaskState; 6] = [
-        TaskState::Pending,
-        TaskState::Starting,
-        TaskState::Running,
-        TaskState::Backoff,
-        TaskState::Killing,
-        TaskState::Dead,
-    ];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            TaskState::Pending => "pending",
-            TaskState::Starting => "starting",
-            TaskState::Running => "running",
-            TaskState::Backoff => "backoff",
-            TaskState::Killing => "killing",
-            TaskState::Dead => "dead",
-        }
-    }
-    /// Its place in [`TaskState::ALL`].
-    pub fn index(self) -> usize {
-        match self {
-            TaskState::Pending => 0,
-            TaskState::Starting => 1,
-            TaskState::Running => 2,
-            TaskState::Backoff => 3,
-            TaskState::Killing => 4,
-            TaskState::Dead => 5,
-        }
+words! {
+    pub enum TaskState {
+        Pending = "pending",
+        Starting = "starting",
+        Running = "running",
+        Backoff = "backoff",
+        Killing = "killing",
+        Dead = "dead",
     }
 }
 
-/// How one attempt ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// The main process ended with 0.
-    Success,
-    /// The main process ended with another code; or it could not be started, which no counter of exits counts.
-    Error,
-    /// A signal that we did not send ended the main process.
-    Signal,
-    /// The main process died of the kernel's OOM killer.
-    Oom,
-    /// We ended it, because somebody asked us to.
-    Killed,
-    /// Nobody saw how it ended (the supervisor died, the host restarted).
-    Unknown,
-}
-
-impl Outcome {
-    pub const ALL: [Outcome; 6] =
-        [Outcome::Success, Outcome::Error, Outcome::Signal, Outcome::Oom, Outcome::Killed, Outcome::Unknown];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Success => "success",
-            Outcome::Error => "error",
-            Outcome::Signal => "signal",
-            Outcome::Oom => "oom",
-            Outcome::Killed => "killed",
-            Outcome::Unknown => "unknown",
-        }
-    }
-    /// Its place in [`Outcome::ALL`].
-    pub fn index(self) -> usize {
-        match self {
-            Outcome::Success => 0,
-            Outcome::Error => 1,
-            Outcome::Signal => 2,
-            Outcome::Oom => 3,
-            Outcome::Killed => 4,
-            Outcome::Unknown => 5,
-        }
+words! {
+    /// How one attempt ended.
+    pub enum Outcome {
+        /// The main process ended with 0.
+        Success = "success",
+        /// The main process ended with another code; or it could not be started, which no counter of exits counts.
+        Error = "error",
+        /// A signal that we did not send ended the main process.
+        Signal = "signal",
+        /// The main process died of the kernel's OOM killer.
+        Oom = "oom",
+        /// We ended it, because somebody asked us to.
+        Killed = "killed",
+        /// Nobody saw how it ended (the supervisor died, the host restarted).
+        Unknown = "unknown",
     }
 }
 
-/// Why a task was started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RestartReason {
-    /// The restart policy, after an exit.
-    Policy,
-    /// The restart policy, after an exit by OOM.
-    Oom,
-    /// The driver could not start it and may be able to later.
-    StartFailure,
-    /// Somebody asked for it: the policy does not count it.
-    Requested,
-}
-
-impl RestartReason {
-    pub const ALL: [RestartReason; 4] =
-        [RestartReason::Policy, RestartReason::Oom, RestartReason::StartFailure, RestartReason::Requested];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RestartReason::Policy => "policy",
-            RestartReason::Oom => "oom",
-            RestartReason::StartFailure => "start_failure",
-            RestartReason::Requested => "requested",
-        }
-    }
-    pub fn index(self) -> usize {
-        match self {
-            RestartReason::Policy => 0,
-            RestartReason::Oom => 1,
-            RestartReason::StartFailure => 2,
-            RestartReason::Requested => 3,
-        }
+words! {
+    /// Why a task was started again.
+    pub enum RestartReason {
+        /// The restart policy, after an exit.
+        Policy = "policy",
+        /// The restart policy, after an exit by OOM.
+        Oom = "oom",
+        /// The driver could not start it and may be able to later.
+        StartFailure = "start_failure",
+        /// Somebody asked for it: the policy does not count it.
+        Requested = "requested",
     }
 }
 

@@ -10,6 +10,7 @@ use super::panics::lock;
 use crate::model::id::{AllocId, JobId};
 use crate::model::metric::{Exemplar, Value};
 use crate::model::units::{Nanos, Timestamp};
+use crate::model::words;
 
 /// Upper bounds of the buckets of starts and their phases: 5 ms to 5 min.
 pub const STARTS: [f64; BOUNDS] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
@@ -17,25 +18,15 @@ pub const STARTS: [f64; BOUNDS] = [0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 
 pub const KILLS: [f64; BOUNDS] = [0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 const BOUNDS: usize = 9;
 
-/// A part of a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartPhase {
-    /// The task's hooks: directories, environment ...
-    Prestart,
-    /// The durable record of what is about to run.
-    Setup,
-    /// The driver: until the main process runs.
-    Driver,
-}
-
-impl StartPhase {
-    pub const ALL: [StartPhase; 3] = [StartPhase::Prestart, StartPhase::Setup, StartPhase::Driver];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            StartPhase::Prestart => "prestart",
-            StartPhase::Setup => "setup",
-            StartPhase::Driver => "driver",
-        }
+words! {
+    /// A part of a start.
+    pub enum StartPhase {
+        /// The task's hooks: directories, environment ...
+        Prestart = "prestart",
+        /// The durable record of what is about to run.
+        Setup = "setup",
+        /// The driver: until the main process runs.
+        Driver = "driver",
     }
 }
 

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use tracing::callsite::Identifier;
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber};
@@ -18,36 +17,27 @@ use super::limit::Limiter;
 use super::line::OneLine;
 use super::metrics::Metrics;
 use super::panics::{self, lock};
+use crate::model::words;
 
 /// Warnings and errors of one place in the code: this many in ten seconds, the rest is counted.
 const BURST: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// How much is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    Off,
-    Error,
-    Warn,
-    #[default]
-    Info,
-    Debug,
-    Trace,
+words! {
+    /// How much is logged.
+    #[derive(Default)]
+    pub enum Level {
+        Off = "off",
+        Error = "error",
+        Warn = "warn",
+        #[default]
+        Info = "info",
+        Debug = "debug",
+        Trace = "trace",
+    }
 }
 
 impl Level {
-    pub const ALL: [Level; 6] = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Level::Off => "off",
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
-        }
-    }
     fn filter(self) -> LevelFilter {
         match self {
             Level::Off => LevelFilter::OFF,

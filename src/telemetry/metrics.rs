@@ -14,6 +14,7 @@ use prometheus::{
 use super::durations::ByWorkload;
 use crate::model::metric::{Kind, MetricDesc};
 use crate::model::units::Unit;
+use crate::model::words;
 
 /// How long a pass of a collector or an answer takes: 100 µs to 5 s.
 const SHORT: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0];
@@ -222,105 +223,45 @@ pub fn descriptor(name: &str) -> Option<&'static MetricDesc> {
     METRICS.iter().find(|d| d.name == name).copied()
 }
 
-/// Why final series were withdrawn early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DropReason {
-    Budget,
-    Unread,
-}
-
-impl DropReason {
-    pub const ALL: [DropReason; 2] = [DropReason::Budget, DropReason::Unread];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            DropReason::Budget => "budget",
-            DropReason::Unread => "unread",
-        }
+words! {
+    /// Why final series were withdrawn early.
+    pub enum DropReason {
+        Budget = "budget",
+        Unread = "unread",
     }
 }
 
-/// Why an ended alloc was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GcReason {
-    Count,
-    Age,
-    Requested,
-    /// Want of room.
-    Disk,
-    /// Want of room, before everybody had its final series.
-    DiskUnread,
-}
-
-impl GcReason {
-    pub const ALL: [GcReason; 5] =
-        [GcReason::Count, GcReason::Age, GcReason::Requested, GcReason::Disk, GcReason::DiskUnread];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            GcReason::Count => "count",
-            GcReason::Age => "age",
-            GcReason::Requested => "requested",
-            GcReason::Disk => "disk",
-            GcReason::DiskUnread => "disk_unread",
-        }
+words! {
+    /// Why an ended alloc was removed.
+    pub enum GcReason {
+        Count = "count",
+        Age = "age",
+        Requested = "requested",
+        /// Want of room.
+        Disk = "disk",
+        /// Want of room, before everybody had its final series.
+        DiskUnread = "disk_unread",
     }
 }
 
-/// What a start of the agent found of a task that had not ended by its record, or that none of its records names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Restored {
-    Reattached,
-    Ended,
-    Lost,
-    Failed,
-    Restarted,
-    OrphanKilled,
-}
-
-impl Restored {
-    pub const ALL: [Restored; 6] = [
-        Restored::Reattached,
-        Restored::Ended,
-        Restored::Lost,
-        Restored::Failed,
-        Restored::Restarted,
-        Restored::OrphanKilled,
-    ];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Restored::Reattached => "reattached",
-            Restored::Ended => "ended",
-            Restored::Lost => "lost",
-            Restored::Failed => "failed",
-            Restored::Restarted => "restarted",
-            Restored::OrphanKilled => "orphan_killed",
-        }
+words! {
+    /// What a start of the agent found of a task that had not ended by its record, or that none of its records names.
+    pub enum Restored {
+        Reattached = "reattached",
+        Ended = "ended",
+        Lost = "lost",
+        Failed = "failed",
+        Restarted = "restarted",
+        OrphanKilled = "orphan_killed",
     }
 }
 
-/// Who sees to a supervisor on this host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WatchedBy {
-    ThisAgent,
-    AnotherAgent,
-    Nobody,
-}
-
-impl WatchedBy {
-    pub const ALL: [WatchedBy; 3] = [WatchedBy::ThisAgent, WatchedBy::AnotherAgent, WatchedBy::Nobody];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WatchedBy::ThisAgent => "this_agent",
-            WatchedBy::AnotherAgent => "another_agent",
-            WatchedBy::Nobody => "nobody",
-        }
-    }
-    /// Its place in [`WatchedBy::ALL`].
-    pub fn index(self) -> usize {
-        match self {
-            WatchedBy::ThisAgent => 0,
-            WatchedBy::AnotherAgent => 1,
-            WatchedBy::Nobody => 2,
-        }
+words! {
+    /// Who sees to a supervisor on this host.
+    pub enum WatchedBy {
+        ThisAgent = "this_agent",
+        AnotherAgent = "another_agent",
+        Nobody = "nobody",
     }
 }
 
