@@ -15,7 +15,7 @@ use crate::jobspec;
 use crate::jobspec::diagnostic::{Diagnostics, Problems, Source, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::quantity::format_duration;
-use crate::jobspec::tree;
+use crate::jobspec::{read, tree};
 use crate::runner::GcConfig;
 use crate::snapshot::{self, RetentionConfig};
 use crate::telemetry::Level;
@@ -196,7 +196,7 @@ fn read_file(path: &Path, config: &mut Config) -> Result<(), ConfigError> {
 pub fn read_text(name: &str, text: &str, config: &mut Config) -> Result<(), ConfigError> {
     let source = Source::new(name, text);
     let problems = Problems::new(&source);
-    let body = tree::read_into(&problems);
+    let body = read::read_into(&problems);
     let (top, stanzas) = &*WORDS;
     let family: Vec<&'static Stanza> = stanzas.iter().collect();
     let file = Fields::open(&body, top, &family, "", &problems);

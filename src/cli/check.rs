@@ -8,7 +8,7 @@ use super::exit::{CliError, CliResult, Exit};
 use super::output::Style;
 use crate::config::{self, Config, ConfigError};
 use crate::jobspec::diagnostic::{Problems, Source};
-use crate::jobspec::{self, Diagnostic, Diagnostics, tree};
+use crate::jobspec::{self, Diagnostic, Diagnostics, read};
 use crate::runner::drivers;
 use crate::telemetry::chain;
 
@@ -71,7 +71,7 @@ fn check(name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), 
     }
     let source = Source::new(name, text.as_str());
     let problems = Problems::new(&source);
-    let body = tree::read_into(&problems);
+    let body = read::read_into(&problems);
     if body.entries.iter().any(|e| e.key.eq_ignore_ascii_case("job")) {
         let warnings = job_file(name, text).map_err(|errors| refused(errors.to_string()))?;
         return Ok(("job", warnings));

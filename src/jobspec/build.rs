@@ -8,10 +8,10 @@ use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartPolicy, Task,
 use crate::model::signal;
 
 use super::diagnostic::{Problems, Span, quote};
-use super::fields::{At, Fields, NamedBody, Stanza, join, warn_ignored};
+use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
 use super::nearest::nearest;
-use super::tree::{self, Body, Value};
+use super::tree::{self, Body, Value, join};
 use super::{limits, names, values, words};
 
 type Meta = BTreeMap<String, String>;

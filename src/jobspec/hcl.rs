@@ -8,7 +8,7 @@ use hcl_edit::structure::{self, BlockLabel, Structure};
 use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
-use super::tree::{Body, Entry, Form, Label, Node, Value, escape, text_value};
+use super::tree::{Body, Entry, Form, Label, Node, Value, escape, number, text_value};
 use super::unclosed;
 
 /// How often a file is read again because of keys given twice.
@@ -97,20 +97,6 @@ fn advice(text: &str, offset: usize) -> Option<String> {
         )
     } else {
         None
-    }
-}
-
-/// A number as it is written: whole ones stay exact.
-pub(super) fn number(problems: &Problems<'_>, at: &Span, text: &str) -> Value {
-    if let Ok(whole) = text.parse::<i128>() {
-        return Value::Int(whole);
-    }
-    match text.parse::<f64>() {
-        Ok(float) if float.is_finite() && text.contains(['.', 'e', 'E']) => Value::Float(float),
-        _ => {
-            problems.error(at, "", format!("the number {} is too large", quote(text)), None);
-            Value::Broken
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::diagnostic::{Problems, Span};
-use super::tree::{Body, Entry, Form, Node, Value, text_value};
+use super::tree::{Body, Entry, Form, Node, Value, number, text_value};
 
 static STRICT: ParseOptions = ParseOptions {
     allow_comments: false,
@@ -75,7 +75,7 @@ impl Lower<'_, '_> {
         let value = match value {
             ast::Value::NullKeyword(_) => Value::Null,
             ast::Value::BooleanLit(b) => Value::Bool(b.value),
-            ast::Value::NumberLit(n) => super::hcl::number(self.problems, &at, n.value),
+            ast::Value::NumberLit(n) => number(self.problems, &at, n.value),
             ast::Value::StringLit(s) => self.text(&at, &s.value),
             ast::Value::Array(list) => Value::List(list.elements.iter().map(|e| self.node(e)).collect()),
             ast::Value::Object(object) => Value::Object(self.body(object)),

@@ -15,7 +15,7 @@
 //!
 //! The shape of Nomad's API (`{"Job": {"TaskGroups": ...}}`) is refused. Texts are templates in both languages.
 //!
-//! Configuration files are read through the same [`tree`], [`fields`] and [`diagnostic`].
+//! Configuration files are read through the same [`read`], [`fields`] and [`diagnostic`].
 
 mod build;
 pub mod diagnostic;
@@ -27,6 +27,7 @@ mod limits;
 mod names;
 pub mod nearest;
 pub mod quantity;
+pub mod read;
 mod size;
 mod template;
 pub mod tree;
@@ -42,7 +43,7 @@ use crate::model::job::{Job, Task, TaskGroup};
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{Problems, Source, Span};
-use tree::{Body, Form, Node, Value};
+use tree::{Body, Form, Node, Value, join};
 
 /// A job file that was understood.
 #[derive(Debug, Clone)]
@@ -63,7 +64,7 @@ pub struct Parsed {
 pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
     let source = Source::new(file_name, text);
     let problems = Problems::new(&source);
-    let body = tree::read_into(&problems);
+    let body = read::read_into(&problems);
     problems.name_fields(|offset| tree::path_at(&body, offset));
     let job = build::file(&body, &problems);
     let (errors, warnings) = problems.into_parts();
@@ -87,7 +88,7 @@ pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
 /// What a file holds: of one that is too large, and of one that never ends, one byte more than is taken.
 pub fn bytes_of(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(tree::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(read::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -96,7 +97,7 @@ pub fn bytes_of(file: impl Read) -> io::Result<Vec<u8>> {
 /// Errors: it is not UTF-8: where the first byte stands that is none.
 pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     // Refused for its size in any case, and perhaps cut within a character.
-    if bytes.len() > tree::MAX_FILE_BYTES {
+    if bytes.len() > read::MAX_FILE_BYTES {
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|error| {
@@ -160,12 +161,12 @@ fn first_key(node: &Node) -> Option<String> {
 /// The place of every path: of a value the value, of a stanza its name or its word.
 fn walk(body: &Body, path: &str, places: &mut BTreeMap<String, Span>) {
     for entry in &body.entries {
-        let mut path = fields::join(path, &entry.key);
+        let mut path = join(path, &entry.key);
         let is_stanza = entry.form == Form::Block || matches!(entry.value.value, Value::Object(_));
         let span = if is_stanza { &entry.key_span } else { &entry.value.span };
         places.entry(path.clone()).or_insert_with(|| span.clone());
         for label in &entry.labels {
-            path = fields::join(&path, &label.text);
+            path = join(&path, &label.text);
             places.entry(path.clone()).or_insert_with(|| label.span.clone());
         }
         match &entry.value.value {

@@ -9,10 +9,10 @@ use crate::model::env;
 use crate::model::job::{JobKind, Lifecycle, LifecycleHook, RestartMode, RestartPolicy};
 
 use super::diagnostic::{Problems, Span, quote};
-use super::fields::{At, Fields, join};
+use super::fields::{At, Fields};
 use super::limits;
 use super::quantity::format_duration;
-use super::tree::{Body, Form, Node, Value};
+use super::tree::{Body, Form, Node, Value, join};
 
 /// Nomad's rules: an interval of at least 5 s, room for all attempts in it, and no delay without attempts.
 pub(super) fn restart(fields: &Fields<'_>, key: &Span, default: RestartPolicy) -> RestartPolicy {

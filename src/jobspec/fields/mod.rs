@@ -3,12 +3,12 @@
 //! ```
 //! use allostat::jobspec::diagnostic::{Problems, Source};
 //! use allostat::jobspec::fields::{Fields, Stanza, Word};
-//! use allostat::jobspec::tree;
+//! use allostat::jobspec::read;
 //!
 //! static SERVER: Stanza = Stanza { name: "server", words: &[Word::value("listen"), Word::value("workers")] };
 //! let source = Source::new("x.hcl", "listen = \"127.0.0.1:80\"\nwokers = 3\n");
 //! let problems = Problems::new(&source);
-//! let body = tree::read_into(&problems);
+//! let body = read::read_into(&problems);
 //! let fields = Fields::open(&body, &SERVER, &[&SERVER], "", &problems);
 //! assert_eq!(fields.text("listen").map(|at| at.value).as_deref(), Some("127.0.0.1:80"));
 //! assert_eq!(fields.integer("workers", 1..=64), None);
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use super::diagnostic::{Problems, Span, quote};
 use super::nearest::nearest;
-use super::tree::{Body, Entry, Form, Node, Value};
+use super::tree::{Body, Entry, Form, Node, Value, join};
 
 /// A stanza's name and the words that may stand in it.
 #[derive(Debug)]
@@ -319,10 +319,6 @@ impl<'a> Fields<'a> {
             }
         }
     }
-}
-
-pub(super) fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 fn remove() -> Option<String> {
