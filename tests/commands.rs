@@ -574,6 +574,26 @@ fn a_task_that_has_not_begun_has_no_attempt() {
 }
 
 #[test]
+fn the_stats_of_all_allocs_are_those_of_each() {
+    let agent = Agent::start();
+    for job in ["one", "two"] {
+        run(&agent, &batch(job, "exit 0", "")).ok();
+    }
+    let all = agent.get("/v1/stats").json();
+    let all = all["allocs"].as_array().expect("a list");
+    assert_eq!(all.iter().map(|a| a["id"].as_str().expect("an id")).collect::<Vec<_>>(), agent.alloc_ids());
+    assert_eq!(all[0]["epoch"], all[1]["epoch"], "of one moment");
+    for one in all {
+        let alone = agent.get(&format!("/v1/allocs/{}/stats", one["id"].as_str().expect("an id"))).json();
+        let keys = |of: &serde_json::Value| of.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(one), keys(&alone));
+        assert_eq!((&one["usage"], &one["total_tasks"]), (&alone["usage"], &alone["total_tasks"]));
+    }
+    assert_eq!(agent.get("/v1/stats?alloc=x").status, 400);
+    agent.stop();
+}
+
+#[test]
 fn a_service_is_run_signalled_and_stopped() {
     let agent = Agent::start();
     let service = batch("svc", "trap 'echo got it' HUP; echo listening; while :; do sleep 0.05; done", "")

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hyper::HeaderMap;
 
-use super::error::ApiError;
+use super::error::{ApiError, Code};
 use super::pieces::Source;
 use super::target::{Query, Target};
 use crate::model::answer::Detail;
@@ -102,4 +102,10 @@ impl Reply {
         self.headers.push((name, value.into()));
         self
     }
+}
+
+/// Encoding a large body takes milliseconds, which other connections must not wait for.
+pub(super) async fn encoded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why"))
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::access::Access;
-use super::error::{ApiError, Code};
-use super::http::{Origin, Reply, Request};
+use super::error::ApiError;
+use super::http::{Origin, Reply, Request, encoded};
 use super::negotiate;
 use super::{Context, Method, Route};
 use crate::exporters::catalogue;
@@ -102,12 +102,6 @@ async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted) -> Re
         Some(body) => Ok(body),
         None => encoded(move || bodies.get(&snapshot, format, encoding)).await,
     }
-}
-
-/// Encoding a large body takes milliseconds, which other connections must not wait for.
-async fn encoded(work: impl FnOnce() -> Bytes + Send + 'static) -> Result<Bytes, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| ApiError::new(Code::Failed, "encoding the exposition failed; the agent's log says why"))
 }
 
 fn unknown(name: &str) -> ApiError {

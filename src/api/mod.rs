@@ -24,6 +24,7 @@ mod negotiate;
 mod node;
 mod pieces;
 mod server;
+mod stats;
 mod submission;
 mod target;
 #[cfg(test)]
@@ -153,6 +154,7 @@ pub static ROUTES: &[&Route] = &[
     &allocs::LIST,
     &allocs::SHOW,
     &allocs::STATS,
+    &stats::ALL,
     &allocs::STOP,
     &allocs::RESTART,
     &allocs::SIGNAL,
