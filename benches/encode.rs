@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use allostat::model::usage::Field;
 use allostat::exporters::prometheus::{Bodies, Encoder, Encoding, Filter, Format, Itself};
+use allostat::model::usage::Field;
 use allostat::snapshot::Snapshot;
 use allostat::telemetry::Metrics;
 use prometheus::{Encoder as _, TextEncoder};

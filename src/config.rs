@@ -20,8 +20,8 @@ use crate::runner::GcConfig;
 use crate::snapshot::{self, RetentionConfig};
 use crate::telemetry::Level;
 
-pub use settings::{SETTINGS, Setting};
 use settings::{Kind, list};
+pub use settings::{SETTINGS, Setting};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq)]
@@ -143,14 +143,16 @@ impl Sources {
         }
         for (name, value) in &self.env {
             if let Some(setting) = SETTINGS.iter().find(|s| s.env == name) {
-                setting.set(&mut config, value)
+                setting
+                    .set(&mut config, value)
                     .map_err(|message| ConfigError::Value { name: name.clone(), message })?;
             }
         }
         for (path, flag, value) in &self.flags {
             let setting = SETTINGS.iter().find(|s| format!("{}.{}", s.stanza, s.key) == *path);
             let setting = setting.expect("a flag must name a setting");
-            setting.set(&mut config, value)
+            setting
+                .set(&mut config, value)
                 .map_err(|message| ConfigError::Value { name: (*flag).to_owned(), message })?;
         }
         if config.data_dir.as_os_str().is_empty() {
@@ -228,7 +230,9 @@ fn value_of(fields: &Fields<'_>, setting: &Setting) -> Option<(String, Span)> {
     match setting.kind {
         Kind::Text(_) => fields.text(setting.key).map(|at| (at.value, at.span)),
         Kind::Duration(..) => fields.duration(setting.key).map(|at| (format_duration(at.value), at.span)),
-        Kind::Whole(least, most, _) => fields.integer(setting.key, least..=most).map(|at| (at.value.to_string(), at.span)),
+        Kind::Whole(least, most, _) => {
+            fields.integer(setting.key, least..=most).map(|at| (at.value.to_string(), at.span))
+        }
         Kind::Bool(_) => fields.bool(setting.key).map(|at| (at.value.to_string(), at.span)),
         Kind::Texts(_) => fields.texts(setting.key).map(|at| {
             let texts: Vec<String> = at.value.into_iter().map(|t| t.value).collect();

@@ -319,7 +319,11 @@ fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() 
     assert!(after(&reader, began, 0).memory_peak_bytes() >= Some(70 * MIB));
     site.spike("30");
     let whole = after(&reader, began, 5);
-    assert_eq!(whole.memory_window_peak_bytes(), whole.memory_peak_bytes(), "its first sub-window began with the cgroup");
+    assert_eq!(
+        whole.memory_window_peak_bytes(),
+        whole.memory_peak_bytes(),
+        "its first sub-window began with the cgroup"
+    );
     let spiked = (2..=12).map(|n| after(&reader, began, n * 5)).last().expect("a minute");
     assert!(spiked.memory_window_peak_bytes() < Some(60 * MIB), "only since the first reset: {spiked:?}");
     assert!(spiked.memory_window_peak_bytes() >= Some(40 * MIB), "{spiked:?}");

@@ -105,7 +105,12 @@ fn end(stage: &mut Stage, n: usize, last: &Usage) {
 }
 
 fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
-    Usage::from([(Field::cpu_usage_ns, cpu_ns), (Field::memory_peak_bytes, peak), (Field::memory_usage_bytes, now), (Field::memory_limit_bytes, 1_000)])
+    Usage::from([
+        (Field::cpu_usage_ns, cpu_ns),
+        (Field::memory_peak_bytes, peak),
+        (Field::memory_usage_bytes, now),
+        (Field::memory_limit_bytes, 1_000),
+    ])
 }
 
 #[test]
@@ -509,8 +514,7 @@ fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
     let mut stage = Stage::with(vec![one_running("a", &job)]);
     stage.said.task("a", 0, all_used(5));
     stage.said.alloc("a", all_used(7));
-    let counters: Vec<&str> =
-        Field::ALL.into_iter().filter(|field| field.nature().counts()).map(Field::name).collect();
+    let counters: Vec<&str> = Field::ALL.into_iter().filter(|field| field.nature().counts()).map(Field::name).collect();
     assert_eq!(counters.len(), 29, "{counters:?}");
     let snapshot = stage.tick();
     for whose in ["a", "a alloc", "workload"] {

@@ -105,7 +105,8 @@ async fn describe(context: &Context, parsed: &Parsed) -> Submitted {
         };
         group.tasks.iter().map(row).collect()
     };
-    let group = |group: &TaskGroup| PlannedGroup { name: group.name.to_string(), count: group.count, tasks: tasks(group) };
+    let group =
+        |group: &TaskGroup| PlannedGroup { name: group.name.to_string(), count: group.count, tasks: tasks(group) };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);

@@ -22,7 +22,7 @@ use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
 use crate::model::host::NodeInfo;
-use crate::model::id::BootId;
+use crate::model::id::{BootId, JobId};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::drivers::{DriverContext, Mock};
@@ -69,7 +69,7 @@ fn node() -> NodeInfo {
 /// Its exposition has a body of [`BODY`] bytes and more: each series of the workload has this name.
 fn snapshot() -> Snapshot {
     let workload = WorkloadView {
-        workload: "x".repeat(BODY / 8).into(),
+        workload: JobId::from("x".repeat(BODY / 30).as_str()),
         task: "t".into(),
         usage: Usage::default(),
         ended: Arc::default(),
@@ -316,12 +316,13 @@ fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
 
 #[test]
 fn the_answer_says_what_format_it_is_in() {
+    // The whole body would take long to compress.
+    const ONE: &str = "/metrics?name[]=allostat_allocs";
     let server = server();
-    let text = server.tcp("GET", "/metrics", "Accept-Encoding: gzip\r\n");
+    let text = server.tcp("GET", ONE, "Accept-Encoding: gzip\r\n");
     assert!(text.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{}", text.head);
     assert!(!text.head.contains("content-encoding"), "a loopback peer gets identity");
-    let open =
-        server.tcp("GET", "/metrics", "Accept: application/openmetrics-text\r\nAccept-Encoding: gzip, *;q=0\r\n");
+    let open = server.tcp("GET", ONE, "Accept: application/openmetrics-text\r\nAccept-Encoding: gzip, *;q=0\r\n");
     assert!(open.head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"));
     assert!(open.head.contains("content-encoding: gzip"));
     assert!(open.head.contains("vary: accept, accept-encoding"));
@@ -350,7 +351,8 @@ fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
     let refused = server.unix("POST", "/v1/jobs?file=a%20b.hcl", "job \"j\" {\n borken = 1\n}\n");
     assert_eq!((refused.status, refused.code().as_str()), (422, "invalid_job"));
     let error: Value = serde_json::from_slice(&refused.body).unwrap();
-    assert_eq!((&error["problems"][0]["file"], &error["problems"][0]["line"]), (&json!("a b.hcl"), &json!(2)));
+    let found = |p: &Value| p["file"] == "a b.hcl" && p["line"] == 2;
+    assert!(error["problems"].as_array().is_some_and(|all| all.iter().any(found)), "{error}");
     let planned: Value = serde_json::from_slice(&server.unix("POST", "/v1/jobs?plan=1", JOB).body).unwrap();
     assert_eq!((&planned["job"], &planned["groups"][0]["count"]), (&json!("j"), &json!(1)));
     assert!(server.runner.board().view().allocs.is_empty(), "it was only asked");
@@ -379,7 +381,7 @@ fn who_dribbles_is_cut_off_and_who_idles_is_let_go() {
     let mut kept = TcpStream::connect(server.tcp).unwrap();
     kept.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     for _ in 0..2 {
-        kept.write_all(b"GET /v1/node HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut head = [0; 4096];
         assert!(kept.read(&mut head).unwrap() > 0);
         // Longer than a request may take, shorter than one may idle.
@@ -474,7 +476,7 @@ fn stopping_ends_idle_connections() {
     let server = server();
     let mut idle = UnixStream::connect(&server.unix).unwrap();
     idle.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    idle.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert!(idle.read(&mut [0; 4096]).unwrap() > 0);
     server.stop.send_replace(true);
     assert_eq!(idle.read(&mut [0; 16]).unwrap(), 0);

@@ -6,8 +6,8 @@ use super::table::{File, Home, When, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{cpu_max, cpu_stat, cpuacct, cpuset};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
-use crate::model::usage::Field;
 use crate::model::units::Unit;
+use crate::model::usage::Field;
 
 const ACCT: Home = Home::V1("cpuacct");
 const V1: Home = Home::V1("cpu");

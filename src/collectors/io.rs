@@ -5,8 +5,8 @@
 use super::table::{File, Home, When, values};
 use crate::kernel::cgroup::{blkio, io_stat};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
-use crate::model::usage::Field;
 use crate::model::units::Unit;
+use crate::model::usage::Field;
 
 const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
 const OPERATIONS: &str = "blkio.throttle.io_serviced_recursive";

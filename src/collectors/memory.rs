@@ -6,8 +6,8 @@ use super::table::{File, Home, When, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
-use crate::model::usage::Field;
 use crate::model::units::{Limit, Unit};
+use crate::model::usage::Field;
 
 const V1: Home = Home::V1("memory");
 const V2: Home = Home::V2("memory");

@@ -3,8 +3,8 @@
 use super::table::{File, Home, When, number, value, values};
 use crate::kernel::cgroup::{limit, pids_events};
 use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
-use crate::model::usage::Field;
 use crate::model::units::{Limit, Unit};
+use crate::model::usage::Field;
 
 macro_rules! both {
     ($($name:literal, $when:expr, $live:expr, $only_tasks:expr, $apply:expr;)*) => {

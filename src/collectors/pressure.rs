@@ -4,8 +4,8 @@
 use super::table::{File, Home, When, values};
 use crate::kernel::pressure;
 use crate::model::metric::{Cell, Kind, Measure, MetricDesc, Value};
-use crate::model::usage::Field;
 use crate::model::units::Unit;
+use crate::model::usage::Field;
 
 macro_rules! psi {
     ($($name:literal, $some:ident, $full:ident;)*) => {

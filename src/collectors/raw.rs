@@ -105,11 +105,8 @@ mod tests {
 
     #[test]
     fn the_working_set_never_falls_below_zero() {
-        let raw = Raw {
-            usage: Usage::from([(Field::memory_usage_bytes, 5)]),
-            inactive_file: Some(9),
-            ..Raw::default()
-        };
+        let raw =
+            Raw { usage: Usage::from([(Field::memory_usage_bytes, 5)]), inactive_file: Some(9), ..Raw::default() };
         assert_eq!(raw.finish().memory_working_set_bytes(), Some(0));
         assert_eq!(Raw { inactive_file: None, ..raw }.finish().memory_working_set_bytes(), None);
     }

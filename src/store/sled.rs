@@ -39,7 +39,7 @@ pub struct SledStore {
 
 struct State {
     /// The directory, held locked as long as the store is open.
-    lock: File,
+    _lock: File,
     log: Log,
     /// Of the last commit.
     seq: u64,
@@ -286,7 +286,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     let as_it_was = log_is_good && older.is_none();
     let log = if as_it_was { Log::go_on(dir, &found) } else { Log::write(dir, schema.current, seq, &records) };
     let log = log.map_err(failed)?;
-    let mut state = State { lock, log, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
+    let mut state = State { _lock: lock, log, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
     if let Some((mirror, contents)) = mirror {
         state.mirrored_by(mirror, contents.unwrap_or_default(), &records);
     }

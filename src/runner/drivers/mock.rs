@@ -322,8 +322,7 @@ async fn tell(
             }
             Some(Fault::Lie) => usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().map(|_| 1_000_000_000 / (n + 1))),
             Some(Fault::Garbage) => {
-                let told =
-                    [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
+                let told = [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
                 told.into_iter().for_each(|field| usage.set(field, Some(u64::MAX)));
             }
             Some(Fault::Repeat) => reader.tell(usage.clone(), now),

@@ -144,7 +144,11 @@ impl Process {
     }
     /// What is told of its end: used 1 s of CPU, had a peak of 100 bytes and more with each attempt.
     fn ended(&self, status: ExitStatus) -> AttemptEnd {
-        let usage = Usage::from([(Field::cpu_usage_ns, 1_000_000_000), (Field::memory_peak_bytes, 100 + u64::from(self.handle.attempt)), (Field::oom_kills, self.option("oom_kills").unwrap_or(0))]);
+        let usage = Usage::from([
+            (Field::cpu_usage_ns, 1_000_000_000),
+            (Field::memory_peak_bytes, 100 + u64::from(self.handle.attempt)),
+            (Field::oom_kills, self.option("oom_kills").unwrap_or(0)),
+        ]);
         AttemptEnd {
             status,
             // 1: trying again cannot help.
