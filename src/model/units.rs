@@ -54,7 +54,7 @@ impl Timestamp {
     }
 }
 
-/// A moment of the runner's own line of time, which nobody sets (`runner::steady`): nanoseconds, near those of the wall clock
+/// A moment of the runner's own line of time, which nobody sets (`runner::kept::steady`): nanoseconds, near those of the wall clock
 /// where that was never set. Only differences mean something, and only people are told of the wall clock's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]

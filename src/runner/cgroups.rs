@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::context::AllocCgroups;
+use super::ground::AllocCgroups;
 use crate::collectors::{Sampling, TaskReader, kept_peak, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::model::id::CgroupPath;

@@ -11,45 +11,28 @@
 //! ```
 
 mod alloc;
-pub mod board;
-pub mod broadcaster;
 mod cgroups;
-mod context;
-mod coordinator;
-pub mod datadir;
+mod decide;
 pub mod drivers;
-pub mod events;
-#[cfg(debug_assertions)]
-#[doc(hidden)]
-pub mod foresee;
-mod gc;
+mod ground;
 mod hooks;
-pub mod journal;
-mod launch;
-mod ledger;
+mod kept;
 mod manager;
-mod marks;
-mod orphans;
-mod outcome;
-mod owner;
-mod record;
-mod restart;
-mod restore;
-mod samples;
-mod steady;
-mod step;
+mod shown;
 mod task;
 #[cfg(test)]
 mod tests;
-mod watchers;
-mod whereabouts;
-mod wishes;
 
 pub use cgroups::HostCgroups;
-pub use context::{AllocCgroups, Config, Drivers, Parts};
-pub use gc::{Collect, Collected, Fill, GcConfig};
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub use decide::foresee;
+pub use ground::{AllocCgroups, Config, Drivers, Parts};
+pub use kept::{datadir, journal};
+pub use manager::gc::{Collect, Collected, Fill, GcConfig};
+pub use manager::orphans::{Fate, Orphan};
+pub use manager::restore::RestoreError;
+pub use manager::watchers::{Stray, Watchers};
+pub use manager::wishes::Restarted;
 pub use manager::{Handle, RunnerError, SubmitReply, Wait};
-pub use orphans::{Fate, Orphan};
-pub use restore::RestoreError;
-pub use watchers::{Stray, Watchers};
-pub use wishes::Restarted;
+pub use shown::{board, broadcaster, events};

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use super::super::coordinator::Order;
-use super::super::journal::{self, Answer};
-use super::super::record::{self, Restart};
-use super::super::step::{Action, Event, State, step};
 use super::show::LATE;
 use super::{Alloc, Edit};
 use crate::model::event::EventKind;
 use crate::model::task::{RestartReason, TaskState};
+use crate::runner::decide::coordinator::Order;
+use crate::runner::decide::step::{Action, Event, State, step};
+use crate::runner::kept::journal::{self, Answer};
+use crate::runner::kept::record::{self, Restart};
 use crate::store::{Batch, StoreError};
 
 /// What became of the wish that a whole alloc begins anew.

@@ -11,14 +11,14 @@ use crate::model::job::Task;
 use crate::model::metric::{Exemplar, Value};
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Steady, Timestamp};
-use crate::runner::board::{TaskTotals, Until};
-use crate::runner::coordinator::Cause;
+use crate::runner::decide::coordinator::Cause;
+use crate::runner::decide::restart::Tracker;
+use crate::runner::decide::step::State;
 use crate::runner::drivers::call::Running;
-use crate::runner::events::Log;
-use crate::runner::record::{Backoff, Kill, MoreTotals, Restart, TaskRecord};
-use crate::runner::restart::Tracker;
-use crate::runner::samples::Page;
-use crate::runner::step::State;
+use crate::runner::kept::record::{Backoff, Kill, MoreTotals, Restart, TaskRecord};
+use crate::runner::kept::samples::Page;
+use crate::runner::shown::board::{TaskTotals, Until};
+use crate::runner::shown::events::Log;
 
 /// Newest events and exits that a task keeps.
 const KEPT: usize = 10;

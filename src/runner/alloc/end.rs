@@ -1,12 +1,12 @@
 //! Pure: how an alloc ended, from how its tasks did.
 
-use super::super::coordinator::Cause;
-use super::super::record::{AllocRecord, Finished};
-use super::super::steady::Line;
 use super::Cell;
 use crate::model::task::{Outcome, TaskState};
 use crate::model::units::Steady;
 use crate::model::usage::Usage;
+use crate::runner::decide::coordinator::Cause;
+use crate::runner::kept::record::{AllocRecord, Finished};
+use crate::runner::kept::steady::Line;
 
 /// The end of a restored alloc, judged by its tasks' records: the agent may have died between a task's write and its
 /// sibling's. Taken at its word, an early end would be the base of a cgroup that still counts; a missing one would never

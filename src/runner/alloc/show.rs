@@ -7,9 +7,9 @@ use super::cell::Delta;
 use super::{Alloc, Inner};
 use crate::model::alloc::{AllocState, AllocStatus, Forced};
 use crate::model::task::{TaskState, TaskStatus};
-use crate::runner::board::{Published, Totals};
-use crate::runner::journal::{self, Answer};
-use crate::runner::record::{self, MoreTotals, TaskRecord};
+use crate::runner::kept::journal::{self, Answer};
+use crate::runner::kept::record::{self, MoreTotals, TaskRecord};
+use crate::runner::shown::board::{Published, Totals};
 use crate::store::{Batch, StoreError};
 
 /// A disk that takes longer hangs: what waits for it is shown all the same.

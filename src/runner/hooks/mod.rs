@@ -7,7 +7,7 @@
 //! A hook says what it needs of others; the order follows from that ([`Suite::order`]), and what takes down goes the other way
 //! round. Each runs under a deadline, can be called off, and may be run again and without its predecessor, in every phase: an agent
 //! may die between any two of them. What an alloc's owner decides from its clock (`max_run_duration`, the delays before a kill)
-//! is no hook: it is pure, and goes on by itself after a restart (`alloc::wish`, `task::kill`).
+//! is no hook: it is pure, and goes on by itself after a restart (`decide::wish`, `task::kill`).
 
 mod alloc_dir;
 mod cgroup;
@@ -27,8 +27,8 @@ use serde_json::Value;
 pub(super) use self::suite::in_line;
 pub use self::suite::{Failed, Failure, OrderError, Suite};
 use super::alloc::Alloc;
-use super::context::Context;
 use super::drivers::{BoxFuture, TaskDirs};
+use super::ground::Context;
 use crate::host::process::Account;
 use crate::jobspec::interpolate::Prepared;
 use crate::model::id::AllocId;

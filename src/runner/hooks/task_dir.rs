@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{Failure, Hook, OfTask, Outcome, Phase};
-use crate::runner::datadir::Owner;
 use crate::runner::drivers::BoxFuture;
+use crate::runner::kept::datadir::Owner;
 
 pub struct TaskDir;
 

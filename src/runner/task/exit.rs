@@ -11,11 +11,11 @@ use crate::model::signal;
 use crate::model::task::{Exit, ExitStatus, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
+use crate::runner::decide::outcome::{SIGKILL, outcome};
+use crate::runner::decide::restart::{Decision, Ending, Why};
+use crate::runner::decide::step::{Action, Event, step};
 use crate::runner::drivers::AttemptEnd;
-use crate::runner::outcome::{SIGKILL, outcome};
-use crate::runner::record::Kill;
-use crate::runner::restart::{Decision, Ending, Why};
-use crate::runner::step::{Action, Event, step};
+use crate::runner::kept::record::Kill;
 
 impl Owner {
     /// It ended while no agent was there, and no record says that it was told to: the disk may not have taken that. What ended by

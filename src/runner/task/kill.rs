@@ -12,12 +12,12 @@ use crate::model::task::{ExitStatus, Failure};
 use crate::model::units::{Nanos, Steady};
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
-use crate::runner::coordinator::Cause;
+use crate::runner::decide::coordinator::Cause;
+use crate::runner::decide::step::{Action, Event, State, step};
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::hooks::Phase;
-use crate::runner::record::{Kill, Restart};
-use crate::runner::step::{Action, Event, State, step};
+use crate::runner::kept::record::{Kill, Restart};
 
 /// Where the job file names no signal.
 pub(in crate::runner) const KILL_SIGNAL: &str = "SIGINT";

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Launching;
+use super::launch::{Launched, found};
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, Running};
-use crate::runner::launch::{Launched, found};
-use crate::runner::owner::Ended;
+use crate::runner::manager::owner::Ended;
 
 /// Between tries, at the most.
 const LATE_PAUSE: Duration = Duration::from_secs(60);

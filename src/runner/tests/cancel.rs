@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::*;
 use crate::model::task::TaskHandle;
 use crate::runner::Wait;
-use crate::runner::coordinator::Order;
+use crate::runner::decide::coordinator::Order;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
 use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
 use crate::runner::manager::lock;

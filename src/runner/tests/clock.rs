@@ -141,8 +141,8 @@ async fn nothing_is_forgotten_for_a_day_that_only_the_wall_clock_saw() {
 /// itself, one alloc with a time limit, one in backoff, one being stopped, one being restarted, one ended.
 #[tokio::test(start_paused = true)]
 async fn what_is_recorded_of_times_is_understood_and_written_again_as_it_was() {
-    use crate::runner::record::{AllocRecord, TaskRecord};
-    use crate::runner::steady::LineRecord;
+    use crate::runner::kept::record::{AllocRecord, TaskRecord};
+    use crate::runner::kept::steady::LineRecord;
 
     let host = Host::new();
     let mut batch = crate::store::Batch::default();

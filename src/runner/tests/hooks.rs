@@ -8,8 +8,8 @@ use crate::host::roots::Roots;
 use crate::model::alloc::Forced;
 use crate::model::id::CgroupPath;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::gc::Collect;
 use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
+use crate::runner::manager::gc::Collect;
 use crate::runner::{Restarted, Wait};
 
 /// What hooks saw, of whom; and the phase in which they fail or hang.

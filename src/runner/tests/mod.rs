@@ -28,15 +28,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use self::fake::{FakeDriver, SetClock, TokioClock, World};
-use super::board::{Published, TaskTotals};
-use super::datadir::DataDir;
+use super::kept::datadir::DataDir;
+use super::kept::journal::Journal;
+use super::shown::board::{Published, TaskTotals};
 use super::{Config, Drivers, Handle, Parts};
 use crate::model::alloc::AllocState;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
 use crate::model::job::{Job, JobKind, RestartMode, RestartPolicy, Task, TaskGroup};
 use crate::model::task::{TaskState, TaskStatus};
-use crate::runner::journal::Journal;
 use crate::store::{FailingStore, Faults, MemoryStore, Store};
 use crate::telemetry::Metrics;
 

@@ -6,14 +6,14 @@ use super::restore::found;
 use super::*;
 use crate::model::id::TaskName;
 use crate::model::task::ExitStatus;
-use crate::runner::orphans::{Named, Whose};
+use crate::runner::manager::orphans::{Named, Whose};
 use crate::runner::{Fate, Orphan};
 use crate::store::Batch;
 
 fn forget(host: &Host, wanted: impl Fn(&str) -> bool) {
     let mut batch = Batch::default();
     for (key, _) in host.store.scan("").unwrap() {
-        if wanted(&key) && key != crate::runner::record::VERSION_KEY {
+        if wanted(&key) && key != crate::runner::kept::record::VERSION_KEY {
             batch.remove(key);
         }
     }

@@ -395,14 +395,14 @@ async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
 fn records_from_before_restarts_could_be_asked_for_are_read() {
     // As the agent before this one wrote them.
     let task = include_str!("records/task-of-schema-2.json");
-    let task: crate::runner::record::TaskRecord = serde_json::from_str(task).unwrap();
+    let task: crate::runner::kept::record::TaskRecord = serde_json::from_str(task).unwrap();
     assert_eq!(task.status.restarts, [2, 0, 0, 0]);
     assert_eq!(task.restart, None);
     let alloc = include_str!("records/alloc-of-schema-2.json");
-    let alloc: crate::runner::record::AllocRecord = serde_json::from_str(alloc).unwrap();
+    let alloc: crate::runner::kept::record::AllocRecord = serde_json::from_str(alloc).unwrap();
     assert!(!alloc.again && alloc.earlier.is_none());
     let workload = include_str!("records/workload-of-schema-2.json");
-    let workload: crate::runner::record::WorkloadRecord = serde_json::from_str(workload).unwrap();
+    let workload: crate::runner::kept::record::WorkloadRecord = serde_json::from_str(workload).unwrap();
     assert_eq!(workload.tasks.values().next().unwrap().restarts, [2, 0, 0, 0]);
     let newer = r#"{"restarts":[1,2,3,4,5]}"#;
     let newer: TaskTotals = serde_json::from_str(newer).unwrap();

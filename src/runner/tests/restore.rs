@@ -366,10 +366,10 @@ async fn a_record_that_names_somebody_elses_directory_is_not_believed() {
     let elsewhere = tempfile::tempdir().unwrap();
     std::fs::write(elsewhere.path().join("precious"), "data").unwrap();
     let (key, value) = host.store.scan("task/").unwrap().into_iter().next().unwrap();
-    let mut record: crate::runner::record::TaskRecord = serde_json::from_slice(&value).unwrap();
+    let mut record: crate::runner::kept::record::TaskRecord = serde_json::from_slice(&value).unwrap();
     record.handle.as_mut().unwrap().run_dir = elsewhere.path().to_owned();
     let mut batch = crate::store::Batch::default();
-    crate::runner::record::put(&mut batch, key, &record);
+    crate::runner::kept::record::put(&mut batch, key, &record);
     host.store.commit(&batch).unwrap();
     let agent = host.start().await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);

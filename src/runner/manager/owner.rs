@@ -11,7 +11,7 @@
 //! found again goes on from where it was. Nothing here ends with the agent: a dropped owner drops its tasks' owners, and their
 //! processes run on.
 //!
-//! [`coordinator::decide`]: super::coordinator::decide
+//! [`coordinator::decide`]: crate::runner::decide::coordinator::decide
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,28 +20,29 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinHandle, JoinSet};
 
-use super::alloc::{Alloc, Wanted};
-use super::context::Context;
-use super::coordinator::Wish;
-use super::hooks::{Failed, OfAlloc, Phase};
-use super::task::{self, Entry, Search};
 use crate::model::alloc::Desired;
 use crate::model::id::AllocId;
 use crate::model::task::TaskState;
 use crate::model::units::Steady;
+use crate::runner::alloc::Alloc;
+use crate::runner::decide::coordinator::Wish;
+use crate::runner::decide::wish::Wanted;
+use crate::runner::ground::Context;
+use crate::runner::hooks::{Failed, OfAlloc, Phase};
+use crate::runner::task::{self, Entry, Search};
 
 /// However far away a moment is: the host may be suspended meanwhile, and timers do not count that.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// An alloc that nobody owns yet.
-pub(super) struct Created {
+pub struct Created {
     alloc: Arc<Alloc>,
     /// Where each of its tasks begins.
     entries: Vec<Search>,
 }
 
 /// An alloc whose tasks have their owners.
-pub(super) struct Running {
+pub struct Running {
     alloc: Arc<Alloc>,
     changes: watch::Receiver<u64>,
     desired: watch::Receiver<Desired>,
@@ -54,10 +55,10 @@ pub(super) struct Running {
 }
 
 /// An alloc all of whose tasks are dead, and whose owners have left.
-pub(super) struct Ended(Arc<Alloc>);
+pub struct Ended(Arc<Alloc>);
 
 /// An alloc whose records are gone but for its tombstone; its directories may still be there.
-pub(super) struct Destroyed(AllocId);
+pub struct Destroyed(AllocId);
 
 impl Created {
     /// Its tasks begin where their records say.
@@ -208,7 +209,7 @@ impl Hooks {
 }
 
 /// A task of the runtime that goes with who waits for it.
-pub(super) struct AbortOnDrop<T>(pub JoinHandle<T>);
+pub struct AbortOnDrop<T>(pub JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {

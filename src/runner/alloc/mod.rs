@@ -5,14 +5,13 @@
 //! ```
 //! Each task's owner works on its own cell ([`Alloc::edit`]). Nobody sees that before a record of it is durable: then no
 //! death of the agent takes back what was shown. Only where the disk fails or hangs it is shown all the same. The alloc's own
-//! owner (`runner::owner`) follows these changes and says what comes next; the last values of the alloc are taken by whoever ends
+//! owner (`runner::manager::owner`) follows these changes and says what comes next; the last values of the alloc are taken by whoever ends
 //! its last task. What touches the host is done before or after the lock is held, never under it.
 
 mod again;
 mod cell;
 mod end;
 mod show;
-mod wish;
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -23,15 +22,14 @@ pub(super) use self::again::{Recall, Refusal};
 use self::cell::Cell;
 pub(super) use self::cell::{Edit, Force};
 use self::end::{finished_of, worst};
-pub(super) use self::wish::Wanted;
-use self::wish::{Wishes, wanted};
-use super::board::TaskTotals;
-use super::context::Context;
-use super::coordinator::{self, Cause, Order, View, Wish};
+use super::decide::coordinator::{self, Cause, Order, View, Wish};
+use super::decide::step::State;
+use super::decide::wish::{Wanted, Wishes, wanted};
 use super::drivers::call::Running;
-use super::record::{self, AllocRecord, Backoff, Earlier, Finished, Kill, TaskRecord};
-use super::samples::Whose;
-use super::step::State;
+use super::ground::Context;
+use super::kept::record::{self, AllocRecord, Backoff, Earlier, Finished, Kill, TaskRecord};
+use super::kept::samples::Whose;
+use super::shown::board::TaskTotals;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{Desired, Measured};
 use crate::model::event::EventKind;

@@ -24,6 +24,7 @@
 
 mod lock;
 mod modes;
+mod whereabouts;
 
 use std::fs::File;
 use std::io;
@@ -33,13 +34,13 @@ use std::time::Duration;
 
 pub use self::modes::Closed;
 use self::modes::{ALLOC, DATA, Gates, LOGS, SHARED, SHARED_NAME, TASK, Wanted, make_dirs};
-use super::drivers::{Place, TaskDirs};
-pub use super::whereabouts::Before;
-use super::whereabouts::Whereabouts;
+pub use self::whereabouts::Before;
+use self::whereabouts::Whereabouts;
 use crate::host::access::{self, Exposed};
 use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
 use crate::model::id::{AllocId, TaskName};
+use crate::runner::drivers::{Place, TaskDirs};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
@@ -298,11 +299,11 @@ impl DataDir {
     }
 
     /// How full its file system is, as `df` says it.
-    pub fn fill(&self) -> io::Result<super::Fill> {
+    pub fn fill(&self) -> io::Result<crate::runner::Fill> {
         let found = rustix::fs::statvfs(&self.root)?;
         let used = found.f_blocks.saturating_sub(found.f_bfree);
         let percent = |part: u64, whole: u64| (part.saturating_mul(100)).checked_div(whole).unwrap_or(0);
-        Ok(super::Fill {
+        Ok(crate::runner::Fill {
             used_percent: percent(used, used.saturating_add(found.f_bavail)),
             // Some file systems count none.
             inodes_percent: percent(found.f_files.saturating_sub(found.f_ffree), found.f_files),

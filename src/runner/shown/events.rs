@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::broadcaster::{Broadcaster, Listener};
-use super::marks::Marks;
 use crate::model::event::Event;
+use crate::runner::kept::marks::Marks;
 
 /// Events kept for readers that come later; older ones are counted as missed.
 pub const CAPACITY: usize = 4096;

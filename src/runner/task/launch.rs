@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::alloc::Alloc;
-use super::drivers::call::{self, CallError, Running};
-use super::drivers::{Driver, DriverError, StartRequest};
-use super::hooks::{Failed, Failure, OfTask, Phase};
-use super::task::{Told, persist, told};
+use super::{Told, persist, told};
 use crate::jobspec::interpolate::Prepared;
 use crate::model::event::EventKind;
 use crate::model::task::TaskHandle;
+use crate::runner::alloc::Alloc;
+use crate::runner::drivers::call::{self, CallError, Running};
+use crate::runner::drivers::{Driver, DriverError, StartRequest};
+use crate::runner::hooks::{Failed, Failure, OfTask, Phase};
 
 /// Why an attempt did not come to run.
 #[derive(Debug)]
-pub(super) struct LaunchFailure {
+pub struct LaunchFailure {
     /// The event that tells of it; `None`: it was called off, which is no failure.
     pub kind: Option<EventKind>,
     pub message: String,
@@ -59,7 +59,7 @@ impl LaunchFailure {
 }
 
 /// How far a launch has come.
-pub(super) enum Launched {
+pub enum Launched {
     /// On record: nothing is missing but its driver's part, [`start`].
     Ready(Box<Ready>),
     Runs(Running),
@@ -69,7 +69,7 @@ pub(super) enum Launched {
     Lost(String),
 }
 
-pub(super) struct Ready {
+pub struct Ready {
     driver: Arc<dyn Driver>,
     request: StartRequest,
     handle: TaskHandle,
@@ -79,7 +79,7 @@ pub(super) struct Ready {
 }
 
 /// Errors: the first step that failed; nothing runs then.
-pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFailure> {
+pub async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFailure> {
     let began = Instant::now();
     let mut order = alloc.order(at);
     let mut subject = OfTask::of(&alloc, at);
@@ -129,7 +129,7 @@ pub(super) async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, Lau
 }
 
 /// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.
-pub(super) async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
+pub async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
     let Ready { driver, request, handle, alloc, took: [prestart, setup] } = ready;
     let began = Instant::now();
     match call::start(driver.as_ref(), request, handle.clone()).await {
@@ -150,7 +150,7 @@ pub(super) async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
 }
 
 /// Asks a driver that died while it waited what became of the attempt.
-pub(super) async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Launched, LaunchFailure> {
+pub async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Launched, LaunchFailure> {
     Ok(match found(&alloc, at, handle).await {
         Ok(Some(running)) => Launched::Found(running),
         Ok(None) => Launched::Lost("its driver says that it was never started".to_owned()),
@@ -159,7 +159,7 @@ pub(super) async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Re
 }
 
 /// What a task's driver knows of an attempt; `None`: it was never started. Errors: why it cannot be found.
-pub(super) async fn found(alloc: &Alloc, at: usize, handle: TaskHandle) -> Result<Option<Running>, String> {
+pub async fn found(alloc: &Alloc, at: usize, handle: TaskHandle) -> Result<Option<Running>, String> {
     // What is done about an attempt, and what is removed after it, follows from its handle: one that names somebody else's
     // place is not believed, however sound its record.
     let own = alloc.ctx.data_dir.run_task(&alloc.id, &alloc.task(at).name).join(handle.attempt.to_string());

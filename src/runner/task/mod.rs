@@ -10,6 +10,7 @@ mod begin;
 mod exit;
 mod kill;
 pub(super) mod late;
+pub(super) mod launch;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,15 +22,15 @@ use tokio::time::Instant;
 
 use self::exit::exit_of;
 pub(super) use self::kill::KILL_SIGNAL;
+use self::launch::{LaunchFailure, Launched};
 use super::alloc::{Alloc, Force};
-use super::coordinator::{Cause, Order};
+use super::decide::coordinator::{Cause, Order};
+use super::decide::restart::{Decision, Ending};
+use super::decide::step::{Event, State, step};
 use super::drivers::AttemptEnd;
 use super::drivers::call::{CallError, Running};
 use super::hooks::{OfTask, Phase};
-use super::launch::{LaunchFailure, Launched};
-use super::owner::AbortOnDrop;
-use super::restart::{Decision, Ending};
-use super::step::{Event, State, step};
+use super::manager::owner::AbortOnDrop;
 use crate::model::event::EventKind;
 use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Steady, Timestamp};

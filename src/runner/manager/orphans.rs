@@ -20,14 +20,14 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::context::{Context, Parts};
-use super::datadir::make_run_dir;
-use super::drivers::call::{self, CallError, Running};
-use super::drivers::{Driver, DriverError, Left, Place};
-use super::manager::{Handle, Manager, lock};
-use super::task::KILL_SIGNAL;
+use super::{Handle, Manager, lock};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::job::Task;
+use crate::runner::drivers::call::{self, CallError, Running};
+use crate::runner::drivers::{Driver, DriverError, Left, Place};
+use crate::runner::ground::{Context, Parts};
+use crate::runner::kept::datadir::make_run_dir;
+use crate::runner::task::KILL_SIGNAL;
 use crate::supervisor::describe;
 use crate::telemetry::metrics::Restored as FoundAs;
 
@@ -60,7 +60,7 @@ pub enum Fate {
 
 /// Whose an alloc is, of which something is on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
+pub enum Whose {
     OnRecord,
     SetAside,
     Nobodys,
@@ -68,7 +68,7 @@ pub(super) enum Whose {
 
 /// The allocs that records name, at the start of the agent.
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub struct Named {
     on_record: BTreeSet<AllocId>,
     set_aside: BTreeSet<AllocId>,
 }
@@ -120,7 +120,7 @@ struct Undertaker {
 
 impl Manager {
     /// `in_run`: the allocs that had something in `run/` before this agent began anything.
-    pub(super) async fn see_to_orphans(self: Arc<Self>, named: Named, in_run: Vec<AllocId>) {
+    pub async fn see_to_orphans(self: Arc<Self>, named: Named, in_run: Vec<AllocId>) {
         let manager = Arc::clone(&self);
         let listed = self.ctx.blocking(move || manager.list_orphans(&named, in_run)).await;
         let allocs = listed.unwrap_or_else(|error| {
@@ -334,7 +334,7 @@ impl Undertaker {
 }
 
 /// What a task that has no record left, and that its driver knows, the newest first. Blocks. Errors: it cannot be told.
-pub(super) fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<Place>> {
+pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<Place>> {
     let mut places = parts.data_dir.attempts(id)?;
     let supervised = driver.supervised_below(&parts.data_dir.run_task(id, task))?;
     places.extend(supervised.iter().filter_map(|run_dir| parts.data_dir.place_of(run_dir)));

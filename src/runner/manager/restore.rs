@@ -11,30 +11,30 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use super::alloc::{Alloc, Restored};
-use super::board::Board;
-use super::context::{Context, Parts};
-use super::drivers::Place;
-use super::events::Log;
-use super::hooks::{More, OrderError};
-use super::launch::found;
 use super::ledger::{self, Ledger};
-use super::manager::{Handle, Manager, lock};
-use super::marks::Marks;
 use super::orphans::{self, Named};
 use super::owner::{Created, Destroyed, Ended};
-use super::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
-use super::steady::{Line, LineRecord};
-use super::task::{Entry, Search, late, note_found};
+use super::{Handle, Manager, lock};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
+use crate::runner::alloc::{Alloc, Restored};
+use crate::runner::drivers::Place;
+use crate::runner::ground::{Context, Parts};
+use crate::runner::hooks::{More, OrderError};
+use crate::runner::kept::marks::Marks;
+use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
+use crate::runner::kept::steady::{Line, LineRecord};
+use crate::runner::shown::board::Board;
+use crate::runner::shown::events::Log;
+use crate::runner::task::launch::found;
+use crate::runner::task::{Entry, Search, late, note_found};
 use crate::store::{Batch, Store, StoreError};
 use crate::telemetry::metrics::Restored as FoundAs;
 
 /// How long a start waits for what it looks for; from then on that is found while everything else goes on.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+pub const PATIENCE: Duration = Duration::from_secs(3);
 /// So many tasks are named that are still looked for.
 const NAMED: usize = 10;
 
@@ -51,7 +51,7 @@ pub enum RestoreError {
 
 /// What to do about a task.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Plan {
+pub enum Plan {
     /// Dead: it is shown, nothing more.
     Ended,
     /// Nothing of it runs: its owner goes on as recorded, from the start or in backoff.
@@ -64,14 +64,14 @@ pub(super) enum Plan {
 
 /// Of a task that has no record.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Trace {
+pub struct Trace {
     /// It had one, which could not be read, now or at an earlier start.
     unreadable: bool,
     /// What its newest attempt left in its run directory. Errors: that cannot be told, or is not this task's.
     left: Option<Result<TaskHandle, String>>,
 }
 
-pub(super) fn plan(record: Option<&TaskRecord>, trace: &Trace) -> Plan {
+pub fn plan(record: Option<&TaskRecord>, trace: &Trace) -> Plan {
     match record {
         // Its counters are lost with its record, and it is not.
         None => match (&trace.left, trace.unreadable) {
@@ -125,7 +125,7 @@ impl Handle {
     }
 
     /// The same, with hooks beside the runner's own.
-    pub(super) async fn start_with(parts: Parts, more: More) -> Result<Handle, RestoreError> {
+    pub(in crate::runner) async fn start_with(parts: Parts, more: More) -> Result<Handle, RestoreError> {
         let began = parts.clock.instant();
         let store = Arc::clone(parts.journal.store());
         let mut loaded = load(store.as_ref())?;
@@ -401,7 +401,7 @@ async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskH
 
 /// What a start has found so far.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub struct Tally {
     began: Instant,
     /// Until the last of what is on record was found.
     took: Duration,
@@ -437,7 +437,7 @@ impl Manager {
         self.ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
     }
     /// What became of a task that is in no record; `before`: what was said of it so far.
-    pub(super) fn tell_orphan(&self, before: Option<FoundAs>, found_as: Option<FoundAs>) {
+    pub fn tell_orphan(&self, before: Option<FoundAs>, found_as: Option<FoundAs>) {
         let mut tally = lock(&self.tally);
         if let Some(before) = before {
             *tally.of(before) -= 1;
@@ -495,13 +495,13 @@ fn clear_leftovers(alloc: &Alloc, at: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coordinator::Cause;
-    use super::super::record::{Kill, Restart};
-    use super::super::restart::Tracker;
     use super::*;
     use crate::model::id::BootId;
     use crate::model::task::TaskStatus;
     use crate::model::units::{Steady, Timestamp};
+    use crate::runner::decide::coordinator::Cause;
+    use crate::runner::decide::restart::Tracker;
+    use crate::runner::kept::record::{Kill, Restart};
 
     fn record(state: TaskState, handle: Option<TaskHandle>) -> TaskRecord {
         let status = TaskStatus::new("t".into(), "raw_exec".into(), None, Timestamp(1));

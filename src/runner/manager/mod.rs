@@ -1,5 +1,13 @@
 //! The set of allocs: takes jobs on, stops, signals, forgets. Wishes come down through [`Handle`] only.
 
+pub(super) mod gc;
+mod ledger;
+pub(super) mod orphans;
+pub(super) mod owner;
+pub(super) mod restore;
+pub(super) mod watchers;
+pub(super) mod wishes;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,17 +15,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use self::ledger::Ledger;
+use self::orphans::Orphan;
+use self::owner::Created;
+use self::restore::Tally;
+use self::watchers::Watchers;
 use super::alloc::{Alloc, Restored};
-use super::board::Board;
-use super::context::{Context, Drivers};
 use super::drivers::DriverError;
-use super::events::Log;
-use super::ledger::Ledger;
-use super::orphans::Orphan;
-use super::owner::Created;
-use super::record::{self, AllocRecord, JobRecord};
-use super::restore::Tally;
-use super::watchers::Watchers;
+use super::ground::{Context, Drivers};
+use super::kept::record::{self, AllocRecord, JobRecord};
+use super::shown::board::Board;
+use super::shown::events::Log;
 use crate::model::alloc::Desired;
 use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::manager::{Handle, Manager, RunnerError, lock};
 use super::owner::{Destroyed, Ended};
-use super::record;
+use super::{Handle, Manager, RunnerError, lock};
 use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Steady};
+use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
 
@@ -305,7 +305,7 @@ impl Manager {
         Ok(left)
     }
 
-    pub(super) fn ended(&self) -> Vec<Ended> {
+    pub fn ended(&self) -> Vec<Ended> {
         lock(&self.allocs).values().filter_map(|e| Ended::of(&e.alloc)).collect()
     }
 }

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::alloc::{Alloc, Recall, Refusal};
-use super::manager::{Handle, Manager, RunnerError, lock};
 use super::owner::Created;
+use super::{Handle, Manager, RunnerError, lock};
 use crate::jobspec::nearest::nearest;
 use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::signal;
 use crate::model::units::Nanos;
+use crate::runner::alloc::{Alloc, Recall, Refusal};
 
 /// Who wished it: there is nobody else yet.
 const REASON: &str = "requested";

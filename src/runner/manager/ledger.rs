@@ -10,21 +10,21 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::alloc::Alloc;
-use super::board::Totals;
-use super::context::Context;
-use super::manager::{Manager, lock};
 use super::owner::{Destroyed, Ended};
-use super::record::{self, NodeRecord, WorkloadRecord};
+use super::{Manager, lock};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::Outcome;
 use crate::model::units::{Nanos, Timestamp};
+use crate::runner::alloc::Alloc;
+use crate::runner::ground::Context;
+use crate::runner::kept::record::{self, NodeRecord, WorkloadRecord};
+use crate::runner::shown::board::Totals;
 use crate::store::{Batch, StoreError};
 
 /// What collected allocs and retired workloads have handed over, as it is on disk.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub struct Ledger {
     pub workloads: BTreeMap<JobId, WorkloadRecord>,
     pub node: NodeRecord,
     pub last_serial: u64,
@@ -66,7 +66,7 @@ impl Ledger {
 }
 
 /// Adds a known alloc's part to the board's totals at start.
-pub(super) fn add_known(totals: &mut Totals, alloc: &Alloc) {
+pub fn add_known(totals: &mut Totals, alloc: &Alloc) {
     let node = Arc::make_mut(&mut totals.node);
     node.allocs = node.allocs.saturating_add(1);
     for (task, ended) in alloc.task_totals() {
@@ -81,7 +81,7 @@ pub(super) fn add_known(totals: &mut Totals, alloc: &Alloc) {
 impl Manager {
     /// Durable first: what the allocs counted goes to their workloads. Then from the board; whose directories are left to
     /// be removed comes back.
-    pub(super) async fn forget(&self, ledger: &mut Ledger, ended: Vec<Ended>) -> Result<Vec<Destroyed>, StoreError> {
+    pub async fn forget(&self, ledger: &mut Ledger, ended: Vec<Ended>) -> Result<Vec<Destroyed>, StoreError> {
         if ended.is_empty() {
             return Ok(Vec::new());
         }
@@ -140,7 +140,7 @@ impl Manager {
     }
 
     /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
-    pub(super) async fn retire(&self, ledger: &mut Ledger) -> Result<Vec<Destroyed>, StoreError> {
+    pub async fn retire(&self, ledger: &mut Ledger) -> Result<Vec<Destroyed>, StoreError> {
         let mut gone = Vec::new();
         let now = self.ctx.line.now();
         let after = Nanos::from_duration(self.ctx.config.retire_after);

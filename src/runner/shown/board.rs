@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::marks::Marks;
 use crate::collectors::TaskReader;
 use crate::model::alloc::AllocStatus;
 use crate::model::event::EventKind;
@@ -17,6 +16,7 @@ use crate::model::metric::{Exemplar, Value};
 use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason, padded};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
+use crate::runner::kept::marks::Marks;
 
 /// An alloc as it stands on the board.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl Until {
     pub fn get(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }
-    pub(super) fn at_most(&self, at: Timestamp) {
+    pub fn at_most(&self, at: Timestamp) {
         self.0.fetch_min(at.0, Ordering::SeqCst);
     }
 }
@@ -247,7 +247,7 @@ struct Inner {
 }
 
 impl Board {
-    pub(super) fn new(totals: Totals, marks: Arc<Marks>) -> Board {
+    pub fn new(totals: Totals, marks: Arc<Marks>) -> Board {
         let inner = Mutex::new(Inner { totals: Arc::new(totals), ..Inner::default() });
         Board { inner, changed: Condvar::new(), marks }
     }

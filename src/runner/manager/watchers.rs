@@ -21,7 +21,7 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::manager::{Handle, Manager, lock};
+use super::{Handle, Manager, lock};
 use crate::model::id::ProcessId;
 use crate::supervisor;
 use crate::telemetry::metrics::WatchedBy;

@@ -1,8 +1,8 @@
 //! Pure: what is wanted of an alloc at a moment, from what was asked of it and from its clock.
 
+use super::coordinator::Wish;
 use crate::model::alloc::Desired;
 use crate::model::units::{Nanos, Steady};
-use crate::runner::coordinator::Wish;
 
 /// What the alloc's owner is to see to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::runner::restart::Why;
+    use crate::runner::decide::restart::Why;
 
     const RESTART: Decision = Decision::Restart { delay: Nanos(7), reason: RestartReason::Policy };
     const FAIL: Decision = Decision::Finish { failed: true, why: Why::Exhausted };

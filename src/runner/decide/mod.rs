@@ -1,0 +1,10 @@
+//! What follows from what: pure, without a clock, a lock or the host.
+
+pub mod coordinator;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod foresee;
+pub mod outcome;
+pub mod restart;
+pub mod step;
+pub mod wish;

@@ -1,0 +1,5 @@
+//! What is published: the board, and the events.
+
+pub mod board;
+pub mod broadcaster;
+pub mod events;
