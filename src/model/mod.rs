@@ -15,6 +15,7 @@ pub mod metric;
 pub mod signal;
 pub mod stat;
 pub mod task;
+pub mod totals;
 pub mod units;
 pub mod usage;
 mod word;

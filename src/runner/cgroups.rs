@@ -1,9 +1,8 @@
-//! The allocs' own cgroups on this host.
+//! The allocs' own cgroups: what is asked of them, and how this host answers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ground::AllocCgroups;
 use crate::collectors::{Sampling, TaskReader, kept_peak, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::model::id::CgroupPath;
@@ -11,6 +10,18 @@ use crate::model::usage::{Field, Usage};
 
 /// The kernel lets go of a cgroup's last process a moment after it was reaped.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The cgroups of allocs: parents of their tasks'. Repeating a call does no harm.
+pub trait AllocCgroups: Send + Sync {
+    /// Makes it, and its parents, in every hierarchy.
+    fn create(&self, path: &CgroupPath) -> Result<(), String>;
+    fn exists(&self, path: &CgroupPath) -> bool;
+    fn reader(&self, path: &CgroupPath) -> TaskReader;
+    /// What the cgroup of a task has counted, read once. Nothing, where it is gone.
+    fn counted(&self, task: &CgroupPath) -> Usage;
+    /// Removes it (not its parents), where it has no processes and no children.
+    fn remove(&self, path: &CgroupPath) -> Result<(), String>;
+}
 
 pub struct HostCgroups {
     sampling: Arc<Sampling>,

@@ -1,13 +1,27 @@
 //! Floor 3: runs allocs. One owner per task, pure decisions, one board where everything is published.
 //!
+//! Its shelf, from the top: each room uses those below it. `tests/house` compares the `use` lines with this drawing.
+//!
+//! ```text
+//! manager/   the set of allocs: Handle, Manager; owner, wishes, gc, ledger, restore, orphans, watchers
+//! task/      one owner per task: begin, launch, kill, exit, late
+//! alloc/     what the owners of one alloc's tasks share: cell, edit, show, again, end
+//! hooks/     what happens around an alloc and a task, in phases; on plain subjects
+//! ground     what all of these stand on: clock, journal, data directory, board, drivers
+//! drivers/   how a task is started, recovered, stopped
+//! cgroups    the cgroups of allocs
+//! settings   limits and budgets
+//! shown/     board and events: the only way up
+//! kept/      what outlives the agent: record, journal, marks, samples, steady, datadir
+//! decide/    pure: step, restart, coordinator, outcome, wish, plan, limits, whose
+//! places     few at once: what may block; locks
+//! ```
 //! ```text
 //! wishes ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers
 //!                │                  │                │
 //!            journal ◄──────────────┴────────────────┘ durable first
 //!                                   │
 //!                                 board, events ──► snapshot, API
-//! hooks: what happens around an alloc and a task, in phases
-//! pure: step (task states), restart (policy), outcome, restore::plan
 //! ```
 
 mod alloc;
@@ -18,21 +32,22 @@ mod ground;
 mod hooks;
 mod kept;
 mod manager;
+mod places;
+mod settings;
 mod shown;
 mod task;
 #[cfg(test)]
 mod tests;
 
-pub use cgroups::HostCgroups;
+pub use cgroups::{AllocCgroups, HostCgroups};
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub use decide::foresee;
-pub use ground::{AllocCgroups, Config, Drivers, Parts};
+pub use decide::limits::{Fill, GcConfig};
+pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
-pub use manager::gc::{Collect, Collected, Fill, GcConfig};
-pub use manager::orphans::{Fate, Orphan};
-pub use manager::restore::RestoreError;
-pub use manager::watchers::{Stray, Watchers};
-pub use manager::wishes::Restarted;
-pub use manager::{Handle, RunnerError, SubmitReply, Wait};
+pub use manager::{
+    Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply, Wait, Watchers,
+};
+pub use settings::Config;
 pub use shown::{board, broadcaster, events};

@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 
+use super::Alloc;
+use super::cell::Cell;
+use super::edit::Edit;
 use super::show::LATE;
-use super::{Alloc, Edit};
 use crate::model::event::EventKind;
 use crate::model::task::{RestartReason, TaskState};
 use crate::runner::decide::coordinator::Order;
@@ -76,10 +78,10 @@ impl Alloc {
         if over && !*self.ended.borrow() {
             return Recall::Ending;
         }
-        if let Some(at) = inner.cells.iter().position(super::Cell::may_run) {
+        if let Some(at) = inner.cells.iter().position(Cell::may_run) {
             return Recall::Refused(Refusal::MayRun(at));
         }
-        let never = |c: &super::Cell| c.status.state == TaskState::Pending && c.status.attempt == 0 && !c.sought;
+        let never = |c: &Cell| c.status.state == TaskState::Pending && c.status.attempt == 0 && !c.sought;
         if !inner.again && inner.cells.iter().all(never) {
             return Recall::Refused(Refusal::NothingRan);
         }
@@ -145,7 +147,7 @@ impl Alloc {
         }
         let mut inner = self.lock();
         let hopeless = inner.cells.iter().any(|c| c.status.state == TaskState::Dead);
-        let waits = |(cell, order): (&super::Cell, &tokio::sync::watch::Sender<Order>)| {
+        let waits = |(cell, order): (&Cell, &tokio::sync::watch::Sender<Order>)| {
             let pending = cell.status.state == TaskState::Pending && !cell.sought;
             pending && matches!(*order.borrow(), Order::Keep | Order::Recall)
         };

@@ -1,6 +1,6 @@
 //! Pure: how an alloc ended, from how its tasks did.
 
-use super::Cell;
+use super::cell::Cell;
 use crate::model::task::{Outcome, TaskState};
 use crate::model::units::Steady;
 use crate::model::usage::Usage;

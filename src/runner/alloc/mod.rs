@@ -10,41 +10,43 @@
 
 mod again;
 mod cell;
+mod edit;
 mod end;
+mod gone;
 mod show;
 
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use serde_json::Value;
 use tokio::sync::{Notify, watch};
 
-pub(super) use self::again::{Recall, Refusal};
-use self::cell::Cell;
-pub(super) use self::cell::{Edit, Force};
-use self::end::{finished_of, worst};
+pub use self::again::{Recall, Refusal};
+pub use self::cell::Force;
+use self::cell::{Cell, NOTHING};
+use self::end::finished_of;
+pub use self::gone::{Destroyed, Ended};
 use super::decide::coordinator::{self, Cause, Order, View, Wish};
 use super::decide::step::State;
 use super::decide::wish::{Wanted, Wishes, wanted};
 use super::drivers::call::Running;
 use super::ground::Context;
+use super::hooks::{Hooks, OfAlloc, OfTask};
 use super::kept::record::{self, AllocRecord, Backoff, Earlier, Finished, Kill, TaskRecord};
 use super::kept::samples::Whose;
-use super::shown::board::TaskTotals;
+use super::places::lock;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{Desired, Measured};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::task::{TaskHandle, TaskState, TaskStatus};
+use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
 
-/// What a task without an ended attempt has used: shared by all of them.
-static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);
-
-pub(super) struct Alloc {
+pub struct Alloc {
     pub ctx: Arc<Context>,
+    pub hooks: Arc<Hooks>,
     pub id: AllocId,
     pub job: Arc<Job>,
     pub version: u64,
@@ -97,14 +99,14 @@ impl Inner {
 }
 
 /// What a restored alloc brings.
-pub(super) struct Restored {
+pub struct Restored {
     pub record: AllocRecord,
     /// In the order of the group's tasks; `None`: nothing was ever written of it.
     pub tasks: Vec<Option<TaskRecord>>,
 }
 
 impl Alloc {
-    pub fn new(ctx: Arc<Context>, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
+    pub fn new(ctx: Arc<Context>, hooks: Arc<Hooks>, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
         let Restored { record, tasks } = restored;
         let group = job.groups.iter().position(|g| g.name == record.group)?;
         let seed = record.id.as_str();
@@ -118,7 +120,7 @@ impl Alloc {
         let finished = finished_of(&record, &cells, began, &ctx.line);
         let base = finished.as_ref().map(|f| &f.base).or(record.earlier.as_ref().map(|e| &e.base));
         let base = base.map_or_else(|| Arc::clone(&NOTHING), |base| Arc::new(base.clone()));
-        let processes = job.groups[group].tasks.iter().any(|t| has_processes(&ctx, &t.driver));
+        let processes = job.groups[group].tasks.iter().any(|t| ctx.has_processes(&t.driver));
         let measured = match (&record.cgroup, processes) {
             (Some(_), _) => Measured::Cgroup,
             (None, true) => Measured::Process,
@@ -156,12 +158,13 @@ impl Alloc {
             ended: watch::Sender::new(false),
             inner: Mutex::new(inner),
             ctx,
+            hooks,
             job,
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     pub fn group(&self) -> &TaskGroup {
@@ -179,9 +182,6 @@ impl Alloc {
     }
     pub fn age(&self) -> Nanos {
         self.ctx.line.now().since(self.began)
-    }
-    pub fn index(&self) -> u32 {
-        self.index
     }
     /// Nomad's `job.group[index]`.
     pub fn name(&self) -> String {
@@ -388,21 +388,6 @@ impl Alloc {
         self.ended.send_replace(true);
     }
 
-    /// Works on a task's cell. Nobody sees it before it is saved.
-    pub fn edit<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
-        let now = self.ctx.clock.now();
-        let mut inner = self.lock();
-        let again = inner.begins_anew();
-        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, again });
-        let over = inner.has_ended();
-        drop(inner);
-        if over {
-            self.close(now);
-        }
-        self.changed.send_modify(|changes| *changes += 1);
-        result
-    }
-
     /// Tells of each task that it was received, once in its life: one whose record says nothing was never told of.
     pub fn receive(&self) {
         for at in 0..self.group().tasks.len() {
@@ -489,24 +474,43 @@ impl Alloc {
         self.cgroup().filter(|_| self.ctx.cgroups.is_some())
     }
 
-    /// Its cgroup is there, and is read.
-    pub fn is_read(&self) -> bool {
-        self.lock().reader.is_some()
+    /// Itself, for its hooks.
+    pub fn subject(&self) -> OfAlloc {
+        let cgroup = self.own_cgroup();
+        let inner = self.lock();
+        // A handle that was kept names what may still be there, and its record is in its directory.
+        let ended = inner.cells.iter().filter(|c| c.handle.is_none()).map(|c| c.status.name.clone()).collect();
+        OfAlloc { ctx: Arc::clone(&self.ctx), id: self.id.clone(), cgroup, ended, reader: inner.reader.clone() }
     }
-    /// Begins to read its cgroup, which is there.
-    pub fn measure(&self) {
-        let (Some(path), Some(cgroups), false) = (self.cgroup(), &self.ctx.cgroups, self.is_read()) else { return };
-        let reader = Arc::new(cgroups.reader(&path));
-        self.lock().reader.get_or_insert(reader);
+    /// What its hooks have made for it.
+    pub fn take_up(&self, made: OfAlloc) {
+        if let Some(reader) = made.reader {
+            self.lock().reader.get_or_insert(reader);
+        }
     }
-
-    /// What a hook that is done for good left of a task.
-    pub fn hook_done(&self, at: usize, hook: &str) -> Option<Value> {
-        self.lock().cells[at].hooks.get(hook).cloned()
+    /// One of its tasks, for its hooks.
+    pub fn subject_of(&self, at: usize) -> OfTask {
+        let alloc_cgroup = self.own_cgroup();
+        let inner = self.lock();
+        let cell = &inner.cells[at];
+        OfTask {
+            ctx: Arc::clone(&self.ctx),
+            alloc_id: self.id.clone(),
+            alloc_name: self.name(),
+            index: self.index,
+            alloc_cgroup,
+            job: Arc::clone(&self.job),
+            place: (self.group, at),
+            attempt: cell.status.attempt,
+            done: cell.hooks.clone(),
+            account: None,
+            dirs: None,
+            prepared: None,
+        }
     }
-    /// It is recorded with the next change of the task, before that starts.
-    pub fn set_hook_done(&self, at: usize, hook: &str, data: Value) {
-        self.lock().cells[at].hooks.insert(hook.to_owned(), data);
+    /// What hooks that are done for good left of it: recorded with its next change, before it starts.
+    pub fn keep_done(&self, at: usize, made: &OfTask) {
+        self.lock().cells[at].hooks.clone_from(&made.done);
     }
 
     /// After a restart of the agent: the cgroup is there already, or has gone with the host's restart.
@@ -528,28 +532,4 @@ impl Alloc {
             inner.base = Arc::new(base);
         }
     }
-
-    /// With the last task's end: the alloc's cgroup is quiet, and says its last. Before anything of that end is on record: nobody
-    /// takes the cgroup away until then.
-    fn close(&self, now: Timestamp) {
-        let reader = self.lock().reader.clone();
-        let last = reader.and_then(|r| r.read(self.ctx.clock.instant(), now, true).ok());
-        let mut inner = self.lock();
-        if !inner.has_ended() {
-            return;
-        }
-        let base = match last {
-            Some(reading) => reading.usage.on_top_of(&inner.base).without_live(),
-            None => Usage::clone(&inner.base),
-        };
-        let ended = self.ctx.line.now();
-        let ran = ended.since(inner.earlier.as_ref().map_or(self.began, |e| e.restarted_at));
-        inner.again = false;
-        inner.finished =
-            Some(Box::new(Finished { at: now, ended: Some(ended), outcome: worst(&inner.cells), ran, base }));
-    }
-}
-
-fn has_processes(ctx: &Context, driver: &str) -> bool {
-    ctx.drivers.get(driver).is_some_and(|d| d.has_processes())
 }

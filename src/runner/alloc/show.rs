@@ -7,17 +7,22 @@ use super::cell::Delta;
 use super::{Alloc, Inner};
 use crate::model::alloc::{AllocState, AllocStatus, Forced};
 use crate::model::task::{TaskState, TaskStatus};
+use crate::model::totals::Totals;
 use crate::runner::kept::journal::{self, Answer};
 use crate::runner::kept::record::{self, MoreTotals, TaskRecord};
-use crate::runner::shown::board::{Published, Totals};
+use crate::runner::shown::board::Published;
 use crate::store::{Batch, StoreError};
 
 /// A disk that takes longer hangs: what waits for it is shown all the same.
 pub(super) const LATE: Duration = Duration::from_secs(1);
 
+/// Waits between tries to write what must be written.
+const RETRY_FIRST: Duration = Duration::from_millis(250);
+const RETRY_MOST: Duration = Duration::from_secs(30);
+
 /// A record on its way to the disk, and what is shown when it is there.
 #[must_use = "nobody sees a change before its record is awaited"]
-pub(in crate::runner) struct Save {
+pub struct Save {
     at: usize,
     number: u64,
     answer: Answer,
@@ -49,6 +54,18 @@ impl Alloc {
         };
         self.show(at, number);
         result
+    }
+
+    /// Writes a task until it is written, and shows it. `on_failure` is told each error, and whether it is the first one.
+    pub async fn persist(&self, at: usize, mut on_failure: impl FnMut(&StoreError, bool)) {
+        let mut pause = RETRY_FIRST;
+        let mut first = true;
+        while let Err(error) = self.shown(self.save(at)).await {
+            on_failure(&error, first);
+            first = false;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MOST);
+        }
     }
 
     /// [`Alloc::save`], shown when it is written; its caller goes on.

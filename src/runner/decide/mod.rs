@@ -4,7 +4,10 @@ pub mod coordinator;
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub mod foresee;
+pub mod limits;
 pub mod outcome;
+pub mod plan;
 pub mod restart;
 pub mod step;
+pub mod whose;
 pub mod wish;

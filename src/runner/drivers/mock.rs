@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,9 +22,7 @@ use tokio::time::Instant;
 
 pub use self::config::Config;
 pub use self::faults::{Call, Fault};
-use super::{
-    Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Left, Place, Recovered, StartRequest, call,
-};
+use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Left, Recovered, StartRequest, call};
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{BootId, CgroupPath};
@@ -33,6 +31,8 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
+use crate::runner::kept::datadir::Place;
+use crate::runner::places::lock;
 
 const NOTE: &str = "mock.json";
 /// Between two readings.
@@ -208,7 +208,7 @@ fn endless_text() -> String {
 fn die(fault: Option<Fault>, call: Call, run_dir: &Path, died: &Died) {
     let dies = match fault {
         Some(Fault::Die) => true,
-        Some(Fault::DieOnce) => died.lock().unwrap_or_else(PoisonError::into_inner).insert((run_dir.to_owned(), call)),
+        Some(Fault::DieOnce) => lock(died).insert((run_dir.to_owned(), call)),
         Some(Fault::Hang | Fault::Refuse | Fault::Lie | Fault::Garbage | Fault::Repeat) | None => false,
     };
     assert!(!dies, "the mock driver was told to die in `{}`", call.word());

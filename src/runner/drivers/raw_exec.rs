@@ -9,35 +9,28 @@ mod begin;
 mod config;
 mod left;
 mod recover;
+mod shared;
 mod ulimit;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use self::attempt::Supervised;
 use self::config::Config;
-use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Left, Place, Recovered, StartRequest, Unenforced};
-use crate::collectors::{Sampling, TaskReader};
-use crate::host::clock::Clock;
-use crate::host::process;
-use crate::model::id::{BootId, ProcessId};
+use self::shared::{START_PATIENCE, Shared, blocking, failed};
+use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Left, Recovered, StartRequest, Unenforced};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
+use crate::runner::kept::datadir::Place;
 use crate::supervisor;
 
 /// A record that is still damaged after that is not just being written.
 const TORN: Duration = Duration::from_millis(500);
-/// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
-const START_PATIENCE: Duration = Duration::from_secs(30);
-
 /// A look that has not begun after so long has no thread, or no place among those that hang.
 const THREAD_PATIENCE: Duration = Duration::from_secs(20);
 /// Looking takes three descriptors for a moment, and a thread: so many look at once.
@@ -50,63 +43,13 @@ pub struct RawExec {
     looks: Arc<Semaphore>,
 }
 
-struct Shared {
-    sampling: Arc<Sampling>,
-    clock: Arc<dyn Clock>,
-    boot_id: BootId,
-    /// What is executed as `<supervisor> supervise <run dir>`.
-    supervisor: PathBuf,
-    /// The directory of the cgroup in which supervisors are born.
-    supervisors: Option<PathBuf>,
-    /// The soft limit on descriptors that tasks get.
-    descriptors: Option<u64>,
-    /// Why tasks here have no cgroup of their own.
-    no_cgroups: Option<String>,
-    /// Kills by force and removals block, for microseconds or for a while: few at once, so that they make no crowd of threads, and
-    /// neither keeps the other waiting.
-    kills: Semaphore,
-    removals: Semaphore,
-    /// A descriptor for each supervisor that is watched: what is left of the limit when everything else has its own.
-    watches: Arc<Semaphore>,
-}
-
-/// Of each at once.
-const PLACES: usize = 4;
-
-impl Shared {
-    /// A place for one supervisor more. `None`: no descriptor is left for it.
-    fn watch(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.watches).try_acquire_owned().ok()
-    }
-
-    fn reader(&self, handle: &TaskHandle, supervisor: ProcessId, found: bool) -> Arc<TaskReader> {
-        Arc::new(match &handle.cgroup {
-            Some(cgroup) if found => TaskReader::for_cgroup(&self.sampling, cgroup.clone()).found(),
-            Some(cgroup) => TaskReader::for_cgroup(&self.sampling, cgroup.clone()),
-            None => TaskReader::for_processes(&self.sampling, supervisor),
-        })
-    }
-}
-
 impl RawExec {
-    pub const NAME: &'static str = "raw_exec";
+    pub const NAME: &'static str = shared::NAME;
 
     pub fn new(context: &DriverContext) -> RawExec {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let shared = Shared {
-            sampling: Arc::clone(&context.sampling),
-            clock: Arc::clone(&context.clock),
-            boot_id: context.boot_id.clone(),
-            supervisor: context.supervisor.clone(),
-            supervisors: context.supervisors.clone(),
-            descriptors: context.descriptors,
-            no_cgroups: context.no_cgroups.clone(),
-            kills: Semaphore::new(PLACES),
-            removals: Semaphore::new(PLACES),
-            watches: Arc::new(Semaphore::new(context.watches)),
-        };
         RawExec {
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared::new(context)),
             starts: Arc::new(Semaphore::new(cores * 2 + 2)),
             looks: Arc::new(Semaphore::new(LOOKS)),
         }
@@ -236,26 +179,4 @@ impl Driver for RawExec {
     fn supervised_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
         supervisor::all_below(top)
     }
-}
-
-fn failed(message: impl Into<String>) -> DriverError {
-    DriverError::Failed { message: message.into() }
-}
-
-/// What could not be done, and whether that says anything of the task.
-fn cannot(what: impl std::fmt::Display, error: &io::Error) -> DriverError {
-    let message = format!("{what}: {error}");
-    if process::is_want(error) { DriverError::Wanting { message } } else { failed(message) }
-}
-
-/// A descriptor to be told about when it becomes readable. Concurrency: within the runtime.
-fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // Its replacement is unsafe, because other types may close their descriptor early; an `OwnedFd` cannot.
-    #[allow(deprecated)]
-    AsyncFd::with_interest(descriptor, Interest::READABLE)
-}
-
-/// Work that blocks, on a thread for that.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, DriverError> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| failed(format!("an internal error: {e}")))
 }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DEADLINE, Failure, Hook, OfAlloc, Outcome, Phase};
-use crate::runner::alloc::Alloc;
+use super::frame::{DEADLINE, Failure, Hook, Outcome, Phase};
+use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 use crate::supervisor::describe;
 
@@ -26,30 +26,19 @@ impl Hook<OfAlloc> for AllocDir {
     }
     fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
         Box::pin(async move {
-            let (data_dir, id) = (Arc::clone(&subject.ctx.data_dir), subject.id.clone());
-            let alloc = subject.alloc.clone();
-            let work = move || match (phase, alloc) {
-                (Phase::Destroy, _) => data_dir.remove(&id).map_err(|e| describe(&e)),
-                (_, alloc) => {
-                    alloc.iter().for_each(|alloc| remove_records(alloc));
+            let (ctx, id, ended) = (Arc::clone(&subject.ctx), subject.id.clone(), subject.ended.clone());
+            let done = if phase == Phase::Destroy {
+                subject.ctx.removals.block(move || ctx.data_dir.remove(&id).map_err(|e| describe(&e))).await
+            } else {
+                let remove = move || {
+                    ended.iter().for_each(|task| ctx.data_dir.remove_records(&id, task));
+                    // Refused where a task's is still in it.
+                    let _ = std::fs::remove_dir(ctx.data_dir.run(&id));
                     Ok(())
-                }
+                };
+                subject.ctx.blocking.block(remove).await
             };
-            let done = match phase {
-                Phase::Destroy => subject.ctx.removing(work).await,
-                _ => subject.ctx.blocking(work).await,
-            };
-            let done = done.and_then(|done| done);
-            done.map(|()| Outcome::Again).map_err(Failure::setup)
+            done.and_then(|done| done).map(|()| Outcome::Again).map_err(Failure::setup)
         })
     }
-}
-
-/// A handle that was kept names what may still be there, and its record is in its directory.
-fn remove_records(alloc: &Alloc) {
-    for (_, task) in alloc.group().tasks.iter().enumerate().filter(|(at, _)| alloc.handle(*at).is_none()) {
-        alloc.ctx.data_dir.remove_records(&alloc.id, &task.name);
-    }
-    // Refused where a task's is still in it.
-    let _ = std::fs::remove_dir(alloc.ctx.data_dir.run(&alloc.id));
 }

@@ -1,9 +1,7 @@
 //! The alloc's own cgroup, in which its tasks have theirs.
 
-use std::sync::Arc;
-
-use super::{Failure, Hook, OfAlloc, Outcome, Phase};
-use crate::runner::alloc::Alloc;
+use super::frame::{Failure, Hook, Outcome, Phase};
+use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 
 pub struct Cgroup;
@@ -18,14 +16,14 @@ impl Hook<OfAlloc> for Cgroup {
     fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
         Box::pin(async move {
             // Found with its tasks, and read already: there is nothing to make.
-            let there = |alloc: &&Arc<Alloc>| phase == Phase::Prerun && alloc.is_read();
-            let path = subject.alloc.as_ref().filter(|alloc| !there(alloc)).and_then(|alloc| alloc.own_cgroup());
+            let there = phase == Phase::Prerun && subject.reader.is_some();
+            let path = subject.cgroup.clone().filter(|_| !there);
             let (Some(path), Some(cgroups)) = (path, subject.ctx.cgroups.clone()) else { return Ok(Outcome::Again) };
             let work = move || match phase {
                 Phase::Postrun => cgroups.remove(&path).map_err(|e| format!("cannot remove its cgroup: {e}")),
                 _ => cgroups.create(&path).map_err(|e| format!("cannot make its cgroup: {e}")),
             };
-            let done = subject.ctx.blocking(work).await.and_then(|done| done);
+            let done = subject.ctx.blocking.block(work).await.and_then(|done| done);
             done.map(|()| Outcome::Again).map_err(Failure::setup)
         })
     }

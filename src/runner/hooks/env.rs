@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{Failure, Hook, OfTask, Outcome, Phase};
+use super::frame::{Failure, Hook, Outcome, Phase};
+use super::subject::OfTask;
 use crate::host::process::Account;
 use crate::jobspec::interpolate;
 use crate::model::env::{Env, TaskContext, node_attributes};
@@ -23,26 +24,25 @@ impl Hook<OfTask> for Environment {
     }
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
         Box::pin(async move {
-            let alloc = &subject.alloc;
+            let ctx = &subject.ctx;
             let Some(dirs) = &subject.dirs else { return Err(Failure::setup("its directories are not there yet")) };
             let inherited = subject
                 .account
                 .as_ref()
-                .map_or(Cow::Borrowed(&alloc.ctx.inherited), |a| Cow::Owned(login(a, &alloc.ctx.inherited)));
-            let alloc_cgroup = alloc.own_cgroup();
+                .map_or(Cow::Borrowed(&ctx.inherited), |a| Cow::Owned(login(a, &ctx.inherited)));
             let context = TaskContext {
-                job: &alloc.job,
-                group: alloc.group(),
-                task: alloc.task(subject.at),
-                alloc_id: &alloc.id,
-                alloc_name: &alloc.name(),
-                index: alloc.index(),
+                job: &subject.job,
+                group: subject.group(),
+                task: subject.task(),
+                alloc_id: &subject.alloc_id,
+                alloc_name: &subject.alloc_name,
+                index: subject.index,
                 alloc_dir: &dirs.shared,
                 local_dir: &dirs.local,
                 secrets_dir: &dirs.secrets,
-                alloc_cgroup: alloc_cgroup.as_ref(),
+                alloc_cgroup: subject.alloc_cgroup.as_ref(),
                 inherited: &inherited,
-                attributes: &node_attributes(&alloc.ctx.node, &alloc.job),
+                attributes: &node_attributes(&ctx.node, &subject.job),
             };
             let prepared = interpolate::prepare(&context).map_err(|unresolved| Failure {
                 kind: EventKind::FailedValidation,

@@ -1,6 +1,9 @@
 //! Reading the alloc as a whole. A task's reader comes and goes with its attempt, in one step with its state.
 
-use super::{Failure, Hook, OfAlloc, Outcome, Phase};
+use std::sync::Arc;
+
+use super::frame::{Failure, Hook, Outcome, Phase};
+use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 
 pub struct Stats;
@@ -17,8 +20,10 @@ impl Hook<OfAlloc> for Stats {
     }
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
         Box::pin(async move {
-            // Opens nothing yet.
-            subject.alloc.iter().for_each(|alloc| alloc.measure());
+            if let (Some(path), Some(cgroups), None) = (&subject.cgroup, &subject.ctx.cgroups, &subject.reader) {
+                // Opens nothing yet.
+                subject.reader = Some(Arc::new(cgroups.reader(path)));
+            }
             Ok(Outcome::Again)
         })
     }

@@ -10,33 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Hook, Outcome, Phase, Subject};
-use crate::model::event::EventKind;
+use super::frame::{Failed, Failure, Hook, Outcome, Phase, Subject};
+use crate::runner::drivers::BoxFuture;
+use crate::runner::places::IN_LINE;
 use crate::telemetry::Metrics;
-
-/// Why a hook did not do what its phase wants of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Failure {
-    pub kind: EventKind,
-    pub message: String,
-    /// Trying again may help, so the restart policy decides.
-    pub recoverable: bool,
-}
-
-impl Failure {
-    pub fn setup(message: impl Into<String>) -> Failure {
-        Failure { kind: EventKind::SetupFailure, message: message.into(), recoverable: true }
-    }
-}
-
-/// A hook that failed.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{hook} ({phase}): {}", failure.message, phase = phase.as_str())]
-pub struct Failed {
-    pub hook: &'static str,
-    pub phase: Phase,
-    pub failure: Failure,
-}
 
 /// Hooks that cannot be brought into an order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -121,28 +98,7 @@ impl<S: Subject> Suite<S> {
     }
 }
 
-type Running<'a> = super::BoxFuture<'a, Result<Outcome, Failure>>;
-
-tokio::task_local! {
-    /// Whether the hook that runs stands in line for a place that others have.
-    static IN_LINE: Cell<bool>;
-}
-
-/// Waits for one of few places. That is not a hook's own doing: its deadline begins when it has one, so that ten thousand at once
-/// take their time and none of them fails.
-pub(in crate::runner) async fn in_line<T>(place: impl Future<Output = T>) -> T {
-    struct Stands;
-    impl Drop for Stands {
-        fn drop(&mut self) {
-            let _ = IN_LINE.try_with(|stands| stands.set(false));
-        }
-    }
-    // Whoever waits for no hook's sake has none to tell.
-    let _ = IN_LINE.try_with(|stands| stands.set(true));
-    let _stands = Stands;
-    // Ends: whoever has a place leaves it, at its own deadline at the latest, or the caller gives up.
-    place.await
-}
+type Running<'a> = BoxFuture<'a, Result<Outcome, Failure>>;
 
 /// `None`: it took longer. A panic is a failure like any other.
 async fn bounded(deadline: Duration, mut hook: Running<'_>) -> Option<Result<Outcome, Failure>> {

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::{Failure, Hook, OfTask, Outcome, Phase};
+use super::frame::{Failure, Hook, Outcome, Phase};
+use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::kept::datadir::Owner;
 
@@ -25,18 +26,17 @@ impl Hook<OfTask> for TaskDir {
             let may_give = rustix::process::geteuid().is_root();
             let account = subject.account.clone().filter(|_| may_give);
             let owner = account.as_ref().map(|a| Owner { uid: a.uid, gid: a.gid });
-            let (alloc, at) = (Arc::clone(&subject.alloc), subject.at);
+            let (data_dir, id) = (Arc::clone(&subject.ctx.data_dir), subject.alloc_id.clone());
+            let (task, attempt) = (subject.task().name.clone(), subject.attempt);
             let build = move || {
-                let data_dir = &alloc.ctx.data_dir;
                 if let Some(closed) = account.and_then(|account| data_dir.closed_to(&account)) {
                     // Trying again opens nothing.
                     return Err(Failure { recoverable: false, ..Failure::setup(closed) });
                 }
-                let attempt = alloc.status(at).attempt;
-                let built = data_dir.build(&alloc.id, &alloc.task(at).name, attempt, owner);
+                let built = data_dir.build(&id, &task, attempt, owner);
                 built.map_err(|e| Failure::setup(format!("cannot make its directories: {e}")))
             };
-            subject.dirs = Some(subject.alloc.ctx.blocking(build).await.map_err(Failure::setup)??);
+            subject.dirs = Some(subject.ctx.blocking.block(build).await.map_err(Failure::setup)??);
             Ok(Outcome::Again)
         })
     }

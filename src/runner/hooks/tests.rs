@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::frame::{DEADLINE, Subject};
 use super::*;
 use crate::model::event::EventKind;
+use crate::runner::drivers::BoxFuture;
+use crate::runner::places::in_line;
 
 /// What a subject saw, and what is recorded of it.
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! Whether the task can be started here at all: its driver is there and takes its `config`, and its user exists.
 
-use super::{Failure, Hook, OfTask, Outcome, Phase};
+use super::frame::{Failure, Hook, Outcome, Phase};
+use super::subject::OfTask;
 use crate::host::process::{Account, UserError};
 use crate::model::event::EventKind;
-use crate::model::job::Task;
 use crate::runner::drivers::BoxFuture;
 
 pub struct Validate;
@@ -17,14 +17,14 @@ impl Hook<OfTask> for Validate {
     }
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
         Box::pin(async move {
-            let task = subject.alloc.task(subject.at);
-            if !subject.alloc.ctx.drivers.contains_key(task.driver.as_str()) {
+            let task = subject.task();
+            if !subject.ctx.drivers.contains_key(task.driver.as_str()) {
                 let message = format!("this agent has no driver {:?}", task.driver);
                 return Err(Failure { kind: EventKind::FailedValidation, message, recoverable: false });
             }
             if task.user.is_some() {
-                let (alloc, at) = (std::sync::Arc::clone(&subject.alloc), subject.at);
-                let found = alloc.ctx.clone().blocking(move || account(alloc.task(at))).await;
+                let user = task.user.clone();
+                let found = subject.ctx.blocking.block(move || account(user.as_deref())).await;
                 subject.account = found.map_err(Failure::setup)??;
             }
             Ok(Outcome::Again)
@@ -33,8 +33,8 @@ impl Hook<OfTask> for Validate {
 }
 
 /// The user that the job file names. One that an ordinary user's agent does not find is the driver's to refuse.
-fn account(task: &Task) -> Result<Option<Account>, Failure> {
-    match task.user.as_deref().map(crate::host::process::account) {
+fn account(user: Option<&str>) -> Result<Option<Account>, Failure> {
+    match user.map(crate::host::process::account) {
         Some(Err(error)) if rustix::process::geteuid().is_root() => {
             // Trying again makes no user.
             let recoverable = matches!(error, UserError::Lookup { .. });

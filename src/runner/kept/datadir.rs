@@ -22,6 +22,7 @@
 //! Where the file system keeps no ACLs, an alloc's directory is 0711 and what its tasks share 01700: closed to all but the agent's
 //! user.
 
+mod error;
 mod lock;
 mod modes;
 mod whereabouts;
@@ -30,43 +31,18 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-pub use self::modes::Closed;
-use self::modes::{ALLOC, DATA, Gates, LOGS, SHARED, SHARED_NAME, TASK, Wanted, make_dirs};
+pub use self::error::DataDirError;
+pub use self::lock::LET_GO;
+use self::modes::{ALLOC, DATA, Gates, LOGS, SHARED, SHARED_NAME, TASK, Wanted, explain, make_dirs};
+pub use self::modes::{Closed, Owner};
 pub use self::whereabouts::Before;
 use self::whereabouts::Whereabouts;
-use crate::host::access::{self, Exposed};
+use crate::host::access;
 use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
-use crate::model::id::{AllocId, TaskName};
-use crate::runner::drivers::{Place, TaskDirs};
-
-#[derive(Debug, thiserror::Error)]
-pub enum DataDirError {
-    #[error("the data directory {path} is a file; choose another with --data-dir")]
-    File { path: PathBuf },
-    #[error("cannot make the data directory {path}; choose another with --data-dir or give this user write access")]
-    Make { path: PathBuf, source: io::Error },
-    #[error(
-        "the data directory {path} is in use by {owner}: stop it first, or give this one a directory of its own with --data-dir"
-    )]
-    Locked { path: PathBuf, owner: String },
-    #[error(
-        "the data directory {path} is a link to {target}, where nothing is: make that directory, or choose another with --data-dir"
-    )]
-    Dangling { path: PathBuf, target: PathBuf },
-    #[error(
-        "the data directory {path} is not safe: {why}, and with it could have anything run by this agent; choose another with --data-dir, or `chown` it if all that is in it may be trusted"
-    )]
-    Exposed { path: PathBuf, why: Exposed },
-    #[error("cannot lock {path}")]
-    Lock { path: PathBuf, source: io::Error },
-}
-
-/// How long what a killed agent held may be held on by a child that it was about to start: until that one's exec, nobody else
-/// has it.
-pub const LET_GO: Duration = Duration::from_secs(1);
+use crate::model::id::{AllocId, CgroupPath, TaskName};
+use crate::runner::decide::limits::Fill;
 
 /// A locked data directory; the lock goes with it, and with the process.
 #[derive(Debug)]
@@ -77,11 +53,33 @@ pub struct DataDir {
     _lock: File,
 }
 
-/// Numeric owner of what a task writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
-    pub uid: u32,
-    pub gid: u32,
+/// Where one attempt lives. All exist before `start`, owned by the task's user where the task writes.
+#[derive(Debug, Clone)]
+pub struct TaskDirs {
+    /// `<alloc_dir>/<alloc id>/alloc`, shared by the tasks of an alloc.
+    pub shared: PathBuf,
+    /// `<alloc_dir>/<alloc id>/<task>`: the working directory.
+    pub task: PathBuf,
+    pub local: PathBuf,
+    pub secrets: PathBuf,
+    pub tmp: PathBuf,
+    /// `<shared>/logs`: `<task>.stdout.0`, `<task>.stderr.0` ...
+    pub logs: PathBuf,
+    /// This attempt's own directory for the supervisor's record; not the task's to see.
+    pub run: PathBuf,
+}
+
+/// Where an attempt has its directories, by their names alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub alloc_id: AllocId,
+    pub task: TaskName,
+    pub attempt: u32,
+    pub run_dir: PathBuf,
+    /// By each name that the data directory has had.
+    pub task_dirs: Vec<PathBuf>,
+    /// The cgroup that its task has if it has one.
+    pub cgroup: Option<CgroupPath>,
 }
 
 impl DataDir {
@@ -299,11 +297,11 @@ impl DataDir {
     }
 
     /// How full its file system is, as `df` says it.
-    pub fn fill(&self) -> io::Result<crate::runner::Fill> {
+    pub fn fill(&self) -> io::Result<Fill> {
         let found = rustix::fs::statvfs(&self.root)?;
         let used = found.f_blocks.saturating_sub(found.f_bfree);
         let percent = |part: u64, whole: u64| (part.saturating_mul(100)).checked_div(whole).unwrap_or(0);
-        Ok(crate::runner::Fill {
+        Ok(Fill {
             used_percent: percent(used, used.saturating_add(found.f_bavail)),
             // Some file systems count none.
             inodes_percent: percent(found.f_files.saturating_sub(found.f_ffree), found.f_files),
@@ -366,10 +364,6 @@ fn attempt(name: &str) -> Option<u32> {
 /// Of an attempt, with those above it that somebody may just have removed: none of them is for a task.
 pub fn make_run_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-fn explain(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

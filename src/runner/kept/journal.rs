@@ -13,11 +13,12 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::runner::places::lock;
 use crate::store::{Batch, Dedup, Entered, Entrance, Store, StoreError};
 use crate::telemetry::Metrics;
 
@@ -64,10 +65,6 @@ type Waiting = (Entered, Option<oneshot::Sender<Result<(), StoreError>>>);
 struct Queue {
     waiting: VecDeque<Waiting>,
     closed: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn closed() -> StoreError {

@@ -8,11 +8,11 @@ use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::job::Job;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskStatus};
+use crate::model::totals::{NodeTotals, TaskTotals};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
 use crate::runner::decide::restart::Tracker;
-use crate::runner::shown::board::{NodeTotals, TaskTotals};
 use crate::store::Batch;
 
 /// The schema that this agent writes, and the only one that it reads: older ones were upgraded when the store was opened.

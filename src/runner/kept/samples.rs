@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::collectors::{Keeps, Reading};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
+use crate::runner::places::lock;
 
 const PAGE: usize = 4096;
 
@@ -94,7 +95,7 @@ impl Samples {
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pages)
     }
 
     /// What the agent before this one kept of an attempt that may still run.

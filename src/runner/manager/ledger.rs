@@ -10,16 +10,15 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::owner::{Destroyed, Ended};
-use super::{Manager, lock};
+use super::allocs::Allocs;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::Outcome;
-use crate::model::units::{Nanos, Timestamp};
-use crate::runner::alloc::Alloc;
+use crate::model::totals::Totals;
+use crate::model::units::{Nanos, Steady, Timestamp};
+use crate::runner::alloc::{Alloc, Destroyed, Ended};
 use crate::runner::ground::Context;
 use crate::runner::kept::record::{self, NodeRecord, WorkloadRecord};
-use crate::runner::shown::board::Totals;
 use crate::store::{Batch, StoreError};
 
 /// What collected allocs and retired workloads have handed over, as it is on disk.
@@ -63,25 +62,15 @@ impl Ledger {
         }
         totals
     }
-}
 
-/// Adds a known alloc's part to the board's totals at start.
-pub fn add_known(totals: &mut Totals, alloc: &Alloc) {
-    let node = Arc::make_mut(&mut totals.node);
-    node.allocs = node.allocs.saturating_add(1);
-    for (task, ended) in alloc.task_totals() {
-        totals.add(&alloc.job.id, &task, &ended);
-    }
-    totals.alloc_run.entry(alloc.job.id.clone()).or_default();
-    for (outcome, ran) in Outcome::ALL.into_iter().zip(alloc.ran()) {
-        totals.add_alloc_run(&alloc.job.id, outcome, ran);
-    }
-}
-
-impl Manager {
     /// Durable first: what the allocs counted goes to their workloads. Then from the board; whose directories are left to
     /// be removed comes back.
-    pub async fn forget(&self, ledger: &mut Ledger, ended: Vec<Ended>) -> Result<Vec<Destroyed>, StoreError> {
+    pub async fn forget(
+        &mut self,
+        ctx: &Context,
+        known: &Allocs,
+        ended: Vec<Ended>,
+    ) -> Result<Vec<Destroyed>, StoreError> {
         if ended.is_empty() {
             return Ok(Vec::new());
         }
@@ -91,7 +80,7 @@ impl Manager {
         for alloc in &allocs {
             let job = &alloc.job.id;
             let workload =
-                changed.entry(job.clone()).or_insert_with(|| ledger.workloads.get(job).cloned().unwrap_or_default());
+                changed.entry(job.clone()).or_insert_with(|| self.workloads.get(job).cloned().unwrap_or_default());
             workload.allocs += 1;
             for (task, ended) in alloc.task_totals() {
                 batch.remove(record::task_key(&alloc.id, &task));
@@ -110,11 +99,8 @@ impl Manager {
             batch.put(record::tombstone_key(&alloc.id), Vec::new());
         }
         let gone: HashSet<&AllocId> = allocs.iter().map(|a| &a.id).collect();
-        let still_used: HashSet<(JobId, u64)> = lock(&self.allocs)
-            .values()
-            .filter(|e| !gone.contains(&e.alloc.id))
-            .map(|e| (e.alloc.job.id.clone(), e.alloc.version))
-            .collect();
+        let stays = known.all().into_iter().filter(|alloc| !gone.contains(&alloc.id));
+        let still_used: HashSet<(JobId, u64)> = stays.map(|alloc| (alloc.job.id.clone(), alloc.version)).collect();
         for alloc in &allocs {
             if !still_used.contains(&(alloc.job.id.clone(), alloc.version)) {
                 batch.remove(record::job_key(&alloc.job.id, alloc.version));
@@ -123,55 +109,47 @@ impl Manager {
         for (job, workload) in &changed {
             record::put(&mut batch, record::workload_key(job), workload);
         }
-        self.ctx.journal.commit(batch).await?;
+        ctx.journal.commit(batch).await?;
 
-        ledger.workloads.extend(changed);
+        self.workloads.extend(changed);
         let ids: Vec<AllocId> = allocs.iter().map(|a| a.id.clone()).collect();
-        {
-            let mut known = lock(&self.allocs);
-            let mut collectable = lock(&self.collectable);
-            for id in &ids {
-                known.remove(id);
-                collectable.remove(id);
-            }
-        }
-        self.ctx.board.remove(&ids, |_| {});
+        known.forget(&ids);
+        ctx.board.remove(&ids, |_| {});
         Ok(ended.into_iter().map(Ended::forgotten).collect())
     }
 
     /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
-    pub async fn retire(&self, ledger: &mut Ledger) -> Result<Vec<Destroyed>, StoreError> {
+    pub async fn retire(&mut self, ctx: &Context, known: &Allocs) -> Result<Vec<Destroyed>, StoreError> {
         let mut gone = Vec::new();
-        let now = self.ctx.line.now();
-        let after = Nanos::from_duration(self.ctx.config.retire_after);
-        let mut last: BTreeMap<JobId, Option<crate::model::units::Steady>> =
-            ledger.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
-        for entered in lock(&self.allocs).values() {
-            let alloc = &entered.alloc;
+        let now = ctx.line.now();
+        let after = Nanos::from_duration(ctx.config.retire_after);
+        let mut last: BTreeMap<JobId, Option<Steady>> =
+            self.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
+        for alloc in known.all() {
             // What may run has not ended: nobody would know of it any more.
             let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none();
             let end = alloc.finished_at().filter(|_| over());
-            let known = last.entry(entered.alloc.job.id.clone()).or_insert(end);
+            let latest = last.entry(alloc.job.id.clone()).or_insert(end);
             // One that lives keeps its workload.
-            *known = known.zip(end).map(|(a, b)| a.max(b));
+            *latest = latest.zip(end).map(|(a, b)| a.max(b));
         }
         let over =
             last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
         for job in over.collect::<Vec<_>>() {
-            let ended = self.ended().into_iter().filter(|e| e.alloc().job.id == job).collect();
-            gone.extend(self.forget(ledger, ended).await?);
-            let Some(workload) = ledger.workloads.get(&job) else { continue };
-            let mut node = ledger.node.clone();
+            let ended = known.ended().into_iter().map(|(ended, _)| ended).filter(|e| e.alloc().job.id == job);
+            gone.extend(self.forget(ctx, known, ended.collect()).await?);
+            let Some(workload) = self.workloads.get(&job) else { continue };
+            let mut node = self.node.clone();
             node.node.allocs = node.node.allocs.saturating_add(workload.allocs);
             workload.tasks.values().for_each(|t| node.node.totals.merge(t));
             let mut batch = Batch::default();
             batch.remove(record::workload_key(&job));
             record::put(&mut batch, record::NODE_KEY.to_owned(), &node);
-            self.ctx.journal.commit(batch).await?;
-            let retired = ledger.workloads.remove(&job).unwrap_or_default();
-            ledger.node = node;
-            self.ctx.metrics.durations.retired(&job);
-            self.ctx.board.remove(&[], |totals| {
+            ctx.journal.commit(batch).await?;
+            let retired = self.workloads.remove(&job).unwrap_or_default();
+            self.node = node;
+            ctx.metrics.durations.retired(&job);
+            ctx.board.remove(&[], |totals| {
                 totals.workloads.retain(|(of, _), _| *of != job);
                 totals.alloc_run.remove(&job);
                 let node = Arc::make_mut(&mut totals.node);
@@ -179,5 +157,18 @@ impl Manager {
             });
         }
         Ok(gone)
+    }
+}
+
+/// Adds a known alloc's part to the board's totals at start.
+pub fn add_known(totals: &mut Totals, alloc: &Alloc) {
+    let node = Arc::make_mut(&mut totals.node);
+    node.allocs = node.allocs.saturating_add(1);
+    for (task, ended) in alloc.task_totals() {
+        totals.add(&alloc.job.id, &task, &ended);
+    }
+    totals.alloc_run.entry(alloc.job.id.clone()).or_default();
+    for (outcome, ran) in Outcome::ALL.into_iter().zip(alloc.ran()) {
+        totals.add_alloc_run(&alloc.job.id, outcome, ran);
     }
 }

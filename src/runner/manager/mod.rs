@@ -1,29 +1,37 @@
 //! The set of allocs: takes jobs on, stops, signals, forgets. Wishes come down through [`Handle`] only.
 
-pub(super) mod gc;
+mod allocs;
+mod found;
+mod gc;
 mod ledger;
-pub(super) mod orphans;
-pub(super) mod owner;
-pub(super) mod restore;
-pub(super) mod watchers;
-pub(super) mod wishes;
+mod orphans;
+mod owner;
+mod restore;
+mod watchers;
+mod wishes;
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use self::allocs::Allocs;
+use self::found::Found;
+pub use self::found::{Fate, Orphan, Stray, Watchers};
+pub use self::gc::{Collect, Collected};
 use self::ledger::Ledger;
-use self::orphans::Orphan;
 use self::owner::Created;
-use self::restore::Tally;
-use self::watchers::Watchers;
+#[cfg(test)]
+pub use self::restore::PATIENCE;
+pub use self::restore::RestoreError;
+pub use self::wishes::Restarted;
 use super::alloc::{Alloc, Restored};
 use super::drivers::DriverError;
 use super::ground::{Context, Drivers};
+use super::hooks::Hooks;
 use super::kept::record::{self, AllocRecord, JobRecord};
+use super::places::lock;
 use super::shown::board::Board;
 use super::shown::events::Log;
 use crate::model::alloc::Desired;
@@ -96,32 +104,14 @@ pub struct Handle(pub(super) Arc<Manager>);
 
 pub(super) struct Manager {
     pub ctx: Arc<Context>,
-    pub allocs: Mutex<BTreeMap<AllocId, Entered>>,
+    pub hooks: Arc<Hooks>,
+    pub allocs: Allocs,
     /// Submissions and collections follow one another: each looks at all allocs and then changes the set.
     pub ledger: tokio::sync::Mutex<Ledger>,
-    /// Ended allocs whose series are not exposed any more.
-    pub collectable: Mutex<HashSet<AllocId>>,
     pub tidy: Notify,
     pub closed: AtomicBool,
     pub tidier: Mutex<Option<AbortHandle>>,
-    /// What this start found.
-    pub tally: Mutex<Tally>,
-    /// What of the state could not be read, at this start or an earlier one.
-    pub quarantined: Vec<String>,
-    /// What ran of an agent before this one and is in none of its records.
-    pub orphans: Mutex<Vec<Orphan>>,
-    /// Who watches the supervisors on this host; `None`: nobody has looked yet.
-    pub watchers: Mutex<Option<Watchers>>,
-}
-
-/// An alloc and its owner.
-pub(super) struct Entered {
-    pub alloc: Arc<Alloc>,
-    pub owner: Option<AbortHandle>,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pub found: Found,
 }
 
 impl Handle {
@@ -142,12 +132,12 @@ impl Handle {
 
     /// What of the state could not be read and was set aside, at this start or an earlier one: for people.
     pub fn quarantined(&self) -> &[String] {
-        &self.0.quarantined
+        &self.0.found.quarantined
     }
 
     /// The hooks of allocs and of tasks, in the order in which they set up.
     pub fn hooks(&self) -> [(&'static str, Vec<&'static str>); 2] {
-        let hooks = &self.0.ctx.hooks;
+        let hooks = &self.0.hooks;
         [("alloc", hooks.alloc.order()), ("task", hooks.task.order())]
     }
 
@@ -173,7 +163,7 @@ impl Handle {
 
     /// Asks every live alloc to end; which ones these were.
     pub async fn stop_all(&self, wait: Wait) -> Vec<AllocId> {
-        let live = self.0.live(|_| true);
+        let live = self.0.allocs.live(|_| true);
         self.0.stop(&live, wait).await;
         live.iter().map(|a| a.id.clone()).collect()
     }
@@ -181,12 +171,8 @@ impl Handle {
     /// The exposition has delivered these ended allocs' series for the last time: they may be forgotten.
     /// Told again and again, it does no harm.
     pub fn collectable(&self, ids: impl IntoIterator<Item = AllocId>) {
-        let known = lock(&self.0.allocs);
-        let mut collectable = lock(&self.0.collectable);
-        let before = collectable.len();
-        collectable.extend(ids.into_iter().filter(|id| known.contains_key(id)));
-        if collectable.len() > before && known.len() > self.0.ctx.config.gc.max_terminal {
-            self.0.tidy.notify_one();
+        if self.0.allocs.delivered(ids) {
+            self.0.tidy_if_many();
         }
     }
 
@@ -197,9 +183,7 @@ impl Handle {
             tidier.abort();
         }
         self.let_the_ended_leave();
-        for entered in lock(&self.0.allocs).values() {
-            entered.owner.iter().for_each(AbortHandle::abort);
-        }
+        self.0.allocs.let_go();
         self.0.ctx.let_go();
         self.0.ctx.journal.close();
     }
@@ -208,11 +192,7 @@ impl Handle {
     /// start. They get a moment for it.
     fn let_the_ended_leave(&self) {
         let until = std::time::Instant::now() + TIDYING;
-        let busy = || {
-            let allocs = lock(&self.0.allocs);
-            allocs.values().any(|e| e.alloc.is_terminal() && e.owner.iter().any(|o| !o.is_finished()))
-        };
-        while busy() && std::time::Instant::now() < until {
+        while self.0.allocs.tidies() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
@@ -220,22 +200,13 @@ impl Handle {
 
 impl Manager {
     /// Who has it looks at all allocs and may change the set.
-    pub(super) async fn ledger(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
+    pub async fn ledger(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
         // Ends: who has it waits for the disk and for nothing else.
         self.ledger.lock().await
     }
 
-    pub(super) fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
-        let found = lock(&self.allocs).get(id).map(|e| Arc::clone(&e.alloc));
-        found.ok_or_else(|| RunnerError::UnknownAlloc(id.clone()))
-    }
-
-    /// Allocs that have not ended, oldest first.
-    fn live(&self, wanted: impl Fn(&Alloc) -> bool) -> Vec<Arc<Alloc>> {
-        let mut live: Vec<_> =
-            lock(&self.allocs).values().map(|e| &e.alloc).filter(|a| wanted(a) && !a.is_terminal()).cloned().collect();
-        live.sort_by_key(|a| a.serial);
-        live
+    pub fn alloc(&self, id: &AllocId) -> Result<Arc<Alloc>, RunnerError> {
+        self.allocs.get(id).ok_or_else(|| RunnerError::UnknownAlloc(id.clone()))
     }
 
     fn check(&self, job: &Job) -> Result<(), RunnerError> {
@@ -271,7 +242,7 @@ impl Manager {
         }
         self.check(&job)?;
         let mut ledger = self.ledger().await;
-        let live = self.live(|a| a.job.id == job.id);
+        let live = self.allocs.live(|a| a.job.id == job.id);
         let running: Vec<_> = live.iter().filter(|a| a.desired() == Desired::Run).cloned().collect();
         if running.iter().any(|a| *a.job == job) {
             let ids = running.iter().map(|a| a.id.clone()).collect();
@@ -290,7 +261,7 @@ impl Manager {
                 let record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
                 record::put(&mut batch, record::alloc_key(&record.id), &record);
                 let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
-                let Some(alloc) = Alloc::new(Arc::clone(&self.ctx), Arc::clone(&job), restored) else { continue };
+                let Some(alloc) = self.make(Arc::clone(&job), restored) else { continue };
                 alloc.receive();
                 let numbers = alloc.put_new(&mut batch);
                 new.push((Created::new(Arc::new(alloc)), numbers));
@@ -319,6 +290,11 @@ impl Manager {
         Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
     }
 
+    /// `None`: its job has no such group.
+    fn make(&self, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
+        Alloc::new(Arc::clone(&self.ctx), Arc::clone(&self.hooks), job, restored)
+    }
+
     fn new_record(
         &self,
         job: &Job,
@@ -329,8 +305,7 @@ impl Manager {
         waits_for: Vec<AllocId>,
     ) -> AllocRecord {
         let id = AllocId::random();
-        let processes =
-            group.tasks.iter().any(|t| self.ctx.drivers.get(t.driver.as_str()).is_some_and(|d| d.has_processes()));
+        let processes = group.tasks.iter().any(|t| self.ctx.has_processes(&t.driver));
         let cgroup =
             (processes && self.ctx.cgroups.is_some()).then(|| self.ctx.config.cgroup_parent.child(id.as_str()));
         AllocRecord {
@@ -356,8 +331,7 @@ impl Manager {
 
     /// One above those whose records are there: a version's record goes with its last alloc.
     fn next_version(&self, job: &JobId) -> u64 {
-        let allocs = lock(&self.allocs);
-        allocs.values().filter(|e| e.alloc.job.id == *job).map(|e| e.alloc.version + 1).max().unwrap_or(0)
+        self.allocs.all().iter().filter(|a| a.job.id == *job).map(|a| a.version + 1).max().unwrap_or(0)
     }
 
     /// A refused submit may have reached the disk all the same, and would come alive at the next start.
@@ -371,30 +345,16 @@ impl Manager {
     }
 
     /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks.
-    pub(super) fn enter(self: &Arc<Self>, created: Created) {
+    pub fn enter(self: &Arc<Self>, created: Created) {
         let alloc = Arc::clone(created.alloc());
-        let predecessors: Vec<_> = {
-            let allocs = lock(&self.allocs);
-            alloc.waits_for().iter().filter_map(|id| allocs.get(id)).map(|e| e.alloc.ended()).collect()
-        };
+        let predecessors = alloc.waits_for().iter().filter_map(|id| self.allocs.get(id)).map(|a| a.ended()).collect();
         let manager = Arc::clone(self);
-        self.own(&alloc, async move {
+        self.allocs.own(&alloc, async move {
             let ended = created.run(predecessors).until_ended().await;
-            // What was told of an end before this one is not of this one.
-            lock(&manager.collectable).remove(&ended.alloc().id);
+            manager.allocs.undelivered(&ended.alloc().id);
             ended.clear().await;
             manager.tidy_if_many();
         });
-    }
-
-    /// Known, and owned by a task of the runtime.
-    pub(super) fn own(&self, alloc: &Arc<Alloc>, life: impl Future<Output = ()> + Send + 'static) {
-        // Known before its owner runs: whoever ends first finds it.
-        lock(&self.allocs).insert(alloc.id.clone(), Entered { alloc: Arc::clone(alloc), owner: None });
-        let owner = tokio::spawn(life).abort_handle();
-        if let Some(entered) = lock(&self.allocs).get_mut(&alloc.id) {
-            entered.owner = Some(owner);
-        }
     }
 
     /// A wish to stop is built before it is queued: an alloc that ended in between had its end overwritten with none.
@@ -429,8 +389,7 @@ impl Manager {
         if live.iter().any(|a| a.finished_at().is_some()) {
             // Collections wait meanwhile: what they remove must not be written again.
             let _ledger = self.ledger().await;
-            let known: Vec<_> =
-                live.iter().filter(|a| lock(&self.allocs).contains_key(&a.id)).copied().cloned().collect();
+            let known: Vec<_> = live.iter().filter(|a| self.allocs.get(&a.id).is_some()).copied().cloned().collect();
             self.write_ends_again(&known).await;
         }
         live.iter().for_each(|a| a.tell_stop());

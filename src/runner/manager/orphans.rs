@@ -12,7 +12,7 @@
 //! last. What the tasks wrote (`alloc/<id>`) stays, for people.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,15 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{Handle, Manager, lock};
-use crate::model::id::{AllocId, TaskName};
+use super::found::{Fate, Orphan};
+use super::{Handle, Manager};
+use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::Task;
+use crate::runner::decide::whose::{Named, Whose};
 use crate::runner::drivers::call::{self, CallError, Running};
-use crate::runner::drivers::{Driver, DriverError, Left, Place};
+use crate::runner::drivers::{Driver, DriverError, Left};
 use crate::runner::ground::{Context, Parts};
-use crate::runner::kept::datadir::make_run_dir;
+use crate::runner::kept::datadir::{Place, make_run_dir};
 use crate::runner::task::KILL_SIGNAL;
 use crate::supervisor::describe;
 use crate::telemetry::metrics::Restored as FoundAs;
@@ -35,82 +37,16 @@ use crate::telemetry::metrics::Restored as FoundAs;
 const AT_ONCE: usize = 64;
 /// Between two tries to end one, at the most.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
-/// So many are listed; all are counted.
-const LISTED: usize = 100;
-
-/// A task that ran, or may run, and is in no record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Orphan {
-    pub alloc_id: AllocId,
-    pub task: TaskName,
-    pub attempt: u32,
-    /// Of its main process, where that is known.
-    pub pid: Option<u32>,
-    pub fate: Fate,
-}
-
-/// What becomes of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
-    Ending,
-    Killed,
-    /// It is left alone, or could not be ended so far; why.
-    MayRun(String),
-}
-
-/// Whose an alloc is, of which something is on the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    OnRecord,
-    SetAside,
-    Nobodys,
-}
-
-/// The allocs that records name, at the start of the agent.
-#[derive(Debug, Default)]
-pub struct Named {
-    on_record: BTreeSet<AllocId>,
-    set_aside: BTreeSet<AllocId>,
-}
-
-impl Named {
-    /// `quarantined`: keys of records that were set aside, at this start or an earlier one.
-    pub fn new<'a>(
-        known: impl Iterator<Item = AllocId>,
-        tombstones: &[AllocId],
-        quarantined: impl Iterator<Item = &'a str>,
-    ) -> Named {
-        let alloc_of = |key: &str| {
-            let id = key.strip_prefix("alloc/").or_else(|| key.strip_prefix("task/")?.split('/').next())?;
-            AllocId::parse(id)
-        };
-        Named {
-            on_record: known.chain(tombstones.iter().cloned()).collect(),
-            set_aside: quarantined.filter_map(alloc_of).collect(),
-        }
-    }
-
-    /// Pure.
-    pub fn whose(&self, id: &AllocId) -> Whose {
-        if self.on_record.contains(id) {
-            Whose::OnRecord
-        } else if self.set_aside.contains(id) {
-            Whose::SetAside
-        } else {
-            Whose::Nobodys
-        }
-    }
-}
 
 impl Handle {
     /// Of this start: the first hundred.
     pub fn orphans(&self) -> Vec<Orphan> {
-        lock(&self.0.orphans).clone()
+        self.0.found.orphans()
     }
 }
 
 /// What is left, and by which driver.
-type Found = (Arc<dyn Driver>, Left);
+type Remains = (Arc<dyn Driver>, Left);
 
 /// The one who sees to them, until they are gone or the agent leaves.
 struct Undertaker {
@@ -122,7 +58,7 @@ impl Manager {
     /// `in_run`: the allocs that had something in `run/` before this agent began anything.
     pub async fn see_to_orphans(self: Arc<Self>, named: Named, in_run: Vec<AllocId>) {
         let manager = Arc::clone(&self);
-        let listed = self.ctx.blocking(move || manager.list_orphans(&named, in_run)).await;
+        let listed = self.ctx.blocking.block(move || manager.list_orphans(&named, in_run)).await;
         let allocs = listed.unwrap_or_else(|error| {
             tracing::error!(error, "what ran before is not looked for");
             BTreeMap::new()
@@ -139,10 +75,11 @@ impl Manager {
     /// By alloc, the attempts that are no record's. Blocks.
     fn list_orphans(&self, named: &Named, in_run: Vec<AllocId>) -> BTreeMap<AllocId, (Whose, Vec<Place>)> {
         let ctx = &self.ctx;
+        let parent = ctx.cgroups.as_ref().map(|_| &ctx.config.cgroup_parent);
         let mut found: BTreeMap<AllocId, (Whose, Vec<Place>)> = BTreeMap::new();
         let foreign = |id: &AllocId| {
             // Of those that were submitted since, nothing should have been found.
-            let known = self.alloc(id).is_ok();
+            let known = self.allocs.get(id).is_some();
             Some(named.whose(id)).filter(|whose| *whose != Whose::OnRecord && !known)
         };
         for id in in_run {
@@ -167,7 +104,7 @@ impl Manager {
                 }
             }
         }
-        found.values_mut().flat_map(|(_, places)| places).for_each(|place| set_cgroup(place, ctx));
+        found.values_mut().flat_map(|(_, places)| places).for_each(|place| set_cgroup(place, parent));
         found
     }
 }
@@ -181,7 +118,7 @@ impl Undertaker {
         if whose == Whose::Nobodys {
             // Where it was removed: an agent after this one has to find what is left.
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
-            let made = self.ctx().blocking(move || make_run_dir(&ctx.data_dir.run(&alloc_id))).await;
+            let made = self.ctx().blocking.block(move || make_run_dir(&ctx.data_dir.run(&alloc_id))).await;
             if let Err(error) = made.and_then(|made| made.map_err(|e| e.to_string())) {
                 tracing::warn!(alloc_id = %id, error, "an agent that dies now may leave a cgroup");
             }
@@ -200,7 +137,7 @@ impl Undertaker {
         while ending.join_next().await.is_some() {}
         if whose == Whose::Nobodys {
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
-            let cleared = self.ctx().blocking(move || clear(&ctx, &alloc_id)).await;
+            let cleared = self.ctx().blocking.block(move || clear(&ctx, &alloc_id)).await;
             if let Err(error) = cleared.and_then(|cleared| cleared) {
                 tracing::warn!(alloc_id = %id, error, "something of an alloc that is in no record is left");
             }
@@ -216,7 +153,7 @@ impl Undertaker {
         };
         let pid = handle.and_then(|handle| Some(handle.main?.pid));
         self.left_alone(&place, pid, &why);
-        self.manager.tell_orphan(None, Some(FoundAs::Failed));
+        self.manager.found.count_orphan(self.ctx(), None, Some(FoundAs::Failed));
     }
 
     /// Until nothing of it is left.
@@ -231,7 +168,7 @@ impl Undertaker {
                     self.left_alone(&place, None, &why);
                     if counted.is_none() {
                         counted = Some(FoundAs::Failed);
-                        self.manager.tell_orphan(None, counted);
+                        self.manager.found.count_orphan(self.ctx(), None, counted);
                     }
                     said = why;
                 }
@@ -239,7 +176,7 @@ impl Undertaker {
             tokio::time::sleep_until(again).await;
             pause = (pause * 2).min(LATE_PAUSE);
         }
-        self.manager.tell_orphan(counted, ran.then_some(FoundAs::OrphanKilled));
+        self.manager.found.count_orphan(self.ctx(), counted, ran.then_some(FoundAs::OrphanKilled));
         if ran {
             self.note(&place, None, Fate::Killed);
             let logs = self.ctx().data_dir.logs(&place.alloc_id);
@@ -247,7 +184,7 @@ impl Undertaker {
             tracing::warn!(%alloc_id, %task, attempt, logs = %logs.display(), "a task that was in no record has been ended; its logs are kept");
         } else {
             // It only seemed so.
-            lock(&self.manager.orphans).retain(|orphan| !is_of(orphan, &place));
+            self.manager.found.forget_orphan(&orphan(&place, None, Fate::Ending));
         }
     }
 
@@ -275,7 +212,7 @@ impl Undertaker {
             }
         }
         let (ctx, of) = (Arc::clone(self.ctx()), place.clone());
-        if let Err(error) = self.ctx().blocking(move || ctx.data_dir.remove_attempt(&of)).await? {
+        if let Err(error) = self.ctx().blocking.block(move || ctx.data_dir.remove_attempt(&of)).await? {
             self.stays(place, &describe(&error));
         }
         Ok(())
@@ -311,19 +248,13 @@ impl Undertaker {
     }
 
     /// What is left of it, and the driver whose it is. `None`: nothing.
-    async fn left(&self, place: &Place) -> Result<Option<Found>, String> {
+    async fn left(&self, place: &Place) -> Result<Option<Remains>, String> {
         let (ctx, place) = (Arc::clone(self.ctx()), place.clone());
-        self.ctx().blocking(move || left(&ctx, &place)).await?
+        self.ctx().blocking.block(move || left(&ctx, &place)).await?
     }
 
     fn note(&self, place: &Place, pid: Option<u32>, fate: Fate) {
-        let mut orphans = lock(&self.manager.orphans);
-        if let Some(known) = orphans.iter_mut().find(|orphan| is_of(orphan, place)) {
-            (known.pid, known.fate) = (pid.or(known.pid), fate);
-        } else if orphans.len() < LISTED {
-            let (alloc_id, task) = (place.alloc_id.clone(), place.task.clone());
-            orphans.push(Orphan { alloc_id, task, attempt: place.attempt, pid, fate });
-        }
+        self.manager.found.note_orphan(orphan(place, pid, fate));
     }
 
     fn left_alone(&self, place: &Place, pid: Option<u32>, why: &str) {
@@ -340,22 +271,22 @@ pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName)
     places.extend(supervised.iter().filter_map(|run_dir| parts.data_dir.place_of(run_dir)));
     places.retain(|place| place.task == *task);
     places.sort_by_key(|place| Reverse(place.attempt));
-    places.iter_mut().for_each(|place| set_cgroup(place, parts));
+    let parent = parts.cgroups.as_ref().map(|_| &parts.config.cgroup_parent);
+    places.iter_mut().for_each(|place| set_cgroup(place, parent));
     Ok(places)
 }
 
-/// The one that it has if tasks have any here.
-fn set_cgroup(place: &mut Place, parts: &Parts) {
-    let usual = || parts.config.cgroup_parent.child(place.alloc_id.as_str()).child(place.task.as_str());
-    place.cgroup = parts.cgroups.is_some().then(usual);
+/// The one that it has if tasks have any here: `parent` is that of all.
+fn set_cgroup(place: &mut Place, parent: Option<&CgroupPath>) {
+    place.cgroup = parent.map(|parent| parent.child(place.alloc_id.as_str()).child(place.task.as_str()));
 }
 
-fn is_of(orphan: &Orphan, place: &Place) -> bool {
-    (&orphan.alloc_id, &orphan.task, orphan.attempt) == (&place.alloc_id, &place.task, place.attempt)
+fn orphan(place: &Place, pid: Option<u32>, fate: Fate) -> Orphan {
+    Orphan { alloc_id: place.alloc_id.clone(), task: place.task.clone(), attempt: place.attempt, pid, fate }
 }
 
 /// The driver that knows it. Blocks. Errors: what is left of it cannot be told.
-fn left(ctx: &Context, place: &Place) -> Result<Option<Found>, String> {
+fn left(ctx: &Context, place: &Place) -> Result<Option<Remains>, String> {
     let mut error = None;
     for driver in ctx.drivers.values() {
         match driver.left(place) {

@@ -18,17 +18,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::{Id, JoinHandle, JoinSet};
+use tokio::task::{Id, JoinSet};
 
 use crate::model::alloc::Desired;
-use crate::model::id::AllocId;
 use crate::model::task::TaskState;
 use crate::model::units::Steady;
-use crate::runner::alloc::Alloc;
+use crate::runner::alloc::{Alloc, Ended};
 use crate::runner::decide::coordinator::Wish;
 use crate::runner::decide::wish::Wanted;
-use crate::runner::ground::Context;
-use crate::runner::hooks::{Failed, OfAlloc, Phase};
+use crate::runner::ground::AbortOnDrop;
+use crate::runner::hooks::{Failed, Phase};
 use crate::runner::task::{self, Entry, Search};
 
 /// However far away a moment is: the host may be suspended meanwhile, and timers do not count that.
@@ -51,14 +50,8 @@ pub struct Running {
     ids: Vec<Option<Id>>,
     /// Until its predecessors have ended.
     waits: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    hooks: Hooks,
+    hooks: Around,
 }
-
-/// An alloc all of whose tasks are dead, and whose owners have left.
-pub struct Ended(Arc<Alloc>);
-
-/// An alloc whose records are gone but for its tombstone; its directories may still be there.
-pub struct Destroyed(AllocId);
 
 impl Created {
     /// Its tasks begin where their records say.
@@ -86,7 +79,7 @@ impl Created {
         let own = |(at, entry)| Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id());
         let ids = entries.into_iter().enumerate().map(own).collect();
         let waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)) as _);
-        let (changes, desired, hooks) = (alloc.changes(), alloc.wish(), Hooks::new(&alloc));
+        let (changes, desired, hooks) = (alloc.changes(), alloc.wish(), Around::new(&alloc));
         Running { alloc, changes, desired, owners, ids, waits, hooks }
     }
 }
@@ -148,16 +141,16 @@ impl Running {
 }
 
 /// The alloc's own hooks around its tasks' orders: which of their phases are through, and the one that runs.
-struct Hooks {
+struct Around {
     through: Vec<Phase>,
     running: Option<(Phase, AbortOnDrop<Vec<Failed>>)>,
 }
 
-impl Hooks {
-    fn new(alloc: &Alloc) -> Hooks {
+impl Around {
+    fn new(alloc: &Alloc) -> Around {
         // Nothing is set up for what cannot be.
         let through = alloc.failed_setup().map(|_| Phase::Prerun).into_iter().collect();
-        Hooks { through, running: None }
+        Around { through, running: None }
     }
 
     /// Whether its tasks can be told now what this wish makes of them; if not, the phase that comes before it runs.
@@ -174,14 +167,16 @@ impl Hooks {
             // It lives, again perhaps: its end, and its next beginning, are other ones.
             self.through.retain(|phase| *phase == Phase::Prerun);
         }
-        let missing = |phase: &&Phase| !self.through.contains(phase) && alloc.ctx.hooks.alloc.has(**phase);
+        let missing = |phase: &&Phase| !self.through.contains(phase) && alloc.hooks.alloc.has(**phase);
         let Some(before) = before.iter().find(missing).copied() else { return true };
         if self.running.as_ref().is_none_or(|(phase, _)| *phase != before) {
             // One that runs for another wish is called off.
-            let mut subject = OfAlloc::of(alloc);
+            let alloc = Arc::clone(alloc);
             let run = async move {
-                let ctx = Arc::clone(&subject.ctx);
-                ctx.hooks.alloc.run(before, &mut subject).await
+                let mut subject = alloc.subject();
+                let failed = alloc.hooks.alloc.run(before, &mut subject).await;
+                alloc.take_up(subject);
+                failed
             };
             self.running = Some((before, AbortOnDrop(tokio::spawn(run))));
         }
@@ -205,15 +200,6 @@ impl Hooks {
         self.running = None;
         self.through.push(phase);
         (phase, failed)
-    }
-}
-
-/// A task of the runtime that goes with who waits for it.
-pub struct AbortOnDrop<T>(pub JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -257,49 +243,5 @@ async fn sleep_until(at: Option<Steady>, now: Steady) {
         Some(at) => tokio::time::sleep(at.since(now).as_duration().min(LOOK_AGAIN)).await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,
-    }
-}
-
-impl Ended {
-    /// `None`: it lives, or what it had on the host is not cleared away yet.
-    pub fn of(alloc: &Arc<Alloc>) -> Option<Ended> {
-        alloc.ended().borrow().then(|| Ended(Arc::clone(alloc)))
-    }
-    /// One whose tasks were found dead. Errors: it is given back, some of them are not.
-    pub fn found(alloc: Arc<Alloc>) -> Result<Ended, Arc<Alloc>> {
-        if alloc.is_terminal() { Ok(Ended(alloc)) } else { Err(alloc) }
-    }
-    pub fn alloc(&self) -> &Arc<Alloc> {
-        &self.0
-    }
-
-    /// Nothing of it stays on the host but its directories.
-    pub async fn clear(self) {
-        let alloc = self.0;
-        let mut subject = OfAlloc::of(&alloc);
-        for error in alloc.ctx.hooks.alloc.run(Phase::Postrun, &mut subject).await {
-            tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an ended alloc failed");
-        }
-        alloc.tell_ended();
-    }
-
-    /// Its records are gone, durably, and a tombstone stands for them.
-    pub fn forgotten(self) -> Destroyed {
-        Destroyed(self.0.id.clone())
-    }
-}
-
-impl Destroyed {
-    /// A tombstone was found: an earlier agent did not come to an end with it.
-    pub fn found(id: AllocId) -> Destroyed {
-        Destroyed(id)
-    }
-    pub fn id(&self) -> &AllocId {
-        &self.0
-    }
-    /// Removes what is left of it on the host. Repeating it does no harm. Gives what could not be removed, and why.
-    pub async fn remove(&self, ctx: &Arc<Context>) -> Vec<Failed> {
-        let mut subject = OfAlloc { ctx: Arc::clone(ctx), id: self.0.clone(), alloc: None };
-        ctx.hooks.alloc.run(Phase::Destroy, &mut subject).await
     }
 }

@@ -1,31 +1,34 @@
 //! After a start: what was running is found again, what ended meanwhile is processed, what never started starts.
-//!
-//! [`plan`] is pure: from what is recorded of a task to what is to be done about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
+use super::allocs::Allocs;
+use super::found::Found;
 use super::ledger::{self, Ledger};
-use super::orphans::{self, Named};
-use super::owner::{Created, Destroyed, Ended};
-use super::{Handle, Manager, lock};
+use super::orphans;
+use super::owner::Created;
+use super::{Handle, Manager};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
-use crate::runner::alloc::{Alloc, Restored};
-use crate::runner::drivers::Place;
+use crate::runner::alloc::{Alloc, Destroyed, Ended, Restored};
+use crate::runner::decide::plan::{Plan, Trace, plan};
+use crate::runner::decide::whose::Named;
 use crate::runner::ground::{Context, Parts};
-use crate::runner::hooks::{More, OrderError};
+use crate::runner::hooks::{Hooks, More, OrderError};
+use crate::runner::kept::datadir::Place;
 use crate::runner::kept::marks::Marks;
 use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use crate::runner::kept::steady::{Line, LineRecord};
+use crate::runner::places::lock;
 use crate::runner::shown::board::Board;
 use crate::runner::shown::events::Log;
 use crate::runner::task::launch::found;
@@ -47,51 +50,6 @@ pub enum RestoreError {
     /// Written by a newer agent: reading it by guess could start things twice.
     #[error("the state database has schema {found}, this agent knows {known}: start the newer agent that wrote it")]
     Schema { found: String, known: u32 },
-}
-
-/// What to do about a task.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Plan {
-    /// Dead: it is shown, nothing more.
-    Ended,
-    /// Nothing of it runs: its owner goes on as recorded, from the start or in backoff.
-    GoOn,
-    /// It was prepared: the driver knows whether it runs, has ended or never started.
-    Recover(TaskHandle),
-    /// Whether it runs cannot be known any more, for this reason: it must not be started a second time.
-    Lost(String),
-}
-
-/// Of a task that has no record.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Trace {
-    /// It had one, which could not be read, now or at an earlier start.
-    unreadable: bool,
-    /// What its newest attempt left in its run directory. Errors: that cannot be told, or is not this task's.
-    left: Option<Result<TaskHandle, String>>,
-}
-
-pub fn plan(record: Option<&TaskRecord>, trace: &Trace) -> Plan {
-    match record {
-        // Its counters are lost with its record, and it is not.
-        None => match (&trace.left, trace.unreadable) {
-            (Some(Ok(handle)), true | false) => Plan::Recover(handle.clone()),
-            (Some(Err(why)), true | false) => Plan::Lost(why.clone()),
-            (None, true) => Plan::Lost("its record cannot be read".to_owned()),
-            (None, false) => Plan::GoOn,
-        },
-        Some(TaskRecord { status, handle, .. }) => match (status.state, handle) {
-            (TaskState::Dead, Some(_) | None) => Plan::Ended,
-            (
-                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
-                Some(handle),
-            ) => Plan::Recover(handle.clone()),
-            (
-                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
-                None,
-            ) => Plan::GoOn,
-        },
-    }
 }
 
 /// Everything that was on disk and could be read.
@@ -159,23 +117,21 @@ impl Handle {
         let events = Arc::new(Log::restored(events.collect(), Arc::clone(&marks)));
         loaded.ledger.last_serial = loaded.allocs.values().map(|a| a.serial).max().unwrap_or(0);
         let board = Arc::new(Board::new(loaded.ledger.totals(), marks));
-        let ctx = Arc::new(Context::new(parts, line, more, board, events)?);
+        let hooks = Arc::new(Hooks::new(&parts.metrics, more)?);
+        tracing::debug!(alloc = hooks.alloc.order().join(" "), task = hooks.task.order().join(" "), "order of hooks");
         let manager = Arc::new(Manager {
-            ctx,
-            allocs: Mutex::default(),
+            ctx: Arc::new(Context::new(parts, line, board, events)),
+            hooks,
+            allocs: Allocs::default(),
             ledger: tokio::sync::Mutex::new(loaded.ledger),
-            collectable: Mutex::default(),
             tidy: Notify::new(),
             closed: AtomicBool::new(false),
             tidier: Mutex::default(),
-            tally: Mutex::new(Tally { began, took: Duration::ZERO, found: [0; FoundAs::ALL.len()] }),
-            quarantined,
-            orphans: Mutex::default(),
-            watchers: Mutex::default(),
+            found: Found::new(began, quarantined),
         });
         let sought = resume(&manager, allocs);
         until_shown(sought).await;
-        manager.tell_tally();
+        manager.found.tell(&manager.ctx);
         for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
             manager.ctx.metrics.durations.known(workload);
         }
@@ -324,9 +280,11 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
     let mut all = Vec::new();
     let mut sought = Vec::new();
     for Known { job, restored, traces } in known {
-        let plans: Vec<Plan> =
-            restored.tasks.iter().zip(&traces).map(|(record, trace)| plan(record.as_ref(), trace)).collect();
-        let Some(alloc) = Alloc::new(Arc::clone(&manager.ctx), job, restored).map(Arc::new) else { continue };
+        let of = |(record, trace): (&Option<TaskRecord>, &Trace)| {
+            plan(record.as_ref().map(|record| (record.status.state, record.handle.as_ref())), trace)
+        };
+        let plans: Vec<Plan> = restored.tasks.iter().zip(&traces).map(of).collect();
+        let Some(alloc) = manager.make(job, restored).map(Arc::new) else { continue };
         let (mut entries, mut lost) = (Vec::new(), Vec::new());
         for (at, plan) in plans.into_iter().enumerate() {
             let entry = match plan {
@@ -349,7 +307,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
             lost.extend(matches!(entry, Entry::Lost(_)).then_some(at));
             // The dead are nothing to find.
             if alloc.status(at).state != TaskState::Dead {
-                manager.tell_found(&entry);
+                count(manager, &entry);
             }
             entries.push(entry.known());
         }
@@ -364,7 +322,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
         alloc.appear();
         late::take_over(&alloc);
         match Ended::found(Arc::clone(&alloc)) {
-            Ok(ended) => manager.own(&alloc, ended.clear()),
+            Ok(ended) => manager.allocs.own(&alloc, ended.clear()),
             Err(alive) => {
                 alloc.receive();
                 // What is lost is next recorded as that: until then no record may say that it can be started.
@@ -380,7 +338,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
 /// Looks for a task, and puts what it finds into its cell, to be seen when it is recorded.
 async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Entry {
     let entry = recover(&alloc, at, handle).await;
-    manager.tell_found(&entry);
+    count(&manager, &entry);
     let recorded = match &entry {
         Entry::Found(attempt, end) => {
             note_found(&alloc, at, attempt, end.as_deref());
@@ -399,52 +357,16 @@ async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskH
     entry
 }
 
-/// What a start has found so far.
-#[derive(Debug)]
-pub struct Tally {
-    began: Instant,
-    /// Until the last of what is on record was found.
-    took: Duration,
-    /// Tasks, in the order of [`FoundAs::ALL`].
-    found: [u64; FoundAs::ALL.len()],
-}
-
-impl Tally {
-    fn of(&mut self, found_as: FoundAs) -> &mut u64 {
-        let place = FoundAs::ALL.iter().position(|o| *o == found_as).expect("ALL must list every outcome");
-        &mut self.found[place]
-    }
-    fn count(&mut self, found_as: FoundAs) {
-        *self.of(found_as) += 1;
-    }
-}
-
-impl Manager {
-    fn tell_found(&self, entry: &Entry) {
-        let found_as = match entry {
-            Entry::Recorded => FoundAs::Restarted,
-            Entry::Found(_, None) => FoundAs::Reattached,
-            Entry::Found(_, Some(end)) if matches!(end.status, ExitStatus::Unknown(_)) => FoundAs::Lost,
-            Entry::Found(_, Some(_)) => FoundAs::Ended,
-            Entry::Lost(_) => FoundAs::Failed,
-        };
-        lock(&self.tally).count(found_as);
-        self.tell_tally();
-    }
-    fn tell_tally(&self) {
-        let mut tally = lock(&self.tally);
-        tally.took = self.ctx.clock.instant().saturating_duration_since(tally.began);
-        self.ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
-    }
-    /// What became of a task that is in no record; `before`: what was said of it so far.
-    pub fn tell_orphan(&self, before: Option<FoundAs>, found_as: Option<FoundAs>) {
-        let mut tally = lock(&self.tally);
-        if let Some(before) = before {
-            *tally.of(before) -= 1;
-        }
-        found_as.into_iter().for_each(|found_as| tally.count(found_as));
-        self.ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
-    }
+/// How a task that is on record was found.
+fn count(manager: &Manager, entry: &Entry) {
+    let found_as = match entry {
+        Entry::Recorded => FoundAs::Restarted,
+        Entry::Found(_, None) => FoundAs::Reattached,
+        Entry::Found(_, Some(end)) if matches!(end.status, ExitStatus::Unknown(_)) => FoundAs::Lost,
+        Entry::Found(_, Some(_)) => FoundAs::Ended,
+        Entry::Lost(_) => FoundAs::Failed,
+    };
+    manager.found.count(&manager.ctx, found_as);
 }
 
 /// What is found soon is on the board when the first snapshot is taken, ends that came while no agent was there too: until then
@@ -491,109 +413,4 @@ fn clear_leftovers(alloc: &Alloc, at: usize) {
         tracing::warn!(alloc_id = %alloc.id, cgroup = %path, error, "the cgroup of an ended attempt cannot be removed");
     }
     alloc.ctx.data_dir.remove_records(&alloc.id, &status.name);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::id::BootId;
-    use crate::model::task::TaskStatus;
-    use crate::model::units::{Steady, Timestamp};
-    use crate::runner::decide::coordinator::Cause;
-    use crate::runner::decide::restart::Tracker;
-    use crate::runner::kept::record::{Kill, Restart};
-
-    fn record(state: TaskState, handle: Option<TaskHandle>) -> TaskRecord {
-        let status = TaskStatus::new("t".into(), "raw_exec".into(), None, Timestamp(1));
-        TaskRecord {
-            status: TaskStatus { state, ..status },
-            handle,
-            tracker: Tracker::seeded("t"),
-            more: record::MoreTotals::default(),
-            kill: None,
-            restart: None,
-            backoff: None,
-            restarts_for: None,
-            hooks: BTreeMap::new(),
-        }
-    }
-
-    fn handle(attempt: u32) -> TaskHandle {
-        TaskHandle {
-            driver: "raw_exec".to_owned(),
-            attempt,
-            boot_id: BootId("boot".to_owned()),
-            run_dir: format!("run/t/{attempt}").into(),
-            cgroup: None,
-            supervisor: None,
-            main: None,
-            started_at: None,
-        }
-    }
-
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Kind {
-        Ended,
-        GoOn,
-        Recover,
-    }
-    use Kind::{Ended as End, GoOn, Recover};
-
-    /// By the state on record: without and with a handle. Whatever was prepared and is not known to have ended is asked for at its
-    /// driver, and what has ended is left alone, even if something of it may still be there.
-    const TABLE: [(TaskState, Kind, Kind); TaskState::ALL.len()] = [
-        (TaskState::Pending, GoOn, Recover),
-        (TaskState::Starting, GoOn, Recover),
-        (TaskState::Running, GoOn, Recover),
-        (TaskState::Backoff, GoOn, Recover),
-        (TaskState::Killing, GoOn, Recover),
-        (TaskState::Dead, End, End),
-    ];
-
-    fn of(kind: Kind, handle: Option<&TaskHandle>) -> Plan {
-        match (kind, handle) {
-            (End, _) => Plan::Ended,
-            (GoOn, _) => Plan::GoOn,
-            (Recover, handle) => Plan::Recover(handle.expect("the table asks for one").clone()),
-        }
-    }
-
-    #[test]
-    fn what_is_done_about_a_task_is_a_table_of_what_is_recorded_of_it() {
-        assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
-        let trace = |unreadable, left| Trace { unreadable, left };
-        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "it was submitted, and nothing was ever written of it");
-        let lost = |why: &str| Plan::Lost(why.to_owned());
-        let unreadable = lost("its record cannot be read");
-        assert_eq!(plan(None, &trace(true, None)), unreadable, "it has run: it is not started a second time");
-        for unreadable in [false, true] {
-            let left = |left| plan(None, &trace(unreadable, Some(left)));
-            assert_eq!(left(Ok(handle(3))), Plan::Recover(handle(3)), "its directory names it");
-            assert_eq!(left(Err("torn".to_owned())), lost("torn"), "it may run");
-        }
-        let whatever = [trace(false, None), trace(true, Some(Ok(handle(7))))];
-        let kill = Kill { cause: Cause::Stopped, asked_at: Steady(2), told: true, signalled_at: Some(Steady(3)) };
-        let restart = |whole| Restart { whole, asked_at: Steady(2), signalled_at: None };
-        let asked = [(None, None), (Some(kill), None), (None, Some(restart(false))), (None, Some(restart(true)))];
-        for (state, without, with) in TABLE {
-            for (kill, restart) in asked {
-                let plan_of = |handle: Option<TaskHandle>| {
-                    let record = TaskRecord { kill, restart, ..record(state, handle) };
-                    // A record that is there was read, whatever is said of others.
-                    let [alone, beside] = whatever.each_ref().map(|trace| plan(Some(&record), trace));
-                    assert_eq!(alone, beside, "{record:?}");
-                    alone
-                };
-                assert_eq!(plan_of(None), of(without, None), "{state:?} {kill:?} {restart:?}");
-                for attempt in 0..2 {
-                    let handle = handle(attempt);
-                    assert_eq!(
-                        plan_of(Some(handle.clone())),
-                        of(with, Some(&handle)),
-                        "{state:?} {kill:?} {restart:?}"
-                    );
-                }
-            }
-        }
-    }
 }

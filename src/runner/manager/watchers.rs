@@ -21,8 +21,10 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::{Handle, Manager, lock};
+use super::found::{Stray, Watchers};
+use super::{Handle, Manager};
 use crate::model::id::ProcessId;
+use crate::runner::places::lock;
 use crate::supervisor;
 use crate::telemetry::metrics::WatchedBy;
 
@@ -34,23 +36,6 @@ const SURE: Duration = Duration::from_secs(1);
 /// So many are listed; all are counted.
 const LISTED: usize = 100;
 
-/// A supervisor that this agent does not watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stray {
-    pub process: ProcessId,
-    pub run_dir: PathBuf,
-    pub watched_by: WatchedBy,
-}
-
-/// What a look at all processes has found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Watchers {
-    /// In the order of [`WatchedBy::ALL`].
-    pub counts: [u64; WatchedBy::ALL.len()],
-    /// The first hundred.
-    pub strays: Vec<Stray>,
-}
-
 /// What the attempts of this agent name.
 #[derive(Debug, Default)]
 struct Known {
@@ -61,7 +46,7 @@ struct Known {
 impl Handle {
     /// `None`: nobody has looked yet.
     pub fn watchers(&self) -> Option<Watchers> {
-        lock(&self.0.watchers).clone()
+        lock(&self.0.found.watchers).clone()
     }
 
     /// Looks again and again. Ends: with the agent, which drops it.
@@ -83,7 +68,7 @@ impl Handle {
                     pause = OFTEN;
                 }
                 self.0.ctx.metrics.watchers(watchers.counts);
-                *lock(&self.0.watchers) = Some(watchers);
+                *lock(&self.0.found.watchers) = Some(watchers);
             }
             tokio::time::sleep(pause).await;
         }
@@ -110,7 +95,7 @@ impl Manager {
     /// How many are this agent's, and the others. `None`: nobody can tell just now.
     async fn look_at_supervisors(self: &Arc<Self>) -> Option<(u64, Vec<Stray>)> {
         let manager = Arc::clone(self);
-        let looked = self.ctx.blocking(move || manager.look()).await;
+        let looked = self.ctx.blocking.block(move || manager.look()).await;
         match looked.and_then(|looked| looked.map_err(|e| e.to_string())) {
             Ok(found) => Some(found),
             Err(error) => {
@@ -148,7 +133,7 @@ impl Manager {
     }
 
     fn known(&self) -> Known {
-        let allocs: Vec<_> = lock(&self.allocs).values().map(|entered| Arc::clone(&entered.alloc)).collect();
+        let allocs = self.allocs.all();
         let handles = allocs
             .iter()
             .flat_map(|alloc| (0..alloc.group().tasks.len()).filter_map(|at| alloc.handle(at)).collect::<Vec<_>>());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::owner::Created;
-use super::{Handle, Manager, RunnerError, lock};
+use super::{Handle, Manager, RunnerError};
 use crate::jobspec::nearest::nearest;
 use crate::model::alloc::Desired;
 use crate::model::event::EventKind;
@@ -141,7 +141,7 @@ impl Manager {
         let (ledger, recall) = loop {
             let ledger = self.ledger().await;
             self.may_begin(alloc)?;
-            if !lock(&self.allocs).contains_key(&alloc.id) {
+            if self.allocs.get(&alloc.id).is_none() {
                 return Err(RunnerError::UnknownAlloc(alloc.id.clone()));
             }
             match alloc.recall(REASON) {
@@ -161,7 +161,7 @@ impl Manager {
                 return Err(RunnerError::NothingRunning(alloc.id.clone()));
             }
         };
-        lock(&self.collectable).remove(&alloc.id);
+        self.allocs.undelivered(&alloc.id);
         if let Err(error) = alloc.shown_all(saves).await {
             tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
         }
@@ -186,7 +186,7 @@ impl Manager {
             return refused("has had its max_run_duration");
         }
         let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;
-        if lock(&self.allocs).values().any(|e| newer(&e.alloc)) {
+        if self.allocs.all().iter().any(|other| newer(other)) {
             return refused("is of an older version of its job than one that was submitted since");
         }
         Ok(())

@@ -1,22 +1,18 @@
 //! What runners publish: the only way up. A short lock; everything on it is shared and immutable.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::collectors::TaskReader;
 use crate::model::alloc::AllocStatus;
-use crate::model::event::EventKind;
-use crate::model::id::{AllocId, JobId, TaskName};
-use crate::model::metric::{Exemplar, Value};
-use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason, padded};
-use crate::model::units::{Nanos, Timestamp};
+use crate::model::id::AllocId;
+pub use crate::model::totals::{Latest, NodeTotals, TaskTotals, Totals};
+use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::kept::marks::Marks;
+use crate::runner::places::lock;
 
 /// An alloc as it stands on the board.
 #[derive(Debug, Clone)]
@@ -55,170 +51,7 @@ impl Until {
     }
 }
 
-/// What a workload's task (all its allocs together) used and went through.
-///
-/// `usage`, `exits`, `exit_codes`, `exit_signals` and `run_ns` are of *ended* attempts: `snapshot` adds the running ones.
-/// `restarts` and `events` are counted when they happen, in running allocs too.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TaskTotals {
-    /// When the first alloc with this task was submitted; `None`: an agent that did not note it handed something over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub created: Option<Timestamp>,
-    pub usage: Usage,
-    /// In the order of `Outcome::ALL`.
-    pub exits: [u64; 6],
-    /// By exit code of an error, by number of a signal.
-    pub exit_codes: BTreeMap<u8, u64>,
-    pub exit_signals: BTreeMap<u8, u64>,
-    /// In the order of `RestartReason::ALL`.
-    #[serde(deserialize_with = "padded")]
-    pub restarts: [u64; 4],
-    /// By event label.
-    pub events: BTreeMap<String, u64>,
-    /// Seconds that tasks ran, by outcome.
-    pub run_ns: [u64; 6],
-    pub kill_escalations: u64,
-    pub given_up: u64,
-    /// Of this agent's process alone: whoever collects them has those of earlier ones.
-    #[serde(skip)]
-    pub latest: Option<Box<Latest>>,
-}
-
-/// Whose the latest of what [`TaskTotals`] counts was.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Latest {
-    /// In the order of `Outcome::ALL`.
-    pub exits: [Option<Exemplar>; 6],
-    pub exit_codes: BTreeMap<u8, Option<Exemplar>>,
-    pub exit_signals: BTreeMap<u8, Option<Exemplar>>,
-    pub oom_kill: Option<Exemplar>,
-    pub escalation: Option<Exemplar>,
-    pub given_up: Option<Exemplar>,
-}
-
-/// What workloads handed over 24 h after their last alloc; never falls.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NodeTotals {
-    pub totals: TaskTotals,
-    /// Allocs taken on in the agent's whole life, live ones included.
-    pub allocs: u64,
-}
-
-impl TaskTotals {
-    /// An attempt has ended. One that could not be started used what it used, and is no exit: its event and its restart
-    /// count it.
-    pub fn add_exit(&mut self, exit: &Exit) {
-        self.usage.add_counters(&exit.usage);
-        if exit.status.never_ran() {
-            return;
-        }
-        let outcome = exit.outcome.index();
-        self.exits[outcome] = self.exits[outcome].saturating_add(1);
-        match (&exit.status, exit.outcome) {
-            (ExitStatus::Code(code), Outcome::Error) => *self.exit_codes.entry(*code).or_default() += 1,
-            (ExitStatus::Signal(signal), Outcome::Signal) => *self.exit_signals.entry(*signal).or_default() += 1,
-            // The other outcomes say all there is to say.
-            (ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_), _) => {}
-        }
-        if let Some(started_at) = exit.started_at {
-            let ran = exit.finished_at.since(started_at).0;
-            self.run_ns[outcome] = self.run_ns[outcome].saturating_add(ran);
-        }
-    }
-    /// Whose the exit was that was just added.
-    pub fn note_exit(&mut self, exit: &Exit, whose: &Exemplar) {
-        let latest = self.latest.get_or_insert_default();
-        if let Some(kills) = exit.oom_kills.filter(|kills| *kills > 0) {
-            Exemplar { value: Value::Int(kills), ..whose.clone() }.replace(&mut latest.oom_kill);
-        }
-        if exit.status.never_ran() {
-            return;
-        }
-        whose.clone().replace(&mut latest.exits[exit.outcome.index()]);
-        let number = match (&exit.status, exit.outcome) {
-            (ExitStatus::Code(code), Outcome::Error) => latest.exit_codes.entry(*code).or_default(),
-            (ExitStatus::Signal(signal), Outcome::Signal) => latest.exit_signals.entry(*signal).or_default(),
-            (ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_), _) => {
-                return;
-            }
-        };
-        whose.clone().replace(number);
-    }
-    pub fn add_escalation(&mut self, whose: Exemplar) {
-        self.kill_escalations = self.kill_escalations.saturating_add(1);
-        whose.replace(&mut self.latest.get_or_insert_default().escalation);
-    }
-    pub fn add_given_up(&mut self, whose: Exemplar) {
-        self.given_up = self.given_up.saturating_add(1);
-        whose.replace(&mut self.latest.get_or_insert_default().given_up);
-    }
-    pub fn add_restart(&mut self, reason: RestartReason) {
-        self.restarts[reason.index()] = self.restarts[reason.index()].saturating_add(1);
-    }
-    pub fn add_event(&mut self, kind: EventKind) {
-        *self.events.entry(kind.label().to_owned()).or_default() += 1;
-    }
-    /// All of another's on top of ours. Of two beginnings the earlier one; where one is not known, neither is that of both.
-    pub fn merge(&mut self, other: &TaskTotals) {
-        self.created = self.created.zip(other.created).map(|(ours, theirs)| ours.min(theirs));
-        self.usage.add_counters(&other.usage);
-        for (mine, theirs) in self.exits.iter_mut().zip(other.exits) {
-            *mine = mine.saturating_add(theirs);
-        }
-        for (mine, theirs) in self.restarts.iter_mut().zip(other.restarts) {
-            *mine = mine.saturating_add(theirs);
-        }
-        for (mine, theirs) in self.run_ns.iter_mut().zip(other.run_ns) {
-            *mine = mine.saturating_add(theirs);
-        }
-        for (code, n) in &other.exit_codes {
-            *self.exit_codes.entry(*code).or_default() += n;
-        }
-        for (signal, n) in &other.exit_signals {
-            *self.exit_signals.entry(*signal).or_default() += n;
-        }
-        for (label, n) in &other.events {
-            *self.events.entry(label.clone()).or_default() += n;
-        }
-        self.kill_escalations = self.kill_escalations.saturating_add(other.kill_escalations);
-        self.given_up = self.given_up.saturating_add(other.given_up);
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-pub struct Totals {
-    /// Each task of each job that was ever submitted and has not retired: there from the submission on, at 0.
-    pub workloads: BTreeMap<(JobId, TaskName), Arc<TaskTotals>>,
-    /// Seconds that ended allocs ran, by outcome (Outcome::ALL of the alloc's worst task), per workload.
-    pub alloc_run: BTreeMap<JobId, [Nanos; 6]>,
-    pub node: Arc<NodeTotals>,
-}
-
 /// One consistent look at the board: an attempt is either live or in the totals, never both, never neither.
-impl Totals {
-    pub fn task_mut(&mut self, job: &JobId, task: &TaskName) -> &mut TaskTotals {
-        Arc::make_mut(self.workloads.entry((job.clone(), task.clone())).or_default())
-    }
-    /// The task of a new alloc: at 0, if it is the first one.
-    pub fn submitted(&mut self, job: &JobId, task: &TaskName, at: Timestamp) {
-        let new = || Arc::new(TaskTotals { created: Some(at), ..TaskTotals::default() });
-        self.workloads.entry((job.clone(), task.clone())).or_insert_with(new);
-    }
-    /// On top of what is there of this task.
-    pub fn add(&mut self, job: &JobId, task: &TaskName, more: &TaskTotals) {
-        match self.workloads.entry((job.clone(), task.clone())) {
-            Entry::Vacant(entry) => drop(entry.insert(Arc::new(more.clone()))),
-            Entry::Occupied(mut entry) => Arc::make_mut(entry.get_mut()).merge(more),
-        }
-    }
-    pub fn add_alloc_run(&mut self, job: &JobId, outcome: Outcome, ran: Nanos) {
-        let run = &mut self.alloc_run.entry(job.clone()).or_default()[outcome.index()];
-        *run = run.saturating_add(ran);
-    }
-}
-
 #[derive(Debug, Clone, Default)]
 pub struct BoardView {
     /// Grows with each change.
@@ -262,7 +95,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Everything as it stands at this moment. Costs one reference count per alloc after a change, nothing otherwise.
@@ -343,11 +176,13 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::model::alloc::{AllocState, Desired, Measured};
     use crate::model::id::GroupName;
     use crate::model::job::{Job, JobKind};
-    use crate::model::usage::Field;
+    use crate::model::task::RestartReason;
 
     fn published(id: &str, generation: u64) -> Published {
         let job = Arc::new(Job {
@@ -424,33 +259,5 @@ mod tests {
         });
         board.publish([published("a", 1)], |_| {});
         assert!(waiter.join().unwrap() > seen);
-    }
-
-    #[test]
-    fn merging_totals_adds_every_field() {
-        let exit = Exit {
-            attempt: 0,
-            outcome: Outcome::Error,
-            status: ExitStatus::Code(3),
-            started_at: Some(Timestamp(10)),
-            finished_at: Timestamp(15),
-            oom_kills: Some(0),
-            usage: Arc::new(Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_peak_bytes, 9)])),
-        };
-        let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
-        one.add_exit(&exit);
-        one.add_restart(RestartReason::Policy);
-        one.add_event(EventKind::Started);
-        one.add_exit(&Exit { outcome: Outcome::Signal, status: ExitStatus::Signal(6), ..exit.clone() });
-        let mut both = one.clone();
-        both.merge(&TaskTotals { created: Some(Timestamp(5)), ..one.clone() });
-        assert_eq!(both.created, Some(Timestamp(5)), "the earlier one");
-        assert_eq!(both.usage, Usage::from([(Field::cpu_usage_ns, 28)]), "a peak is never summed");
-        assert_eq!(both.exits, [0, 2, 2, 0, 0, 0]);
-        assert_eq!(both.exit_codes, BTreeMap::from([(3, 2)]));
-        assert_eq!(both.exit_signals, BTreeMap::from([(6, 2)]));
-        assert_eq!(both.restarts, [2, 0, 0, 0]);
-        assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
-        assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));
     }
 }

@@ -11,13 +11,14 @@
 //! reads costs nothing. One that fell behind is told how many it missed, where they would have stood.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
 use super::broadcaster::{Broadcaster, Listener};
 use crate::model::event::Event;
 use crate::runner::kept::marks::Marks;
+use crate::runner::places::lock;
 
 /// Events kept for readers that come later; older ones are counted as missed.
 pub const CAPACITY: usize = 4096;
@@ -98,7 +99,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Gives the event its number. Nobody sees it yet, nor any with a higher one.

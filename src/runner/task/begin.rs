@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::launch::{LaunchFailure, Launched, Ready, find, launch, start};
-use super::{LaunchResult, Owner};
+use super::Owner;
+use super::launch::{LaunchFailure, LaunchResult, Launched, Ready, find, launch, start};
 use crate::model::event::EventKind;
 use crate::runner::decide::step::{Action, Event, State, step};
 use crate::runner::drivers::call::{CallError, Running};
+use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::Phase;
-use crate::runner::manager::owner::AbortOnDrop;
 
 /// A start is recorded after so long: the record of a shorter task's end tells of both.
 const SETTLE: Duration = Duration::from_millis(10);

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::Owner;
-use super::kill::KILL_SIGNAL;
+use super::launch::LaunchFailure;
+use super::{KILL_SIGNAL, Owner};
 use crate::model::event::EventKind;
 use crate::model::signal;
 use crate::model::task::{Exit, ExitStatus, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
+use crate::runner::alloc::Force;
 use crate::runner::decide::outcome::{SIGKILL, outcome};
 use crate::runner::decide::restart::{Decision, Ending, Why};
-use crate::runner::decide::step::{Action, Event, step};
+use crate::runner::decide::step::{Action, Event, State, step};
 use crate::runner::drivers::AttemptEnd;
 use crate::runner::kept::record::Kill;
 
@@ -67,8 +68,56 @@ impl Owner {
         self.finish_attempt(ending, Event::Exited).await;
     }
 
+    pub(super) async fn lost(&mut self, reason: &str) {
+        let (handle, counted) = (self.alloc.handle(self.at), self.alloc.counted(self.at));
+        self.alloc.read_last(self.at);
+        self.alloc.edit(self.at, |edit| {
+            let (state, _) = step(State::Pending, Event::Lost);
+            edit.status().failed = true;
+            let message = "given up: it was started and cannot be found again; it is not started twice";
+            edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
+            let attempt = edit.status().attempt;
+            let exit = exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, counted, false);
+            edit.status().finished_at = Some(edit.now);
+            edit.ended(exit);
+            edit.forced(Force::GivenUp);
+            // The driver could not end it: the processes that it names may still be there.
+            edit.set_handle(handle);
+            edit.enter_state(state);
+        });
+        self.leave_late();
+        self.persist_and_show().await;
+    }
+
+    pub(super) async fn start_failed(&mut self, failure: LaunchFailure) {
+        if let Some(told) = failure.stopped
+            && self.kill_asked.is_none()
+        {
+            // The launch heard of it before us.
+            self.told(told).await;
+        }
+        let killed = self.is_killed() || self.state().restarts();
+        let handle = self.alloc.handle(self.at).filter(|_| failure.may_run);
+        self.alloc.edit(self.at, |edit| {
+            let message = failure.message.clone();
+            // One that was called off has not failed: why it ends is told.
+            if let Some(kind) = failure.kind {
+                edit.event(kind, format!("the task could not be started: {message}"), &[("error", message.clone())]);
+            }
+            let attempt = edit.status().attempt;
+            let exit = exit_of(attempt, ExitStatus::NotStarted(message), None, edit.now, Usage::default(), killed);
+            edit.ended(exit);
+            edit.set_handle(handle);
+        });
+        let recoverable = failure.recoverable;
+        // What may come to life yet gets no second attempt beside it, whatever was asked for.
+        let outlives = failure.may_run && self.state().restarts();
+        let event: fn(Decision) -> Event = if outlives { |_| Event::GivenUp } else { Event::StartFailed };
+        self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
+    }
+
     /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
-    pub(super) async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
+    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exit::exit_of;
-use super::{Answer, Owner, late};
+use super::{Answer, KILL_SIGNAL, Owner, late};
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Failure};
 use crate::model::units::{Nanos, Steady};
@@ -19,8 +19,6 @@ use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::hooks::Phase;
 use crate::runner::kept::record::{Kill, Restart};
 
-/// Where the job file names no signal.
-pub(in crate::runner) const KILL_SIGNAL: &str = "SIGINT";
 /// How long the disk may keep a kill signal back.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
 

@@ -4,17 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Launching;
-use super::launch::{Launched, found};
-use crate::runner::alloc::Alloc;
+use super::launch::{Launched, Launching, found};
+use crate::runner::alloc::{Alloc, Ended};
 use crate::runner::drivers::call::{self, Running};
-use crate::runner::manager::owner::Ended;
 
 /// Between tries, at the most.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Whatever an agent before this one gave up of an alloc: seen to from now on.
-pub(in crate::runner) fn take_over(alloc: &Arc<Alloc>) {
+pub fn take_over(alloc: &Arc<Alloc>) {
     for at in (0..alloc.group().tasks.len()).filter(|at| alloc.may_run(*at)) {
         alloc.ctx.see_to(clear(Arc::clone(alloc), at, None, None));
     }

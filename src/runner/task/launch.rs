@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Told, persist, told};
+use super::orders::{Told, told};
 use crate::jobspec::interpolate::Prepared;
 use crate::model::event::EventKind;
 use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::drivers::{Driver, DriverError, StartRequest};
-use crate::runner::hooks::{Failed, Failure, OfTask, Phase};
+use crate::runner::ground::AbortOnDrop;
+use crate::runner::hooks::{Failed, Failure, Phase};
 
 /// Why an attempt did not come to run.
 #[derive(Debug)]
@@ -58,6 +59,11 @@ impl LaunchFailure {
     }
 }
 
+pub type LaunchResult = Result<Launched, LaunchFailure>;
+
+/// A launch goes with its owner: a launched process is found again by the next agent, like any other.
+pub type Launching = AbortOnDrop<LaunchResult>;
+
 /// How far a launch has come.
 pub enum Launched {
     /// On record: nothing is missing but its driver's part, [`start`].
@@ -79,15 +85,17 @@ pub struct Ready {
 }
 
 /// Errors: the first step that failed; nothing runs then.
-pub async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFailure> {
+pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     let began = Instant::now();
     let mut order = alloc.order(at);
-    let mut subject = OfTask::of(&alloc, at);
-    let failed = tokio::select! {
+    let mut subject = alloc.subject_of(at);
+    let ran = tokio::select! {
         biased;
-        told = told(&mut order, false) => return Err(LaunchFailure::called_off(Some(told))),
-        failed = alloc.ctx.hooks.task.run(Phase::Prestart, &mut subject) => failed,
+        told = told(&mut order, false) => Err(LaunchFailure::called_off(Some(told))),
+        failed = alloc.hooks.task.run(Phase::Prestart, &mut subject) => Ok(failed),
     };
+    alloc.keep_done(at, &subject);
+    let failed = ran?;
     if let Some(Failed { failure: Failure { kind, message, recoverable }, .. }) = failed.into_iter().next() {
         return Err(LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false });
     }
@@ -98,14 +106,13 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFail
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
         return Err(LaunchFailure::internal(format!("this agent has no driver {:?}", task.driver)));
     };
-    let attempt = alloc.status(at).attempt;
-    let alloc_cgroup = alloc.own_cgroup();
-    let request = StartRequest { alloc_id: alloc.id.clone(), attempt, task, env, dirs, alloc_cgroup };
+    let (attempt, alloc_cgroup) = (subject.attempt, subject.alloc_cgroup);
+    let request = StartRequest { alloc_id: subject.alloc_id, attempt, task, env, dirs, alloc_cgroup };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
     // Durable before anything runs, so that nothing is started twice.
     alloc.edit(at, |edit| edit.set_handle(Some(handle.clone())));
-    let durable = persist(&alloc, at, |error, first| {
+    let durable = alloc.persist(at, |error, first| {
         if first {
             alloc.edit(at, |edit| {
                 let message = "waiting: the state database cannot be written, and nothing is started unrecorded";
@@ -129,7 +136,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> Result<Launched, LaunchFail
 }
 
 /// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.
-pub async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
+pub async fn start(ready: Ready) -> LaunchResult {
     let Ready { driver, request, handle, alloc, took: [prestart, setup] } = ready;
     let began = Instant::now();
     match call::start(driver.as_ref(), request, handle.clone()).await {
@@ -150,7 +157,7 @@ pub async fn start(ready: Ready) -> Result<Launched, LaunchFailure> {
 }
 
 /// Asks a driver that died while it waited what became of the attempt.
-pub async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Launched, LaunchFailure> {
+pub async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> LaunchResult {
     Ok(match found(&alloc, at, handle).await {
         Ok(Some(running)) => Launched::Found(running),
         Ok(None) => Launched::Lost("its driver says that it was never started".to_owned()),

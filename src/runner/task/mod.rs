@@ -9,40 +9,34 @@
 mod begin;
 mod exit;
 mod kill;
-pub(super) mod late;
-pub(super) mod launch;
+pub mod late;
+pub mod launch;
+mod orders;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::exit::exit_of;
-pub(super) use self::kill::KILL_SIGNAL;
-use self::launch::{LaunchFailure, Launched};
-use super::alloc::{Alloc, Force};
-use super::decide::coordinator::{Cause, Order};
-use super::decide::restart::{Decision, Ending};
+use self::launch::{LaunchFailure, LaunchResult, Launching};
+use self::orders::{Told, end_wished, told};
+use super::alloc::Alloc;
+use super::decide::coordinator::Order;
 use super::decide::step::{Event, State, step};
 use super::drivers::AttemptEnd;
 use super::drivers::call::{CallError, Running};
-use super::hooks::{OfTask, Phase};
-use super::manager::owner::AbortOnDrop;
+use super::hooks::Phase;
 use crate::model::event::EventKind;
-use crate::model::task::ExitStatus;
 use crate::model::units::{Nanos, Steady, Timestamp};
-use crate::model::usage::Usage;
 use crate::store::StoreError;
 
-/// Waits between tries to write what must be written.
-const RETRY_FIRST: Duration = Duration::from_millis(250);
-const RETRY_MOST: Duration = Duration::from_secs(30);
+/// Where the job file names no signal.
+pub const KILL_SIGNAL: &str = "SIGINT";
 
 /// Where a task's owner begins.
-pub(super) enum Entry {
+pub enum Entry {
     /// As the record says: from the start, or in backoff.
     Recorded,
     /// Found again after a restart of the agent, running or ended meanwhile; its cell says so already ([`note_found`]).
@@ -52,18 +46,13 @@ pub(super) enum Entry {
 }
 
 /// Where a task's owner begins, once that is known.
-pub(super) type Search = Pin<Box<dyn Future<Output = Entry> + Send>>;
+pub type Search = Pin<Box<dyn Future<Output = Entry> + Send>>;
 
 impl Entry {
     pub fn known(self) -> Search {
         Box::pin(std::future::ready(self))
     }
 }
-
-type LaunchResult = Result<Launched, LaunchFailure>;
-
-/// A launch goes with its owner: a launched process is found again by the next agent, like any other.
-type Launching = AbortOnDrop<LaunchResult>;
 
 struct Owner {
     alloc: Arc<Alloc>,
@@ -108,15 +97,8 @@ enum Answer {
     Killed(Result<(), CallError>),
 }
 
-/// What an alloc tells a task beyond starting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    End(Cause),
-    Recall,
-}
-
 /// Owns a task until it is dead.
-pub(super) async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
+pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
     // Ends: each call of a driver has its deadline.
     let entry = search.await;
     let order = alloc.order(at);
@@ -170,7 +152,7 @@ pub(super) async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
 ///
 /// A record says of a task what was ever shown of it, up to the mark: what the attempt itself tells of before is no news to
 /// the states' times.
-pub(super) fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&AttemptEnd>) {
+pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&AttemptEnd>) {
     let mark = alloc.ctx.board.marked();
     let (state, _) = step(State::Pending, Event::Restored);
     alloc.edit(at, |edit| {
@@ -306,54 +288,6 @@ impl Owner {
         self.alloc.ctx.line.now()
     }
 
-    async fn lost(&mut self, reason: &str) {
-        let (handle, counted) = (self.alloc.handle(self.at), self.alloc.counted(self.at));
-        self.alloc.read_last(self.at);
-        self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(State::Pending, Event::Lost);
-            edit.status().failed = true;
-            let message = "given up: it was started and cannot be found again; it is not started twice";
-            edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
-            let attempt = edit.status().attempt;
-            let exit = exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, counted, false);
-            edit.status().finished_at = Some(edit.now);
-            edit.ended(exit);
-            edit.forced(Force::GivenUp);
-            // The driver could not end it: the processes that it names may still be there.
-            edit.set_handle(handle);
-            edit.enter_state(state);
-        });
-        self.leave_late();
-        self.persist_and_show().await;
-    }
-
-    async fn start_failed(&mut self, failure: LaunchFailure) {
-        if let Some(told) = failure.stopped
-            && self.kill_asked.is_none()
-        {
-            // The launch heard of it before us.
-            self.told(told).await;
-        }
-        let killed = self.is_killed() || self.state().restarts();
-        let handle = self.alloc.handle(self.at).filter(|_| failure.may_run);
-        self.alloc.edit(self.at, |edit| {
-            let message = failure.message.clone();
-            // One that was called off has not failed: why it ends is told.
-            if let Some(kind) = failure.kind {
-                edit.event(kind, format!("the task could not be started: {message}"), &[("error", message.clone())]);
-            }
-            let attempt = edit.status().attempt;
-            let exit = exit_of(attempt, ExitStatus::NotStarted(message), None, edit.now, Usage::default(), killed);
-            edit.ended(exit);
-            edit.set_handle(handle);
-        });
-        let recoverable = failure.recoverable;
-        // What may come to life yet gets no second attempt beside it, whatever was asked for.
-        let outlives = failure.may_run && self.state().restarts();
-        let event: fn(Decision) -> Event = if outlives { |_| Event::GivenUp } else { Event::StartFailed };
-        self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
-    }
-
     /// Durable, then shown; then what the attempt left goes. Where it cannot be made durable it is shown all the same and
     /// tried again for as long as it takes, or until a task in backoff is to stop (then its end is written instead).
     async fn persist_and_show(&mut self) {
@@ -365,7 +299,7 @@ impl Owner {
         let waits = self.state() != State::Dead && self.kill_asked.is_none();
         tokio::select! {
             biased;
-            () = persist(&alloc, at, on_failure) => {}
+            () = alloc.persist(at, on_failure) => {}
             _ = end_wished(&mut self.order), if waits => return,
         }
         if let Some(ended) = self.ended.take() {
@@ -381,7 +315,7 @@ impl Owner {
     /// Begins a phase of hooks that nobody waits for but a kill signal. `false`: there is nothing to do.
     fn run_beside(&mut self, phase: Phase) -> bool {
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
-        let any = alloc.ctx.hooks.task.has(phase);
+        let any = alloc.hooks.task.has(phase);
         if any {
             self.beside = Some(Box::pin(async move {
                 hooks(&alloc, at, phase).await;
@@ -394,7 +328,7 @@ impl Owner {
 
 /// Runs a phase of a task's hooks. Those that fail are told, and keep nothing from going on.
 async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: Phase) {
-    for failed in alloc.ctx.hooks.task.run(phase, &mut OfTask::of(alloc, at)).await {
+    for failed in alloc.hooks.task.run(phase, &mut alloc.subject_of(at)).await {
         let details = [
             ("hook", failed.hook.to_owned()),
             ("phase", phase.as_str().to_owned()),
@@ -402,43 +336,6 @@ async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: Phase) {
         ];
         alloc.edit(at, |edit| edit.event(EventKind::HookFailed, format!("the hook {failed}"), &details));
         alloc.save_aside(at);
-    }
-}
-
-/// Writes a task until it is written, and shows it. `on_failure` is told each error, and whether it is the first one.
-pub(super) async fn persist(alloc: &Alloc, at: usize, mut on_failure: impl FnMut(&StoreError, bool)) {
-    let mut pause = RETRY_FIRST;
-    let mut first = true;
-    while let Err(error) = alloc.shown(alloc.save(at)).await {
-        on_failure(&error, first);
-        first = false;
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RETRY_MOST);
-    }
-}
-
-/// Why the task is to end, once it is.
-async fn end_wished(order: &mut watch::Receiver<Order>) -> Cause {
-    loop {
-        if let Told::End(cause) = told(order, true).await {
-            return cause;
-        }
-    }
-}
-
-/// What it is told but to start. `recalled`: that it is to begin anew it knows already.
-pub(super) async fn told(order: &mut watch::Receiver<Order>, recalled: bool) -> Told {
-    loop {
-        match *order.borrow_and_update() {
-            Order::End(cause) => return Told::End(cause),
-            Order::Recall if !recalled => return Told::Recall,
-            Order::Keep | Order::Start | Order::Recall => {}
-        }
-        // Ends: one branch of a select.
-        if order.changed().await.is_err() {
-            // Ends: the alloc is gone, and nobody can tell it anything any more.
-            std::future::pending::<()>().await;
-        }
     }
 }
 

@@ -11,7 +11,6 @@ use crate::runner::Wait;
 use crate::runner::decide::coordinator::Order;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
 use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
-use crate::runner::manager::lock;
 use crate::runner::task::{Entry, own};
 
 /// What goes on for ever, until its future is dropped.
@@ -100,10 +99,11 @@ impl Hook<OfAlloc> for Endless {
         &[Phase::Prerun]
     }
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        match &subject.alloc {
-            Some(alloc) if alloc.job.id.as_str() == "set-up" => self.go_on(format!("{}/prerun", alloc.id)),
-            Some(_) | None => Box::pin(async { Ok(Outcome::Again) }),
+        let shown = subject.ctx.board.get(&subject.id);
+        if shown.is_some_and(|alloc| alloc.status.job.id.as_str() == "set-up") {
+            return self.go_on(format!("{}/prerun", subject.id));
         }
+        Box::pin(async { Ok(Outcome::Again) })
     }
 }
 
@@ -115,9 +115,9 @@ impl Hook<OfTask> for Endless {
         &[Phase::Prestart]
     }
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let task = &subject.alloc.task(subject.at).name;
+        let task = &subject.task().name;
         match task.as_str() {
-            "prepares" => self.go_on(format!("{}/{task}/prestart", subject.alloc.id)),
+            "prepares" => self.go_on(format!("{}/{task}/prestart", subject.alloc_id)),
             _ => Box::pin(async { Ok(Outcome::Again) }),
         }
     }
@@ -161,7 +161,7 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         let whole = |id: &AllocId| all.of(id.as_str()) == 3;
         until_gone("not all of it has begun", || whole(&cancelled) && whole(&kept)).await;
 
-        let owner = lock(&agent.0.allocs)[&cancelled].owner.clone().unwrap();
+        let owner = agent.0.allocs.owner(&cancelled).unwrap();
         owner.abort();
         let ended = until_gone("of an alloc", || all.of(cancelled.as_str()) == 0 && owner.is_finished()).await;
         took.entry("alloc").or_default().push(ended);

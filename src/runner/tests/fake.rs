@@ -14,9 +14,8 @@ use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
-use crate::runner::drivers::{
-    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Left, Place, Recovered, StartRequest,
-};
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Left, Recovered, StartRequest};
+use crate::runner::kept::datadir::Place;
 
 /// A wall clock that follows tokio's paused time.
 pub(super) struct TokioClock;

@@ -9,8 +9,7 @@ use crate::model::alloc::Forced;
 use crate::model::id::CgroupPath;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
-use crate::runner::manager::gc::Collect;
-use crate::runner::{Restarted, Wait};
+use crate::runner::{Collect, Restarted, Wait};
 
 /// What hooks saw, of whom; and the phase in which they fail or hang.
 #[derive(Default)]
@@ -70,7 +69,7 @@ impl Hook<OfTask> for Looks {
         Phase::ALL
     }
     fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
-        let whom = subject.alloc.task(subject.at).name.to_string();
+        let whom = subject.task().name.to_string();
         Box::pin(async move { self.0.look(phase, &whom).await })
     }
 }
@@ -420,8 +419,8 @@ async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
             for _ in 0..2 {
                 ctx.data_dir.remove(&id).unwrap();
                 for _ in 0..2 {
-                    outcomes.push(hook.run(*phase, &mut OfAlloc::of(&alloc)).await);
-                    let mut collected = OfAlloc { ctx: Arc::clone(ctx), id: id.clone(), alloc: None };
+                    outcomes.push(hook.run(*phase, &mut alloc.subject()).await);
+                    let mut collected = OfAlloc::collected(ctx, &id);
                     outcomes.push(hook.run(*phase, &mut collected).await);
                 }
             }
@@ -432,7 +431,7 @@ async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
         let hook = make();
         for phase in hook.phases() {
             ctx.data_dir.remove(&id).unwrap();
-            let mut subject = OfTask::of(&alloc, 0);
+            let mut subject = alloc.subject_of(0);
             let alone = hook.run(*phase, &mut subject).await;
             assert_eq!(hook.run(*phase, &mut subject).await, alone, "{} {phase:?}", hook.name());
             // What it needs of others it misses by name.
@@ -442,15 +441,15 @@ async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
     }
     // Together, set up twice and taken down twice: nothing is left.
     for phase in [Phase::Prerun, Phase::Prerun] {
-        assert_eq!(ctx.hooks.alloc.run(phase, &mut OfAlloc::of(&alloc)).await, []);
+        assert_eq!(alloc.hooks.alloc.run(phase, &mut alloc.subject()).await, []);
     }
     for _ in 0..2 {
-        let mut subject = OfTask::of(&alloc, 0);
-        assert_eq!(ctx.hooks.task.run(Phase::Prestart, &mut subject).await, []);
+        let mut subject = alloc.subject_of(0);
+        assert_eq!(alloc.hooks.task.run(Phase::Prestart, &mut subject).await, []);
         assert!(subject.dirs.unwrap().local.is_dir() && subject.prepared.is_some());
     }
     for phase in [Phase::Postrun, Phase::Postrun, Phase::Destroy, Phase::Destroy] {
-        assert_eq!(ctx.hooks.alloc.run(phase, &mut OfAlloc::of(&alloc)).await, []);
+        assert_eq!(alloc.hooks.alloc.run(phase, &mut alloc.subject()).await, []);
     }
     assert!(!ctx.data_dir.alloc(&id).exists() && !ctx.data_dir.run(&id).exists());
     assert!(cgroups.0.lock().unwrap().is_empty());

@@ -6,7 +6,7 @@ use super::restore::found;
 use super::*;
 use crate::model::id::TaskName;
 use crate::model::task::ExitStatus;
-use crate::runner::manager::orphans::{Named, Whose};
+use crate::runner::decide::whose::{Named, Whose};
 use crate::runner::{Fate, Orphan};
 use crate::store::Batch;
 

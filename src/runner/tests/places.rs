@@ -29,7 +29,7 @@ impl Hanging {
         for _ in 0..8 {
             let (sender, held) = std::sync::mpsc::channel::<()>();
             let ctx = Arc::clone(&agent.0.ctx);
-            tokio::spawn(async move { ctx.blocking(move || held.recv().is_ok()).await });
+            tokio::spawn(async move { ctx.blocking.block(move || held.recv().is_ok()).await });
             senders.push(sender);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -43,7 +43,7 @@ async fn launches_that_hang_keep_nobody_from_killing() {
     let agent = host.start().await;
     let id = deaf(&agent, json!({ "deaf": 1 })).await;
     let hanging = Hanging::everywhere(&agent).await;
-    let blocked = agent.0.ctx.blocking(|| ());
+    let blocked = agent.0.ctx.blocking.block(|| ());
     assert!(tokio::time::timeout(GRACE, blocked).await.is_err(), "every place is taken");
     agent.stop(&id, Wait::No).await.unwrap();
     let killed = until("killed by force", || *host.world.last().signals.lock().unwrap() == ["SIGINT", "force"]);

@@ -10,7 +10,7 @@ use crate::model::event::EventKind;
 use crate::model::job::{Lifecycle, LifecycleHook};
 use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::drivers::call;
-use crate::runner::manager::restore::PATIENCE;
+use crate::runner::manager::PATIENCE;
 use crate::runner::{Restarted, RunnerError, Wait};
 
 struct Stage {

@@ -2,14 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 
-use super::recover::room;
-use super::{Shared, blocking, cannot, failed, watched};
+use super::shared::{Shared, cannot, failed, room, watched};
 use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, session};
@@ -18,6 +17,7 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
+use crate::runner::places::{Places, lock};
 use crate::supervisor::record::{End, How, Record, Slot};
 use crate::supervisor::{ERRORS_KEPT, describe, orders};
 
@@ -92,13 +92,12 @@ impl Supervised {
     /// Does what may block, in one of its places: who does not wait for it any more leaves the place to others.
     async fn on_host(
         &self,
-        places: &Semaphore,
+        places: &Places,
         work: fn(&Shared, &TaskHandle) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        // Ends: with the deadline that every call of a driver has.
-        let _place = places.acquire().await.map_err(|e| failed(e.to_string()))?;
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
-        blocking(move || work(&shared, &handle)).await?
+        // Ends: with the deadline that every call of a driver has.
+        places.block(move || work(&shared, &handle)).await.map_err(failed)?
     }
 
     async fn wait_for_end(&self) -> AttemptEnd {
@@ -107,7 +106,7 @@ impl Supervised {
             let _ = pidfd.readable().await;
         }
         // It has ended, so this does not block.
-        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let child = lock(&self.child).take();
         let left = child.and_then(|mut child| child.wait().ok());
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that

@@ -13,7 +13,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
 use super::config::Config;
-use super::{START_PATIENCE, Shared, blocking, ulimit, watched};
+use super::shared::{START_PATIENCE, Shared, blocking, watched};
+use super::ulimit;
 use crate::collectors::final_files;
 use crate::host::cgroup::Cgroup;
 use crate::host::process::{self, Child, Process};

@@ -7,12 +7,13 @@
 
 use std::path::Path;
 
-use super::{RawExec, Shared, cannot, failed};
+use super::shared::{NAME, Shared, cannot, failed};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::task::TaskHandle;
-use crate::runner::drivers::{DriverError, Left, Place};
+use crate::runner::drivers::{DriverError, Left};
+use crate::runner::kept::datadir::Place;
 use crate::supervisor::orders::{self, Orders};
 use crate::supervisor::record::{self, Record, Slot, Start};
 use crate::supervisor::{self, is_executed_for};
@@ -82,7 +83,7 @@ fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<
     };
     let cgroup = ordered().or_else(usual).filter(|path| is_named_after(path, place));
     TaskHandle {
-        driver: RawExec::NAME.to_owned(),
+        driver: NAME.to_owned(),
         attempt: place.attempt,
         boot_id: boot_id.clone(),
         run_dir: place.run_dir.clone(),

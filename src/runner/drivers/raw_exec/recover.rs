@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attempt::{END_PATIENCE, Running, Supervised, attempt_end, clear_up, end_session};
-use super::{Shared, cannot, failed};
+use super::shared::{Shared, cannot, failed, room};
 use crate::collectors::read_final;
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
@@ -179,13 +179,6 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
                 || cgroup.pids().map_or(true, |p| !p.is_empty()))
     });
     Ok(empty && !ran)
-}
-
-/// What is told by failing to read files, or ended by reading who is there, needs descriptors that are really there.
-pub fn room() -> Result<(), DriverError> {
-    const NEEDED: usize = 6;
-    let taken: std::io::Result<Vec<_>> = (0..NEEDED).map(|_| std::fs::File::open("/dev/null")).collect();
-    taken.map(drop).map_err(|e| cannot("no descriptors are left to look", &e))
 }
 
 fn no_watch() -> DriverError {

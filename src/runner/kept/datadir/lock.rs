@@ -12,7 +12,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{DataDirError, LET_GO};
+use super::error::DataDirError;
+
+/// How long what a killed agent held may be held on by a child that it was about to start: until that one's exec, nobody else
+/// has it.
+pub const LET_GO: Duration = Duration::from_secs(1);
 
 pub(super) fn lock(root: &Path) -> Result<File, DataDirError> {
     let path = root.join("lock");

@@ -8,13 +8,20 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
-use super::{Owner, explain};
 use crate::host::access::{self, DIRECTORY, is_directory};
+use crate::runner::places::lock;
+
+/// Numeric owner of what a task writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+}
 
 /// What of a mode is for others than the owner.
 const OTHERS: u32 = 0o077;
@@ -189,7 +196,7 @@ impl Gates {
         if is_closed && newcomer.map_or(Ok(true), is_let_pass)? {
             return Ok(false);
         }
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.0);
         if us() == 0 && stat.st_uid != 0 {
             // Made by an agent of that user, who could swap what is in it.
             give(&directory, Some(Owner { uid: 0, gid: 0 }))?;
@@ -353,6 +360,10 @@ pub(super) fn close_root(root: &Path) -> io::Result<()> {
         tighten(&file, mode)?;
     }
     Ok(())
+}
+
+pub(super) fn explain(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]

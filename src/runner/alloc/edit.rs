@@ -1,0 +1,292 @@
+//! The changes that can be made to a task, under the lock of its alloc, and what follows from its last one.
+
+use std::sync::Arc;
+
+use super::Alloc;
+use super::cell::{Cell, Force, Gone, KEPT};
+use super::end::worst;
+use crate::model::event::{Event, EventKind};
+use crate::model::task::{Exit, RestartReason, TaskHandle, TaskState, TaskStatus};
+use crate::model::units::{Nanos, Steady, Timestamp};
+use crate::model::usage::Usage;
+use crate::runner::decide::coordinator::Cause;
+use crate::runner::decide::restart::Tracker;
+use crate::runner::decide::step::State;
+use crate::runner::drivers::call::Running;
+use crate::runner::kept::record::{Backoff, Finished, Kill};
+
+impl Alloc {
+    /// Works on a task's cell. Nobody sees it before it is saved.
+    pub fn edit<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
+        let now = self.ctx.clock.now();
+        let mut inner = self.lock();
+        let again = inner.begins_anew();
+        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, again });
+        let over = inner.has_ended();
+        drop(inner);
+        if over {
+            self.close(now);
+        }
+        self.changed.send_modify(|changes| *changes += 1);
+        result
+    }
+
+    /// With the last task's end: the alloc's cgroup is quiet, and says its last. Before anything of that end is on record: nobody
+    /// takes the cgroup away until then.
+    fn close(&self, now: Timestamp) {
+        let reader = self.lock().reader.clone();
+        let last = reader.and_then(|r| r.read(self.ctx.clock.instant(), now, true).ok());
+        let mut inner = self.lock();
+        if !inner.has_ended() {
+            return;
+        }
+        let base = match last {
+            Some(reading) => reading.usage.on_top_of(&inner.base).without_live(),
+            None => Usage::clone(&inner.base),
+        };
+        let ended = self.ctx.line.now();
+        let ran = ended.since(inner.earlier.as_ref().map_or(self.began, |e| e.restarted_at));
+        inner.again = false;
+        inner.finished =
+            Some(Box::new(Finished { at: now, ended: Some(ended), outcome: worst(&inner.cells), ran, base }));
+    }
+}
+
+/// A change of one task, not shown yet.
+pub struct Edit<'a> {
+    pub(super) alloc: &'a Alloc,
+    pub(super) at: usize,
+    pub(super) cell: &'a mut Cell,
+    pub now: Timestamp,
+    /// All tasks of its alloc are to begin anew.
+    pub(super) again: bool,
+}
+
+impl Edit<'_> {
+    pub fn status(&mut self) -> &mut TaskStatus {
+        Arc::make_mut(&mut self.cell.status)
+    }
+    /// For what lasts: whoever is told of a moment is told [`Edit::now`].
+    pub fn steady(&self) -> Steady {
+        self.alloc.ctx.line.now()
+    }
+    /// In backoff: for so long. It is a restart when it starts.
+    pub fn start_in(&mut self, delay: Nanos, reason: RestartReason) {
+        self.cell.backoff = Some(Backoff { since: self.steady(), delay });
+        self.cell.restarts_for = Some(reason);
+        self.status().next_start_at = Some(self.now.plus(delay));
+    }
+    pub fn tracker(&mut self) -> &mut Tracker {
+        &mut self.cell.tracker
+    }
+    pub fn kill(&mut self) -> &mut Option<Kill> {
+        &mut self.cell.kill
+    }
+    /// Its record is lost, and an attempt left this: nothing else is known of it.
+    pub fn begin_from(&mut self, handle: &TaskHandle) {
+        self.status().attempt = handle.attempt;
+        self.cell.handle = Some(handle.clone());
+    }
+    pub fn set_handle(&mut self, handle: Option<TaskHandle>) {
+        self.cell.handle = handle;
+    }
+
+    pub fn enter_state(&mut self, state: State) {
+        if self.cell.status.state == state.shown() {
+            return self.leave_restart(state);
+        }
+        self.cell.leaves(self.now);
+        // Later than anything that was shown of the state before: the clock may have been set back.
+        let clock = self.alloc.ctx.clock.now();
+        let since = clock.max(self.now).max(self.alloc.ctx.board.marked());
+        self.enter_state_at(state, since);
+    }
+    /// `since`: when it really came about, where that was while nobody looked.
+    pub fn enter_state_at(&mut self, state: State, since: Timestamp) {
+        self.leave_restart(state);
+        let state = state.shown();
+        if state == TaskState::Dead {
+            self.cell.restarts_for = None;
+        }
+        if self.cell.status.state == state {
+            return;
+        }
+        self.cell.leaves(since);
+        let status = self.status();
+        let dwell = &mut status.time_in_state[status.state.index()];
+        *dwell = dwell.saturating_add(since.since(status.state_since));
+        status.state = state;
+        status.state_since = since;
+        if state != TaskState::Backoff {
+            status.next_start_at = None;
+            self.cell.backoff = None;
+        }
+    }
+
+    /// What was asked for is done, or will not be.
+    fn leave_restart(&mut self, state: State) {
+        if !state.restarts() {
+            self.cell.restart = None;
+        }
+    }
+
+    /// Where to note when its kill signal was first sent, and why it is. `None`: nobody asked for its end.
+    pub fn ending(&mut self) -> Option<(&mut Option<Steady>, &'static str)> {
+        match (self.cell.kill.as_mut(), self.cell.restart.as_mut()) {
+            (Some(kill), _) => Some((&mut kill.signalled_at, kill.cause.label())),
+            (None, Some(restart)) => Some((&mut restart.signalled_at, "restart")),
+            (None, None) => None,
+        }
+    }
+
+    /// The attempt that its record names was set up, and nothing tells yet that it started.
+    pub fn start_untold(&self) -> bool {
+        let of_start = |e: &&Arc<Event>| matches!(e.kind, EventKind::TaskSetup | EventKind::Started);
+        self.cell.status.events.iter().rev().find(of_start).is_some_and(|e| e.kind == EventKind::TaskSetup)
+    }
+
+    /// It ended while no agent was there: its state lasted until `at`, and what came then was in none.
+    pub fn left_unseen(&mut self, at: Timestamp) {
+        self.cell.leaves(at);
+        let now = self.now;
+        let status = self.status();
+        let dwell = &mut status.time_in_state[status.state.index()];
+        *dwell = dwell.saturating_add(at.since(status.state_since));
+        status.state_since = now.max(at);
+    }
+
+    /// It is known what became of it.
+    pub fn found(&mut self) {
+        self.cell.sought = false;
+    }
+
+    /// An attempt runs: it can be measured and signalled from the moment this is shown.
+    pub fn attach(&mut self, attempt: &Running) {
+        let handle = attempt.handle();
+        self.cell.reader = attempt.reader();
+        if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.counts_by_itself()) {
+            let whose = self.alloc.whose(self.at, handle.attempt);
+            let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(whose)));
+            reader.keep_in(page.earlier.clone(), Box::new(Arc::clone(page)));
+        }
+        self.cell.attempt = Some(attempt.clone());
+        let now = self.now;
+        let status = self.status();
+        status.main = handle.main;
+        status.cgroup.clone_from(&handle.cgroup);
+        status.started_at = handle.started_at.or(Some(now));
+        self.cell.handle = Some(handle);
+    }
+
+    /// An attempt has ended: its usage goes from the reader into the base and the totals. What was read of it while it ran stays,
+    /// whatever its end says of that: most of all where nobody saw it ([`Alloc::read_last`] comes before).
+    pub fn ended(&mut self, mut exit: Exit) {
+        let page = self.cell.page.take();
+        let last = match self.cell.reader.take() {
+            Some(reader) => reader.close(),
+            None => page.as_ref().and_then(|page| page.earlier.clone()),
+        };
+        if let Some(last) = last
+            && exit.usage.falls_below(&last.usage)
+        {
+            Arc::make_mut(&mut exit.usage).not_below(&last.usage);
+            exit.oom_kills = exit.usage.oom_kills();
+        }
+        let exit = Arc::new(exit);
+        self.cell.attempt = None;
+        self.cell.handle = None;
+        self.found();
+        let status = self.status();
+        status.main = None;
+        status.base = Arc::new(exit.usage.on_top_of(&status.base).without_live());
+        if !exit.status.never_ran() {
+            status.exit_counts[exit.outcome.index()] += 1;
+        }
+        if status.exits.len() == KEPT {
+            status.exits.pop_front();
+        }
+        status.exits.push_back(Arc::clone(&exit));
+        self.cell.more.add_exit(&exit);
+        let told = self.cell.pending.events.len();
+        self.cell.pending.exits.push(Gone { exit, told, event: None, _page: page });
+    }
+
+    /// It outlived its kill signal, or even its end by force.
+    pub fn forced(&mut self, force: Force) {
+        let counted = match force {
+            Force::Escalated => &mut self.cell.more.kill_escalations,
+            Force::GivenUp => &mut self.cell.more.given_up,
+        };
+        *counted = counted.saturating_add(1);
+        self.cell.pending.forced.push((force, self.now));
+    }
+
+    /// Why it is asked to end, in words.
+    pub fn why(&self, cause: Cause) -> String {
+        cause.text(|at| self.alloc.task(at).name.to_string())
+    }
+    /// The one event that says why it is asked to end, where the reason is another task's end.
+    pub fn tell_cause(&mut self, cause: Cause) {
+        let (kind, culprit) = match cause {
+            Cause::Stopped | Cause::Expired | Cause::NothingRan | Cause::SetupFailed => return,
+            Cause::LeaderDead(at) => (EventKind::LeaderDead, Some(at)),
+            Cause::SiblingFailed(at) => (EventKind::SiblingFailed, Some(at)),
+            Cause::MainsDead => (EventKind::MainTasksDead, None),
+        };
+        let details: Vec<_> = culprit.into_iter().map(|at| ("culprit", self.alloc.task(at).name.to_string())).collect();
+        let why = self.why(cause);
+        self.event(kind, why, &details);
+    }
+
+    /// It starts: again, where that is what it waited for.
+    pub fn count_restart(&mut self) {
+        if let Some(reason) = self.cell.restarts_for.take() {
+            self.status().restarts[reason.index()] += 1;
+            self.cell.pending.restarts.push(reason);
+        }
+    }
+
+    pub fn event(&mut self, kind: EventKind, message: impl Into<String>, details: &[(&str, String)]) {
+        let now = self.now;
+        self.event_at(now, kind, message, details);
+    }
+    pub fn event_at(
+        &mut self,
+        time: Timestamp,
+        kind: EventKind,
+        message: impl Into<String>,
+        details: &[(&str, String)],
+    ) {
+        let (alloc, now) = (self.alloc, self.now);
+        let status = self.status();
+        // Told late of what was before: still not before what was told already, nor ahead of the clock.
+        let last = status.events.back().map_or(Timestamp(0), |e| e.time);
+        let time = if time < now { time.max(last).min(now) } else { time };
+        let event = Event {
+            seq: 0,
+            task_seq: status.event_counts.values().sum::<u64>() + 1,
+            time,
+            kind,
+            workload: alloc.job.id.clone(),
+            alloc_id: alloc.id.clone(),
+            task: status.name.clone(),
+            message: message.into(),
+            details: details.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
+            fails_task: status.failed,
+        };
+        match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {
+            Some(error) => {
+                tracing::warn!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), error, "{}", event.message);
+            }
+            None => {
+                tracing::info!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), "{}", event.message);
+            }
+        }
+        *status.event_counts.entry(kind.label().to_owned()).or_default() += 1;
+        if status.events.len() == KEPT {
+            status.events.pop_front();
+        }
+        status.events.push_back(Arc::new(event));
+        self.cell.pending.events.push(kind);
+    }
+}

@@ -1,0 +1,131 @@
+//! Pure: which ended allocs go without being asked for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::units::{Nanos, Steady};
+use crate::telemetry::metrics::GcReason;
+
+/// Directories that are removed at once: more only make the disk slower for who works.
+pub const AT_ONCE: usize = 2;
+
+/// Which ended allocs go without being asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GcConfig {
+    /// Ended allocs that are kept; the oldest above it go.
+    pub max_terminal: usize,
+    /// Ended for longer than this, they go. `None`: however long.
+    pub max_age: Option<Duration>,
+    /// Of the data directory's file system: fuller than this, the oldest go.
+    pub disk_used_percent: u64,
+    pub inodes_used_percent: u64,
+}
+
+impl Default for GcConfig {
+    fn default() -> GcConfig {
+        GcConfig { max_terminal: 2_000, max_age: None, disk_used_percent: 80, inodes_used_percent: 70 }
+    }
+}
+
+/// How full the data directory's file system is, in hundredths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fill {
+    pub used_percent: u64,
+    pub inodes_percent: u64,
+}
+
+impl GcConfig {
+    pub fn is_too_full(&self, fill: Fill) -> bool {
+        fill.used_percent > self.disk_used_percent || fill.inodes_percent > self.inodes_used_percent
+    }
+}
+
+/// An ended alloc, as far as collecting goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    pub ended_at: Option<Steady>,
+    /// Its final series were delivered, and their time is over.
+    pub free: bool,
+    /// A task of it was given up: nobody else would know of what is there.
+    pub may_run: bool,
+}
+
+/// Pure: which of these, oldest first, the limits want gone, and why.
+pub fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(usize, GcReason)> {
+    let excess = ended.len().saturating_sub(config.max_terminal);
+    let too_old = |c: &Candidate| {
+        config.max_age.zip(c.ended_at).is_some_and(|(most, at)| now.since(at) > Nanos::from_duration(most))
+    };
+    let free = || ended.iter().enumerate().filter(|(_, c)| c.free && !c.may_run);
+    let mut chosen: BTreeMap<usize, GcReason> =
+        free().filter(|(_, c)| too_old(c)).map(|(at, _)| (at, GcReason::Age)).collect();
+    let more = excess.saturating_sub(chosen.len());
+    let surplus: Vec<usize> = free().map(|(at, _)| at).filter(|at| !chosen.contains_key(at)).take(more).collect();
+    chosen.extend(surplus.into_iter().map(|at| (at, GcReason::Count)));
+    chosen.into_iter().collect()
+}
+
+/// Pure: which go for want of room, a few at a time: those that nobody waits for first.
+pub fn by_pressure(ended: &[Candidate]) -> Vec<(usize, GcReason)> {
+    let of = |free: bool, reason| {
+        let goes = move |c: &Candidate| c.free == free && !c.may_run;
+        ended.iter().enumerate().filter(move |(_, c)| goes(c)).map(move |(at, _)| (at, reason))
+    };
+    of(true, GcReason::Disk).chain(of(false, GcReason::DiskUnread)).take(AT_ONCE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(secs: u64) -> Steady {
+        Steady(0).plus(Nanos::from_secs(secs))
+    }
+    fn ended(secs: u64, free: bool) -> Candidate {
+        Candidate { ended_at: Some(at(secs)), free, may_run: false }
+    }
+
+    #[test]
+    fn age_takes_what_is_too_old_and_count_the_oldest_of_the_rest() {
+        let config = GcConfig { max_terminal: 2, max_age: Some(Duration::from_secs(100)), ..GcConfig::default() };
+        let all = [ended(10, true), ended(20, false), ended(150, true), ended(160, true), ended(170, true)];
+        let chosen = by_limits(&all, &config, at(200));
+        assert_eq!(chosen, [(0, GcReason::Age), (2, GcReason::Count), (3, GcReason::Count)], "1 waits for its scraper");
+        assert_eq!(by_limits(&all[..1], &config, at(110)), [], "exactly as old as allowed");
+        assert_eq!(by_limits(&all[..1], &GcConfig { max_age: None, ..config }, at(9_999)), []);
+    }
+
+    #[test]
+    fn want_of_room_takes_two_at_a_time_and_the_undelivered_last() {
+        let all = [ended(1, false), ended(2, true), ended(3, false)];
+        assert_eq!(by_pressure(&all), [(1, GcReason::Disk), (0, GcReason::DiskUnread)]);
+        assert_eq!(by_pressure(&[]), []);
+    }
+
+    #[test]
+    fn what_may_still_run_is_never_taken_however_old_it_is_and_full_the_disk() {
+        let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
+        let all = [true, false].map(|free| Candidate { may_run: true, ..ended(1, free) });
+        assert_eq!(by_limits(&all, &config, at(9_999)), []);
+        assert_eq!(by_pressure(&all), []);
+    }
+
+    proptest! {
+        #[test]
+        fn limits_never_take_what_is_not_free_nor_more_than_they_must(
+            all in proptest::collection::vec((0..1_000_u64, any::<bool>()), 0..40),
+            max_terminal in 0..20_usize,
+            max_age in proptest::option::of(0..1_000_u64),
+        ) {
+            let all: Vec<_> = all.into_iter().map(|(secs, free)| ended(secs, free)).collect();
+            let config = GcConfig { max_terminal, max_age: max_age.map(Duration::from_secs), ..GcConfig::default() };
+            let chosen = by_limits(&all, &config, at(1_000));
+            prop_assert!(chosen.iter().all(|(at, _)| all[*at].free));
+            let count = chosen.iter().filter(|(_, why)| *why == GcReason::Count).count();
+            prop_assert!(count == 0 || all.len() - chosen.len() >= max_terminal);
+            prop_assert!(all.len() - chosen.len() <= max_terminal || all.iter().filter(|c| c.free).count() == chosen.len());
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Pure: what a start is to do about a task, from what is recorded of it.
+
+use crate::model::task::{TaskHandle, TaskState};
+
+/// What to do about a task.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Plan {
+    /// Dead: it is shown, nothing more.
+    Ended,
+    /// Nothing of it runs: its owner goes on as recorded, from the start or in backoff.
+    GoOn,
+    /// It was prepared: the driver knows whether it runs, has ended or never started.
+    Recover(TaskHandle),
+    /// Whether it runs cannot be known any more, for this reason: it must not be started a second time.
+    Lost(String),
+}
+
+/// Of a task that has no record.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Trace {
+    /// It had one, which could not be read, now or at an earlier start.
+    pub unreadable: bool,
+    /// What its newest attempt left in its run directory. Errors: that cannot be told, or is not this task's.
+    pub left: Option<Result<TaskHandle, String>>,
+}
+
+/// `record`: the state that is on record and the handle with it, if anything is.
+pub fn plan(record: Option<(TaskState, Option<&TaskHandle>)>, trace: &Trace) -> Plan {
+    match record {
+        // Its counters are lost with its record, and it is not.
+        None => match (&trace.left, trace.unreadable) {
+            (Some(Ok(handle)), true | false) => Plan::Recover(handle.clone()),
+            (Some(Err(why)), true | false) => Plan::Lost(why.clone()),
+            (None, true) => Plan::Lost("its record cannot be read".to_owned()),
+            (None, false) => Plan::GoOn,
+        },
+        Some(known) => match known {
+            (TaskState::Dead, Some(_) | None) => Plan::Ended,
+            (
+                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
+                Some(handle),
+            ) => Plan::Recover(handle.clone()),
+            (
+                TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
+                None,
+            ) => Plan::GoOn,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::id::BootId;
+
+    fn handle(attempt: u32) -> TaskHandle {
+        TaskHandle {
+            driver: "raw_exec".to_owned(),
+            attempt,
+            boot_id: BootId("boot".to_owned()),
+            run_dir: format!("run/t/{attempt}").into(),
+            cgroup: None,
+            supervisor: None,
+            main: None,
+            started_at: None,
+        }
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Kind {
+        Ended,
+        GoOn,
+        Recover,
+    }
+    use Kind::{Ended as End, GoOn, Recover};
+
+    /// By the state on record: without and with a handle. Whatever was prepared and is not known to have ended is asked for at its
+    /// driver, and what has ended is left alone, even if something of it may still be there.
+    const TABLE: [(TaskState, Kind, Kind); TaskState::ALL.len()] = [
+        (TaskState::Pending, GoOn, Recover),
+        (TaskState::Starting, GoOn, Recover),
+        (TaskState::Running, GoOn, Recover),
+        (TaskState::Backoff, GoOn, Recover),
+        (TaskState::Killing, GoOn, Recover),
+        (TaskState::Dead, End, End),
+    ];
+
+    fn of(kind: Kind, handle: Option<&TaskHandle>) -> Plan {
+        match (kind, handle) {
+            (End, _) => Plan::Ended,
+            (GoOn, _) => Plan::GoOn,
+            (Recover, handle) => Plan::Recover(handle.expect("the table asks for one").clone()),
+        }
+    }
+
+    #[test]
+    fn what_is_done_about_a_task_is_a_table_of_what_is_recorded_of_it() {
+        assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
+        let trace = |unreadable, left| Trace { unreadable, left };
+        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "it was submitted, and nothing was ever written of it");
+        let lost = |why: &str| Plan::Lost(why.to_owned());
+        let unreadable = lost("its record cannot be read");
+        assert_eq!(plan(None, &trace(true, None)), unreadable, "it has run: it is not started a second time");
+        for unreadable in [false, true] {
+            let left = |left| plan(None, &trace(unreadable, Some(left)));
+            assert_eq!(left(Ok(handle(3))), Plan::Recover(handle(3)), "its directory names it");
+            assert_eq!(left(Err("torn".to_owned())), lost("torn"), "it may run");
+        }
+        for (state, without, with) in TABLE {
+            // A record that is there was read, whatever is said of others.
+            for whatever in [trace(false, None), trace(true, Some(Ok(handle(7))))] {
+                assert_eq!(plan(Some((state, None)), &whatever), of(without, None), "{state:?}");
+                for attempt in 0..2 {
+                    let handle = handle(attempt);
+                    assert_eq!(plan(Some((state, Some(&handle))), &whatever), of(with, Some(&handle)), "{state:?}");
+                }
+            }
+        }
+    }
+}

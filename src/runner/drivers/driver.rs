@@ -1,0 +1,195 @@
+//! What a driver is to the runner: what it is asked, and what it answers.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::collectors::{Sampling, TaskReader};
+use crate::host::clock::Clock;
+use crate::model::id::{AllocId, BootId, CgroupPath};
+use crate::model::job::Task;
+use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+use crate::runner::kept::datadir::{Place, TaskDirs};
+
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What drivers are built from.
+pub struct DriverContext {
+    pub sampling: Arc<Sampling>,
+    pub clock: Arc<dyn Clock>,
+    pub boot_id: BootId,
+    /// The binary that is executed as supervisor: `/proc/self/exe` is this very one, even if its file was replaced.
+    pub supervisor: PathBuf,
+    /// The directory of the cgroup in which supervisors are born; `None`: in the agent's own.
+    pub supervisors: Option<PathBuf>,
+    /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
+    pub descriptors: Option<u64>,
+    /// So many supervisors can be watched: a descriptor each.
+    pub watches: usize,
+    /// Why this agent can make no cgroups; `None`: it can.
+    pub no_cgroups: Option<String>,
+}
+
+/// A field of a task that will have no effect where it is to run: its path in the task, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unenforced {
+    pub field: &'static str,
+    pub why: String,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DriverError {
+    /// The task's `config` is not what this driver takes. `field` is the place in `config`.
+    #[error("{field}: {message}")]
+    Config { field: String, message: String },
+    /// What the task asks for cannot be limited on this host. `field` is the place in the task.
+    #[error("{field}: {message}")]
+    Limit { field: &'static str, message: String },
+    /// It could not be started. `recoverable`: trying again may help, so the restart policy decides.
+    #[error("{message}")]
+    Start { message: String, recoverable: bool },
+    #[error("{message}")]
+    Failed { message: String },
+    /// The agent lacks descriptors, memory or processes to tell: it is asked again, for as long as that is so.
+    #[error("{message}")]
+    Wanting { message: String },
+    /// Nothing of it is removed before it has ended.
+    #[error("it is still running")]
+    StillRunning,
+}
+
+#[derive(Debug, Clone)]
+pub struct StartRequest {
+    pub alloc_id: AllocId,
+    pub attempt: u32,
+    /// `config` and `env` interpolated.
+    pub task: Task,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    pub dirs: TaskDirs,
+    /// The alloc's cgroup, which exists; the driver makes the task's below it. `None`: no cgroups here.
+    pub alloc_cgroup: Option<CgroupPath>,
+}
+
+impl StartRequest {
+    /// A first attempt that has one directory for everything: for who tries a driver without an agent.
+    pub fn alone(task: Task, dir: &Path) -> StartRequest {
+        let own = dir.join("task");
+        StartRequest {
+            alloc_id: AllocId::from("00000000-0000-4000-8000-000000000000"),
+            attempt: 0,
+            env: BTreeMap::new(),
+            dirs: TaskDirs {
+                shared: dir.to_owned(),
+                local: own.clone(),
+                secrets: own.clone(),
+                tmp: own.clone(),
+                task: own,
+                logs: dir.join("logs"),
+                run: dir.join("run").join(task.name.as_str()).join("0"),
+            },
+            task,
+            alloc_cgroup: None,
+        }
+    }
+
+    /// The handle of an attempt that nothing was done for yet.
+    pub fn handle(&self, driver: &str, boot_id: &BootId, cgroup: Option<CgroupPath>) -> TaskHandle {
+        TaskHandle {
+            driver: driver.to_owned(),
+            attempt: self.attempt,
+            boot_id: boot_id.clone(),
+            run_dir: self.dirs.run.clone(),
+            cgroup,
+            supervisor: None,
+            main: None,
+            started_at: None,
+        }
+    }
+}
+
+/// How an attempt ended: facts.
+#[derive(Debug, Clone)]
+pub struct AttemptEnd {
+    pub status: ExitStatus,
+    /// Of one that was not started: trying again may help, so the restart policy decides.
+    pub recoverable: bool,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Timestamp,
+    /// The last reading, of this attempt alone, read after the last process was gone.
+    pub usage: Usage,
+    /// What of the last reading could not be had, and why: for the log and the counter.
+    pub problems: Vec<String>,
+}
+
+/// The runner asks through [`call`](super::call), which sets the deadlines: an answer that is not awaited any more is dropped, and what was
+/// begun may go on or not. What blocks belongs on a thread for that.
+pub trait Driver: Send + Sync {
+    fn name(&self) -> &'static str;
+    /// Checks `config` without touching the host: strict, unknown fields are refused.
+    fn check(&self, task: &Task) -> Result<(), DriverError>;
+    /// What of a checked task this host will not enforce: who submits it is warned.
+    fn unenforced(&self, _task: &Task) -> Vec<Unenforced> {
+        Vec::new()
+    }
+    /// Whether its tasks are processes of this host that belong in cgroups: `mock`'s are not.
+    fn has_processes(&self) -> bool {
+        true
+    }
+    /// What `allostat node` says: healthy or not, and why.
+    fn health(&self) -> (bool, String);
+    /// The handle to persist *before* [`Driver::start`]: enough to find a half-started attempt.
+    fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError>;
+    fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>>;
+    /// Finds an attempt again after a restart of the agent.
+    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>>;
+    /// What an attempt left in its run directory, where no record of the agent names it any more; `None`: it is none of this
+    /// driver's. Touches nothing. Blocks for as long as a disk does.
+    ///
+    /// Errors: what is there cannot be read, or something runs and nothing proves that it is this attempt.
+    fn left(&self, _place: &Place) -> Result<Option<Left>, DriverError> {
+        Ok(None)
+    }
+    /// The run directories below `top` that supervisors from before this agent say they are for, be they removed or not. Blocks.
+    fn supervised_below(&self, _top: &Path) -> std::io::Result<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
+}
+
+/// What is left of an attempt that no record names.
+#[derive(Debug, Clone)]
+pub struct Left {
+    /// Enough for [`Driver::recover`].
+    pub handle: TaskHandle,
+    /// Something of it runs.
+    pub lives: bool,
+}
+
+pub enum Recovered {
+    /// It runs, or has ended meanwhile: [`Attempt::wait`] tells.
+    Attempt(Arc<dyn Attempt>),
+    /// It was prepared but nothing was ever started: starting is safe.
+    NeverStarted,
+}
+
+/// One attempt, running or ended.
+pub trait Attempt: Send + Sync {
+    /// At once: nothing is asked for it.
+    fn handle(&self) -> TaskHandle;
+    /// Absent where nothing can be read. At once.
+    fn reader(&self) -> Option<Arc<TaskReader>>;
+    /// Returns when the whole process tree is gone and the last reading is safe. May be awaited again and again.
+    fn wait(&self) -> BoxFuture<'_, AttemptEnd>;
+    /// Sends a signal to the main process: `SIGINT`, `SIGHUP` ...
+    fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>>;
+    /// Ends every process of the task by force; `wait` tells when it is done. Repeating it does no harm.
+    fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>>;
+    /// After the exit is durable: removes the cgroup and the run directory. Repeating it does no harm.
+    ///
+    /// Errors: `StillRunning`, then nothing was removed.
+    fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>>;
+}

@@ -1,0 +1,133 @@
+//! What a hook is: when it runs, on what, and what comes of it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::model::event::EventKind;
+use crate::runner::drivers::BoxFuture;
+
+/// How long a hook may take that says nothing else, from when it has a place to work in ([`in_line`](crate::runner::places::in_line)).
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// When hooks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Of an alloc: before its first task starts, after a restart of the agent too. In order; the first failure ends it, and the alloc.
+    Prerun,
+    /// Of an alloc: before all its tasks begin anew. In order; failures are told.
+    PreTaskRestart,
+    /// Of an alloc: all its tasks are dead. Backwards, all of them.
+    Postrun,
+    /// Of an alloc: it is forgotten, and nothing of it may stay. Backwards, all of them.
+    Destroy,
+    /// Of a task: before each start. In order; the first failure is the start's.
+    Prestart,
+    /// Of a task: it has started. In order; failures are told.
+    Poststart,
+    /// Of an alloc or a task: it is about to be ended. Backwards, all of them.
+    Prekill,
+    /// Of a task: an attempt has ended. Backwards, all of them.
+    Exited,
+    /// Of a task: it is dead for good, started or not. Backwards, all of them.
+    Stop,
+}
+
+impl Phase {
+    #[cfg(test)]
+    pub const ALL: &[Phase] = &[
+        Phase::Prerun,
+        Phase::PreTaskRestart,
+        Phase::Postrun,
+        Phase::Destroy,
+        Phase::Prestart,
+        Phase::Poststart,
+        Phase::Prekill,
+        Phase::Exited,
+        Phase::Stop,
+    ];
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Prerun => "prerun",
+            Phase::PreTaskRestart => "pretaskrestart",
+            Phase::Postrun => "postrun",
+            Phase::Destroy => "destroy",
+            Phase::Prestart => "prestart",
+            Phase::Poststart => "poststart",
+            Phase::Prekill => "prekill",
+            Phase::Exited => "exited",
+            Phase::Stop => "stop",
+        }
+    }
+    pub fn takes_down(self) -> bool {
+        matches!(self, Phase::Prekill | Phase::Exited | Phase::Stop | Phase::Postrun | Phase::Destroy)
+    }
+    pub fn stops_at_failure(self) -> bool {
+        matches!(self, Phase::Prerun | Phase::Prestart)
+    }
+}
+
+/// What a hook's phase came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It is to run again with the next start.
+    Again,
+    /// Of a task's prestart: never again, not after a restart of the host either. What later starts need of it, to be recorded.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for hooks that fetch: none of ours does yet"))]
+    Done(Value),
+}
+
+pub trait Hook<S>: Send + Sync {
+    /// Its label in metrics and events.
+    fn name(&self) -> &'static str;
+    /// The hooks whose work it builds on.
+    fn after(&self) -> &'static [&'static str] {
+        &[]
+    }
+    fn phases(&self) -> &'static [Phase];
+    fn deadline(&self, _phase: Phase) -> Duration {
+        DEADLINE
+    }
+    /// Called in its phases only. Dropped when it is called off.
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut S) -> BoxFuture<'a, Result<Outcome, Failure>>;
+    /// It was done at an earlier start: what it left is put to use again.
+    fn resume(&self, _subject: &mut S, _data: &Value) {}
+}
+
+/// What hooks work on.
+pub trait Subject: Send {
+    /// The `runner` label.
+    const RUNNER: &'static str;
+    /// What a hook that is done for good left.
+    fn done(&self, _hook: &str) -> Option<Value> {
+        None
+    }
+    /// Whether it is recorded.
+    fn set_done(&mut self, _hook: &'static str, _data: Value) -> bool {
+        false
+    }
+}
+
+/// Why a hook did not do what its phase wants of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    pub kind: EventKind,
+    pub message: String,
+    /// Trying again may help, so the restart policy decides.
+    pub recoverable: bool,
+}
+
+impl Failure {
+    pub fn setup(message: impl Into<String>) -> Failure {
+        Failure { kind: EventKind::SetupFailure, message: message.into(), recoverable: true }
+    }
+}
+
+/// A hook that failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{hook} ({phase}): {}", failure.message, phase = phase.as_str())]
+pub struct Failed {
+    pub hook: &'static str,
+    pub phase: Phase,
+    pub failure: Failure,
+}

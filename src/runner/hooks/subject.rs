@@ -1,0 +1,76 @@
+//! What hooks work on: plain facts of an alloc or a task, and what hooks make for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::frame::Subject;
+use crate::collectors::TaskReader;
+use crate::host::process::Account;
+use crate::jobspec::interpolate::Prepared;
+use crate::model::id::{AllocId, CgroupPath, TaskName};
+use crate::model::job::{Job, Task, TaskGroup};
+use crate::runner::ground::Context;
+use crate::runner::kept::datadir::TaskDirs;
+
+/// An alloc, for its hooks. One that was collected is no more than its id.
+pub struct OfAlloc {
+    pub ctx: Arc<Context>,
+    pub id: AllocId,
+    /// Its own cgroup, if it is to have one and cgroups can be made.
+    pub cgroup: Option<CgroupPath>,
+    /// Tasks of which nothing can be there any more but the records of their attempts.
+    pub ended: Vec<TaskName>,
+    /// By which its cgroup is read. There already: so is the cgroup.
+    pub reader: Option<Arc<TaskReader>>,
+}
+
+impl OfAlloc {
+    pub fn collected(ctx: &Arc<Context>, id: &AllocId) -> OfAlloc {
+        OfAlloc { ctx: Arc::clone(ctx), id: id.clone(), cgroup: None, ended: Vec::new(), reader: None }
+    }
+}
+
+impl Subject for OfAlloc {
+    const RUNNER: &'static str = "alloc";
+}
+
+/// A task, for its hooks, and what they prepare for a start.
+pub struct OfTask {
+    pub ctx: Arc<Context>,
+    pub alloc_id: AllocId,
+    pub alloc_name: String,
+    pub index: u32,
+    /// The alloc's own cgroup, if it has one.
+    pub alloc_cgroup: Option<CgroupPath>,
+    pub job: Arc<Job>,
+    /// Its group in the job, and its place in that.
+    pub place: (usize, usize),
+    pub attempt: u32,
+    /// What hooks that are done for good left, by their names.
+    pub done: BTreeMap<String, Value>,
+    pub account: Option<Account>,
+    pub dirs: Option<TaskDirs>,
+    pub prepared: Option<Prepared>,
+}
+
+impl OfTask {
+    pub fn group(&self) -> &TaskGroup {
+        &self.job.groups[self.place.0]
+    }
+    pub fn task(&self) -> &Task {
+        &self.group().tasks[self.place.1]
+    }
+}
+
+impl Subject for OfTask {
+    const RUNNER: &'static str = "task";
+    fn done(&self, hook: &str) -> Option<Value> {
+        self.done.get(hook).cloned()
+    }
+    fn set_done(&mut self, hook: &'static str, data: Value) -> bool {
+        self.done.insert(hook.to_owned(), data);
+        true
+    }
+}

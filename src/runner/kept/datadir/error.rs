@@ -1,0 +1,28 @@
+//! Why there is no data directory.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::host::access::Exposed;
+
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error("the data directory {path} is a file; choose another with --data-dir")]
+    File { path: PathBuf },
+    #[error("cannot make the data directory {path}; choose another with --data-dir or give this user write access")]
+    Make { path: PathBuf, source: io::Error },
+    #[error(
+        "the data directory {path} is in use by {owner}: stop it first, or give this one a directory of its own with --data-dir"
+    )]
+    Locked { path: PathBuf, owner: String },
+    #[error(
+        "the data directory {path} is a link to {target}, where nothing is: make that directory, or choose another with --data-dir"
+    )]
+    Dangling { path: PathBuf, target: PathBuf },
+    #[error(
+        "the data directory {path} is not safe: {why}, and with it could have anything run by this agent; choose another with --data-dir, or `chown` it if all that is in it may be trusted"
+    )]
+    Exposed { path: PathBuf, why: Exposed },
+    #[error("cannot lock {path}")]
+    Lock { path: PathBuf, source: io::Error },
+}

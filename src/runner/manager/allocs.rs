@@ -1,0 +1,97 @@
+//! The set of allocs that this agent knows, each with its owner.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use tokio::task::AbortHandle;
+
+use crate::model::id::AllocId;
+use crate::runner::alloc::{Alloc, Ended};
+use crate::runner::places::lock;
+
+/// Concurrency: any thread; no lock is held while anything else is asked.
+#[derive(Default)]
+pub struct Allocs {
+    known: Mutex<BTreeMap<AllocId, Owned>>,
+    /// Ended ones whose series are not exposed any more.
+    collectable: Mutex<HashSet<AllocId>>,
+}
+
+struct Owned {
+    alloc: Arc<Alloc>,
+    owner: Option<AbortHandle>,
+}
+
+impl Allocs {
+    pub fn get(&self, id: &AllocId) -> Option<Arc<Alloc>> {
+        lock(&self.known).get(id).map(|owned| Arc::clone(&owned.alloc))
+    }
+    pub fn all(&self) -> Vec<Arc<Alloc>> {
+        lock(&self.known).values().map(|owned| Arc::clone(&owned.alloc)).collect()
+    }
+    pub fn count(&self) -> usize {
+        lock(&self.known).len()
+    }
+
+    /// Those that have not ended, oldest first.
+    pub fn live(&self, wanted: impl Fn(&Alloc) -> bool) -> Vec<Arc<Alloc>> {
+        let mut live = self.all();
+        live.retain(|alloc| wanted(alloc) && !alloc.is_terminal());
+        live.sort_by_key(|alloc| alloc.serial);
+        live
+    }
+    /// Those that have ended, oldest first; and whether their series were delivered for the last time.
+    pub fn ended(&self) -> Vec<(Ended, bool)> {
+        let mut ended: Vec<Ended> = self.all().iter().filter_map(Ended::of).collect();
+        ended.sort_by_key(|ended| ended.alloc().serial);
+        let collectable = lock(&self.collectable);
+        let free = |ended: Ended| {
+            let free = collectable.contains(&ended.alloc().id);
+            (ended, free)
+        };
+        ended.into_iter().map(free).collect()
+    }
+
+    /// Known, and owned by a task of the runtime.
+    pub fn own(&self, alloc: &Arc<Alloc>, life: impl Future<Output = ()> + Send + 'static) {
+        // Known before its owner runs: whoever ends first finds it.
+        lock(&self.known).insert(alloc.id.clone(), Owned { alloc: Arc::clone(alloc), owner: None });
+        let owner = tokio::spawn(life).abort_handle();
+        if let Some(owned) = lock(&self.known).get_mut(&alloc.id) {
+            owned.owner = Some(owner);
+        }
+    }
+    #[cfg(test)]
+    pub fn owner(&self, id: &AllocId) -> Option<AbortHandle> {
+        lock(&self.known).get(id)?.owner.clone()
+    }
+    pub fn forget(&self, ids: &[AllocId]) {
+        let (mut known, mut collectable) = (lock(&self.known), lock(&self.collectable));
+        for id in ids {
+            known.remove(id);
+            collectable.remove(id);
+        }
+    }
+
+    /// The series of these were delivered for the last time. Whether that is news of any that is known.
+    pub fn delivered(&self, ids: impl IntoIterator<Item = AllocId>) -> bool {
+        let (known, mut collectable) = (lock(&self.known), lock(&self.collectable));
+        let before = collectable.len();
+        collectable.extend(ids.into_iter().filter(|id| known.contains_key(id)));
+        collectable.len() > before
+    }
+    /// It ends anew: what was told of an end before this one is not of this one.
+    pub fn undelivered(&self, id: &AllocId) {
+        lock(&self.collectable).remove(id);
+    }
+
+    /// Some have ended, and their owners still tidy up.
+    pub fn tidies(&self) -> bool {
+        let tidies = |owned: &Owned| owned.alloc.is_terminal() && owned.owner.iter().any(|o| !o.is_finished());
+        lock(&self.known).values().any(tidies)
+    }
+    /// Their owners leave; their processes run on.
+    pub fn let_go(&self) {
+        lock(&self.known).values().filter_map(|owned| owned.owner.as_ref()).for_each(AbortHandle::abort);
+    }
+}

@@ -1,0 +1,48 @@
+//! Few at once: what may block, so that it makes no crowd of threads; and the line before their places.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+
+/// So many at once, of what blocks. Who comes later waits in line, and who does not wait any more leaves its place to others.
+pub struct Places(Semaphore);
+
+impl Places {
+    pub fn new(places: usize) -> Places {
+        Places(Semaphore::new(places))
+    }
+
+    /// Does what may block where that disturbs nobody. Errors: it panicked, or the runtime is shutting down.
+    pub async fn block<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        // Ends: whoever has a place leaves it, at the deadline of its hook or call at the latest, or its caller gives up.
+        let _place = in_line(self.0.acquire()).await.map_err(|e| e.to_string())?;
+        tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
+    }
+}
+
+tokio::task_local! {
+    /// Whether the hook that runs stands in line for a place that others have.
+    pub static IN_LINE: Cell<bool>;
+}
+
+/// Waits for one of few places. That is not a hook's own doing: its deadline begins when it has one, so that ten thousand at once
+/// take their time and none of them fails.
+pub async fn in_line<T>(place: impl Future<Output = T>) -> T {
+    struct Stands;
+    impl Drop for Stands {
+        fn drop(&mut self) {
+            let _ = IN_LINE.try_with(|stands| stands.set(false));
+        }
+    }
+    // Whoever waits for no hook's sake has none to tell.
+    let _ = IN_LINE.try_with(|stands| stands.set(true));
+    let _stands = Stands;
+    // Ends: whoever has a place leaves it, at its own deadline at the latest, or the caller gives up.
+    place.await
+}
+
+/// What a thread that panicked has left under a lock is whole: each change of it is one step.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
