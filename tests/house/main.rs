@@ -3,6 +3,7 @@
 //! It reads the source as text, and only outside of comments, strings and `#[cfg(test)]` modules: a test may reach for
 //! whatever it needs.
 
+mod circles;
 mod drawing;
 mod hygiene;
 mod papers;
