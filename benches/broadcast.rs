@@ -1,4 +1,4 @@
-//! How long a value takes to all who listen, beside waking as many by hand; and what readers of events cost who tells them.
+//! How long an event takes to all who read along, beside waking as many by hand; and what readers of events cost who tells them.
 //!
 //! `cargo bench --bench broadcast`
 
@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use allostat::model::event::{Event, EventKind};
 use allostat::model::units::Timestamp;
-use allostat::runner::broadcaster::Broadcaster;
 use allostat::runner::events::Log;
 use shared::{median, p99, report};
 use tokio::sync::Notify;
@@ -69,11 +68,11 @@ async fn broadcast() {
             }
         });
     }
-    let broadcaster = Broadcaster::default();
+    let log = Arc::new(Log::default());
     for _ in 0..LISTENERS {
-        let (mut listener, tally) = (broadcaster.listen(), Arc::clone(&tally));
+        let (mut reader, tally) = (log.follow(0), Arc::clone(&tally));
         tokio::spawn(async move {
-            while listener.recv().await.is_some() {
+            while reader.next(64).await.is_some() {
                 tally.saw();
             }
         });
@@ -84,7 +83,7 @@ async fn broadcast() {
         floor.push(floor_tally.time(|| bells.iter().for_each(|bell| bell.notify_one())).await);
         let took = tally.time(|| {
             let begun = Instant::now();
-            broadcaster.send(round).expect("it is open");
+            show(&log, round);
             sending.push(begun.elapsed().as_secs_f64() * 1e6);
         });
         ours.push(took.await);
@@ -93,10 +92,27 @@ async fn broadcast() {
     report("broadcast/floor-1000-p50", floor_50, "us: 1,000 tokio tasks woken one by one", None);
     report("broadcast/floor-1000-p99", floor_99, "us", None);
     let (ours_50, ours_99) = (median(&mut ours), p99(&mut ours));
-    report("broadcast/1000-p50", ours_50, "us, sent to seen by all 1,000", Some(ours_50 / floor_50));
+    report("broadcast/1000-p50", ours_50, "us, told to seen by all 1,000", Some(ours_50 / floor_50));
     report("broadcast/1000-p99", ours_99, "us", Some(ours_99 / floor_99));
-    report("broadcast/send-1000", median(&mut sending), "us of the sender", None);
-    broadcaster.close();
+    report("broadcast/send-1000", median(&mut sending), "us of who tells it", None);
+    log.close();
+}
+
+/// One event more, numbered and shown.
+fn show(log: &Log, n: usize) {
+    let staged = log.stage(Event {
+        seq: 0,
+        task_seq: n as u64,
+        time: Timestamp(1),
+        kind: EventKind::Started,
+        workload: "job".into(),
+        alloc_id: "alloc".into(),
+        task: "task".into(),
+        message: String::new(),
+        details: BTreeMap::new(),
+        fails_task: false,
+    });
+    log.settle(&[staged.seq]);
 }
 
 /// Who reads while events are told.
@@ -131,19 +147,7 @@ fn tell(runtime: &tokio::runtime::Runtime, reading: Reading) -> f64 {
     }
     let begun = Instant::now();
     for n in 0..EVENTS {
-        let staged = log.stage(Event {
-            seq: 0,
-            task_seq: n as u64,
-            time: Timestamp(1),
-            kind: EventKind::Started,
-            workload: "job".into(),
-            alloc_id: "alloc".into(),
-            task: "task".into(),
-            message: String::new(),
-            details: BTreeMap::new(),
-            fails_task: false,
-        });
-        log.settle(&[staged.seq]);
+        show(&log, n);
     }
     let rate = EVENTS as f64 / begun.elapsed().as_secs_f64() / 1e6;
     drop(never);

@@ -50,4 +50,4 @@ pub use manager::{
     Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply, Wait, Watchers,
 };
 pub use settings::Config;
-pub use shown::{board, broadcaster, events};
+pub use shown::{board, events};

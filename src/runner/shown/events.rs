@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
-use super::broadcaster::{Broadcaster, Listener};
 use crate::model::event::Event;
 use crate::runner::kept::marks::Marks;
 use crate::runner::places::lock;
@@ -60,8 +59,7 @@ impl Item {
 pub struct Log {
     inner: Mutex<Inner>,
     marks: Arc<Marks>,
-    /// Wakes who reads along.
-    news: Broadcaster<u64>,
+    /// Wakes who reads along: with news, and with the end, which it holds.
     closed: watch::Sender<bool>,
 }
 
@@ -95,7 +93,7 @@ impl Log {
             kept.pop_front();
         }
         let inner = Inner { kept, given: newest, newest, sparse: newest, ..Inner::default() };
-        Log { inner: Mutex::new(inner), marks, news: Broadcaster::default(), closed: watch::Sender::new(false) }
+        Log { inner: Mutex::new(inner), marks, closed: watch::Sender::new(false) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -149,8 +147,7 @@ impl Log {
         }
         if log.newest < newest {
             log.newest = newest;
-            // Closed: nobody reads any more.
-            let _ = self.news.send(newest);
+            self.closed.send_modify(|_| {});
         }
     }
 
@@ -194,18 +191,17 @@ impl Log {
     /// Reads along: all after number `seq` that is kept, then what comes. A number that was not given yet: what comes.
     pub fn follow(self: &Arc<Log>, seq: u64) -> Reader {
         let at = seq.min(self.lock().newest);
-        Reader { news: self.news.listen(), closed: self.closed.subscribe(), log: Arc::clone(self), at }
+        Reader { closed: self.closed.subscribe(), log: Arc::clone(self), at }
     }
 
     /// How many read along.
     pub fn readers(&self) -> usize {
-        self.news.listeners()
+        self.closed.receiver_count()
     }
 
     /// The end for all who read along.
     pub fn close(&self) {
         self.closed.send_replace(true);
-        self.news.close();
     }
 }
 
@@ -214,7 +210,6 @@ impl Log {
 pub struct Reader {
     log: Arc<Log>,
     at: u64,
-    news: Listener<u64>,
     closed: watch::Receiver<bool>,
 }
 
@@ -229,8 +224,8 @@ impl Reader {
     /// Concurrency: a dropped future loses nothing.
     pub async fn next(&mut self, limit: usize) -> Option<Vec<Item>> {
         loop {
-            // Asked here and not in the select alone: the runtime may put off a branch that is ready, however it is ordered.
-            if *self.closed.borrow() {
+            // Seen before the log is looked at: what comes from then on wakes.
+            if *self.closed.borrow_and_update() {
                 return None;
             }
             let (items, newest) = self.log.items(self.at, limit);
@@ -240,12 +235,8 @@ impl Reader {
             }
             // Numbers that were never used are behind it too.
             self.at = self.at.max(newest);
-            tokio::select! {
-                biased;
-                // Ends: one branch of a select; the log is closed at the latest when the agent leaves.
-                _ = self.closed.wait_for(|closed| *closed) => return None,
-                news = self.news.recv() => { news?; }
-            }
+            // Ends: with news, or the log; that is closed at the latest when the agent leaves.
+            self.closed.changed().await.ok()?;
         }
     }
 }
