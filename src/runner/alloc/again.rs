@@ -10,20 +10,19 @@ use std::sync::Arc;
 use super::Alloc;
 use super::cell::Cell;
 use super::edit::Edit;
-use super::show::LATE;
+use super::show::Save;
 use crate::model::event::EventKind;
 use crate::model::task::{RestartReason, TaskState};
 use crate::runner::decide::coordinator::Order;
 use crate::runner::decide::step::{Action, Event, State, step};
-use crate::runner::kept::journal::{self, Answer};
-use crate::runner::kept::record::{self, Restart};
-use crate::store::{Batch, StoreError};
+use crate::runner::kept::record::Restart;
+use crate::store::Batch;
 
 /// What became of the wish that a whole alloc begins anew.
 pub enum Recall {
-    Asked(Saves),
+    Asked(Save),
     /// It had ended: somebody has to own it again.
-    Revived(Saves),
+    Revived(Save),
     /// Its end is not through yet: ask again when it is.
     Ending,
     Refused(Refusal),
@@ -35,13 +34,6 @@ pub enum Refusal {
     NothingRan,
     /// What is left of this task may run still: a second one beside it would be one too many.
     MayRun(usize),
-}
-
-/// Records on their way to the disk, and what is shown when they are there.
-#[must_use = "nobody sees a change before its record is awaited"]
-pub struct Saves {
-    numbers: Vec<u64>,
-    answer: Answer,
 }
 
 impl Alloc {
@@ -74,30 +66,30 @@ impl Alloc {
     pub fn recall(&self, reason: &str) -> Recall {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
-        let over = inner.cells.iter().all(|c| c.status.state == TaskState::Dead);
+        let over = inner.cells.iter().all(|c| c.record.status.state == TaskState::Dead);
         if over && !*self.ended.borrow() {
             return Recall::Ending;
         }
         if let Some(at) = inner.cells.iter().position(Cell::may_run) {
             return Recall::Refused(Refusal::MayRun(at));
         }
-        let never = |c: &Cell| c.status.state == TaskState::Pending && c.status.attempt == 0 && !c.sought;
-        if !inner.again && inner.cells.iter().all(never) {
+        let never = |c: &Cell| c.record.status.state == TaskState::Pending && c.record.status.attempt == 0 && !c.sought;
+        if !inner.record.again && inner.cells.iter().all(never) {
             return Recall::Refused(Refusal::NothingRan);
         }
-        if let Some(finished) = inner.finished.take() {
-            let mut earlier = inner.earlier.take().unwrap_or_default();
+        if let Some(finished) = inner.record.finished.take() {
+            let mut earlier = inner.record.earlier.take().unwrap_or_default();
             let ran = &mut earlier.ran[finished.outcome.index()];
             *ran = ran.saturating_add(finished.ran);
             (earlier.base, earlier.restarted_at) = (finished.base, self.ctx.line.now());
-            inner.earlier = Some(earlier);
+            inner.record.earlier = Some(earlier);
             inner.finish_shown = false;
         }
         let mut batch = Batch::default();
-        let asked = inner.again;
-        inner.again = true;
-        inner.failed_setup = None;
-        let mut numbers = Vec::with_capacity(inner.cells.len());
+        let asked = inner.record.again;
+        inner.record.again = true;
+        inner.record.failed_setup = None;
+        let mut tasks = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
             let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now, again: true };
             if !asked {
@@ -105,32 +97,16 @@ impl Alloc {
                 edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
             }
             edit.turn_back_if_dead();
-            numbers.push(self.put_task(&mut inner, at, &mut batch));
+            tasks.push((at, self.put_task(&mut inner, at, &mut batch)));
         }
-        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
-        let saves = Saves { numbers, answer: self.ctx.journal.queue(batch) };
+        self.put_alloc(&inner, &mut batch);
+        let save = Save { tasks, answer: self.ctx.journal.queue(batch) };
         if over {
             self.ended.send_replace(false);
         }
         drop(inner);
         self.changed.send_modify(|changes| *changes += 1);
-        if over { Recall::Revived(saves) } else { Recall::Asked(saves) }
-    }
-
-    /// Waits until they are written, and shows them. A disk that fails or hangs keeps nobody from seeing them.
-    pub async fn shown_all(&self, saves: Saves) -> Result<(), StoreError> {
-        let Saves { numbers, answer } = saves;
-        let mut written = std::pin::pin!(journal::answer(answer));
-        let result = match tokio::time::timeout(LATE, &mut written).await {
-            Ok(result) => result,
-            Err(_) => {
-                self.show_new(&numbers);
-                // Ends: with the disk's answer, or the journal; meanwhile it is shown.
-                written.await
-            }
-        };
-        self.show_new(&numbers);
-        result
+        if over { Recall::Revived(save) } else { Recall::Asked(save) }
     }
 
     /// While all begin anew: who has ended meanwhile waits too, and when all wait it goes on as if it were new. One that may
@@ -146,17 +122,17 @@ impl Alloc {
             }
         }
         let mut inner = self.lock();
-        let hopeless = inner.cells.iter().any(|c| c.status.state == TaskState::Dead);
+        let hopeless = inner.cells.iter().any(|c| c.record.status.state == TaskState::Dead);
         let waits = |(cell, order): (&Cell, &tokio::sync::watch::Sender<Order>)| {
-            let pending = cell.status.state == TaskState::Pending && !cell.sought;
+            let pending = cell.record.status.state == TaskState::Pending && !cell.sought;
             pending && matches!(*order.borrow(), Order::Keep | Order::Recall)
         };
         if !hopeless && !inner.cells.iter().zip(&self.orders).all(waits) {
             return;
         }
-        inner.again = false;
+        inner.record.again = false;
         let mut batch = Batch::default();
-        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        self.put_alloc(&inner, &mut batch);
         // An agent that dies before it is written finds them all waiting, and comes here again.
         drop(self.ctx.journal.queue(batch));
     }
@@ -164,16 +140,16 @@ impl Alloc {
 
 impl Edit<'_> {
     pub fn state(&self) -> State {
-        State::of(self.cell.status.state, self.cell.restart.map(|r| r.whole))
+        State::of(self.cell.record.status.state, self.cell.record.restart.map(|r| r.whole))
     }
     pub fn restart(&mut self) -> &mut Option<Restart> {
-        &mut self.cell.restart
+        &mut self.cell.record.restart
     }
 
     /// It ends by itself while its whole alloc is to begin anew, before it was told: nothing else follows from that than what
     /// was asked for. Not where its start may come to life yet.
     pub fn recall_if_again(&mut self) {
-        if self.again && !self.state().restarts() && self.cell.handle.is_none() {
+        if self.again && !self.state().restarts() && self.cell.record.handle.is_none() {
             let (state, _) = step(self.state(), Event::Recall);
             *self.restart() = Some(Restart { whole: true, asked_at: self.steady(), signalled_at: None });
             self.enter_state(state);
@@ -182,16 +158,16 @@ impl Edit<'_> {
 
     /// Pending again, with all that was counted: its turn comes as if it had never run.
     pub fn turn_back(&mut self, state: State) {
-        let used = self.cell.status.last_exit().is_some_and(|e| e.attempt == self.cell.status.attempt);
-        self.cell.kill = None;
-        self.cell.handle = None;
-        self.cell.tracker.begin_anew();
+        let used = self.cell.record.status.last_exit().is_some_and(|e| e.attempt == self.cell.record.status.attempt);
+        self.cell.record.kill = None;
+        self.cell.record.handle = None;
+        self.cell.record.tracker.begin_anew();
         let status = self.status();
         (status.failed, status.failure) = (false, None);
         (status.started_at, status.finished_at) = (None, None);
         if used {
             status.attempt += 1;
-            self.cell.restarts_for = Some(RestartReason::Requested);
+            self.cell.record.restarts_for = Some(RestartReason::Requested);
         }
         self.enter_state(state);
         // What it was told was for the life before. Under the alloc's lock: whoever sees it wait can tell it anew.
@@ -200,7 +176,7 @@ impl Edit<'_> {
 
     /// Whether it was dead, with nothing left that may run.
     fn turn_back_if_dead(&mut self) -> bool {
-        if self.cell.status.state != TaskState::Dead || self.cell.may_run() {
+        if self.cell.record.status.state != TaskState::Dead || self.cell.may_run() {
             return false;
         }
         let (state, action) = step(self.state(), Event::Recall);

@@ -8,13 +8,13 @@ use crate::model::event::{Event, EventKind};
 use crate::model::id::AllocId;
 use crate::model::job::Task;
 use crate::model::metric::{Exemplar, Value};
-use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::decide::restart::Tracker;
 use crate::runner::drivers::call::Running;
-use crate::runner::kept::record::{Backoff, Kill, MoreTotals, Restart, TaskRecord};
+use crate::runner::kept::record::{MoreTotals, TaskRecord};
 use crate::runner::kept::samples::Page;
 use crate::runner::shown::board::Until;
 use crate::runner::shown::events::Log;
@@ -27,18 +27,8 @@ pub static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);
 
 /// One task, as its owner sees it and as it is shown.
 pub struct Cell {
-    pub status: Arc<TaskStatus>,
-    pub tracker: Tracker,
-    /// What the totals know beyond the status.
-    pub more: Box<MoreTotals>,
-    pub handle: Option<TaskHandle>,
-    pub kill: Option<Kill>,
-    pub restart: Option<Restart>,
-    pub backoff: Option<Backoff>,
-    /// Its next start is a restart.
-    pub restarts_for: Option<RestartReason>,
-    /// Hooks that are done for good, and what they left.
-    pub hooks: BTreeMap<String, serde_json::Value>,
+    /// As it is written with its next change.
+    pub record: TaskRecord,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Running>,
     /// Where what it uses is kept, if the kernel does not count it; of one that is looked for, what was kept of it.
@@ -128,11 +118,11 @@ impl Delta {
 impl Cell {
     pub fn new(task: &Task, known: Option<TaskRecord>, seed: &str, created_at: Timestamp) -> Cell {
         let record = known.unwrap_or_else(|| TaskRecord {
-            status: TaskStatus {
+            status: Arc::new(TaskStatus {
                 // One for all that have none.
                 base: Arc::clone(&NOTHING),
                 ..TaskStatus::new(task.name.clone(), task.driver.clone(), task.user.clone(), created_at)
-            },
+            }),
             handle: None,
             tracker: Tracker::seeded(&format!("{seed}/{}", task.name)),
             more: MoreTotals::default(),
@@ -142,18 +132,9 @@ impl Cell {
             restarts_for: None,
             hooks: BTreeMap::new(),
         });
-        let status = Arc::new(record.status);
         Cell {
-            shown: Shown { status: Arc::clone(&status), reader: None, sought: false, until: Arc::default() },
-            status,
-            tracker: record.tracker,
-            more: Box::new(record.more),
-            handle: record.handle,
-            kill: record.kill,
-            restart: record.restart,
-            backoff: record.backoff,
-            restarts_for: record.restarts_for,
-            hooks: record.hooks,
+            shown: Shown { status: Arc::clone(&record.status), reader: None, sought: false, until: Arc::default() },
+            record,
             reader: None,
             attempt: None,
             page: None,
@@ -166,19 +147,19 @@ impl Cell {
 
     /// Called dead, and something of it may be there all the same: its handle was kept.
     pub fn may_run(&self) -> bool {
-        self.status.state == TaskState::Dead && self.handle.is_some()
+        self.record.status.state == TaskState::Dead && self.record.handle.is_some()
     }
 
     /// Its part of the workload's totals.
     pub fn totals(&self) -> TaskTotals {
-        self.more.with(&self.status)
+        self.record.more.with(&self.record.status)
     }
 
     /// Gives the new events their numbers and keeps the task as it stands, to be shown once it is recorded.
     pub fn freeze(&mut self, log: &Log) -> u64 {
         let mut delta = std::mem::take(&mut self.pending);
-        if self.status.events.iter().any(|e| e.seq == 0) {
-            for event in Arc::make_mut(&mut self.status).events.iter_mut().filter(|e| e.seq == 0) {
+        if self.record.status.events.iter().any(|e| e.seq == 0) {
+            for event in Arc::make_mut(&mut self.record.status).events.iter_mut().filter(|e| e.seq == 0) {
                 *event = log.stage(Event::clone(event));
                 delta.seqs.push(event.seq);
             }
@@ -189,7 +170,7 @@ impl Cell {
             gone.event = place.and_then(|place| delta.seqs.get(place).copied());
         }
         self.freezes += 1;
-        let (status, reader) = (Arc::clone(&self.status), self.reader.clone());
+        let (status, reader) = (Arc::clone(&self.record.status), self.reader.clone());
         let shown = Shown { status, reader, sought: self.sought, until: Arc::default() };
         self.frozen.push_back(Frozen { number: self.freezes, shown, delta });
         self.freezes
@@ -215,7 +196,7 @@ impl Cell {
     /// Something of it is neither recorded nor on its way to be.
     pub fn is_changed(&self) -> bool {
         let last = self.frozen.back().map_or(&self.shown, |f| &f.shown);
-        !Arc::ptr_eq(&last.status, &self.status) || last.sought != self.sought
+        !Arc::ptr_eq(&last.status, &self.record.status) || last.sought != self.sought
     }
 
     /// It leaves its state: nobody shows it in there for longer, however long the record takes.
@@ -226,9 +207,9 @@ impl Cell {
 
     /// How it ended; a task that never ran was stopped before.
     pub fn end(&self) -> Outcome {
-        match self.status.last_exit() {
+        match self.record.status.last_exit() {
             Some(exit) => exit.outcome,
-            None if self.status.failed => Outcome::Unknown,
+            None if self.record.status.failed => Outcome::Unknown,
             None => Outcome::Killed,
         }
     }

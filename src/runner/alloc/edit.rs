@@ -45,9 +45,9 @@ impl Alloc {
             None => Usage::clone(&inner.base),
         };
         let ended = self.ctx.line.now();
-        let ran = ended.since(inner.earlier.as_ref().map_or(self.began, |e| e.restarted_at));
-        inner.again = false;
-        inner.finished =
+        let ran = ended.since(inner.record.earlier.as_ref().map_or(self.began, |e| e.restarted_at));
+        inner.record.again = false;
+        inner.record.finished =
             Some(Box::new(Finished { at: now, ended: Some(ended), outcome: worst(&inner.cells), ran, base }));
     }
 }
@@ -64,7 +64,7 @@ pub struct Edit<'a> {
 
 impl Edit<'_> {
     pub fn status(&mut self) -> &mut TaskStatus {
-        Arc::make_mut(&mut self.cell.status)
+        Arc::make_mut(&mut self.cell.record.status)
     }
     /// For what lasts: whoever is told of a moment is told [`Edit::now`].
     pub fn steady(&self) -> Steady {
@@ -72,27 +72,27 @@ impl Edit<'_> {
     }
     /// In backoff: for so long. It is a restart when it starts.
     pub fn start_in(&mut self, delay: Nanos, reason: RestartReason) {
-        self.cell.backoff = Some(Backoff { since: self.steady(), delay });
-        self.cell.restarts_for = Some(reason);
+        self.cell.record.backoff = Some(Backoff { since: self.steady(), delay });
+        self.cell.record.restarts_for = Some(reason);
         self.status().next_start_at = Some(self.now.plus(delay));
     }
     pub fn tracker(&mut self) -> &mut Tracker {
-        &mut self.cell.tracker
+        &mut self.cell.record.tracker
     }
     pub fn kill(&mut self) -> &mut Option<Kill> {
-        &mut self.cell.kill
+        &mut self.cell.record.kill
     }
     /// Its record is lost, and an attempt left this: nothing else is known of it.
     pub fn begin_from(&mut self, handle: &TaskHandle) {
         self.status().attempt = handle.attempt;
-        self.cell.handle = Some(handle.clone());
+        self.cell.record.handle = Some(handle.clone());
     }
     pub fn set_handle(&mut self, handle: Option<TaskHandle>) {
-        self.cell.handle = handle;
+        self.cell.record.handle = handle;
     }
 
     pub fn enter_state(&mut self, state: State) {
-        if self.cell.status.state == state.shown() {
+        if self.cell.record.status.state == state.shown() {
             return self.leave_restart(state);
         }
         self.cell.leaves(self.now);
@@ -106,9 +106,9 @@ impl Edit<'_> {
         self.leave_restart(state);
         let state = state.shown();
         if state == TaskState::Dead {
-            self.cell.restarts_for = None;
+            self.cell.record.restarts_for = None;
         }
-        if self.cell.status.state == state {
+        if self.cell.record.status.state == state {
             return;
         }
         self.cell.leaves(since);
@@ -119,20 +119,20 @@ impl Edit<'_> {
         status.state_since = since;
         if state != TaskState::Backoff {
             status.next_start_at = None;
-            self.cell.backoff = None;
+            self.cell.record.backoff = None;
         }
     }
 
     /// What was asked for is done, or will not be.
     fn leave_restart(&mut self, state: State) {
         if !state.restarts() {
-            self.cell.restart = None;
+            self.cell.record.restart = None;
         }
     }
 
     /// Where to note when its kill signal was first sent, and why it is. `None`: nobody asked for its end.
     pub fn ending(&mut self) -> Option<(&mut Option<Steady>, &'static str)> {
-        match (self.cell.kill.as_mut(), self.cell.restart.as_mut()) {
+        match (self.cell.record.kill.as_mut(), self.cell.record.restart.as_mut()) {
             (Some(kill), _) => Some((&mut kill.signalled_at, kill.cause.label())),
             (None, Some(restart)) => Some((&mut restart.signalled_at, "restart")),
             (None, None) => None,
@@ -142,7 +142,7 @@ impl Edit<'_> {
     /// The attempt that its record names was set up, and nothing tells yet that it started.
     pub fn start_untold(&self) -> bool {
         let of_start = |e: &&Arc<Event>| matches!(e.kind, EventKind::TaskSetup | EventKind::Started);
-        self.cell.status.events.iter().rev().find(of_start).is_some_and(|e| e.kind == EventKind::TaskSetup)
+        self.cell.record.status.events.iter().rev().find(of_start).is_some_and(|e| e.kind == EventKind::TaskSetup)
     }
 
     /// It ended while no agent was there: its state lasted until `at`, and what came then was in none.
@@ -175,7 +175,7 @@ impl Edit<'_> {
         status.main = handle.main;
         status.cgroup.clone_from(&handle.cgroup);
         status.started_at = handle.started_at.or(Some(now));
-        self.cell.handle = Some(handle);
+        self.cell.record.handle = Some(handle);
     }
 
     /// An attempt has ended: its usage goes from the reader into the base and the totals. What was read of it while it ran stays,
@@ -194,7 +194,7 @@ impl Edit<'_> {
         }
         let exit = Arc::new(exit);
         self.cell.attempt = None;
-        self.cell.handle = None;
+        self.cell.record.handle = None;
         self.found();
         let status = self.status();
         status.main = None;
@@ -206,7 +206,7 @@ impl Edit<'_> {
             status.exits.pop_front();
         }
         status.exits.push_back(Arc::clone(&exit));
-        self.cell.more.add_exit(&exit);
+        self.cell.record.more.add_exit(&exit);
         let told = self.cell.pending.events.len();
         self.cell.pending.exits.push(Gone { exit, told, event: None, _page: page });
     }
@@ -214,8 +214,8 @@ impl Edit<'_> {
     /// It outlived its kill signal, or even its end by force.
     pub fn forced(&mut self, force: Force) {
         let counted = match force {
-            Force::Escalated => &mut self.cell.more.kill_escalations,
-            Force::GivenUp => &mut self.cell.more.given_up,
+            Force::Escalated => &mut self.cell.record.more.kill_escalations,
+            Force::GivenUp => &mut self.cell.record.more.given_up,
         };
         *counted = counted.saturating_add(1);
         self.cell.pending.forced.push((force, self.now));
@@ -240,7 +240,7 @@ impl Edit<'_> {
 
     /// It starts: again, where that is what it waited for.
     pub fn count_restart(&mut self) {
-        if let Some(reason) = self.cell.restarts_for.take() {
+        if let Some(reason) = self.cell.record.restarts_for.take() {
             self.status().restarts[reason.index()] += 1;
             self.cell.pending.restarts.push(reason);
         }

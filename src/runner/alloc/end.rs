@@ -11,28 +11,28 @@ use crate::runner::kept::steady::Line;
 /// The end of a restored alloc, judged by its tasks' records: the agent may have died between a task's write and its
 /// sibling's. Taken at its word, an early end would be the base of a cgroup that still counts; a missing one would never
 /// come.
-pub fn finished_of(record: &AllocRecord, cells: &[Cell], began: Steady, line: &Line) -> Option<Finished> {
-    if cells.iter().any(|c| c.status.state != TaskState::Dead) {
+pub fn finished_of(record: &AllocRecord, cells: &[Cell], began: Steady, line: &Line) -> Option<Box<Finished>> {
+    if cells.iter().any(|c| c.record.status.state != TaskState::Dead) {
         return None;
     }
     record.finished.clone().or_else(|| {
-        let at = cells.iter().map(|c| c.status.finished_at.unwrap_or(c.status.state_since)).max()?;
+        let at = cells.iter().map(|c| c.record.status.finished_at.unwrap_or(c.record.status.state_since)).max()?;
         let mut base = Usage::default();
         // Without a cgroup of its own its tasks are all that is counted.
         if record.cgroup.is_some() {
-            cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
+            cells.iter().for_each(|cell| base.add_counters(&cell.record.status.base));
             record.earlier.iter().for_each(|earlier| base.not_below(&earlier.base));
         }
         let outcome = worst(cells);
         let ended = line.of_wall(at);
         let ran = ended.since(record.earlier.as_ref().map_or(began, |e| e.restarted_at));
-        Some(Finished { at, ended: Some(ended), outcome, ran, base })
+        Some(Box::new(Finished { at, ended: Some(ended), outcome, ran, base }))
     })
 }
 
 /// The end of the task that tells most, of those that nobody else of the alloc ended.
 pub fn worst(cells: &[Cell]) -> Outcome {
-    let its_own = |cell: &&Cell| match cell.kill.map(|kill| kill.cause) {
+    let its_own = |cell: &&Cell| match cell.record.kill.map(|kill| kill.cause) {
         None | Some(Cause::Stopped | Cause::Expired | Cause::SetupFailed) => true,
         Some(Cause::LeaderDead(_) | Cause::SiblingFailed(_) | Cause::MainsDead | Cause::NothingRan) => false,
     };

@@ -30,7 +30,7 @@ use super::decide::wish::{Wanted, Wishes, wanted};
 use super::drivers::call::Running;
 use super::ground::Context;
 use super::hooks::{Hooks, OfAlloc, OfTask};
-use super::kept::record::{self, AllocRecord, Backoff, Earlier, Finished, Kill, TaskRecord};
+use super::kept::record::{self, AllocRecord, Backoff, Kill, TaskRecord};
 use super::kept::samples::Whose;
 use super::places::lock;
 use crate::collectors::TaskReader;
@@ -55,7 +55,6 @@ pub struct Alloc {
     index: u32,
     created_at: Timestamp,
     began: Steady,
-    waits_for: Vec<AllocId>,
     inner: Mutex<Inner>,
     desired: watch::Sender<Desired>,
     /// Counts the changes of its tasks.
@@ -68,33 +67,27 @@ pub struct Alloc {
 }
 
 struct Inner {
-    desired: Desired,
-    cgroup: Option<CgroupPath>,
+    /// As it is written with its next change.
+    record: AllocRecord,
     measured: Measured,
     reader: Option<Arc<TaskReader>>,
     base: Arc<Usage>,
-    finished: Option<Box<Finished>>,
     finish_shown: bool,
     generation: u64,
     cells: Vec<Cell>,
-    stop_asked_at: Option<Steady>,
-    expired: bool,
-    again: bool,
-    failed_setup: Option<String>,
-    earlier: Option<Box<Earlier>>,
 }
 
 impl Inner {
     /// All tasks are to begin anew, and its owner sees to it.
     fn begins_anew(&self) -> bool {
-        self.again && self.desired == Desired::Run && !self.expired
+        self.record.again && self.record.desired == Desired::Run && !self.record.expired
     }
     /// Its last task is dead, and nobody has closed it yet.
     fn has_ended(&self) -> bool {
-        self.finished.is_none() && self.cells.iter().all(|c| c.status.state == TaskState::Dead)
+        self.record.finished.is_none() && self.cells.iter().all(|c| c.record.status.state == TaskState::Dead)
     }
     fn anything_ran(&self) -> bool {
-        self.cells.iter().any(|c| c.status.started_at.is_some() || c.status.attempt > 0 || c.sought)
+        self.cells.iter().any(|c| c.record.status.started_at.is_some() || c.record.status.attempt > 0 || c.sought)
     }
 }
 
@@ -107,7 +100,7 @@ pub struct Restored {
 
 impl Alloc {
     pub fn new(ctx: Arc<Context>, hooks: Arc<Hooks>, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
-        let Restored { record, tasks } = restored;
+        let Restored { mut record, tasks } = restored;
         let group = job.groups.iter().position(|g| g.name == record.group)?;
         let seed = record.id.as_str();
         let cells = job.groups[group]
@@ -117,8 +110,9 @@ impl Alloc {
             .map(|(task, known)| Cell::new(task, known, seed, record.created_at))
             .collect::<Vec<_>>();
         let began = record.began.unwrap_or_else(|| ctx.line.of_wall(record.created_at));
-        let finished = finished_of(&record, &cells, began, &ctx.line);
-        let base = finished.as_ref().map(|f| &f.base).or(record.earlier.as_ref().map(|e| &e.base));
+        record.began = Some(began);
+        record.finished = finished_of(&record, &cells, began, &ctx.line);
+        let base = record.finished.as_ref().map(|f| &f.base).or(record.earlier.as_ref().map(|e| &e.base));
         let base = base.map_or_else(|| Arc::clone(&NOTHING), |base| Arc::new(base.clone()));
         let processes = job.groups[group].tasks.iter().any(|t| ctx.has_processes(&t.driver));
         let measured = match (&record.cgroup, processes) {
@@ -126,37 +120,28 @@ impl Alloc {
             (None, true) => Measured::Process,
             (None, false) => Measured::None,
         };
-        let inner = Inner {
-            desired: record.desired,
-            cgroup: record.cgroup,
-            measured,
-            reader: None,
-            base,
-            finish_shown: finished.is_some(),
-            finished: finished.map(Box::new),
-            generation: 0,
-            stop_asked_at: record.stop_asked_at,
-            expired: record.expired,
-            again: record.again,
-            failed_setup: record.failed_setup,
-            earlier: record.earlier,
-            cells,
-        };
         Some(Alloc {
-            id: record.id,
+            id: record.id.clone(),
             version: record.version,
             serial: record.serial,
             group,
             index: record.index,
             created_at: record.created_at,
             began,
-            waits_for: record.waits_for,
             desired: watch::Sender::new(record.desired),
             changed: watch::Sender::new(0),
             orders: job.groups[group].tasks.iter().map(|_| watch::Sender::new(Order::Keep)).collect(),
             nudges: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
             ended: watch::Sender::new(false),
-            inner: Mutex::new(inner),
+            inner: Mutex::new(Inner {
+                measured,
+                reader: None,
+                base,
+                finish_shown: record.finished.is_some(),
+                generation: 0,
+                cells,
+                record,
+            }),
             ctx,
             hooks,
             job,
@@ -187,8 +172,8 @@ impl Alloc {
     pub fn name(&self) -> String {
         format!("{}.{}[{}]", self.job.name, self.group().name, self.index)
     }
-    pub fn waits_for(&self) -> &[AllocId] {
-        &self.waits_for
+    pub fn waits_for(&self) -> Vec<AllocId> {
+        self.lock().record.waits_for.clone()
     }
 
     /// Told when it is to stop.
@@ -196,7 +181,7 @@ impl Alloc {
         self.desired.subscribe()
     }
     pub fn desired(&self) -> Desired {
-        self.lock().desired
+        self.lock().record.desired
     }
     /// Becomes true when every task is dead and what it had on the host is gone.
     pub fn ended(&self) -> watch::Receiver<bool> {
@@ -204,16 +189,16 @@ impl Alloc {
     }
     /// Every task is dead.
     pub fn is_terminal(&self) -> bool {
-        self.lock().cells.iter().all(|c| c.status.state == TaskState::Dead)
+        self.lock().cells.iter().all(|c| c.record.status.state == TaskState::Dead)
     }
     pub fn finished_at(&self) -> Option<Steady> {
-        self.lock().finished.as_ref().map(|f| f.ended.unwrap_or_else(|| self.ctx.line.of_wall(f.at)))
+        self.lock().record.finished.as_ref().map(|f| f.ended.unwrap_or_else(|| self.ctx.line.of_wall(f.at)))
     }
     /// How long it ran, by the outcome of each of its ends, in the order of `Outcome::ALL`.
     pub fn ran(&self) -> [Nanos; 6] {
         let inner = self.lock();
-        let mut ran = inner.earlier.as_ref().map_or([Nanos::ZERO; 6], |e| e.ran);
-        if let Some(finished) = &inner.finished {
+        let mut ran = inner.record.earlier.as_ref().map_or([Nanos::ZERO; 6], |e| e.ran);
+        if let Some(finished) = &inner.record.finished {
             let one = &mut ran[finished.outcome.index()];
             *one = one.saturating_add(finished.ran);
         }
@@ -223,15 +208,15 @@ impl Alloc {
         self.lock().cells[at].attempt.clone()
     }
     pub fn status(&self, at: usize) -> Arc<TaskStatus> {
-        Arc::clone(&self.lock().cells[at].status)
+        Arc::clone(&self.lock().cells[at].record.status)
     }
     pub fn task_state(&self, at: usize) -> State {
         let inner = self.lock();
         let cell = &inner.cells[at];
-        State::of(cell.status.state, cell.restart.map(|r| r.whole))
+        State::of(cell.record.status.state, cell.record.restart.map(|r| r.whole))
     }
     pub fn handle(&self, at: usize) -> Option<TaskHandle> {
-        self.lock().cells[at].handle.clone()
+        self.lock().cells[at].record.handle.clone()
     }
     /// Whether something of a task that was given up may be there. Then its alloc neither begins anew nor is forgotten.
     pub fn may_run(&self, at: usize) -> bool {
@@ -243,12 +228,12 @@ impl Alloc {
     }
     /// That somebody asked for a task's end.
     pub fn kill(&self, at: usize) -> Option<Kill> {
-        self.lock().cells[at].kill
+        self.lock().cells[at].record.kill
     }
     /// Its wait for its next attempt. Of an agent that had the wall clock alone it is what its status says.
     pub fn backoff(&self, at: usize) -> Option<Backoff> {
         let inner = self.lock();
-        let (backoff, status) = (inner.cells[at].backoff, &inner.cells[at].status);
+        let (backoff, status) = (inner.cells[at].record.backoff, &inner.cells[at].record.status);
         let by_wall = |over: Timestamp| Backoff {
             since: self.ctx.line.of_wall(status.state_since),
             delay: over.since(status.state_since),
@@ -259,28 +244,28 @@ impl Alloc {
     pub fn signalled_at(&self, at: usize) -> Option<Steady> {
         let inner = self.lock();
         let cell = &inner.cells[at];
-        cell.kill.map_or_else(|| cell.restart.and_then(|r| r.signalled_at), |k| k.signalled_at)
+        cell.record.kill.map_or_else(|| cell.record.restart.and_then(|r| r.signalled_at), |k| k.signalled_at)
     }
     pub fn cgroup(&self) -> Option<CgroupPath> {
-        self.lock().cgroup.clone()
+        self.lock().record.cgroup.clone()
     }
     pub fn task_totals(&self) -> Vec<(TaskName, TaskTotals)> {
         let of = |c: &Cell| TaskTotals { created: Some(self.created_at), ..c.totals() };
-        self.lock().cells.iter().map(|c| (c.status.name.clone(), of(c))).collect()
+        self.lock().cells.iter().map(|c| (c.record.status.name.clone(), of(c))).collect()
     }
 
     /// Notes the wish; the caller makes it durable, then calls [`Alloc::tell_stop`].
     pub fn want_stop(&self) {
         let now = self.ctx.line.now();
         let mut inner = self.lock();
-        inner.desired = Desired::Stop;
-        inner.stop_asked_at.get_or_insert(now);
+        inner.record.desired = Desired::Stop;
+        inner.record.stop_asked_at.get_or_insert(now);
     }
     /// The wish was refused after all.
     pub fn want_run_again(&self) {
         let mut inner = self.lock();
-        inner.desired = Desired::Run;
-        inner.stop_asked_at = None;
+        inner.record.desired = Desired::Run;
+        inner.record.stop_asked_at = None;
     }
     /// What is wanted of it now, and when that is to be asked again.
     pub fn wanted(&self, now: Steady) -> (Wanted, Option<Steady>) {
@@ -288,10 +273,10 @@ impl Alloc {
         let wishes = Wishes {
             // What was told, not what is being recorded.
             desired: *self.desired.borrow(),
-            stop_asked_at: inner.stop_asked_at,
-            expired: inner.expired,
-            again: inner.again,
-            failed_setup: inner.failed_setup.is_some(),
+            stop_asked_at: inner.record.stop_asked_at,
+            expired: inner.record.expired,
+            again: inner.record.again,
+            failed_setup: inner.record.failed_setup.is_some(),
             began: self.began,
             shutdown_delay: Nanos::from_duration(self.group().shutdown_delay),
             max_run: self.group().max_run_duration.map(Nanos::from_duration),
@@ -310,11 +295,11 @@ impl Alloc {
     /// Since when its tasks are to end for that cause.
     pub fn ends_since(&self, cause: Cause) -> Option<Steady> {
         let inner = self.lock();
-        let end = |at: usize| inner.cells[at].status.finished_at.map(|end| self.ctx.line.of_wall(end));
+        let end = |at: usize| inner.cells[at].record.status.finished_at.map(|end| self.ctx.line.of_wall(end));
         match cause {
             Cause::Stopped => {
                 let delay = Nanos::from_duration(self.group().shutdown_delay);
-                inner.stop_asked_at.map(|asked_at| asked_at.plus(delay))
+                inner.record.stop_asked_at.map(|asked_at| asked_at.plus(delay))
             }
             Cause::Expired => self.group().max_run_duration.map(|most| self.began.plus(Nanos::from_duration(most))),
             Cause::LeaderDead(at) | Cause::SiblingFailed(at) => end(at),
@@ -326,20 +311,20 @@ impl Alloc {
     pub fn expire(&self) -> Batch {
         let mut batch = Batch::default();
         let mut inner = self.lock();
-        inner.expired = true;
-        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        inner.record.expired = true;
+        self.put_alloc(&inner, &mut batch);
         batch
     }
     /// It cannot be set up: what has to be written of that before its tasks are told.
     pub fn fail_setup(&self, why: String) -> Batch {
         let mut batch = Batch::default();
         let mut inner = self.lock();
-        inner.failed_setup = Some(why);
-        record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        inner.record.failed_setup = Some(why);
+        self.put_alloc(&inner, &mut batch);
         batch
     }
     pub fn failed_setup(&self) -> Option<String> {
-        self.lock().failed_setup.clone()
+        self.lock().record.failed_setup.clone()
     }
     /// Whether any of its tasks was ever on its way to run.
     pub fn anything_ran(&self) -> bool {
@@ -356,7 +341,7 @@ impl Alloc {
     fn views(&self) -> Vec<View> {
         let inner = self.lock();
         let view = |(task, cell): (&Task, &Cell)| {
-            let view = View::of(task, &cell.status, cell.kill.map(|kill| kill.cause));
+            let view = View::of(task, &cell.record.status, cell.record.kill.map(|kill| kill.cause));
             if cell.sought { view.unknown() } else { view }
         };
         self.group().tasks.iter().zip(&inner.cells).map(view).collect()
@@ -443,30 +428,16 @@ impl Alloc {
         self.lock().cells[at].is_changed()
     }
 
-    pub fn record(&self) -> AllocRecord {
-        self.record_of(&self.lock())
+    /// What is on record of it from now on.
+    pub fn put(&self, batch: &mut Batch) {
+        self.put_alloc(&self.lock(), batch);
     }
-
-    fn record_of(&self, inner: &Inner) -> AllocRecord {
-        AllocRecord {
-            id: self.id.clone(),
-            job: self.job.id.clone(),
-            version: self.version,
-            group: self.group().name.clone(),
-            index: self.index,
-            serial: self.serial,
-            created_at: self.created_at,
-            began: Some(self.began),
-            desired: inner.desired,
-            waits_for: self.waits_for.clone(),
-            cgroup: inner.cgroup.clone(),
-            finished: inner.finished.as_deref().cloned(),
-            stop_asked_at: inner.stop_asked_at,
-            expired: inner.expired,
-            again: inner.again,
-            failed_setup: inner.failed_setup.clone(),
-            earlier: inner.earlier.clone(),
-        }
+    #[cfg(test)]
+    pub fn record(&self) -> AllocRecord {
+        self.lock().record.clone()
+    }
+    fn put_alloc(&self, inner: &Inner, batch: &mut Batch) {
+        record::put(batch, record::alloc_key(&self.id), &inner.record);
     }
 
     /// Its own cgroup, if it is to have one and cgroups can be made.
@@ -479,7 +450,8 @@ impl Alloc {
         let cgroup = self.own_cgroup();
         let inner = self.lock();
         // A handle that was kept names what may still be there, and its record is in its directory.
-        let ended = inner.cells.iter().filter(|c| c.handle.is_none()).map(|c| c.status.name.clone()).collect();
+        let ended =
+            inner.cells.iter().filter(|c| c.record.handle.is_none()).map(|c| c.record.status.name.clone()).collect();
         OfAlloc { ctx: Arc::clone(&self.ctx), id: self.id.clone(), cgroup, ended, reader: inner.reader.clone() }
     }
     /// What its hooks have made for it.
@@ -501,8 +473,8 @@ impl Alloc {
             alloc_cgroup,
             job: Arc::clone(&self.job),
             place: (self.group, at),
-            attempt: cell.status.attempt,
-            done: cell.hooks.clone(),
+            attempt: cell.record.status.attempt,
+            done: cell.record.hooks.clone(),
             account: None,
             dirs: None,
             prepared: None,
@@ -510,7 +482,7 @@ impl Alloc {
     }
     /// What hooks that are done for good left of it: recorded with its next change, before it starts.
     pub fn keep_done(&self, at: usize, made: &OfTask) {
-        self.lock().cells[at].hooks.clone_from(&made.done);
+        self.lock().cells[at].record.hooks.clone_from(&made.done);
     }
 
     /// After a restart of the agent: the cgroup is there already, or has gone with the host's restart.
@@ -523,10 +495,10 @@ impl Alloc {
         } else {
             // A new cgroup is made where this agent has its own, and will count from 0: what the tasks' ended attempts used is
             // all that is known of the old one.
-            inner.cgroup = Some(self.ctx.config.cgroup_parent.child(self.id.as_str()));
+            inner.record.cgroup = Some(self.ctx.config.cgroup_parent.child(self.id.as_str()));
             let mut base = Usage::default();
-            inner.cells.iter().for_each(|cell| base.add_counters(&cell.status.base));
-            if let Some(earlier) = &inner.earlier {
+            inner.cells.iter().for_each(|cell| base.add_counters(&cell.record.status.base));
+            if let Some(earlier) = &inner.record.earlier {
                 base.not_below(&earlier.base);
             }
             inner.base = Arc::new(base);

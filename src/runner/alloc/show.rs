@@ -9,23 +9,22 @@ use crate::model::alloc::{AllocState, AllocStatus, Forced};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
 use crate::runner::kept::journal::{self, Answer};
-use crate::runner::kept::record::{self, MoreTotals, TaskRecord};
+use crate::runner::kept::record;
 use crate::runner::shown::board::Published;
 use crate::store::{Batch, StoreError};
 
 /// A disk that takes longer hangs: what waits for it is shown all the same.
-pub(super) const LATE: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(1);
 
 /// Waits between tries to write what must be written.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
-/// A record on its way to the disk, and what is shown when it is there.
+/// Records of tasks on their way to the disk, by their numbers, and what is shown when they are there.
 #[must_use = "nobody sees a change before its record is awaited"]
 pub struct Save {
-    at: usize,
-    number: u64,
-    answer: Answer,
+    pub tasks: Vec<(usize, u64)>,
+    pub answer: Answer,
 }
 
 impl Alloc {
@@ -34,25 +33,25 @@ impl Alloc {
         let mut inner = self.lock();
         let mut batch = Batch::default();
         let number = self.put_task(&mut inner, at, &mut batch);
-        if inner.finished.is_some() {
-            record::put(&mut batch, record::alloc_key(&self.id), &self.record_of(&inner));
+        if inner.record.finished.is_some() {
+            self.put_alloc(&inner, &mut batch);
         }
-        Save { at, number, answer: self.ctx.journal.queue(batch) }
+        Save { tasks: vec![(at, number)], answer: self.ctx.journal.queue(batch) }
     }
 
-    /// Waits until it is written, and shows it. A disk that fails or hangs keeps nobody from seeing it.
+    /// Waits until they are written, and shows them. A disk that fails or hangs keeps nobody from seeing them.
     pub async fn shown(&self, save: Save) -> Result<(), StoreError> {
-        let Save { at, number, answer } = save;
+        let Save { tasks, answer } = save;
         let mut written = std::pin::pin!(journal::answer(answer));
         let result = match tokio::time::timeout(LATE, &mut written).await {
             Ok(result) => result,
             Err(_) => {
-                self.show(at, number);
+                self.show(&tasks);
                 // Ends: with the disk's answer, or the journal; meanwhile it is shown.
                 written.await
             }
         };
-        self.show(at, number);
+        self.show(&tasks);
         result
     }
 
@@ -86,7 +85,7 @@ impl Alloc {
         if !inner.cells[at].may_run() {
             return;
         }
-        inner.cells[at].handle = None;
+        inner.cells[at].record.handle = None;
         let mut batch = Batch::default();
         self.put_task(&mut inner, at, &mut batch);
         drop(self.ctx.journal.queue(batch));
@@ -96,13 +95,9 @@ impl Alloc {
     }
 
     /// The records of a new alloc's tasks, all of them.
-    pub fn put_new(&self, batch: &mut Batch) -> Vec<u64> {
+    pub fn put_new(&self, batch: &mut Batch) -> Vec<(usize, u64)> {
         let mut inner = self.lock();
-        (0..inner.cells.len()).map(|at| self.put_task(&mut inner, at, batch)).collect()
-    }
-    /// They are written.
-    pub fn show_new(&self, numbers: &[u64]) {
-        numbers.iter().enumerate().for_each(|(at, number)| self.show(at, *number));
+        (0..inner.cells.len()).map(|at| (at, self.put_task(&mut inner, at, batch))).collect()
     }
     /// They were refused: it never was.
     pub fn discard(&self) {
@@ -120,43 +115,35 @@ impl Alloc {
     pub(super) fn put_task(&self, inner: &mut Inner, at: usize, batch: &mut Batch) -> u64 {
         let cell = &mut inner.cells[at];
         let number = cell.freeze(&self.ctx.events);
-        let task = TaskRecord {
-            status: TaskStatus::clone(&cell.status),
-            handle: cell.handle.clone(),
-            tracker: cell.tracker.clone(),
-            more: MoreTotals::clone(&cell.more),
-            kill: cell.kill,
-            restart: cell.restart,
-            backoff: cell.backoff,
-            restarts_for: cell.restarts_for,
-            hooks: cell.hooks.clone(),
-        };
-        record::put(batch, record::task_key(&self.id, &cell.status.name), &task);
+        record::put(batch, record::task_key(&self.id, &cell.record.status.name), &cell.record);
         number
     }
 
-    fn show(&self, at: usize, number: u64) {
-        let mut inner = self.lock();
-        let Some(delta) = inner.cells[at].thaw(number) else { return };
-        self.publish(&mut inner, Some((at, &delta)));
-        self.ctx.events.settle(delta.seqs());
+    /// They are written.
+    pub fn show(&self, tasks: &[(usize, u64)]) {
+        for &(at, number) in tasks {
+            let mut inner = self.lock();
+            let Some(delta) = inner.cells[at].thaw(number) else { continue };
+            self.publish(&mut inner, Some((at, &delta)));
+            self.ctx.events.settle(delta.seqs());
+        }
     }
 
     pub(super) fn publish(&self, inner: &mut Inner, delta: Option<(usize, &Delta)>) {
         inner.generation += 1;
         let tasks: Vec<Arc<TaskStatus>> = inner.cells.iter().map(|c| Arc::clone(&c.shown.status)).collect();
         let shown_dead = inner.cells.iter().filter(|c| c.may_run() && c.shown.status.state == TaskState::Dead);
-        let may_run = shown_dead.map(|c| c.status.name.clone()).collect();
-        let over = inner.finished.is_some() && tasks.iter().all(|t| t.state == TaskState::Dead);
-        let finished = inner.finished.as_deref().filter(|_| over);
+        let may_run = shown_dead.map(|c| c.record.status.name.clone()).collect();
+        let over = inner.record.finished.is_some() && tasks.iter().all(|t| t.state == TaskState::Dead);
+        let finished = inner.record.finished.as_deref().filter(|_| over);
         let ran = finished.filter(|_| !inner.finish_shown).map(|f| (f.outcome, f.ran));
         let base = match finished {
             Some(finished) if ran.is_some() => Arc::new(finished.base.clone()),
             Some(_) | None => Arc::clone(&inner.base),
         };
-        let forced = match inner.failed_setup {
+        let forced = match inner.record.failed_setup {
             Some(_) => Some(Forced::SetupFailed),
-            None => inner.expired.then_some(Forced::Expired),
+            None => inner.record.expired.then_some(Forced::Expired),
         };
         let status = AllocStatus {
             id: self.id.clone(),
@@ -166,13 +153,13 @@ impl Alloc {
             name: self.name(),
             created_at: self.created_at,
             finished_at: finished.map(|f| f.at),
-            desired: inner.desired,
+            desired: inner.record.desired,
             state: AllocState::derive(forced, &tasks).0,
             forced,
             measured: inner.measured,
-            cgroup: inner.cgroup.clone(),
+            cgroup: inner.record.cgroup.clone(),
             tasks,
-            sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.status.name.clone()).collect(),
+            sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
             may_run,
             generation: inner.generation,
         };
@@ -186,7 +173,7 @@ impl Alloc {
         let job = &self.job.id;
         let change = |totals: &mut Totals| {
             if let Some((at, delta)) = &delta {
-                delta.apply(&self.id, totals.task_mut(job, &inner.cells[*at].status.name));
+                delta.apply(&self.id, totals.task_mut(job, &inner.cells[*at].record.status.name));
             }
             if let Some((outcome, ran)) = ran {
                 totals.add_alloc_run(job, outcome, ran);

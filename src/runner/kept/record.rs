@@ -1,6 +1,7 @@
 //! What is persisted of jobs, allocs, tasks and totals: JSON under the keys of `store`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ pub struct AllocRecord {
     pub waits_for: Vec<AllocId>,
     /// Its own parent cgroup, made with its first task; `None`: it has none.
     pub cgroup: Option<CgroupPath>,
-    pub finished: Option<Finished>,
+    pub finished: Option<Box<Finished>>,
     /// When its end was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_asked_at: Option<Steady>,
@@ -88,7 +89,7 @@ pub struct Finished {
 /// Written before each start (with the handle) and at each end (without).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskRecord {
-    pub status: TaskStatus,
+    pub status: Arc<TaskStatus>,
     pub handle: Option<TaskHandle>,
     pub tracker: Tracker,
     #[serde(default)]

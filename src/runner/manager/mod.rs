@@ -268,7 +268,7 @@ impl Manager {
             }
         }
         for alloc in &running {
-            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+            alloc.put(&mut batch);
         }
         let keys: Vec<String> = batch.writes.iter().map(|(key, _)| key.clone()).collect();
         if let Err(error) = self.ctx.journal.commit(batch).await {
@@ -284,7 +284,7 @@ impl Manager {
         ledger.taken_on(&self.ctx, &job, new.len(), at);
         let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
         for (created, numbers) in new {
-            created.alloc().show_new(&numbers);
+            created.alloc().show(&numbers);
             self.enter(created);
         }
         Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
@@ -339,7 +339,7 @@ impl Manager {
         let mut batch = Batch::default();
         keys.into_iter().for_each(|key| batch.remove(key));
         for alloc in running {
-            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+            alloc.put(&mut batch);
         }
         self.ctx.journal.amend(batch);
     }
@@ -362,7 +362,7 @@ impl Manager {
     async fn write_ends_again(&self, allocs: &[Arc<Alloc>]) {
         let mut batch = Batch::default();
         for alloc in allocs.iter().filter(|a| a.finished_at().is_some()) {
-            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+            alloc.put(&mut batch);
         }
         if !batch.is_empty()
             && let Err(error) = self.ctx.journal.commit(batch).await
@@ -379,7 +379,7 @@ impl Manager {
                 alloc.want_stop();
             }
             // Also of one that was asked before, which the disk may have refused; what is there already costs nothing.
-            record::put(&mut batch, record::alloc_key(&alloc.id), &alloc.record());
+            alloc.put(&mut batch);
         }
         let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
         if let Err(error) = &saved {

@@ -151,9 +151,9 @@ impl Manager {
             // Ends: all its tasks are dead, so with its tidying. An error: it has been collected, which the next look finds.
             let _ = ended.wait_for(|ended| *ended).await;
         };
-        let (saves, revived) = match recall {
-            Recall::Asked(saves) => (saves, false),
-            Recall::Revived(saves) => (saves, true),
+        let (save, revived) = match recall {
+            Recall::Asked(save) => (save, false),
+            Recall::Revived(save) => (save, true),
             Recall::Refused(Refusal::MayRun(at)) => {
                 return Err(RunnerError::MayStillRun { task: alloc.task(at).name.clone() });
             }
@@ -162,7 +162,7 @@ impl Manager {
             }
         };
         self.allocs.undelivered(&alloc.id);
-        if let Err(error) = alloc.shown_all(saves).await {
+        if let Err(error) = alloc.shown(save).await {
             tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
         }
         if revived {

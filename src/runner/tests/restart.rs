@@ -300,7 +300,7 @@ async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost()
     // Its owner has not looked yet.
     let alloc = agent.0.alloc(&id).unwrap();
     let Recall::Asked(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
-    alloc.shown_all(saves).await.unwrap();
+    alloc.shown(saves).await.unwrap();
     attempt(&agent, &id, "main", 1).await;
     assert_eq!(processes(&host, "main"), 2);
     assert_eq!(task(&agent, &id, "main").exit_counts[Outcome::Success.index()], 1, "it ended well all the same");
