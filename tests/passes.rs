@@ -12,10 +12,11 @@ use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
+use allostat::model::measure::Nature;
 use allostat::model::metric::{Sample, Value};
 use allostat::model::task::{TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp};
-use allostat::model::usage::{Field, Nature};
+use allostat::model::usage::Field;
 use allostat::runner::board::{BoardView, Published, Totals};
 use allostat::snapshot::assemble::{Assembler, Moment, Tick};
 use allostat::snapshot::pass::Pass;
@@ -253,7 +254,7 @@ fn contradictions(alloc: &AllocView) -> Vec<String> {
             Nature::TaskCounter | Nature::TaskLive => own != highest.map(|_| sum),
             Nature::Peak | Nature::Recent | Nature::Stall => own.is_some() && own < highest,
             Nature::FullStall => own.is_some() && alloc.tasks.len() == 1 && own < highest,
-            Nature::Limit => false,
+            Nature::TaskPeak | Nature::Limit => false,
         };
         let together = matches!(nature, Nature::Live | Nature::Counter) && own.is_some_and(|own| own < sum);
         let without = !runs && nature.goes_with_the_end() && own.is_some();

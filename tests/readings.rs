@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{ErrorReason, FdBudget, ReadingError, Sampling, TaskReader, final_files, host, parse_final};
+use allostat::collectors::{
+    ErrorReason, FdBudget, ReadingError, Sampling, TaskReader, fields_of, final_files, host, parse_final,
+};
 use allostat::host::hierarchy::{Layout, Mode};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
@@ -281,74 +283,9 @@ fn broken_files_cost_their_own_fields_and_are_counted() {
 }
 
 /// The fields that a file tells, alone or together with others.
-fn own_fields(file: &str) -> &'static [&'static str] {
-    match file {
-        "memory.usage_in_bytes" | "memory.current" => {
-            &["memory_usage_bytes", "memory_working_set_bytes", "memory_sampled_peak_bytes"]
-        }
-        "memory.max_usage_in_bytes" | "memory.peak" => &["memory_peak_bytes", "memory_sampled_peak_bytes"],
-        "memory.stat" => &[
-            "memory_working_set_bytes",
-            "memory_rss_bytes",
-            "memory_cache_bytes",
-            "memory_shmem_bytes",
-            "memory_mapped_bytes",
-            "memory_dirty_bytes",
-            "memory_swap_bytes",
-            "memory_kernel_bytes",
-            "memory_limit_bytes",
-            "page_faults_minor",
-            "page_faults_major",
-            "workingset_refaults_anon",
-            "workingset_refaults_file",
-        ],
-        "memory.failcnt" => &["memory_limit_hits"],
-        "memory.oom_control" => &["oom_kills"],
-        "memory.events" => &["memory_limit_hits", "memory_high_events", "oom_kills", "oom_group_kills"],
-        "memory.kmem.usage_in_bytes" => &["memory_kernel_bytes"],
-        "memory.swap.current" => &["memory_swap_bytes"],
-        "memory.limit_in_bytes" | "memory.max" => &["memory_limit_bytes"],
-        "memory.soft_limit_in_bytes" | "memory.low" => &["memory_reservation_bytes"],
-        "memory.high" => &["memory_high_bytes"],
-        "cpuacct.usage" => &["cpu_usage_ns"],
-        "cpuacct.usage_user" | "cpuacct.usage_sys" | "cpuacct.stat" => &["cpu_user_ns", "cpu_system_ns"],
-        "cpu.stat" => &[
-            "cpu_usage_ns",
-            "cpu_user_ns",
-            "cpu_system_ns",
-            "cpu_cfs_periods",
-            "cpu_cfs_throttled_periods",
-            "cpu_throttled_ns",
-            "cpu_burst_periods",
-            "cpu_burst_ns",
-        ],
-        "cpu.cfs_quota_us" | "cpu.max" => &[
-            "cpu_quota_us",
-            "cpu_period_us",
-            "cpu_cfs_periods",
-            "cpu_cfs_throttled_periods",
-            "cpu_throttled_ns",
-            "cpu_burst_periods",
-            "cpu_burst_ns",
-        ],
-        "cpu.cfs_period_us" => &["cpu_period_us"],
-        "cpu.shares" => &["cpu_shares"],
-        "cpu.weight" => &["cpu_weight"],
-        "cpuset.cpus.effective" => &["cpuset_cpus"],
-        "blkio.throttle.io_service_bytes_recursive" => &["io_read_bytes", "io_written_bytes", "io_discarded_bytes"],
-        "blkio.throttle.io_serviced_recursive" => &["io_reads", "io_writes"],
-        "io.stat" => &["io_read_bytes", "io_written_bytes", "io_discarded_bytes", "io_reads", "io_writes"],
-        "pids.current" => &["pids_current"],
-        "pids.peak" => &["pids_peak"],
-        "pids.max" => &["pids_limit"],
-        "pids.events" => &["pids_limit_hits"],
-        "cgroup.procs" => &["processes", "open_fds"],
-        "cpu.pressure" => &["pressure_cpu_some_ns", "pressure_cpu_full_ns"],
-        "memory.pressure" => &["pressure_memory_some_ns", "pressure_memory_full_ns"],
-        "io.pressure" => &["pressure_io_some_ns", "pressure_io_full_ns"],
-        "irq.pressure" => &["pressure_irq_full_ns"],
-        _ => &[],
-    }
+fn own_fields(file: &str) -> BTreeSet<&'static str> {
+    let processes = [Field::processes, Field::open_fds].into_iter().filter(|_| file == "cgroup.procs");
+    fields_of(file).chain(processes).map(Field::name).collect()
 }
 
 /// Each file of the task's cgroup, in all hierarchies, relative to the machine.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{CollectError, Collector, FdBudget, Sampling, TASK};
+use allostat::collectors::{CollectError, Collector, FdBudget, Sampling, measures};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
 use allostat::host::clock::SystemClock;
@@ -17,10 +17,10 @@ use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::alloc::AllocStatus;
 use allostat::model::job::Job;
-use allostat::model::metric::{AllocRule, MetricDesc, Samples, Value};
+use allostat::model::metric::{MetricDesc, Samples, Value};
 use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
 use allostat::model::units::{Nanos, Timestamp, Unit};
-use allostat::model::usage::{Field, Nature, Usage};
+use allostat::model::usage::{Field, Usage};
 use allostat::runner::board::{Board, BoardView, Published, Totals};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Aggregation, Parts, Sampler, Scrapers, Snapshot};
@@ -342,7 +342,7 @@ fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
     stage.said.alloc("a", used(17, 120, 55));
     let snapshot = stage.tick();
     let alloc = &snapshot.allocs[0];
-    let summed = TASK.iter().copied().flatten().filter(|m| m.alloc == AllocRule::Sum);
+    let summed = measures().filter(|measure| measure.nature().is_summed());
     let mut seen = 0;
     for cell in summed.flat_map(|measure| measure.cells) {
         assert_eq!((cell.get)(&alloc.usage), (cell.get)(&all_used(14)));
@@ -522,8 +522,8 @@ fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
         let seen = |field: &&&str| seen.iter().any(|(series, _)| *series == format!("{whose} {field}"));
         assert_eq!(counters.iter().filter(|field| !seen(field)).collect::<Vec<_>>(), Vec::<&&str>::new(), "of {whose}");
     }
-    let peaks = Field::ALL.into_iter().filter(|field| field.nature() == Nature::Peak).count();
-    assert_eq!(rising(&snapshot).len(), (29 + peaks) * 2 + 29 + 1, "of the task, its alloc, the workload and the node");
+    let all = Field::ALL.into_iter().filter(|field| field.nature().never_falls()).count();
+    assert_eq!(rising(&snapshot).len(), all * 2 + 29 + 1, "of the task, its alloc, the workload and the node");
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -10,9 +10,11 @@ use super::memory::ANCESTOR_LIMIT;
 use super::raw::{Ancestors, Raw};
 use super::sampling::{ErrorReason, Rank, Sampling};
 use super::scratch::{self, Scratch};
-use super::table::{File, When, files};
+use super::subjects::files;
+use super::table::File;
 use crate::host::hierarchy::Hierarchy;
 use crate::model::id::CgroupPath;
+use crate::model::measure::When;
 
 /// The cgroup was removed, or another one stands at its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +86,7 @@ impl CgroupFiles {
         };
         let mut slots = Vec::new();
         for file in files().filter(|f| only.is_empty() || only.iter().any(|k| f.has_key(k))) {
-            if of_alloc && file.only_tasks {
+            if of_alloc && file.is_of_tasks_only() {
                 continue;
             }
             let Some(hierarchy) = position(file).and_then(|at| u8::try_from(at).ok()) else { continue };
@@ -184,7 +186,7 @@ impl CgroupFiles {
             (None, None) => return Ok(()),
         };
         let error = match result {
-            Ok(bytes) => (file.apply)(raw, Some(bytes)),
+            Ok(bytes) => file.apply(raw, Some(bytes)),
             // The file is gone, and with it perhaps the cgroup.
             Err(Errno::NODEV | Errno::NOENT | Errno::OPNOTSUPP | Errno::NOTDIR) => {
                 if slot.fd.take().is_some() {
@@ -195,12 +197,12 @@ impl CgroupFiles {
                 }
                 slot.absent = true;
                 sampling.budget.need_no_more(rank);
-                let error = (file.apply)(raw, None);
+                let error = file.apply(raw, None);
                 self.check_identity()?;
                 error
             }
             Err(errno) => {
-                (file.apply)(raw, None);
+                file.apply(raw, None);
                 let why = std::io::Error::from(errno);
                 let reason = ErrorReason::of(&why);
                 sampling.errors.report(reason, || format!("{}: {}: {why}", self.path, file.name));

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::{above, depth};
 use super::memory::ANCESTOR_LIMIT;
 use super::raw::Raw;
-use super::table::{File, files};
+use super::subjects::files;
+use super::table::File;
 use crate::host::hierarchy::Layout;
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
@@ -25,7 +26,7 @@ pub struct FinalFile {
 /// when the time comes is an answer too: its errno goes to [`parse_final`].
 pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
     let mut found = Vec::new();
-    for file in files().filter(|f| f.at_end) {
+    for file in files().filter(|f| f.is_read_at_end()) {
         let Some(home) = file.home.find(layout) else { continue };
         found.push(FinalFile { key: file.key(), path: home.mount.join(path.relative()).join(file.name) });
         if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
@@ -64,7 +65,7 @@ pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec
                 None
             }
         };
-        problems.extend((file.apply)(raw, bytes).map(|e| e.to_string()));
+        problems.extend(file.apply(raw, bytes).map(|e| e.to_string()));
     };
     for file in files() {
         let key = file.key();

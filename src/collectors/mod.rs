@@ -1,23 +1,25 @@
 //! Floor 2: what is measured, one subject per file.
 //!
 //! [`TaskReader`] reads a cgroup again and again; [`final_files`] and [`parse_final`] are the same tables, read once by the
-//! supervisor when the process tree is gone. [`TASK`] declares the measures that come of both. A [`Collector`] reads the
+//! supervisor when the process tree is gone. The `subjects` declare the files and the measures of both. A [`Collector`] reads the
 //! host; [`host`] lists them.
 
 pub mod capability;
 mod cgroup;
-pub mod cpu;
+mod cpu;
 mod host;
-pub mod io;
+mod io;
 mod last;
-pub mod memory;
-pub mod pids;
-pub mod pressure;
+mod memory;
+mod pids;
+mod pressure;
+mod proc;
 mod process;
 mod raw;
 pub mod reader;
 pub mod sampling;
 mod scratch;
+mod subjects;
 mod table;
 mod window;
 
@@ -26,15 +28,13 @@ use std::time::Duration;
 
 use crate::host::roots::{ReadError, Roots};
 use crate::kernel::ParseError;
-use crate::model::metric::{Measure, MetricDesc, Samples};
+use crate::model::metric::{MetricDesc, Samples};
 
 pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
+pub use subjects::{fields_of, measures};
 pub use window::kept_peak;
-
-/// Every measure of a task, subject by subject.
-pub static TASK: &[&[Measure]] = &[memory::MEASURES, cpu::MEASURES, io::MEASURES, pids::MEASURES, pressure::MEASURES];
 
 /// Why a collector pushed less than it could.
 #[derive(Debug, thiserror::Error)]

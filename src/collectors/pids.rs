@@ -1,90 +1,64 @@
 //! Processes, threads and descriptors of a task. Source: the pids controller, `cgroup.procs`, `/proc/PID/fd`.
 
-use super::table::{File, Home, When, number, value, values};
-use crate::kernel::cgroup::{limit, pids_events};
-use crate::model::metric::{AllocRule, Cell, Kind, Measure, MetricDesc, Value};
-use crate::model::units::{Limit, Unit};
-use crate::model::usage::Field;
+use super::table::{File, Home, Subject, number, values};
+use crate::kernel::cgroup::pids_events;
+use crate::model::measure::{Measure, ValueSource, When};
+use crate::model::usage::{Field, Usage};
 
 macro_rules! both {
-    ($($name:literal, $when:expr, $live:expr, $only_tasks:expr, $apply:expr;)*) => {
+    ($($name:literal, $field:ident, $tell:expr;)*) => {
         &[$(
-            File { at_end: !$live, only_tasks: $only_tasks, ..File::new(Home::V1("pids"), $name, $when, $apply) },
-            File { at_end: !$live, only_tasks: $only_tasks, ..File::new(Home::V2("pids"), $name, $when, $apply) },
+            File::new(Home::V1("pids"), $name, When::Ran, &[Field::$field], $tell),
+            File::new(Home::V2("pids"), $name, When::Ran, &[Field::$field], $tell),
         )*]
     };
 }
 
-pub(super) static FILES: &[File] = both! {
-    // A process that is moved here from outside does not have to run.
-    "pids.current", When::Asleep, true, false, |raw, bytes| {
-        let (current, error) = number("pids.current", bytes);
-        raw.usage.set(Field::pids_current, current);
-        error
-    };
-    "pids.peak", When::Ran, false, false, |raw, bytes| {
+pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+
+const FILES: &[File] = both! {
+    "pids.peak", pids_peak, |raw, bytes| {
         let (peak, error) = number("pids.peak", bytes);
         raw.usage.set(Field::pids_peak, peak);
         error
     };
-    "pids.events", When::Ran, false, true, |raw, bytes| {
+    "pids.events", pids_limit_hits, |raw, bytes| {
         let (hits, error) = values(bytes, pids_events::limit_hits);
         raw.usage.set(Field::pids_limit_hits, hits);
         error
     };
-    "pids.max", When::Set, false, false, |raw, bytes| {
-        let (max, error) = value(bytes, |b| limit::parse("pids.max", b));
-        raw.usage.set(Field::pids_limit, max.and_then(Limit::finite));
-        error
-    };
 };
 
-pub static MEASURES: &[Measure] = &[
-    gauge("pids_current", "Processes and threads now.", &[Cell::plain(|u| u.pids_current().map(Value::Int))])
-        .sources("pids.current", "pids.current")
+const MEASURES: &[Measure<Usage>] = &[
+    Measure::of(Field::pids_current, "Processes and threads now.")
+        // A process that is moved here from outside does not have to run.
+        .on_v1(number_of("pids.current", When::Asleep))
+        .on_v2(number_of("pids.current", When::Asleep))
         .absent_when("no pids controller")
         .otlp("allostat.task.pids.current", "{thread}"),
-    gauge(
-        "pids_peak",
-        "Most processes and threads at any one time, as the kernel kept it.",
-        &[Cell::plain(|u| u.pids_peak().map(Value::Int))],
-    )
-    .sources("pids.peak (newer kernels)", "pids.peak (newer kernels)")
-    .absent_when("the kernel keeps no peak")
-    .stays()
-    .otlp("allostat.task.pids.peak", "{thread}"),
-    gauge(
-        "pids_limit",
-        "Most processes and threads that the task may have.",
-        &[Cell::plain(|u| u.pids_limit().map(Value::Int))],
-    )
-    .sources("pids.max", "pids.max")
-    .absent_when("unlimited")
-    .stays()
-    .otlp("allostat.task.pids.limit", "{thread}"),
-    MetricDesc::per_task(
-        "pids_limit_hits_total",
-        Kind::Counter,
-        Unit::None,
-        "How often starting a process or thread failed because of pids_limit.",
-        &[Cell::plain(|u| u.pids_limit_hits().map(Value::Int))],
-    )
-    .sources("pids.events max", "pids.events max")
-    .absent_when("the kernel does not count them")
-    .for_alloc(AllocRule::Sum)
-    .otlp("allostat.task.pids.limit_hits", "{event}"),
-    gauge("processes", "Processes now, threads not counted.", &[Cell::plain(|u| u.processes().map(Value::Int))])
+    Measure::of(Field::pids_peak, "Most processes and threads at any one time, as the kernel kept it.")
+        .sources("pids.peak (newer kernels)", "pids.peak (newer kernels)")
+        .absent_when("the kernel keeps no peak")
+        .otlp("allostat.task.pids.peak", "{thread}"),
+    Measure::of(Field::pids_limit, "Most processes and threads that the task may have.")
+        .on_v1(number_of("pids.max", When::Set))
+        .on_v2(number_of("pids.max", When::Set))
+        .absent_when("unlimited")
+        .otlp("allostat.task.pids.limit", "{thread}"),
+    Measure::of(Field::pids_limit_hits, "How often starting a process or thread failed because of pids_limit.")
+        .sources("pids.events max", "pids.events max")
+        .absent_when("the kernel does not count them")
+        .otlp("allostat.task.pids.limit_hits", "{event}"),
+    Measure::of(Field::processes, "Processes now, threads not counted.")
         .sources("cgroup.procs of the cgroup and those below it", "cgroup.procs of the cgroup and those below it")
         .absent_when("cgroup.procs cannot be read")
-        .for_alloc(AllocRule::Sum)
         .otlp("allostat.task.processes", "{process}"),
-    gauge("open_fds", "Open file descriptors of all processes.", &[Cell::plain(|u| u.open_fds().map(Value::Int))])
+    Measure::of(Field::open_fds, "Open file descriptors of all processes.")
         .sources("size of /proc/PID/fd (6.2), else its entries", "size of /proc/PID/fd (6.2), else its entries")
         .absent_when("the descriptors of some process may not be looked at")
-        .for_alloc(AllocRule::Sum)
         .otlp("allostat.task.open_fds", "{file_descriptor}"),
 ];
 
-const fn gauge(stem: &'static str, help: &'static str, cells: &'static [Cell]) -> Measure {
-    MetricDesc::per_task(stem, Kind::Gauge, Unit::None, help, cells)
+const fn number_of(file: &'static str, when: When) -> ValueSource {
+    ValueSource::Number { controller: "pids", file, when }
 }

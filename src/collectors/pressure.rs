@@ -1,22 +1,21 @@
 //! Time in which a task's processes waited for CPU, memory, I/O or interrupts. Source: PSI, Documentation/accounting/psi.rst:
 //! `*.pressure` of the unified tree (4.20; `irq` 6.1), which a v1 host may have beside its v1 hierarchies.
 
-use super::table::{File, Home, When, values};
+use super::table::{File, Home, Subject, values};
 use crate::kernel::pressure;
-use crate::model::metric::{Cell, Kind, Measure, MetricDesc, Value};
-use crate::model::units::Unit;
-use crate::model::usage::Field;
+use crate::model::measure::{Cell, Measure, When};
+use crate::model::usage::{Field, Usage};
 
 macro_rules! psi {
     ($($name:literal, $some:ident, $full:ident;)*) => {
         &[
-            $(File::new(Home::Unified, $name, When::Asleep, |raw, bytes| {
+            $(File::new(Home::Unified, $name, When::Asleep, &[Field::$some, Field::$full], |raw, bytes| {
                 let (pressure, error) = values(bytes, |b| pressure::parse($name, b));
                 raw.usage.set(Field::$some, pressure.some_ns);
                 raw.usage.set(Field::$full, pressure.full_ns);
                 error
             }),)*
-            File::new(Home::Unified, "irq.pressure", When::Ran, |raw, bytes| {
+            File::new(Home::Unified, "irq.pressure", When::Ran, &[Field::pressure_irq_full_ns], |raw, bytes| {
                 let (pressure, error) = values(bytes, |b| pressure::parse("irq.pressure", b));
                 raw.usage.set(Field::pressure_irq_full_ns, pressure.full_ns);
                 error
@@ -25,7 +24,9 @@ macro_rules! psi {
     };
 }
 
-pub(super) static FILES: &[File] = psi! {
+pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
+
+const FILES: &[File] = psi! {
     "cpu.pressure", pressure_cpu_some_ns, pressure_cpu_full_ns;
     "memory.pressure", pressure_memory_some_ns, pressure_memory_full_ns;
     "io.pressure", pressure_io_some_ns, pressure_io_full_ns;
@@ -33,14 +34,12 @@ pub(super) static FILES: &[File] = psi! {
 
 macro_rules! cells {
     ($($resource:literal, $kind:literal, $field:ident;)*) => {
-        &[$(Cell::with(&[("resource", $resource), ("kind", $kind)], |u| u.$field().map(Value::Nanos)),)*]
+        &[$(Cell::of(Field::$field, &[("resource", $resource), ("kind", $kind)]),)*]
     };
 }
 
-pub static MEASURES: &[Measure] = &[MetricDesc::per_task(
+const MEASURES: &[Measure<Usage>] = &[Measure::new(
     "pressure_stall_seconds_total",
-    Kind::Counter,
-    Unit::Seconds,
     "Time in which some, or all, runnable processes of the task waited for the resource.",
     cells! {
         "cpu", "some", pressure_cpu_some_ns;

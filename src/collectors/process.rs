@@ -2,16 +2,15 @@
 //!
 //! Source: `cgroup.procs`, `/proc/PID/{stat,fd}`, `/proc/PID/task/TID/children` (3.5, CONFIG_PROC_CHILDREN).
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, OFlags, RawDir};
+use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::cgroup::{CgroupFiles, Gone};
+use super::proc::Proc;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
-use crate::host::roots::open_path;
 use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat::{self, PidStat};
 use crate::model::id::ProcessId;
@@ -19,49 +18,6 @@ use crate::model::usage::{Field, Usage};
 
 /// Deeper trees of cgroups, or of processes, are cut off here.
 const MAX_DEPTH: usize = 64;
-
-/// `/proc`, and how it counts descriptors.
-#[derive(Debug)]
-pub(super) struct Proc {
-    root: OwnedFd,
-    /// The size of `/proc/PID/fd` is the number of its entries (6.2).
-    fds_by_size: bool,
-}
-
-impl Proc {
-    pub(super) fn open(path: &Path) -> Option<Proc> {
-        let root = open_path(path).ok()?;
-        // Whoever asks has descriptors: only a kernel that does not count shows 0.
-        let fds_by_size = rustix::fs::fstatfs(&root).is_ok_and(|s| s.f_type == rustix::fs::PROC_SUPER_MAGIC)
-            && rustix::fs::statat(&root, "self/fd", AtFlags::empty()).is_ok_and(|s| s.st_size > 0);
-        Some(Proc { root, fds_by_size })
-    }
-
-    /// Errors: ENOENT, ESRCH: the process is gone. EACCES: it is somebody else's.
-    fn open_fds(&self, scratch: &mut Scratch, pid: u32) -> Result<u64, Errno> {
-        use std::fmt::Write;
-        scratch.path.clear();
-        write!(scratch.path, "{pid}/fd").map_err(|_| Errno::NOMEM)?;
-        if self.fds_by_size {
-            let stat = rustix::fs::statat(&self.root, &scratch.path, AtFlags::empty())?;
-            return Ok(u64::try_from(stat.st_size).unwrap_or_default());
-        }
-        let directory = scratch::open(self.root.as_fd(), &scratch.path, OFlags::DIRECTORY)?;
-        let mut entries = 0;
-        names(&directory, |_| entries += 1)?;
-        Ok(entries)
-    }
-
-    /// `None`: it is not what is documented, and counted.
-    fn stat(&self, sampling: &Sampling, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
-        let file = scratch::open(self.root.as_fd(), &format!("{pid}/stat"), OFlags::empty())?;
-        let parsed = pid_stat::parse(scratch.read_list(file)?);
-        parsed.map(Some).or_else(|error| {
-            sampling.errors.report(ErrorReason::Parse, || format!("/proc/{pid}: {error}"));
-            Ok(None)
-        })
-    }
-}
 
 /// Counts the processes of a cgroup and of those below it, and their descriptors. Errors: `Gone`.
 pub(super) fn count(
@@ -116,7 +72,7 @@ fn list(
     }
     let mut children = Vec::new();
     let directory = scratch::open(root, path, OFlags::DIRECTORY)?;
-    names(&directory, |entry| {
+    scratch::names(&directory, |entry| {
         if entry.file_type() == rustix::fs::FileType::Directory {
             children.extend(entry.file_name().to_str().ok().map(|name| format!("{path}/{name}")));
         }
@@ -140,18 +96,6 @@ fn open_fds(proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
     })
 }
 
-fn names(directory: &OwnedFd, mut each: impl FnMut(&rustix::fs::RawDirEntry<'_>)) -> Result<(), Errno> {
-    let mut buffer = Vec::with_capacity(8 << 10);
-    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            each(&entry);
-        }
-    }
-    Ok(())
-}
-
 /// Adds up the processes below a supervisor, which reaps all that lose their parent: so what ended processes used is in
 /// its own "waited for" numbers. Parents are read before their children: a process that ends in between may be missed
 /// until the next reading, but never counts twice.
@@ -164,7 +108,7 @@ pub(super) fn sum(
     usage: &mut Usage,
 ) -> Result<(), Gone> {
     let Some(proc) = &sampling.proc else { return Err(Gone) };
-    let own = match proc.stat(sampling, scratch, supervisor.pid) {
+    let own = match stat(sampling, proc, scratch, supervisor.pid) {
         Ok(Some(stat)) if stat.start_ticks == supervisor.start_ticks && stat.state != b'Z' => stat,
         Ok(_) | Err(_) => return Err(Gone),
     };
@@ -183,7 +127,7 @@ pub(super) fn sum(
     while let Some(pid) = pids.get(next).copied() {
         next += 1;
         // It ended meanwhile, or it is no longer the child that was listed: then somebody else has its numbers.
-        let Ok(Some(stat)) = proc.stat(sampling, scratch, pid) else { continue };
+        let Ok(Some(stat)) = stat(sampling, proc, scratch, pid) else { continue };
         total.add(&stat);
         let _ = children(proc, scratch, pid, &mut pids);
     }
@@ -201,11 +145,21 @@ pub(super) fn sum(
     Ok(())
 }
 
+/// `None`: it is not what is documented, and counted.
+fn stat(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
+    let file = scratch::open(proc.root(), &format!("{pid}/stat"), OFlags::empty())?;
+    let parsed = pid_stat::parse(scratch.read_list(file)?);
+    parsed.map(Some).or_else(|error| {
+        sampling.errors.report(ErrorReason::Parse, || format!("/proc/{pid}: {error}"));
+        Ok(None)
+    })
+}
+
 /// Appends the children of all threads of a process.
 fn children(proc: &Proc, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) -> Result<(), Errno> {
-    let tasks = scratch::open(proc.root.as_fd(), &format!("{pid}/task"), OFlags::DIRECTORY)?;
+    let tasks = scratch::open(proc.root(), &format!("{pid}/task"), OFlags::DIRECTORY)?;
     let mut threads = Vec::new();
-    names(&tasks, |entry| threads.extend(entry.file_name().to_str().ok().map(str::to_owned)))?;
+    scratch::names(&tasks, |entry| threads.extend(entry.file_name().to_str().ok().map(str::to_owned)))?;
     for thread in threads {
         let file = scratch::open(tasks.as_fd(), &format!("{thread}/children"), OFlags::empty());
         match file.and_then(|f| scratch.read_list(f)) {

@@ -8,7 +8,6 @@
 //! ```
 //! The tick after a movement counts as one too, so that what the kernel writes a moment late is not missed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -384,13 +383,6 @@ fn close(window: &mut Option<Box<Window>>, path: &CgroupPath, raw: &mut Raw, now
     let changed = raw.usage.memory_window_peak_bytes() != highest;
     raw.usage.set(Field::memory_window_peak_bytes, highest);
     changed
-}
-
-/// Spreads what is due each so many seconds over those seconds, so that readers made together are not read together.
-pub(super) fn spread(counter: &AtomicU64, over: Duration) -> Duration {
-    // The golden ratio of 2^32: consecutive numbers land far apart.
-    let at = counter.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_769) & 0xffff_ffff;
-    over / 1024 * u32::try_from(at >> 22).unwrap_or_default()
 }
 
 /// A reader that panicked has left whole values behind: each is replaced at once.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::process::Proc;
+use super::proc::Proc;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 
@@ -33,9 +33,11 @@ impl Sampling {
         Arc::new(Sampling { roots, layout, budget, errors, windows, proc, readers })
     }
 
-    /// When, within a time, one more reader has its turn.
+    /// When, within a time, one more reader has its turn, so that readers made together are not read together.
     pub(super) fn stagger(&self, over: Duration) -> Duration {
-        super::reader::spread(&self.readers, over)
+        // The golden ratio of 2^32: consecutive numbers land far apart.
+        let at = self.readers.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_769) & 0xffff_ffff;
+        over / 1024 * u32::try_from(at >> 22).unwrap_or_default()
     }
 }
 

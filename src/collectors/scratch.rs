@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, RawDir, RawDirEntry};
 use rustix::io::Errno;
 
 #[derive(Debug)]
@@ -55,4 +55,17 @@ impl Scratch {
             }
         }
     }
+}
+
+/// Hands on the entries of a directory, without itself and the one above.
+pub(super) fn names(directory: &OwnedFd, mut each: impl FnMut(&RawDirEntry<'_>)) -> Result<(), Errno> {
+    let mut buffer = Vec::with_capacity(8 << 10);
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            each(&entry);
+        }
+    }
+    Ok(())
 }

@@ -2,7 +2,11 @@
 
 use super::raw::Raw;
 use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::kernel::cgroup::limit;
 use crate::kernel::{ParseError, Parsed, text};
+use crate::model::measure::{Measure, Nature, ValueSource, When};
+use crate::model::units::Limit;
+use crate::model::usage::{Field, Usage};
 
 /// The hierarchy a file stands in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,38 +47,33 @@ impl Home {
     }
 }
 
-/// When a file can have changed: what is read at a tick follows from it. In this order descriptors are kept open when there
-/// are not enough for all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum When {
-    /// The probes: at every tick.
-    Tick,
-    /// Even while all its tasks sleep: reclaim, writeback, I/O that completes, a task that waits. Each 9 s, and whenever
-    /// something moved.
-    Asleep,
-    /// Only if memory or CPU time moved.
-    Stirred,
-    /// Only if CPU time moved: somebody has to run for it.
-    Ran,
-    /// If somebody sets it: each 9 s if something moved meanwhile, else each 60 s.
-    Set,
+/// What is read and told of one subject.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) measures: &'static [Measure<Usage>],
+    /// Those that hold nothing but the number of a measure stand in the measure: see [`File::of`].
+    pub(super) files: &'static [File],
 }
 
 /// One kernel file of a cgroup.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct File {
     pub(super) home: Home,
     pub(super) name: &'static str,
     pub(super) when: When,
-    /// Read after the last process is gone, too: not a live gauge only.
-    pub(super) at_end: bool,
-    /// It tells nothing but what an alloc shows as the sum over its tasks (`Nature::TaskCounter`): not read of an alloc.
-    pub(super) only_tasks: bool,
+    /// What it tells, alone or together with others: nothing else is lost without it.
+    pub(super) fields: &'static [Field],
     /// `false`: another file has told it already.
     pub(super) needed: fn(&Raw) -> bool,
-    /// Puts the file's text into the fields that are its own; `None`: there is no such file, so they are absent. Gives the
-    /// first thing that could not be understood.
-    pub(super) apply: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
+    tell: Tell,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Tell {
+    /// Puts the file's text into what is its own; `None`: there is no such file. Gives the first thing that could not be understood.
+    Text(fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>),
+    /// It holds one number, or `max` in place of a limit.
+    Number(Field),
 }
 
 impl File {
@@ -82,21 +81,53 @@ impl File {
         home: Home,
         name: &'static str,
         when: When,
-        apply: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
+        fields: &'static [Field],
+        tell: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
     ) -> File {
-        File { home, name, when, at_end: true, only_tasks: false, needed: |_| true, apply }
-    }
-    pub(super) const fn only_live(mut self) -> File {
-        self.at_end = false;
-        self
-    }
-    pub(super) const fn only_tasks(mut self) -> File {
-        self.only_tasks = true;
-        self
+        File { home, name, when, fields, needed: |_| true, tell: Tell::Text(tell) }
     }
     pub(super) const fn if_needed(mut self, needed: fn(&Raw) -> bool) -> File {
         self.needed = needed;
         self
+    }
+    /// Those that hold nothing but the number of a measure.
+    pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = File> {
+        let fields = measure.field.as_slice();
+        let of = |home: fn(&'static str) -> Home, source| match (source, measure.field) {
+            (ValueSource::Number { controller, file, when }, Some(field)) => {
+                let (home, needed, tell) = (home(controller), |_: &Raw| true, Tell::Number(field));
+                Some(File { home, name: file, when, fields, needed, tell })
+            }
+            _ => None,
+        };
+        [of(Home::V1, measure.v1), of(Home::V2, measure.v2)].into_iter().flatten()
+    }
+
+    /// Puts its text into the fields that are its own; `None`: there is no such file, so they are absent. Gives the first thing
+    /// that could not be understood.
+    pub(super) fn apply(&self, raw: &mut Raw, bytes: Option<&[u8]>) -> Option<ParseError> {
+        let field = match self.tell {
+            Tell::Text(tell) => return tell(raw, bytes),
+            Tell::Number(field) => field,
+        };
+        let (value, error) = match field.nature() {
+            Nature::Limit => {
+                let (limit, error) = value(bytes, |b| limit::parse(self.name, b));
+                (limit.and_then(Limit::finite), error)
+            }
+            _ => number(self.name, bytes),
+        };
+        raw.usage.set(field, value);
+        error
+    }
+
+    /// Read after the last process is gone, too: not what is used now only.
+    pub(super) fn is_read_at_end(&self) -> bool {
+        self.fields.iter().any(|field| !field.nature().goes_with_the_end())
+    }
+    /// It tells nothing but what an alloc shows as the sum over its tasks: not read of an alloc.
+    pub(super) fn is_of_tasks_only(&self) -> bool {
+        self.fields.iter().all(|field| field.nature().is_summed())
     }
     /// `memory/memory.stat`, `unified/cpu.pressure`.
     pub(super) fn key(&self) -> String {
@@ -105,14 +136,6 @@ impl File {
     pub(super) fn has_key(&self, key: &str) -> bool {
         key.strip_prefix(self.home.label()).and_then(|k| k.strip_prefix('/')) == Some(self.name)
     }
-}
-
-/// Every file of a cgroup, probes first.
-pub(super) fn files() -> impl Iterator<Item = &'static File> {
-    let tables =
-        [super::memory::FILES, super::cpu::FILES, super::io::FILES, super::pids::FILES, super::pressure::FILES];
-    let probes = tables.into_iter().flatten().filter(|f| f.when == When::Tick);
-    probes.chain(tables.into_iter().flatten().filter(|f| f.when != When::Tick))
 }
 
 /// Of a file with one number.
@@ -132,63 +155,4 @@ pub(super) fn value<T>(bytes: Option<&[u8]>, parse: impl Fn(&[u8]) -> Result<T, 
 /// Of a file with several values, each of which may be missing.
 pub(super) fn values<T: Default>(bytes: Option<&[u8]>, parse: impl Fn(&[u8]) -> Parsed<T>) -> Parsed<T> {
     bytes.map_or_else(|| (T::default(), None), parse)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn no_two_files_share_a_key() {
-        let keys: Vec<_> = files().map(File::key).collect();
-        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
-        assert!(files().all(|f| f.has_key(&f.key())));
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_leaves_nothing_behind() {
-        for file in files() {
-            let mut raw = Raw::default();
-            assert_eq!((file.apply)(&mut raw, None), None, "{}", file.key());
-            assert_eq!(raw.finish().iter().collect::<Vec<_>>(), [], "{}", file.key());
-        }
-    }
-
-    #[test]
-    fn binary_in_any_file_is_an_error_and_leaves_no_value_of_it() {
-        for file in files() {
-            let mut raw = Raw::default();
-            assert!((file.apply)(&mut raw, Some(b"\xff\x00\x01 garbage\n")).is_some(), "{}", file.key());
-            assert_eq!(raw.finish().iter().collect::<Vec<_>>(), [], "{}", file.key());
-        }
-    }
-
-    /// What an alloc does not read it must not show as its own either.
-    #[test]
-    fn what_is_read_of_tasks_only_tells_what_an_alloc_takes_from_its_tasks() {
-        let text = |name| match name {
-            "cpuacct.usage_user" | "cpuacct.usage_sys" => "8\n",
-            "cpuacct.stat" => "user 3\nsystem 4\n",
-            "cpu.stat" => {
-                "usage_usec 9\nuser_usec 4\nsystem_usec 5\nnr_periods 3\nnr_throttled 2\nthrottled_time 1500\nnr_bursts 1\nburst_time 4\n"
-            }
-            "memory.oom_control" => "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
-            "memory.events" => "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n",
-            "io.stat" => "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n",
-            "pids.events" => "max 7\n",
-            "memory.failcnt" | "memory.memsw.failcnt" => "9\n",
-            _ => "8:0 Read 1\n8:0 Write 2\n8:0 Sync 0\n8:0 Async 3\n8:0 Discard 4\n8:0 Total 3\nTotal 3\n",
-        };
-        for file in files().filter(|f| f.only_tasks) {
-            let mut raw = Raw { quota: Some(crate::model::units::Limit::At(1)), ..Raw::default() };
-            let before = raw.finish();
-            assert_eq!((file.apply)(&mut raw, Some(text(file.name).as_bytes())), None, "{}", file.key());
-            let mut after = raw.finish();
-            // The second of the two counts only where there is the first.
-            assert!(after != before || file.name == "memory.memsw.failcnt", "{} told nothing", file.key());
-            after.take_from_tasks(&before);
-            assert_eq!(after, before, "{}", file.key());
-        }
-    }
 }

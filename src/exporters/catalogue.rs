@@ -90,7 +90,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::model::measure::Cell;
     use crate::model::units::Unit;
+    use crate::model::usage::Usage;
 
     fn laws(check: impl Fn(&MetricDesc) -> Result<(), String>) {
         let broken: Vec<String> =
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn the_cells_of_a_measure_have_the_same_labels_and_distinct_values() {
         for family in FAMILIES.iter() {
-            let names = |c: &crate::model::metric::Cell| c.labels.iter().map(|(n, _)| *n).collect::<Vec<_>>();
+            let names = |c: &Cell<Usage>| c.labels.iter().map(|(n, _)| *n).collect::<Vec<_>>();
             let first = family.measure.cells.first().map(names).unwrap_or_default();
             let mut values = BTreeSet::new();
             for cell in family.measure.cells {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use super::id::AllocId;
 use super::units::{Timestamp, Unit};
-use super::usage::Usage;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -167,117 +166,6 @@ impl MetricDesc {
     pub fn created_name(&self) -> Option<String> {
         let stem = self.name.strip_suffix("_total").filter(|_| self.created)?;
         Some(format!("{stem}_created"))
-    }
-
-    /// Declares a measure of a task once: it gives the task, alloc and (for counters) workload families.
-    /// `stem` is the name without `allostat_task_`.
-    pub const fn per_task(
-        stem: &'static str,
-        kind: Kind,
-        unit: Unit,
-        help: &'static str,
-        cells: &'static [Cell],
-    ) -> Measure {
-        let life = match kind {
-            Kind::Gauge => Life::Live,
-            Kind::Counter | Kind::Histogram | Kind::Info => Life::Final,
-        };
-        Measure {
-            stem,
-            kind,
-            unit,
-            help,
-            cells,
-            v1: "-",
-            v2: "-",
-            absent: "never",
-            life,
-            alloc: AllocRule::Cgroup,
-            otlp: None,
-            created: false,
-        }
-    }
-}
-
-/// Where an alloc's value comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AllocRule {
-    /// The alloc's own parent cgroup; where it has none, the sum of its tasks, but never of a peak or a limit.
-    Cgroup,
-    /// Always the sum over tasks: events of the tasks' own limits, which the kernel does not hand up on every version.
-    Sum,
-    /// There is no such family for allocs.
-    TaskOnly,
-}
-
-/// One series of a measure: fixed label values and how to get the number.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell {
-    pub labels: &'static [(&'static str, &'static str)],
-    pub get: fn(&Usage) -> Option<Value>,
-}
-
-impl Cell {
-    /// The only cell of a measure without labels of its own.
-    pub const fn plain(get: fn(&Usage) -> Option<Value>) -> Cell {
-        Cell { labels: &[], get }
-    }
-    pub const fn with(labels: &'static [(&'static str, &'static str)], get: fn(&Usage) -> Option<Value>) -> Cell {
-        Cell { labels, get }
-    }
-}
-
-/// A measure of a task, declared once.
-#[derive(Debug, Clone, Copy)]
-pub struct Measure {
-    pub stem: &'static str,
-    pub kind: Kind,
-    pub unit: Unit,
-    pub help: &'static str,
-    pub cells: &'static [Cell],
-    /// Its source on cgroup v1 and v2, `-` where there is none.
-    pub v1: &'static str,
-    pub v2: &'static str,
-    pub absent: &'static str,
-    pub life: Life,
-    pub alloc: AllocRule,
-    pub otlp: Option<Otlp>,
-    /// Of its workload family: see [`MetricDesc::created`].
-    pub created: bool,
-}
-
-impl Measure {
-    #[must_use]
-    pub const fn sources(mut self, v1: &'static str, v2: &'static str) -> Measure {
-        self.v1 = v1;
-        self.v2 = v2;
-        self
-    }
-    #[must_use]
-    pub const fn absent_when(mut self, absent: &'static str) -> Measure {
-        self.absent = absent;
-        self
-    }
-    /// A gauge that stays after the end: a peak or a limit.
-    #[must_use]
-    pub const fn stays(mut self) -> Measure {
-        self.life = Life::Final;
-        self
-    }
-    #[must_use]
-    pub const fn tells_created(mut self) -> Measure {
-        self.created = true;
-        self
-    }
-    #[must_use]
-    pub const fn for_alloc(mut self, rule: AllocRule) -> Measure {
-        self.alloc = rule;
-        self
-    }
-    #[must_use]
-    pub const fn otlp(mut self, name: &'static str, unit: &'static str) -> Measure {
-        self.otlp = Some(Otlp { name, unit });
-        self
     }
 }
 

@@ -11,6 +11,7 @@ pub mod event;
 pub mod host;
 pub mod id;
 pub mod job;
+pub mod measure;
 pub mod metric;
 pub mod signal;
 pub mod stat;

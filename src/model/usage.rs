@@ -5,70 +5,18 @@ use std::fmt;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// How a field behaves over time: it decides how attempts add up and what stays after the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nature {
-    /// Used now: gone with the end.
-    Live,
-    /// Only grows: attempts are added. An alloc's is its own cgroup's, and at least the sum over its tasks.
-    Counter,
-    /// A counter of time in which one or another waited. Several wait at once, so an alloc's is at least the highest of its
-    /// tasks', and no sum.
-    Stall,
-    /// A counter of time in which all waited: where one task waits and another runs, their alloc does not.
-    FullStall,
-    /// A counter that the kernel does not hand up, or not on every version, or not when a child cgroup goes, or that it estimates
-    /// for each cgroup by itself: an alloc's is the sum over its tasks, not what the alloc's own cgroup says.
-    TaskCounter,
-    /// Used now, and counted task by task: an alloc's is the sum over its tasks too.
-    TaskLive,
-    /// The highest value of the whole life: the maximum over attempts.
-    Peak,
-    /// The highest value of the last minute: like one that is used now, but nothing is the sum of it.
-    Recent,
-    /// What was allowed: the last attempt's stays after the end.
-    Limit,
-}
-
-impl Nature {
-    /// It only grows, and attempts are added.
-    pub const fn counts(self) -> bool {
-        matches!(self, Nature::Counter | Nature::TaskCounter | Nature::Stall | Nature::FullStall)
-    }
-    /// It never falls in the life of a task.
-    pub const fn never_falls(self) -> bool {
-        self.counts() || matches!(self, Nature::Peak)
-    }
-    /// Of what runs only.
-    pub const fn goes_with_the_end(self) -> bool {
-        matches!(self, Nature::Live | Nature::TaskLive | Nature::Recent)
-    }
-    /// Of an alloc it is the sum over its tasks, not what the alloc's own cgroup says.
-    pub const fn is_summed(self) -> bool {
-        matches!(self, Nature::TaskCounter | Nature::TaskLive)
-    }
-    /// Of an alloc: its own cgroup's, and at least the sum over its tasks.
-    const fn adds_up(self) -> bool {
-        matches!(self, Nature::Live | Nature::Counter)
-    }
-    /// A whole has at least as much of it as each of its parts. `only`: as its only part.
-    const fn holds_its_parts(self, only: bool) -> bool {
-        match self {
-            Nature::Live | Nature::Counter | Nature::Stall | Nature::Peak | Nature::Recent => true,
-            Nature::FullStall => only,
-            // Of these an alloc's is the sum, or nothing is said of use.
-            Nature::TaskCounter | Nature::TaskLive | Nature::Limit => false,
-        }
-    }
-}
+use super::measure::{Cell, HasFields, Measure, Nature};
+use super::metric::Value;
+use super::units::Unit;
 
 macro_rules! fields {
-    ($($(#[$doc:meta])* $name:ident: $nature:ident,)*) => {
-        /// One value of a [`Usage`], called as in records and answers. At most 64: each has its bit.
+    ($($name:ident: $nature:ident,)*) => {
+        /// One value of a [`Usage`], called as in records and answers; what it means stands at its measure, in `collectors`.
+        /// At most 64: each has its bit.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(non_camel_case_types)]
         #[repr(u8)]
-        pub enum Field { $($(#[$doc])* $name,)* }
+        pub enum Field { $($name,)* }
 
         impl Field {
             pub const ALL: [Field; [$(Field::$name),*].len()] = [$(Field::$name),*];
@@ -85,27 +33,35 @@ macro_rules! fields {
                     _ => None,
                 }
             }
+            /// What a measure of it is called.
+            const fn stem(self) -> &'static str {
+                match self {
+                    $(Field::$name if Nature::$nature.counts() => concat!(stringify!($name), "_total"),)*
+                    other => other.name(),
+                }
+            }
+            const fn shown(self) -> fn(&Usage) -> Option<Value> {
+                match self { $(Field::$name => |usage| usage.$name().map(const { Field::$name.value() }),)* }
+            }
+            /// Its only series where it is a measure by itself.
+            const fn cells(self) -> &'static [Cell<Usage>] {
+                match self { $(Field::$name => const { &[Cell::of(Field::$name, &[])] },)* }
+            }
         }
 
         impl Usage {
-            $($(#[$doc])* pub const fn $name(&self) -> Option<u64> { self.get(Field::$name) })*
+            $(pub const fn $name(&self) -> Option<u64> { self.get(Field::$name) })*
         }
     };
 }
 
 fields! {
-    // Memory. Source: v1 `memory.*`, v2 `memory.*`.
-    /// v1 `memory.usage_in_bytes`, v2 `memory.current`.
+    // Memory.
     memory_usage_bytes: Live,
-    /// v1 `memory.max_usage_in_bytes`, v2 `memory.peak` (5.19).
     memory_peak_bytes: Peak,
-    /// The highest usage of the last 60 s: the same files, reset each 5 s.
     memory_window_peak_bytes: Recent,
-    /// The highest `memory_usage_bytes` that we saw, only where the kernel keeps no peak: spikes between samples are missed.
     memory_sampled_peak_bytes: Peak,
-    /// usage minus inactive file cache, not below 0: both of one tick.
     memory_working_set_bytes: Live,
-    /// v1 `total_rss`, v2 `anon`. Measured by process: the sum of resident sets, shared pages counted in each.
     memory_rss_bytes: Live,
     memory_cache_bytes: Live,
     memory_shmem_bytes: Live,
@@ -124,13 +80,11 @@ fields! {
     page_faults_major: TaskCounter,
     workingset_refaults_anon: Counter,
     workingset_refaults_file: Counter,
-    /// `ru_maxrss` of the largest single process (from `wait4`).
-    max_rss_bytes: Peak,
+    max_rss_bytes: TaskPeak,
     // CPU.
     cpu_usage_ns: Counter,
     cpu_user_ns: TaskCounter,
     cpu_system_ns: TaskCounter,
-    /// These three only with a quota: without one the kernel prints 0, which would read as "never throttled".
     cpu_cfs_periods: TaskCounter,
     cpu_cfs_throttled_periods: TaskCounter,
     cpu_throttled_ns: TaskCounter,
@@ -138,9 +92,7 @@ fields! {
     cpu_burst_ns: TaskCounter,
     cpu_quota_us: Limit,
     cpu_period_us: Limit,
-    /// v1 only.
     cpu_shares: Limit,
-    /// v2 only.
     cpu_weight: Limit,
     cpuset_cpus: Limit,
     // I/O.
@@ -156,7 +108,7 @@ fields! {
     pids_limit_hits: TaskCounter,
     processes: TaskLive,
     open_fds: TaskLive,
-    // Pressure: totals, never averages.
+    // Pressure.
     pressure_cpu_some_ns: Stall,
     pressure_cpu_full_ns: FullStall,
     pressure_memory_some_ns: Stall,
@@ -164,6 +116,40 @@ fields! {
     pressure_io_some_ns: Stall,
     pressure_io_full_ns: FullStall,
     pressure_irq_full_ns: FullStall,
+}
+
+impl Field {
+    /// As its name says.
+    pub const fn unit(self) -> Unit {
+        match self.name().as_bytes() {
+            [.., b'_', b'b', b'y', b't', b'e', b's'] => Unit::Bytes,
+            [.., b'_', b'n', b's'] => Unit::Seconds,
+            _ => Unit::None,
+        }
+    }
+    const fn value(self) -> fn(u64) -> Value {
+        if matches!(self.unit(), Unit::Seconds) { Value::Nanos } else { Value::Int }
+    }
+}
+
+impl HasFields for Usage {
+    type Field = Field;
+}
+
+impl Cell<Usage> {
+    /// A field as it is.
+    pub const fn of(field: Field, labels: &'static [(&'static str, &'static str)]) -> Cell<Usage> {
+        Cell { labels, nature: field.nature(), unit: field.unit(), get: field.shown() }
+    }
+}
+
+impl Measure<Usage> {
+    /// Of one field, which gives its name, its unit and its nature.
+    pub const fn of(field: Field, help: &'static str) -> Measure<Usage> {
+        let mut measure = Measure::new(field.stem(), help, field.cells());
+        measure.field = Some(field);
+        measure
+    }
 }
 
 /// The fields whose nature is such, one bit each.
@@ -487,7 +473,7 @@ mod tests {
             holds(&a.on_top_of(&b), |f| match f.nature() {
                 Nature::Live | Nature::TaskLive | Nature::Recent => a.get(f),
                 Nature::Counter | Nature::TaskCounter | Nature::Stall | Nature::FullStall => sum(a.get(f), b.get(f)),
-                Nature::Peak => a.get(f).max(b.get(f)),
+                Nature::Peak | Nature::TaskPeak => a.get(f).max(b.get(f)),
                 Nature::Limit => a.get(f).or(b.get(f)),
             });
             holds(&a.without_live(), |f| a.get(f).filter(|_| !f.nature().goes_with_the_end()));
@@ -503,7 +489,7 @@ mod tests {
             holds(&changed(&a, |u| u.hold_part(&b, only)), |f| match f.nature() {
                 Nature::Live | Nature::Counter if only => a.get(f).max(b.get(f)),
                 Nature::FullStall if !only => a.get(f),
-                Nature::TaskCounter | Nature::TaskLive | Nature::Limit => a.get(f),
+                Nature::TaskCounter | Nature::TaskLive | Nature::TaskPeak | Nature::Limit => a.get(f),
                 Nature::Live | Nature::Counter | Nature::Stall | Nature::FullStall | Nature::Peak | Nature::Recent => {
                     a.get(f).map(|ours| ours.max(b.get(f).unwrap_or(0)))
                 }

@@ -18,10 +18,9 @@ use super::exemplar;
 use super::filter::Source;
 use super::labels::{WorkloadLabels, tail};
 use super::page::Piece;
-use crate::collectors::memory;
 use crate::exporters::families::{FAMILIES, Family, Level};
 use crate::model::metric::{Exemplar, Life, Value};
-use crate::model::usage::Usage;
+use crate::model::usage::{Field, Usage};
 use crate::snapshot::{Snapshot, WorkloadView};
 
 /// Columns that are taken out together: 16 of a thousand values are 256 KiB.
@@ -94,7 +93,7 @@ impl Columns {
         let cells: Vec<_> = group
             .families
             .iter()
-            .flat_map(|(f, _)| f.measure.cells.iter().map(|c| (c.get, f.measure.life == Life::Live)))
+            .flat_map(|(f, _)| f.measure.cells.iter().map(|c| (c.get, f.desc.life == Life::Live)))
             .collect();
         for (place, (_, usage, live)) in rows.iter().enumerate() {
             for (column, (get, only_live)) in self.values.chunks_exact_mut(self.stride).zip(&cells) {
@@ -115,7 +114,7 @@ impl Columns {
         for (family, tails) in &group.families {
             let columns = &self.values[first * self.stride..(first + tails.len()) * self.stride];
             first += tails.len();
-            let has_exemplars = group.level == Level::Workload && family.measure.stem == memory::OOM_KILLS;
+            let has_exemplars = group.level == Level::Workload && family.measure.field == Some(Field::oom_kills);
             let created = Created::of(&family.desc, body);
             body.family(&family.desc, Source::Managed, |page, name| {
                 let mut series = 0;

@@ -1,0 +1,119 @@
+//! What is read and told of a task, subject by subject.
+
+use std::sync::LazyLock;
+
+use super::table::{File, Subject};
+use super::{cpu, io, memory, pids, pressure};
+use crate::model::measure::{Measure, When};
+use crate::model::usage::{Field, Usage};
+
+/// All of them.
+pub(super) static SUBJECTS: [&Subject; 5] =
+    [&memory::SUBJECT, &cpu::SUBJECT, &io::SUBJECT, &pids::SUBJECT, &pressure::SUBJECT];
+
+static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
+    let of =
+        |subject: &&'static Subject| subject.files.iter().copied().chain(subject.measures.iter().flat_map(File::of));
+    let (probes, others): (Vec<File>, Vec<File>) = SUBJECTS.iter().flat_map(of).partition(|f| f.when == When::Tick);
+    [probes, others].concat()
+});
+
+/// Every measure of a task.
+pub fn measures() -> impl Iterator<Item = &'static Measure<Usage>> {
+    SUBJECTS.iter().flat_map(|subject| subject.measures)
+}
+
+/// Every file of a cgroup, probes first.
+pub(super) fn files() -> impl Iterator<Item = &'static File> {
+    FILES.iter()
+}
+
+/// What a file of this name tells, on whatever version: nothing else is lost without it.
+pub fn fields_of(file: &str) -> impl Iterator<Item = Field> {
+    files().filter(move |f| f.name == file).flat_map(|f| f.fields.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::raw::Raw;
+    use super::*;
+    use crate::model::measure::Cell;
+
+    #[test]
+    fn what_is_shown_of_one_measure_behaves_alike() {
+        let seen = |cell: &Cell<Usage>| {
+            let nature = cell.nature;
+            (nature.kind(), nature.life(), nature.is_summed(), nature.is_of_allocs(), cell.unit)
+        };
+        for measure in measures() {
+            let all: BTreeSet<String> = measure.cells.iter().map(|cell| format!("{:?}", seen(cell))).collect();
+            assert_eq!(all.len(), 1, "{}: {all:?}", measure.stem);
+        }
+    }
+
+    #[test]
+    fn each_field_is_shown_once() {
+        for field in Field::ALL {
+            let usage = Usage::from([(field, 7)]);
+            let shown = measures().flat_map(|measure| measure.cells).filter(|cell| (cell.get)(&usage).is_some());
+            // These two are shown together, as cores.
+            let alone = !matches!(field, Field::cpu_quota_us | Field::cpu_period_us);
+            assert_eq!(shown.count(), usize::from(alone), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn no_two_files_share_a_key() {
+        let keys: Vec<_> = files().map(File::key).collect();
+        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
+        assert!(files().all(|f| f.has_key(&f.key())));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_leaves_nothing_behind() {
+        for file in files() {
+            let mut raw = Raw::default();
+            assert_eq!(file.apply(&mut raw, None), None, "{}", file.key());
+            assert_eq!(raw.finish().iter().collect::<Vec<_>>(), [], "{}", file.key());
+        }
+    }
+
+    #[test]
+    fn binary_in_any_file_is_an_error_and_leaves_no_value_of_it() {
+        for file in files() {
+            let mut raw = Raw::default();
+            assert!(file.apply(&mut raw, Some(b"\xff\x00\x01 garbage\n")).is_some(), "{}", file.key());
+            assert_eq!(raw.finish().iter().collect::<Vec<_>>(), [], "{}", file.key());
+        }
+    }
+
+    /// What an alloc does not read it must not show as its own either.
+    #[test]
+    fn what_is_read_of_tasks_only_tells_what_an_alloc_takes_from_its_tasks() {
+        let text = |name| match name {
+            "cpuacct.usage_user" | "cpuacct.usage_sys" => "8\n",
+            "cpuacct.stat" => "user 3\nsystem 4\n",
+            "cpu.stat" => {
+                "usage_usec 9\nuser_usec 4\nsystem_usec 5\nnr_periods 3\nnr_throttled 2\nthrottled_time 1500\nnr_bursts 1\nburst_time 4\n"
+            }
+            "memory.oom_control" => "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            "memory.events" => "low 0\nhigh 1\nmax 2\noom 3\noom_kill 4\noom_group_kill 5\n",
+            "io.stat" => "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n",
+            "pids.events" => "max 7\n",
+            "memory.failcnt" | "memory.memsw.failcnt" => "9\n",
+            _ => "8:0 Read 1\n8:0 Write 2\n8:0 Sync 0\n8:0 Async 3\n8:0 Discard 4\n8:0 Total 3\nTotal 3\n",
+        };
+        for file in files().filter(|f| f.is_of_tasks_only()) {
+            let mut raw = Raw { quota: Some(crate::model::units::Limit::At(1)), ..Raw::default() };
+            let before = raw.finish();
+            assert_eq!(file.apply(&mut raw, Some(text(file.name).as_bytes())), None, "{}", file.key());
+            let mut after = raw.finish();
+            // The second of the two counts only where there is the first.
+            assert!(after != before || file.name == "memory.memsw.failcnt", "{} told nothing", file.key());
+            after.take_from_tasks(&before);
+            assert_eq!(after, before, "{}", file.key());
+        }
+    }
+}
