@@ -158,6 +158,7 @@ const V2_SIDECAR: &[(&str, u64)] = &[
 /// What kernels from 5.18 on have more.
 const NEW_WEB: &[(&str, u64)] = &[
     ("memory_peak_bytes", 60_000_000),
+    ("memory_zswap_bytes", 262_144),
     ("memory_kernel_bytes", 2_097_152),
     ("oom_group_kills", 0),
     ("cpu_burst_periods", 1),
@@ -165,8 +166,13 @@ const NEW_WEB: &[(&str, u64)] = &[
     ("pids_peak", 6),
 ];
 
-const NEW_SIDECAR: &[(&str, u64)] =
-    &[("memory_peak_bytes", 1_200_000), ("memory_kernel_bytes", 65_536), ("oom_group_kills", 0), ("pids_peak", 1)];
+const NEW_SIDECAR: &[(&str, u64)] = &[
+    ("memory_peak_bytes", 1_200_000),
+    ("memory_zswap_bytes", 0),
+    ("memory_kernel_bytes", 65_536),
+    ("oom_group_kills", 0),
+    ("pids_peak", 1),
+];
 
 /// PSI counts of a fixture: it numbers its cgroups.
 fn psi(n: u64, irq: bool) -> Vec<(&'static str, u64)> {

@@ -235,6 +235,10 @@ const MEASURES: &[Measure<Usage>] = &[
         .on_v2(number_of("memory.swap.current", When::Asleep))
         .absent_when("the kernel does not account for swap")
         .otlp("allostat.task.memory.swap", "By"),
+    Measure::of(Field::memory_zswap_bytes, "Memory that swapped pages of the task take in zswap, compressed.")
+        .on_v2(number_of("memory.zswap.current", When::Asleep))
+        .absent_when("the kernel has no zswap or is older than 5.19, or cgroup v1")
+        .otlp("allostat.task.memory.zswap", "By"),
     Measure::of(
         Field::memory_kernel_bytes,
         "Memory that the kernel uses for the task.",

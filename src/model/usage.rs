@@ -68,6 +68,7 @@ fields! {
     memory_mapped_bytes: Live,
     memory_dirty_bytes: Live,
     memory_swap_bytes: Live,
+    memory_zswap_bytes: Live,
     memory_kernel_bytes: Live,
     memory_limit_bytes: Limit,
     memory_high_bytes: Limit,
