@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use allostat::exporters::prometheus::{Bodies, Encoder, Encoding, Filter, Format, Itself};
+use allostat::exporters::prometheus::{Bodies, Encoder, Encoding, Format, Itself};
+use allostat::exporters::walk::Filter;
 use allostat::model::usage::Field;
 use allostat::snapshot::Snapshot;
 use allostat::telemetry::Metrics;

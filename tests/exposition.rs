@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::catalogue;
-use allostat::exporters::prometheus::{Encoder, Filter, Format, Itself};
+use allostat::exporters::prometheus::{Encoder, Format, Itself};
+use allostat::exporters::walk::Filter;
 use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;

@@ -11,7 +11,7 @@ use super::http::{Origin, Reply, Request, encoded};
 use super::negotiate;
 use super::{Context, Method, Route};
 use crate::exporters::catalogue;
-use crate::exporters::prometheus::Filter;
+use crate::exporters::walk::Filter;
 use crate::jobspec::nearest::nearest;
 use crate::model::answer::{Encoding, Format};
 use crate::snapshot::{ScraperKey, Snapshot};

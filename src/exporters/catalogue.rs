@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use super::families::FAMILIES;
-use super::prometheus::lifecycle;
+use super::walk::lifecycle;
 use crate::collectors;
 use crate::model::metric::{Kind, Life, MetricDesc};
 use crate::snapshot::itself;

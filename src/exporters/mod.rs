@@ -4,5 +4,6 @@ pub mod catalogue;
 pub mod families;
 pub mod json;
 pub mod prometheus;
+pub mod walk;
 
 pub use prometheus::{Encoding, Format};

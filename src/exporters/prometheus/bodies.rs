@@ -14,8 +14,8 @@ use tokio::sync::watch;
 
 use super::ahead::Visits;
 use super::encode::{Encoder, Itself};
-use super::filter::Filter;
 use super::{Encoding, Format};
+use crate::exporters::walk::Filter;
 use crate::snapshot::{ScraperKey, Snapshot};
 use crate::telemetry::Metrics;
 

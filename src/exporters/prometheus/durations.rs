@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::encode::Body;
-use super::filter::Source;
 use super::labels::{block, tail};
 use super::page::{Page, Piece};
-use super::{Format, exemplar, lifecycle};
+use super::{Format, exemplar};
+use crate::exporters::walk::{Source, lifecycle};
 use crate::model::id::JobId;
 use crate::model::metric::{MetricDesc, Value};
 use crate::telemetry::durations::{Durations, Histogram, KILLS, STARTS, StartPhase};

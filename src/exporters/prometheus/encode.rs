@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::created::Created;
-use super::filter::{Filter, Source};
 use super::labels::{AllocLabels, LabelCache, WorkloadLabels, block, tail};
 use super::page::{Page, Piece};
-use super::{Format, durations, exemplar, header, lifecycle, measures, registry};
+use super::{Format, durations, exemplar, header, measures, registry};
+use crate::exporters::walk::{Filter, Source, lifecycle};
 use crate::model::alloc::AllocState;
 use crate::model::event::EventKind;
 use crate::model::metric::{MetricDesc, Samples, Value};

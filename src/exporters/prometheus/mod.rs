@@ -11,16 +11,13 @@ mod created;
 mod durations;
 mod encode;
 mod exemplar;
-mod filter;
 mod header;
 mod labels;
-pub mod lifecycle;
 mod measures;
 mod page;
 mod registry;
 
 pub use bodies::Bodies;
 pub use encode::{Encoder, Itself};
-pub use filter::{Filter, FilterError, Source};
 
 pub use crate::model::answer::{Encoding, Format};

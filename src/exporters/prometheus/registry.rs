@@ -4,9 +4,9 @@ use prometheus::proto::{Metric, MetricFamily};
 
 use super::Format;
 use super::encode::Body;
-use super::filter::Source;
 use super::labels::block;
 use super::page::Page;
+use crate::exporters::walk::Source;
 use crate::model::metric::{Kind, Value};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::descriptor;

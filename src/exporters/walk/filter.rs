@@ -53,7 +53,7 @@ impl Filter {
     pub fn is_everything(&self) -> bool {
         self.names.is_none() && self.sources.is_none()
     }
-    pub(super) fn wants(&self, name: &str, source: Source) -> bool {
+    pub(in crate::exporters) fn wants(&self, name: &str, source: Source) -> bool {
         self.sources.as_ref().is_none_or(|s| s.contains(&source))
             && self.names.as_ref().is_none_or(|n| n.contains(stem(name)))
     }
