@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use allostat::exporters::prometheus::{Bodies, Encoder, Encoding, Format, Itself};
-use allostat::exporters::walk::Filter;
+use allostat::exporters::prometheus::{Bodies, Encoder, Encoding, Format};
+use allostat::exporters::walk::{Filter, Walk};
 use allostat::model::usage::Field;
 use allostat::snapshot::Snapshot;
 use allostat::telemetry::Metrics;
@@ -89,7 +89,7 @@ fn main() {
 }
 
 fn encode(encoder: &mut Encoder, snapshot: &Snapshot, metrics: &Metrics, page: Vec<u8>) -> (Vec<u8>, usize) {
-    encoder.encode(snapshot, metrics, Format::Text, &Filter::default(), Itself::Whole, page)
+    encoder.encode(&Walk::new(snapshot, metrics, &Filter::default()), Format::Text, page)
 }
 
 /// A publication in which nothing moved, in which one alloc changed, and in which everything moved.

@@ -35,6 +35,7 @@ use self::steps::{Step, Steps};
 use crate::api::{self, Context, Door};
 use crate::collectors::{self, FdBudget, Sampling, capability};
 use crate::config::Config;
+use crate::exporters;
 use crate::exporters::prometheus::Bodies;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
@@ -143,12 +144,14 @@ impl Daemon {
         })
         .map_err(DaemonError::Setup)?;
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics)));
+        let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
+        let parts = exporters::Parts { bodies: Arc::clone(&bodies), snapshots, tick };
         let mut chores = vec![
-            tokio::spawn(Arc::clone(&bodies).run_ahead(sampler.snapshots.clone(), config.telemetry.tick)),
             tokio::spawn(hand_over_retired(handle.clone(), sampler.snapshots.clone())),
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
+        chores.extend(exporters::ALL.iter().map(|exporter| (exporter.run)(&parts)));
         if process::are_given() {
             chores.push(tokio::spawn(reap_given()));
         }

@@ -5,7 +5,7 @@
 //!    cli/           one file per command
 //!    daemon         the one place that knows every room: build, bind, spawn, drain
 //!    config         gathers each room's Config; loads, merges, checks
-//! 5  exporters/     prometheus, json: each reads a &Snapshot and the descriptors
+//! 5  exporters/     walk (what a snapshot says, in no format), its readers: prometheus; json for the API
 //!    api/           one file per resource
 //! 4  snapshot/      Snapshot; sampler, aggregate, retention
 //! 3  runner/        board (what is published), manager, alloc, task; pure: step, restart

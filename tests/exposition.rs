@@ -11,9 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
-use allostat::exporters::catalogue;
-use allostat::exporters::prometheus::{Encoder, Format, Itself};
-use allostat::exporters::walk::Filter;
+use allostat::exporters::walk::{Filter, Head, Point, Reader, Rows, Walk};
+use allostat::exporters::{self, Format, catalogue, prometheus};
 use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
@@ -33,31 +32,36 @@ use synthetic::{NOW, Said};
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 const SECOND: u64 = 1_000_000_000;
 
-/// Both formats of a snapshot, with a fresh registry: nothing in them depends on how fast this machine is.
+/// A snapshot in one format, with a fresh registry: nothing in it depends on how fast this machine is.
 fn encode(snapshot: &Snapshot, format: Format) -> String {
-    encode_with(snapshot, format, &Filter::default())
+    encode_with(snapshot, format, Filter::default())
 }
 
-fn encode_with(snapshot: &Snapshot, format: Format, filter: &Filter) -> String {
-    let (bytes, len) =
-        Encoder::default().encode(snapshot, &Metrics::new(), format, filter, Itself::WithoutProcess, Vec::new());
-    String::from_utf8(bytes[..len].to_vec()).expect("an exposition must be text")
+fn encode_with(snapshot: &Snapshot, format: Format, filter: Filter) -> String {
+    let (metrics, filter) = (Metrics::new(), filter.without_process());
+    text(prometheus::encode(&Walk::new(snapshot, &metrics, &filter), format))
 }
 
 fn encode_whole(snapshot: &Snapshot, metrics: &Metrics, format: Format) -> String {
-    let (bytes, len) =
-        Encoder::default().encode(snapshot, metrics, format, &Filter::default(), Itself::WithoutProcess, Vec::new());
-    String::from_utf8(bytes[..len].to_vec()).expect("an exposition must be text")
+    let filter = Filter::default().without_process();
+    text(prometheus::encode(&Walk::new(snapshot, metrics, &filter), format))
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("an exposition must be text")
 }
 
 fn compare_with_golden(name: &str, snapshot: &Snapshot) {
     compare_with_golden_of(name, snapshot, &Metrics::new());
 }
 
+/// What every exporter makes of it, in all its formats.
 fn compare_with_golden_of(name: &str, snapshot: &Snapshot, metrics: &Metrics) {
-    for (format, extension) in [(Format::Text, "prom"), (Format::OpenMetrics, "om")] {
-        let text = encode_whole(snapshot, metrics, format);
-        if format == Format::OpenMetrics {
+    let filter = Filter::default().without_process();
+    let walk = Walk::new(snapshot, metrics, &filter);
+    for (extension, bytes) in exporters::ALL.iter().flat_map(|exporter| (exporter.tell)(&walk)) {
+        let text = text(bytes);
+        if extension == "om" {
             openmetrics::check(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
         }
         let path = golden(&format!("{name}.{extension}"));
@@ -271,7 +275,7 @@ fn a_narrowed_body_holds_what_was_asked_for_and_nothing_else() {
     let snapshot = full();
     let narrow = |names: &[&str], sources: &[&str]| {
         let filter = Filter::new(names.iter().copied(), sources.iter().copied()).unwrap();
-        families(&encode_with(&snapshot, Format::Text, &filter)).into_keys().collect::<Vec<_>>()
+        families(&encode_with(&snapshot, Format::Text, filter)).into_keys().collect::<Vec<_>>()
     };
     let name = "allostat_task_oom_kills_total";
     assert_eq!(narrow(&[name], &[]), [name]);
@@ -488,4 +492,92 @@ fn the_kinds_of_a_body_are_those_of_the_catalogue_in_openmetrics_too() {
             assert_eq!(family.kind, catalogue::kind_word(desc.kind), "{}", desc.name);
         }
     }
+}
+
+/// Gathers a walk by subject, as an exporter does that sends a resource for each.
+struct BySubject<'a> {
+    walk: &'a Walk<'a>,
+    name: &'static str,
+    rows: Rows,
+    kind: Kind,
+    cells: Vec<BTreeMap<String, String>>,
+    series: BTreeMap<(String, BTreeMap<String, String>), String>,
+    /// Of each row by its labels: when it was read and since when it counts.
+    times: BTreeMap<String, (Option<Timestamp>, Option<Timestamp>)>,
+}
+
+impl BySubject<'_> {
+    fn hear(&mut self, row: usize, cell: usize, name: String, value: Value) {
+        let subject = self.walk.subject(self.rows, row);
+        self.times.insert(format!("{:?}", subject.labels), (subject.read_at, subject.since));
+        let info = subject.info.iter().filter(|_| self.kind == Kind::Info);
+        let own = subject.labels.iter().chain(info).filter(|(_, value)| !value.is_empty());
+        let mut labels = self.cells[cell].clone();
+        labels.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let value = match value {
+            Value::Int(n) => n as f64,
+            Value::Nanos(n) => n as f64 / 1e9,
+            Value::Float(f) => f,
+        };
+        let earlier = self.series.insert((name, labels), format!("{value:.3}"));
+        assert_eq!(earlier, None, "{} says a series twice", self.name);
+    }
+}
+
+impl Reader for BySubject<'_> {
+    fn family(&mut self, head: &Head<'_>) {
+        (self.name, self.rows, self.kind) = (head.desc.name, head.rows, head.desc.kind);
+        let said = |cell: &Vec<(&str, &str)>| {
+            let said = cell.iter().filter(|(_, value)| !value.is_empty());
+            said.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        self.cells = head.cells.iter().map(said).collect();
+    }
+    fn row<'p>(&mut self, row: usize, cells: impl Iterator<Item = Option<Point<'p>>>) {
+        for (cell, point) in cells.enumerate() {
+            point.into_iter().for_each(|point| self.hear(row, cell, self.name.to_owned(), point.value));
+        }
+    }
+    fn histogram<'p>(
+        &mut self,
+        row: usize,
+        cell: usize,
+        buckets: impl Iterator<Item = (u64, Option<&'p Exemplar>)>,
+        sum: Value,
+    ) {
+        self.hear(row, cell, format!("{}_count", self.name), Value::Int(buckets.map(|(n, _)| n).sum()));
+        self.hear(row, cell, format!("{}_sum", self.name), sum);
+    }
+    fn end(&mut self) {}
+}
+
+/// What one exporter hears is what any other does, in whatever order it wants it.
+#[test]
+fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject() {
+    let (snapshot, (_, metrics)) = (full(), exemplary(ALLOC));
+    let filter = Filter::default().without_process();
+    let walk = Walk::new(&snapshot, &metrics, &filter);
+    let mut heard = BySubject {
+        walk: &walk,
+        name: "",
+        rows: Rows::One,
+        kind: Kind::Gauge,
+        cells: Vec::new(),
+        series: BTreeMap::new(),
+        times: BTreeMap::new(),
+    };
+    walk.read(&mut heard);
+    let body = text(prometheus::encode(&walk, Format::OpenMetrics));
+    let samples = openmetrics::check(&body).unwrap().into_values().flat_map(|family| family.samples);
+    let written: BTreeMap<_, _> = samples
+        .filter(|s| s.name != "allostat_series" && !["_bucket", "_created"].iter().any(|end| s.name.ends_with(end)))
+        .map(|s| ((s.name, s.labels), format!("{:.3}", s.value.parse::<f64>().unwrap())))
+        .collect();
+    assert!(written.len() > 300, "{}", written.len());
+    assert_eq!(heard.series, written);
+
+    let web = r#"[("alloc_id", "00000000-0000-4000-8000-000000000001"), ("task", "web"), ("workload", "shop")]"#;
+    assert_eq!(heard.times[web], (Some(NOW), Some(snapshot.allocs[0].status.created_at)));
+    let workload = r#"[("task", "web"), ("workload", "shop")]"#;
+    assert_eq!(heard.times[workload], (None, Some(Timestamp(NOW.0 - 100 * SECOND - 7))), "since it was submitted");
 }

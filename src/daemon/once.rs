@@ -11,8 +11,8 @@ use super::{home, node};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
 use crate::exporters::families::{FAMILIES, Level};
-use crate::exporters::prometheus::{Encoder, Itself};
-use crate::exporters::walk::Filter;
+use crate::exporters::prometheus::encode;
+use crate::exporters::walk::{Filter, Walk};
 use crate::exporters::{Format, catalogue};
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
@@ -50,9 +50,8 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
         scrapers: Arc::default(),
         clock,
     });
-    let (bytes, len) =
-        Encoder::default().encode(&snapshot, &metrics, format, &known(), Itself::WithoutProcess, Vec::new());
-    Ok(String::from_utf8_lossy(bytes.get(..len).unwrap_or(&bytes)).into_owned())
+    let body = encode(&Walk::new(&snapshot, &metrics, &known()), format);
+    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 /// What one look can tell: usage of tasks and allocs, the host, and what can be measured.
@@ -62,7 +61,8 @@ fn known() -> Filter {
     let host = hosts.iter().flat_map(|c| c.metrics()).map(|d| d.name);
     let itself =
         ["allostat_build_info", "allostat_capability"].into_iter().filter(|name| catalogue::find(name).is_some());
-    Filter::new(usage.chain(host).chain(itself), []).expect("no source is named, so none can be unknown")
+    let known = Filter::new(usage.chain(host).chain(itself), []).expect("no source is named, so none can be unknown");
+    known.without_process()
 }
 
 /// `<parent>/<alloc>/<task>`, of all hierarchies together.

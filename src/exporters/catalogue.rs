@@ -15,6 +15,7 @@ use crate::telemetry::metrics;
 pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     let mut all: Vec<&'static MetricDesc> = FAMILIES.iter().map(|f| &f.desc).collect();
     all.extend(lifecycle::METRICS);
+    all.extend(super::ALL.iter().flat_map(|exporter| exporter.metrics));
     // Only their lists are asked for; nothing is read.
     all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
     all.extend(itself::METRICS);

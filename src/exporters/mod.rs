@@ -1,4 +1,7 @@
 //! Floor 5: the snapshot in the words of others. Pure views: nothing here reads the host.
+//!
+//! An exporter is a reader of the [`walk`], in its file, and its entry in [`ALL`]. `json` is what the API answers and shows what
+//! an alloc is rather than its series.
 
 pub mod catalogue;
 pub mod families;
@@ -6,4 +9,47 @@ pub mod json;
 pub mod prometheus;
 pub mod walk;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::model::metric::MetricDesc;
+use crate::snapshot::Snapshot;
+use walk::Walk;
+
 pub use prometheus::{Encoding, Format};
+
+/// A way in which metrics leave the agent.
+#[derive(Debug)]
+pub struct Exporter {
+    pub name: &'static str,
+    /// The families that it tells of itself, beside those of the walk.
+    pub metrics: &'static [&'static MetricDesc],
+    /// A walk in each of its formats.
+    pub tell: fn(&Walk<'_>) -> Vec<Told>,
+    /// What it does by itself as long as there are snapshots.
+    pub run: fn(&Parts) -> JoinHandle<()>,
+}
+
+/// One format: what a file of it ends in, and what would stand in that.
+pub type Told = (&'static str, Vec<u8>);
+
+/// What exporters run with.
+#[derive(Debug)]
+pub struct Parts {
+    pub bodies: Arc<prometheus::Bodies>,
+    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    /// Between two snapshots of which the later was read anew.
+    pub tick: Duration,
+}
+
+pub static ALL: &[Exporter] = &[Exporter {
+    name: "prometheus",
+    metrics: prometheus::METRICS,
+    tell: |walk| {
+        vec![("prom", prometheus::encode(walk, Format::Text)), ("om", prometheus::encode(walk, Format::OpenMetrics))]
+    },
+    run: |parts| tokio::spawn(Arc::clone(&parts.bodies).run_ahead(parts.snapshots.clone(), parts.tick)),
+}];

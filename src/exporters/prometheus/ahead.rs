@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::{Encoding, Format};
+use crate::model::answer::{Encoding, Format};
 use crate::snapshot::ScraperKey;
 
 /// What a scraper takes.

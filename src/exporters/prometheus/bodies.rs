@@ -13,9 +13,9 @@ use flate2::write::GzEncoder;
 use tokio::sync::watch;
 
 use super::ahead::Visits;
-use super::encode::{Encoder, Itself};
-use super::{Encoding, Format};
-use crate::exporters::walk::Filter;
+use super::encode::Encoder;
+use crate::exporters::walk::{Filter, Walk};
+use crate::model::answer::{Encoding, Format};
 use crate::snapshot::{ScraperKey, Snapshot};
 use crate::telemetry::Metrics;
 
@@ -113,8 +113,8 @@ impl Bodies {
             slot.empty();
             let page = std::mem::take(&mut *lock(&slot.spare.0));
             let everything = Filter::default();
-            let (bytes, len) =
-                lock(&self.encoder).encode(snapshot, &self.metrics, format, &everything, Itself::Whole, page);
+            let walk = Walk::new(snapshot, &self.metrics, &everything);
+            let (bytes, len) = lock(&self.encoder).encode(&walk, format, page);
             slot.identity = Bytes::from_owner(OnPage { bytes, len, spare: Arc::clone(&slot.spare) });
             slot.version = snapshot.version;
         }
@@ -140,8 +140,8 @@ impl Bodies {
 
     /// A narrower body: encoded for this request alone, and it acknowledges nothing.
     pub fn filtered(&self, snapshot: &Snapshot, format: Format, encoding: Encoding, filter: &Filter) -> Bytes {
-        let (mut bytes, len) =
-            lock(&self.encoder).encode(snapshot, &self.metrics, format, filter, Itself::Whole, Vec::new());
+        let walk = Walk::new(snapshot, &self.metrics, filter);
+        let (mut bytes, len) = lock(&self.encoder).encode(&walk, format, Vec::new());
         bytes.truncate(len);
         match encoding {
             Encoding::Identity => Bytes::from(bytes),

@@ -3,9 +3,9 @@
 //! Source: OpenMetrics 1.0.0, "Exemplars": behind totals of counters and buckets of histograms, labels of at most 128 code
 //! points together.
 
-use super::Format;
 use super::labels::block;
 use super::page::Page;
+use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
 
 /// Of names and values.

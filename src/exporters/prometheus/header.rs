@@ -1,8 +1,8 @@
 //! HELP, TYPE and UNIT lines.
 
-use super::Format;
 use super::labels::escape_help;
 use super::page::Page;
+use crate::model::answer::Format;
 use crate::model::metric::{Kind, MetricDesc};
 use crate::model::units::Unit;
 

@@ -3,15 +3,16 @@
 //! A block is open at its end (`{alloc_id="…",task="…",workload="…"`), so that a family can add its own labels.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
 use super::page::Piece;
-use crate::model::alloc::{AllocStatus, Measured};
+use crate::exporters::families::Level;
+use crate::exporters::walk::{Rows, Subject};
+use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, JobId, TaskName};
-use crate::model::task::TaskStatus;
+use crate::model::metric::Kind;
 use crate::model::units::Timestamp;
-use crate::snapshot::{AllocView, WorkloadView};
+use crate::snapshot::{AllocView, TaskView, WorkloadView};
 
 /// Label values: backslash, quote and newline are escaped, in both formats alike.
 pub(super) fn escape_value(out: &mut String, value: &str) {
@@ -37,33 +38,26 @@ pub(super) fn escape_help(out: &mut String, help: &str, quotes: bool) {
     }
 }
 
-/// `name="value"`, with what separates it. An empty value is the same as no label, so it is left out.
-pub(super) fn label(out: &mut String, name: &str, value: &str) {
-    if value.is_empty() {
-        return;
-    }
-    out.push(if out.is_empty() { '{' } else { ',' });
-    let _ = write!(out, "{name}=\"");
-    escape_value(out, value);
-    out.push('"');
-}
-
-/// Pairs as an open block.
+/// Pairs as an open block. An empty value is the same as no label, so it is left out.
 pub(super) fn block<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut out = String::new();
-    for (name, value) in pairs {
-        label(&mut out, name, value);
+    for (name, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {
+        out.push(if out.is_empty() { '{' } else { ',' });
+        out.push_str(name);
+        out.push_str("=\"");
+        escape_value(&mut out, value);
+        out.push('"');
     }
     out
 }
 
-/// What closes an open block that has at least one label, adding a family's own labels.
-pub(super) fn tail<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Piece {
-    let mut out = String::new();
-    for (name, value) in pairs {
-        let _ = write!(out, ",{name}=\"");
-        escape_value(&mut out, value);
-        out.push('"');
+/// The labels of a cell, and what closes those of its row, which has at least one where there are several rows.
+pub(super) fn close<'a>(rows: Rows, cell: impl IntoIterator<Item = (&'a str, &'a str)>) -> Piece {
+    let mut out = block(cell);
+    match (rows, out.is_empty()) {
+        (Rows::One, true) => return Piece::new(" "),
+        (Rows::One, false) | (Rows::Of(_) | Rows::OfJobs, true) => {}
+        (Rows::Of(_) | Rows::OfJobs, false) => out.replace_range(..1, ","),
     }
     out.push_str("} ");
     Piece::new(&out)
@@ -74,23 +68,69 @@ pub(super) struct AllocLabels {
     /// Keeps the status alive, so that the same address means the same status.
     of: Arc<AllocStatus>,
     aggregation: &'static str,
-    pub(super) block: Piece,
-    pub(super) info: Piece,
-    pub(super) tasks: Vec<TaskLabels>,
+    own: RowLabels,
+    tasks: Vec<RowLabels>,
 }
 
 #[derive(Debug)]
-pub(super) struct TaskLabels {
-    pub(super) block: Piece,
-    pub(super) info: Piece,
+struct RowLabels {
+    block: Piece,
+    info: Piece,
 }
 
 #[derive(Debug)]
 pub(super) struct WorkloadLabels {
-    created_at: Option<Timestamp>,
-    pub(super) block: Piece,
+    created: Option<Timestamp>,
+    block: Piece,
     /// Since when its counters count, and the end of the line.
-    pub(super) created: Option<Piece>,
+    since: Option<Piece>,
+}
+
+/// The labels of all rows, side by side.
+pub(super) struct Blocks<'a> {
+    allocs: Vec<&'a Piece>,
+    alloc_infos: Vec<&'a Piece>,
+    tasks: Vec<&'a Piece>,
+    task_infos: Vec<&'a Piece>,
+    workloads: Vec<&'a Piece>,
+    jobs: Vec<&'a Piece>,
+    one: [&'a Piece; 1],
+    /// Of workloads: since when their counters count.
+    pub(super) since: Vec<Option<&'a Piece>>,
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) fn new(
+        allocs: &'a [Arc<AllocLabels>],
+        workloads: &'a [Arc<WorkloadLabels>],
+        jobs: &'a [Piece],
+        none: &'a Piece,
+    ) -> Blocks<'a> {
+        let tasks = || allocs.iter().flat_map(|labels| &labels.tasks);
+        Blocks {
+            allocs: allocs.iter().map(|labels| &labels.own.block).collect(),
+            alloc_infos: allocs.iter().map(|labels| &labels.own.info).collect(),
+            tasks: tasks().map(|labels| &labels.block).collect(),
+            task_infos: tasks().map(|labels| &labels.info).collect(),
+            workloads: workloads.iter().map(|labels| &labels.block).collect(),
+            jobs: jobs.iter().collect(),
+            one: [none],
+            since: workloads.iter().map(|labels| labels.since.as_ref()).collect(),
+        }
+    }
+
+    /// Of the rows of a family: an info family has more.
+    pub(super) fn of(&self, rows: Rows, kind: Kind) -> &[&'a Piece] {
+        match (rows, kind) {
+            (Rows::Of(Level::Alloc), Kind::Info) => &self.alloc_infos,
+            (Rows::Of(Level::Alloc), _) => &self.allocs,
+            (Rows::Of(Level::Task), Kind::Info) => &self.task_infos,
+            (Rows::Of(Level::Task), _) => &self.tasks,
+            (Rows::Of(Level::Workload), _) => &self.workloads,
+            (Rows::OfJobs, _) => &self.jobs,
+            (Rows::One, _) => &self.one,
+        }
+    }
 }
 
 /// Concurrency: one encoder at a time.
@@ -133,7 +173,7 @@ impl LabelCache {
         let render = || (stamp, Arc::new(WorkloadLabels::render(view)));
         let entry = self.workloads.entry((view.workload.clone(), view.task.clone())).or_insert_with(render);
         // Retired and submitted anew between two bodies.
-        if entry.1.created_at != view.ended.created {
+        if entry.1.created != view.ended.created {
             *entry = render();
         }
         entry.0 = stamp;
@@ -143,51 +183,35 @@ impl LabelCache {
 
 impl AllocLabels {
     fn render(view: &AllocView, cgroup_mode: &str) -> AllocLabels {
-        let status = &view.status;
-        let (id, workload) = (status.id.as_str(), status.workload().as_str());
-        let alloc = [("alloc_id", id), ("workload", workload)];
-        let info = [
-            ("alloc_id", id),
-            ("workload", workload),
-            ("task_group", status.group.as_str()),
-            ("alloc_ns", status.job.namespace.as_str()),
-            ("name", status.name.as_str()),
-            ("source", "managed"),
-            ("cgroup", status.cgroup.as_ref().map_or("", |c| c.as_str())),
-            ("measured", status.measured.as_str()),
-            ("aggregation", view.aggregation.as_str()),
-        ];
-        // Only where cgroups measure does their version say anything.
-        let version = if status.measured == Measured::Cgroup { cgroup_mode } else { "" };
+        let task = |task: &Arc<TaskView>| RowLabels::render(&Subject::task(view, task, cgroup_mode));
         AllocLabels {
-            of: Arc::clone(status),
+            of: Arc::clone(&view.status),
             aggregation: view.aggregation.as_str(),
-            block: Piece::new(&block(alloc)),
-            info: Piece::new(&block(info)),
-            tasks: status.tasks.iter().map(|t| TaskLabels::render(id, workload, t, version)).collect(),
+            own: RowLabels::render(&Subject::alloc(view)),
+            tasks: view.tasks.iter().map(task).collect(),
+        }
+    }
+}
+
+impl RowLabels {
+    fn render(subject: &Subject<'_>) -> RowLabels {
+        let labels = || subject.labels.iter().copied();
+        RowLabels {
+            block: Piece::new(&block(labels())),
+            info: Piece::new(&block(labels().chain(subject.info.iter().copied()))),
         }
     }
 }
 
 impl WorkloadLabels {
     fn render(view: &WorkloadView) -> WorkloadLabels {
-        let pairs = [("task", view.task.as_str()), ("workload", view.workload.as_str())];
-        let created_at = view.ended.created;
+        let Subject { labels, since, .. } = Subject::workload(view);
         let seconds = |at: Timestamp| format!("{}.{:09}\n", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
-        let created = created_at.map(|at| Piece::new(&seconds(at)));
-        WorkloadLabels { created_at, block: Piece::new(&block(pairs)), created }
-    }
-}
-
-impl TaskLabels {
-    fn render(id: &str, workload: &str, task: &TaskStatus, version: &str) -> TaskLabels {
-        let hot = [("alloc_id", id), ("task", task.name.as_str()), ("workload", workload)];
-        let more = [
-            ("driver", task.driver.as_str()),
-            ("user", task.user.as_deref().unwrap_or("")),
-            ("cgroup_version", version),
-        ];
-        TaskLabels { block: Piece::new(&block(hot)), info: Piece::new(&block(hot.into_iter().chain(more))) }
+        WorkloadLabels {
+            created: since,
+            block: Piece::new(&block(labels)),
+            since: since.map(|at| Piece::new(&seconds(at))),
+        }
     }
 }
 

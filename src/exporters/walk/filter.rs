@@ -1,4 +1,4 @@
-//! `?name[]=` and `?source=`: a narrower body. It is never cached and acknowledges nothing.
+//! What of a walk is wanted: `?name[]=` and `?source=` of a request, and what one look without an agent can tell.
 
 use std::collections::BTreeSet;
 
@@ -29,11 +29,12 @@ pub enum FilterError {
     Source(String),
 }
 
-/// What of the exposition is wanted. The default is everything.
+/// What is wanted. The default is everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     names: Option<BTreeSet<String>>,
     sources: Option<BTreeSet<Source>>,
+    without_process: bool,
 }
 
 impl Filter {
@@ -48,14 +49,21 @@ impl Filter {
         let known = |s: &str| Source::ALL.into_iter().find(|k| k.as_str() == s).ok_or_else(|| s.to_owned());
         let sources: Result<BTreeSet<Source>, String> = sources.into_iter().map(known).collect();
         let sources = sources.map_err(FilterError::Source)?;
-        Ok(Filter { names: (!names.is_empty()).then_some(names), sources: (!sources.is_empty()).then_some(sources) })
+        Ok(Filter {
+            names: (!names.is_empty()).then_some(names),
+            sources: (!sources.is_empty()).then_some(sources),
+            without_process: false,
+        })
     }
-    pub fn is_everything(&self) -> bool {
-        self.names.is_none() && self.sources.is_none()
+    /// Less `process_*`: in a file for node_exporter's textfile collector these would clash with its own.
+    #[must_use]
+    pub fn without_process(self) -> Filter {
+        Filter { without_process: true, ..self }
     }
-    pub(in crate::exporters) fn wants(&self, name: &str, source: Source) -> bool {
+    pub fn wants(&self, name: &str, source: Source) -> bool {
         self.sources.as_ref().is_none_or(|s| s.contains(&source))
             && self.names.as_ref().is_none_or(|n| n.contains(stem(name)))
+            && !(self.without_process && name.starts_with("process_"))
     }
 }
 
@@ -74,13 +82,13 @@ mod tests {
         assert!(filter.wants("allostat_task_cpu_usage_seconds_total", Source::Managed));
         assert!(filter.wants("allostat_build_info", Source::Agent));
         assert!(!filter.wants("allostat_allocs", Source::Managed));
-        assert!(!filter.is_everything());
     }
 
     #[test]
     fn nothing_asked_is_everything_and_an_unknown_source_is_refused_with_the_known_ones() {
         let everything = Filter::new([], []).unwrap();
-        assert!(everything.is_everything() && everything.wants("x", Source::Host));
+        assert!(everything.wants("x", Source::Host) && everything.wants("process_x", Source::Agent));
+        assert!(!everything.without_process().wants("process_x", Source::Agent));
         let host = Filter::new([], ["host"]).unwrap();
         assert!(host.wants("x", Source::Host) && !host.wants("x", Source::Agent));
         let message = Filter::new([], ["docker"]).unwrap_err().to_string();

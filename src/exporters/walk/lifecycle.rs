@@ -1,4 +1,5 @@
-//! Families that come from what allocs and tasks went through, not from a reading. Declared here, written in `encode.rs`.
+//! Families that come from what allocs and tasks went through, not from a reading. Declared here, walked over in
+//! `tasks`, `workloads` and `node`.
 
 use crate::model::metric::{Kind, MetricDesc};
 use crate::model::units::Unit;
@@ -8,6 +9,15 @@ pub const SCHEMA: &str = "1";
 
 const TASK: &[&str] = &["alloc_id", "task", "workload"];
 
+/// Declares families, and lists them in the order in which the catalogue shows them.
+macro_rules! families {
+    ($(pub static $name:ident: MetricDesc = $desc:expr;)*) => {
+        $(pub static $name: MetricDesc = $desc;)*
+        pub static METRICS: &[&MetricDesc] = &[$(&$name,)*];
+    };
+}
+
+families! {
 pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
     "allostat_alloc_info",
     "What the alloc is. Join with: * on (alloc_id) group_left (task_group, name) allostat_alloc_info. measured: by cgroup, \
@@ -29,16 +39,6 @@ pub static BUILD_INFO: MetricDesc = MetricDesc::info(
     &["version", "schema"],
 )
 .from_source("build");
-
-pub static ALLOCS: MetricDesc =
-    MetricDesc::gauge("allostat_allocs", Unit::None, "Allocs that the agent knows, by state.", &["state"])
-        .from_source("runner")
-        .otlp("allostat.allocs", "{alloc}");
-
-pub static TASKS: MetricDesc =
-    MetricDesc::gauge("allostat_tasks", Unit::None, "Tasks that the agent knows, by state.", &["state"])
-        .from_source("runner")
-        .otlp("allostat.tasks", "{task}");
 
 pub static TASK_STATE: MetricDesc = MetricDesc::gauge(
     "allostat_task_state",
@@ -78,6 +78,16 @@ pub static TASK_RESTARTS: MetricDesc = MetricDesc::counter(
 )
 .from_source("runner")
 .otlp("allostat.task.restarts", "{restart}");
+
+pub static ALLOCS: MetricDesc =
+    MetricDesc::gauge("allostat_allocs", Unit::None, "Allocs that the agent knows, by state.", &["state"])
+        .from_source("runner")
+        .otlp("allostat.allocs", "{alloc}");
+
+pub static TASKS: MetricDesc =
+    MetricDesc::gauge("allostat_tasks", Unit::None, "Tasks that the agent knows, by state.", &["state"])
+        .from_source("runner")
+        .otlp("allostat.tasks", "{task}");
 
 pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_workload_restarts_total",
@@ -121,6 +131,27 @@ pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
 .from_source("runner")
 .otlp("allostat.task.events", "{event}");
 
+pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
+    "allostat_task_kill_escalations_total",
+    Unit::None,
+    "Kills in which the task outlived its kill timeout and was ended by force.",
+    &["task", "workload"],
+)
+.from_source("runner")
+.tells_created()
+.otlp("allostat.task.kill.escalations", "{kill}");
+
+pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
+    "allostat_task_given_up_total",
+    Unit::None,
+    "Tasks called dead while something of them may live on: they outlived being killed by force (stuck in the kernel), or \
+     their driver did not answer. They are not started again.",
+    &["task", "workload"],
+)
+.from_source("runner")
+.tells_created()
+.otlp("allostat.task.given_up", "{task}");
+
 pub static START_DURATION: MetricDesc = MetricDesc::new(
     "allostat_task_start_duration_seconds",
     Kind::Histogram,
@@ -153,27 +184,6 @@ pub static KILL_DURATION: MetricDesc = MetricDesc::new(
 )
 .from_source("runner")
 .otlp("allostat.task.kill.duration", "s");
-
-pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
-    "allostat_task_kill_escalations_total",
-    Unit::None,
-    "Kills in which the task outlived its kill timeout and was ended by force.",
-    &["task", "workload"],
-)
-.from_source("runner")
-.tells_created()
-.otlp("allostat.task.kill.escalations", "{kill}");
-
-pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
-    "allostat_task_given_up_total",
-    Unit::None,
-    "Tasks called dead while something of them may live on: they outlived being killed by force (stuck in the kernel), or \
-     their driver did not answer. They are not started again.",
-    &["task", "workload"],
-)
-.from_source("runner")
-.tells_created()
-.otlp("allostat.task.given_up", "{task}");
 
 pub static FAILED_ALLOCS: MetricDesc = MetricDesc::gauge(
     "allostat_workload_failed_allocs",
@@ -254,43 +264,4 @@ pub static HOST_ALLOCATED_CPU: MetricDesc = MetricDesc::gauge(
 )
 .from_source("as task_cpu_limit_cores")
 .otlp("allostat.host.allocated.cpu", "{cpu}");
-
-pub static SERIES: MetricDesc = MetricDesc::gauge(
-    "allostat_series",
-    Unit::None,
-    "Series of each family in this very body, less those of this family.",
-    &["family"],
-)
-.otlp("allostat.series", "{series}");
-
-/// In the order of the exposition.
-pub static METRICS: &[&MetricDesc] = &[
-    &ALLOC_INFO,
-    &TASK_INFO,
-    &BUILD_INFO,
-    &TASK_STATE,
-    &TASK_STATE_SINCE,
-    &TASK_TIME_IN_STATE,
-    &TASK_RESTARTS,
-    &ALLOCS,
-    &TASKS,
-    &WORKLOAD_RESTARTS,
-    &TASK_EXITS,
-    &TASK_EXIT_CODES,
-    &TASK_EVENTS,
-    &KILL_ESCALATIONS,
-    &GIVEN_UP,
-    &START_DURATION,
-    &START_PHASE_DURATION,
-    &KILL_DURATION,
-    &FAILED_ALLOCS,
-    &ALLOC_RUN,
-    &NODE_EXITS,
-    &NODE_OOM_KILLS,
-    &NODE_RESTARTS,
-    &NODE_CPU,
-    &NODE_ALLOCS,
-    &HOST_ALLOCATED_MEMORY,
-    &HOST_ALLOCATED_CPU,
-    &SERIES,
-];
+}

@@ -1,0 +1,123 @@
+//! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and to die.
+
+use std::collections::BTreeSet;
+
+use super::lifecycle::{
+    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, START_DURATION, START_PHASE_DURATION,
+    TASK_EVENTS, TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
+};
+use super::reader::{Families, Labels, Point, Reader, Rows, SINGLE, by, int, plain};
+use super::rows::{Job, Walk};
+use crate::exporters::families::Level;
+use crate::model::event::EventKind;
+use crate::model::metric::{Exemplar, MetricDesc, Value};
+use crate::model::task::{Outcome, RestartReason};
+use crate::model::units::Nanos;
+use crate::runner::board::Latest;
+use crate::snapshot::WorkloadView;
+use crate::snapshot::failed::FailedAllocs;
+use crate::telemetry::durations::{Durations, Histogram, KILLS, STARTS, StartPhase};
+
+const WORKLOADS: Rows = Rows::Of(Level::Workload);
+
+pub(super) fn walk(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
+    let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
+    let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
+    out.all(&WORKLOAD_RESTARTS, WORKLOADS, &reasons, views.iter().map(|view| view.ended.restarts.map(int)));
+    exits(out, &views);
+    let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
+    // Born at 0: an event that has not happened was seen no times.
+    let times = |view: &WorkloadView, kind: &EventKind| view.ended.events.get(kind.label()).map_or(0, |n| *n);
+    let events = views.iter().map(|view| EventKind::ALL.iter().map(move |kind| int(times(view, kind))));
+    out.all(&TASK_EVENTS, WORKLOADS, &kinds, events);
+    let escalations = views
+        .iter()
+        .map(|view| [whose(view.ended.kill_escalations, latest(view, |latest| latest.escalation.as_ref()))]);
+    out.all(&KILL_ESCALATIONS, WORKLOADS, SINGLE, escalations);
+    let given_up =
+        views.iter().map(|view| [whose(view.ended.given_up, latest(view, |latest| latest.given_up.as_ref()))]);
+    out.all(&GIVEN_UP, WORKLOADS, SINGLE, given_up);
+    jobs(out, walk);
+    durations(out, &walk.jobs);
+}
+
+fn whose(n: u64, exemplar: Option<&Exemplar>) -> Option<Point<'_>> {
+    Some(Point { value: Value::Int(n), exemplar })
+}
+
+/// The latest exit, kill ... of it, as `of` picks it.
+fn latest<'a>(view: &'a WorkloadView, of: impl Fn(&'a Latest) -> Option<&'a Exemplar>) -> Option<&'a Exemplar> {
+    view.ended.latest.as_deref().and_then(of)
+}
+
+fn exits(out: &mut Families<'_, impl Reader>, views: &[&WorkloadView]) {
+    let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
+    let exits = views.iter().map(|view| {
+        let all = view.ended.exits.iter().enumerate();
+        all.map(|(outcome, n)| whose(*n, latest(view, |latest| latest.exits[outcome].as_ref())))
+    });
+    out.all(&TASK_EXITS, WORKLOADS, &outcomes, exits);
+
+    // A workload has the few of them that it ended with.
+    let codes: BTreeSet<u8> = views.iter().flat_map(|view| view.ended.exit_codes.keys().copied()).collect();
+    let signals: BTreeSet<u8> = views.iter().flat_map(|view| view.ended.exit_signals.keys().copied()).collect();
+    let texts = |numbers: &BTreeSet<u8>| numbers.iter().map(u8::to_string).collect::<Vec<_>>();
+    let (code_texts, signal_texts) = (texts(&codes), texts(&signals));
+    let mut cells: Vec<Labels<'_>> = by("code", code_texts.iter().map(String::as_str));
+    cells.extend(by("signal", signal_texts.iter().map(String::as_str)));
+    let counted = views.iter().map(|view| {
+        let of_code = |code| {
+            let n = view.ended.exit_codes.get(code)?;
+            whose(*n, latest(view, |latest| latest.exit_codes.get(code)?.as_ref()))
+        };
+        let of_signal = |signal| {
+            let n = view.ended.exit_signals.get(signal)?;
+            whose(*n, latest(view, |latest| latest.exit_signals.get(signal)?.as_ref()))
+        };
+        codes.iter().map(of_code).chain(signals.iter().map(of_signal))
+    });
+    out.all(&TASK_EXIT_CODES, WORKLOADS, &cells, counted);
+}
+
+fn jobs(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
+    let (snapshot, jobs) = (walk.snapshot, walk.jobs.iter());
+    let reasons = by("reason", FailedAllocs::REASONS);
+    let failed = jobs.clone().map(|job| {
+        let failed = snapshot.failed.get(&job.workload).copied().unwrap_or_default();
+        failed.by_reason().map(|n| int(n).filter(|_| job.is_known))
+    });
+    out.all(&FAILED_ALLOCS, Rows::OfJobs, &reasons, failed);
+    let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
+    let run = jobs.map(|job| {
+        let run = snapshot.ended.alloc_run.get(&job.workload).copied();
+        let run = run.or_else(|| job.is_known.then_some([Nanos::ZERO; Outcome::ALL.len()]));
+        Outcome::ALL.map(|outcome| run.and_then(|run| plain(Value::Nanos(run[outcome.index()].0))))
+    });
+    out.all(&ALLOC_RUN, Rows::OfJobs, &outcomes, run);
+}
+
+/// Begins with the agent's process.
+fn durations(out: &mut Families<'_, impl Reader>, jobs: &[Job]) {
+    let phases = by("phase", StartPhase::ALL.map(StartPhase::as_str));
+    histograms(out, &START_DURATION, (SINGLE, &STARTS), jobs, |of| std::slice::from_ref(&of.starts));
+    histograms(out, &START_PHASE_DURATION, (&phases, &STARTS), jobs, |of| &of.phases);
+    histograms(out, &KILL_DURATION, (SINGLE, &KILLS), jobs, |of| std::slice::from_ref(&of.kills));
+}
+
+/// One family: of each workload a histogram per cell.
+fn histograms<R: Reader>(
+    out: &mut Families<'_, R>,
+    desc: &'static MetricDesc,
+    shape: (&[Labels<'_>], &[f64]),
+    jobs: &[Job],
+    of: impl Fn(&Durations) -> &[Histogram],
+) {
+    out.family(desc, Rows::OfJobs, shape, |reader| {
+        for (row, job) in jobs.iter().enumerate() {
+            for (cell, histogram) in job.durations.iter().flat_map(|durations| of(durations)).enumerate() {
+                let buckets = histogram.buckets.iter().map(|bucket| (bucket.count, bucket.latest.as_deref()));
+                reader.histogram(row, cell, buckets, Value::Nanos(histogram.sum.0));
+            }
+        }
+    });
+}
