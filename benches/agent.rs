@@ -8,14 +8,18 @@
 mod common;
 mod shared;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
-use common::{Agent, Exposition, is_root, wait_for};
-use shared::{HOLD, cpu, report, start, supervisors};
+use common::{Agent, Exposition, is_root, mounted_v1, wait_for};
+use shared::{HOLD, cpu, median, report, start, supervisors};
 
 fn main() {
     let all = std::env::args().any(|word| word == "--all");
@@ -52,10 +56,16 @@ fn idle(tasks: usize, long: bool) {
     start(&agent, tasks, HOLD);
     settle();
     let supervisors = Supervisors::of(&agent);
-    report(&format!("agent/idle-{tasks}"), cpu_per_minute(&agent, Duration::from_secs(60), || {}), "CPU-s/min", None);
+    let floor = two_preads(&agent);
+    let by_hand = format!("agent/two-preads-{tasks}");
+    report(&by_hand, floor, "CPU-us per task and tick: its usage and CPU time, on kept descriptors", None);
+    #[allow(clippy::cast_precision_loss)] // Some thousands.
+    let beside = |cpu: f64| Some((cpu * 1e6 / 60.0 / tasks as f64 / floor, by_hand.as_str()));
+    let idle = cpu_per_minute(&agent, Duration::from_secs(60), || {});
+    report(&format!("agent/idle-{tasks}"), idle, "CPU-s/min", beside(idle));
     report(&format!("agent/supervisors-idle-{tasks}"), supervisors.cpu_per_minute(), "CPU-s/min together", None);
     let scraped = cpu_per_minute(&agent, Duration::from_secs(60), || drop(scrape(&agent)));
-    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", None);
+    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", beside(scraped));
 
     let body = scrape(&agent);
     let series = Exposition::parse(&body).samples.len();
@@ -67,17 +77,53 @@ fn idle(tasks: usize, long: bool) {
         let mib = |bytes: f64| bytes / f64::from(1 << 20);
         let resident = mib(rss_bytes(agent.pid()) as f64);
         let allowed = 16.0 + 1.5 * mib(body.len() as f64);
-        report(&format!("agent/rss-{tasks}"), resident, "MiB", Some(resident / allowed));
+        const ALLOWED: &str = "16 MiB and 1.5 bodies";
+        report(&format!("agent/rss-{tasks}"), resident, "MiB", Some((resident / allowed, ALLOWED)));
         if long {
             let seconds = std::env::var("ALLOSTAT_BENCH_LATER").ok().and_then(|s| s.parse().ok()).unwrap_or(600);
             cpu_per_minute(&agent, Duration::from_secs(seconds), || drop(scrape(&agent)));
             let resident = mib(rss_bytes(agent.pid()) as f64);
             let unit = format!("MiB, after {seconds} more seconds of scrapes");
-            report(&format!("agent/rss-{tasks}-later"), resident, &unit, Some(resident / allowed));
+            report(&format!("agent/rss-{tasks}-later"), resident, &unit, Some((resident / allowed, ALLOWED)));
         }
     }
     report(&format!("agent/oldest-idle-{tasks}"), oldest_sample(&agent), "ms", None);
     end(agent);
+}
+
+/// The least that tells whether a task moved, once a second, without our code: CPU microseconds for each task.
+fn two_preads(agent: &Agent) -> f64 {
+    // As many as a shell's limit on descriptors allows.
+    const TASKS: usize = 400;
+    let dirs = agent.cgroups.left();
+    let parents: BTreeSet<&Path> = dirs.iter().filter_map(|dir| dir.parent()).collect();
+    let open = |name: &str| -> Vec<fs::File> {
+        let leaves = dirs.iter().filter(|dir| !parents.contains(dir.as_path()));
+        leaves.filter_map(|dir| fs::File::open(dir.join(name)).ok()).take(TASKS).collect()
+    };
+    let names = match mounted_v1("memory") {
+        Some(_) => ["memory.usage_in_bytes", "cpuacct.usage"],
+        None => ["memory.current", "cpu.stat"],
+    };
+    let files: Vec<fs::File> = names.into_iter().flat_map(open).collect();
+    assert!(files.len() >= names.len(), "tasks have {names:?}");
+    let mut buffer = [0; 4096];
+    let mut passes: Vec<f64> = (0..10)
+        .map(|_| {
+            std::thread::sleep(Duration::from_secs(1));
+            let before = clock_gettime(ClockId::ThreadCPUTime);
+            for file in &files {
+                file.read_at(&mut buffer, 0).expect("its task runs");
+            }
+            let after = clock_gettime(ClockId::ThreadCPUTime);
+            #[allow(clippy::cast_precision_loss)] // A second at most.
+            let micros = (after.tv_sec - before.tv_sec) as f64 * 1e6 + (after.tv_nsec - before.tv_nsec) as f64 / 1e3;
+            #[allow(clippy::cast_precision_loss)] // Some hundreds.
+            let tasks = files.len() as f64 / names.len() as f64;
+            micros / tasks
+        })
+        .collect();
+    median(&mut passes)
 }
 
 /// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything. They begin when

@@ -3,7 +3,7 @@
 //!
 //! Each time is the best of its rounds: what the machine can do when nobody else wants the core.
 //!
-//! `cargo bench --bench encode [-- TASKS]`. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio`.
+//! `cargo bench --bench encode [-- TASKS]`. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
@@ -20,6 +20,7 @@ use allostat::telemetry::Metrics;
 use prometheus::{Encoder as _, TextEncoder};
 
 const ROUNDS: usize = 41;
+const COPY: &str = "encode/plain_copy";
 
 fn main() {
     let tasks = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(1_000);
@@ -79,12 +80,17 @@ fn main() {
         .collect();
     let (warm, floor, cold, peer) = (best(warm), best(floor), best(cold), best(peer));
     let rate = |d: Duration| samples as f64 / d.as_secs_f64() / 1e6;
-    report("encode/plain_copy", rate(floor), "M samples/s", Some(1.0));
-    report("encode/warm", rate(warm), "M samples/s", Some(rate(warm) / rate(floor)));
-    report("encode/warm_time", warm.as_secs_f64() * 1e3, "ms", Some(warm.as_secs_f64() / floor.as_secs_f64()));
-    report("encode/cold", rate(cold), "M samples/s", Some(rate(cold) / rate(floor)));
-    report("encode/prometheus_crate", rate(peer), "M samples/s", Some(rate(peer) / rate(floor)));
-    report("encode/faster_than_prometheus_crate", rate(warm) / rate(peer), "times", None);
+    report("encode/plain_copy", rate(floor), "M samples/s", None);
+    report("encode/warm", rate(warm), "M samples/s", Some((rate(warm) / rate(floor), COPY)));
+    report(
+        "encode/warm_time",
+        warm.as_secs_f64() * 1e3,
+        "ms",
+        Some((warm.as_secs_f64() / floor.as_secs_f64(), "the time of plain copying")),
+    );
+    report("encode/cold", rate(cold), "M samples/s", Some((rate(cold) / rate(floor), COPY)));
+    report("encode/prometheus_crate", rate(peer), "M samples/s", Some((rate(peer) / rate(floor), COPY)));
+    report("encode/faster_than_prometheus_crate", rate(warm) / rate(peer), "times encode/prometheus_crate", None);
     compress(&snapshot, len, warm);
 }
 
@@ -146,8 +152,13 @@ fn compress(snapshot: &Snapshot, len: usize, encoding: Duration) {
         times.push(began.elapsed());
     }
     let took = best(times);
-    report("encode/gzip_time", took.as_secs_f64() * 1e3, "ms", Some(took.as_secs_f64() / encoding.as_secs_f64()));
-    report("encode/gzip_size", size as f64, "bytes", Some(size as f64 / len as f64));
+    report(
+        "encode/gzip_time",
+        took.as_secs_f64() * 1e3,
+        "ms",
+        Some((took.as_secs_f64() / encoding.as_secs_f64(), "encode/warm_time")),
+    );
+    report("encode/gzip_size", size as f64, "bytes", Some((size as f64 / len as f64, "the body")));
 }
 
 /// Series and bytes of the task and alloc families.
@@ -199,7 +210,7 @@ fn best(times: Vec<Duration>) -> Duration {
     times.into_iter().min().expect("there was a round")
 }
 
-fn report(name: &str, value: f64, unit: &str, ratio: Option<f64>) {
-    let ratio = ratio.map_or_else(|| "-".to_owned(), |r| format!("{r:.3}"));
+fn report(name: &str, value: f64, unit: &str, ratio: Option<(f64, &str)>) {
+    let ratio = ratio.map_or_else(|| "-".to_owned(), |(ratio, to)| format!("{ratio:.3}\t{to}"));
     println!("bench\t{name}\t{value:.2}\t{unit}\t{ratio}");
 }

@@ -45,13 +45,14 @@ fn main() {
     }
     for kind in &KINDS {
         let floor = by_hand(kind);
-        report(&format!("kill/{TASKS}-{}-floor", kind.name), floor, "ms: signal, wait, rmdir by hand", None);
+        let by_hand = format!("kill/{TASKS}-{}-floor", kind.name);
+        report(&by_hand, floor, "ms: signal, wait, rmdir by hand", None);
         let ours = stopped(kind);
         report(
             &format!("kill/{TASKS}-{}", kind.name),
             ours,
             "ms: stop --all, beyond the kill timeout",
-            Some(ours / floor),
+            Some((ours / floor, &by_hand)),
         );
     }
 }

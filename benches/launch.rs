@@ -7,6 +7,7 @@
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+mod shared;
 
 use std::fs;
 use std::io::Write;
@@ -21,13 +22,9 @@ use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
 use allostat::runner::drivers::{Attempt, Driver, DriverContext, RawExec, StartRequest};
 use common::{Cgroups, driver_context, is_root, sampling, test_dir};
+use shared::{median, report};
 
 const ROUNDS: usize = 200;
-/// The row of the budgets: `true`, submit to complete. The driver is the largest part of it.
-const BUDGET_MS: f64 = 10.0;
-const BUDGET_PRIVATE_DIRTY_MIB: f64 = 0.2;
-const BUDGET_IDLE_CPU: f64 = 0.1;
-const BUDGET_ALL_RUNNING_MS: f64 = 1000.0;
 
 struct World {
     driver: RawExec,
@@ -120,8 +117,8 @@ async fn one_by_one(world: &World) {
     report("launch/floor-p99", floor_99, "ms", None);
     report("launch/true-to-running-p50", millis(&mut to_running, 50), "ms", None);
     let (p50, p99) = (millis(&mut whole, 50), millis(&mut whole, 99));
-    report("launch/true-p50", p50, "ms, start to destroyed", Some(p50 / floor_50));
-    report("launch/true-p99", p99, "ms", Some(p99 / floor_99));
+    report("launch/true-p50", p50, "ms, start to destroyed", Some((p50 / floor_50, "launch/floor-p50")));
+    report("launch/true-p99", p99, "ms", Some((p99 / floor_99, "launch/floor-p99")));
     // Less moved by what else runs on this machine than the time that passes.
     #[allow(clippy::cast_precision_loss)] // A few hundred rounds.
     let each = |cpu: Duration| cpu.as_secs_f64() * 1e3 / ROUNDS as f64;
@@ -130,9 +127,8 @@ async fn one_by_one(world: &World) {
         "launch/true-cpu",
         each(whole_cpu),
         "CPU-ms each, supervisor included",
-        Some(each(whole_cpu) / each(floor_cpu)),
+        Some((each(whole_cpu) / each(floor_cpu), "launch/floor-cpu")),
     );
-    report("launch/true-of-budget", p50, "ms of 10", Some(p50 / BUDGET_MS));
 }
 
 async fn all_at_once(world: &World) {
@@ -141,7 +137,7 @@ async fn all_at_once(world: &World) {
     let starts = names.iter().map(|name| Box::pin(world.start(name, "/bin/sleep", &["3600"])));
     let attempts = join_all(starts.collect()).await;
     let took = begun.elapsed().as_secs_f64() * 1e3;
-    report("launch/200-at-once-all-running", took, "ms", Some(took / BUDGET_ALL_RUNNING_MS));
+    report("launch/200-at-once-all-running", took, "ms", None);
 
     // Let what a start left to do come to rest.
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -149,8 +145,7 @@ async fn all_at_once(world: &World) {
         attempts.iter().map(|a| a.handle().supervisor.expect("a running attempt has one").pid).collect();
     let mut dirty: Vec<f64> = supervisors.iter().take(20).map(|pid| smaps_mib(*pid, "Private_Dirty:")).collect();
     let mut pss: Vec<f64> = supervisors.iter().take(20).map(|pid| smaps_mib(*pid, "Pss:")).collect();
-    let dirty = median(&mut dirty);
-    report("launch/supervisor-private-dirty", dirty, "MiB, median of 20", Some(dirty / BUDGET_PRIVATE_DIRTY_MIB));
+    report("launch/supervisor-private-dirty", median(&mut dirty), "MiB, median of 20", None);
     report("launch/supervisor-pss", median(&mut pss), "MiB, median of 20", None);
 
     let window = Duration::from_secs(10);
@@ -159,7 +154,7 @@ async fn all_at_once(world: &World) {
     let after: u64 = supervisors.iter().map(|pid| cpu_ns(*pid)).sum();
     #[allow(clippy::cast_precision_loss)] // Nanoseconds of some seconds.
     let per_minute = (after - before) as f64 / 1e9 * 60.0 / window.as_secs_f64();
-    report("launch/200-idle-supervisors", per_minute, "CPU-s/min together", Some(per_minute / BUDGET_IDLE_CPU));
+    report("launch/200-idle-supervisors", per_minute, "CPU-s/min together", None);
 
     for attempt in &attempts {
         attempt.kill().await.expect("a running attempt can be killed");
@@ -203,19 +198,9 @@ fn cpu_of_us_and_ours() -> Duration {
     of(libc::RUSAGE_SELF).into_iter().chain(of(libc::RUSAGE_CHILDREN)).sum()
 }
 
-fn report(name: &str, value: f64, unit: &str, ratio: Option<f64>) {
-    let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
-    println!("bench\t{name}\t{value:.3}\t{unit}\t{ratio}");
-}
-
 fn millis(of: &mut [Duration], percent: usize) -> f64 {
     of.sort_unstable();
     of[(of.len() - 1) * percent / 100].as_secs_f64() * 1e3
-}
-
-fn median(of: &mut [f64]) -> f64 {
-    of.sort_unstable_by(f64::total_cmp);
-    of[of.len() / 2]
 }
 
 fn smaps_mib(pid: u32, field: &str) -> f64 {

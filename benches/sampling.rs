@@ -1,7 +1,7 @@
 //! What it costs to read cgroups, beside the floor: the same `pread` calls on kept descriptors, without our code.
 //!
 //! `cargo bench --bench sampling [-- CGROUPS]`, as root. It makes that many cgroups (1,000), each with a sleeping process,
-//! below a parent of its own, and removes them. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio to the floor`.
+//! below a parent of its own, and removes them. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 
 use std::fs;
 use std::hint::black_box;
@@ -156,8 +156,8 @@ fn six_files(forest: &Forest, keys: &[&str]) {
         ours.push(time(|| read_all(&readers, Instant::now(), true)));
     }
     let (floor, ours) = (per_task(&mut floor, cgroups.len()), per_task(&mut ours, cgroups.len()));
-    print("sampling/six-files/floor", floor, "us/cgroup", 1.0);
-    print("sampling/six-files", ours, "us/cgroup", ours / floor);
+    print("sampling/six-files/floor", floor, "us/cgroup", None);
+    print("sampling/six-files", ours, "us/cgroup", Some((ours / floor, "sampling/six-files/floor")));
     if sampling.budget.reopened() > 0 {
         eprintln!("note: {} reads had to open their file: too few descriptors", sampling.budget.reopened());
     }
@@ -168,7 +168,7 @@ fn whole_tasks(forest: &Forest) {
     let sampling = sampling();
     let readers: Vec<_> = forest.cgroups.iter().map(|c| TaskReader::for_cgroup(&sampling, c.clone())).collect();
     let mut full: Vec<_> = (0..=ROUNDS).map(|_| time(|| read_all(&readers, Instant::now(), true))).collect();
-    print("sampling/full-read", per_task(&mut full, forest.cgroups.len()), "us/cgroup", f64::NAN);
+    print("sampling/full-read", per_task(&mut full, forest.cgroups.len()), "us/cgroup", None);
 
     // Time is a parameter: a minute of ticks is read in one go. The first tick settles what moved before.
     let start = Instant::now() + Duration::from_secs(100);
@@ -183,15 +183,15 @@ fn whole_tasks(forest: &Forest) {
     let minute: Duration = ticks.iter().map(|(_, t)| *t).sum();
     ticks.sort();
     let quiet = ticks.first().map_or(f64::NAN, |(_, t)| micros(*t) / forest.cgroups.len() as f64);
-    print("sampling/idle-quietest-tick", quiet, "us/cgroup", f64::NAN);
+    print("sampling/idle-quietest-tick", quiet, "us/cgroup", None);
     print(
         "sampling/idle-minute",
         minute.as_secs_f64() / forest.cgroups.len() as f64 * 1000.0,
         "CPU-s/min per 1000",
-        f64::NAN,
+        None,
     );
-    print("sampling/descriptors", sampling.budget.used() as f64 / forest.cgroups.len() as f64, "kept/cgroup", f64::NAN);
-    print("sampling/opened", sampling.budget.reopened() as f64, "reads without a kept descriptor", f64::NAN);
+    print("sampling/descriptors", sampling.budget.used() as f64 / forest.cgroups.len() as f64, "kept/cgroup", None);
+    print("sampling/opened", sampling.budget.reopened() as f64, "reads without a kept descriptor", None);
 }
 
 fn sampling() -> Arc<Sampling> {
@@ -229,7 +229,7 @@ fn micros(t: Duration) -> f64 {
     t.as_secs_f64() * 1e6
 }
 
-fn print(name: &str, value: f64, unit: &str, ratio: f64) {
-    let ratio = if ratio.is_nan() { "-".to_owned() } else { format!("{ratio:.2}") };
+fn print(name: &str, value: f64, unit: &str, ratio: Option<(f64, &str)>) {
+    let ratio = ratio.map_or("-".to_owned(), |(ratio, to)| format!("{ratio:.2}\t{to}"));
     println!("bench\t{name}\t{value:.2}\t{unit}\t{ratio}");
 }

@@ -40,11 +40,11 @@ fn main() {
     load(peer.address, None, peer.worker());
     let ours = Load::better(&(0..2).map(|_| load(agent.address, None, agent.pid())).collect::<Vec<_>>());
     let theirs = Load::better(&(0..2).map(|_| load(peer.address, None, peer.worker())).collect::<Vec<_>>());
-    report("scrape/p50", ours.p50_ms, "ms", Some(ours.p50_ms / theirs.p50_ms));
+    report("scrape/p50", ours.p50_ms, "ms", Some((ours.p50_ms / theirs.p50_ms, "nginx, same bytes")));
     report("scrape/nginx-p50", theirs.p50_ms, "ms", None);
-    report("scrape/p99", ours.p99_ms, "ms", Some(ours.p99_ms / theirs.p99_ms));
+    report("scrape/p99", ours.p99_ms, "ms", Some((ours.p99_ms / theirs.p99_ms, "nginx, same bytes")));
     report("scrape/nginx-p99", theirs.p99_ms, "ms", None);
-    report("scrape/cpu", ours.cpu_ms, "CPU-ms per scrape", Some(ours.cpu_ms / theirs.cpu_ms));
+    report("scrape/cpu", ours.cpu_ms, "CPU-ms per scrape", Some((ours.cpu_ms / theirs.cpu_ms, "nginx, same bytes")));
     report("scrape/nginx-cpu", theirs.cpu_ms, "CPU-ms per scrape", None);
     // As Prometheus asks; a loopback peer gets identity all the same.
     let gzip = load(agent.address, Some("Accept-Encoding: gzip"), agent.pid());

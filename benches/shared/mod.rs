@@ -11,9 +11,9 @@ use crate::common::{Agent, wait_for, workload};
 /// Long enough for every task of a benchmark; each is stopped at its end.
 pub const HOLD: &str = r#""hold", "3600000""#;
 
-/// One line for `cargo xtask bench`. `ratio` is to a floor or peer of the same run.
-pub fn report(name: &str, value: f64, unit: &str, ratio: Option<f64>) {
-    let ratio = ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+/// One line for `cargo xtask bench`, with a ratio and to what: a floor or peer of the same run.
+pub fn report(name: &str, value: f64, unit: &str, ratio: Option<(f64, &str)>) {
+    let ratio = ratio.map_or("-".to_owned(), |(ratio, to)| format!("{ratio:.2}\t{to}"));
     println!("bench\t{name}\t{value:.3}\t{unit}\t{ratio}");
 }
 

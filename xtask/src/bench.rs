@@ -2,7 +2,7 @@
 //! `docs/figures.md` (whole) and the README (short). Each prints lines
 //!
 //! ```text
-//! bench <tab> name <tab> value <tab> unit <tab> ratio to its floor or peer in the same run, or -
+//! bench <tab> name <tab> value <tab> unit <tab> ratio, or - <tab> to which floor or peer of the same run
 //! ```
 
 mod budgets;
@@ -23,7 +23,14 @@ pub struct Row {
     pub name: String,
     pub value: String,
     pub unit: String,
-    pub ratio: Option<String>,
+    pub ratio: Option<Ratio>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ratio {
+    pub times: String,
+    /// A row, or in words.
+    pub to: String,
 }
 
 pub fn run(words: &[&str]) -> Result<bool> {
@@ -74,7 +81,10 @@ pub fn run(words: &[&str]) -> Result<bool> {
 fn row(bench: &str, line: &str) -> Option<Row> {
     let mut words = line.strip_prefix("bench\t")?.split('\t').map(str::to_owned);
     let (name, value, unit) = (words.next()?, words.next()?, words.next()?);
-    Some(Row { bench: bench.to_owned(), name, value, unit, ratio: words.next().filter(|ratio| ratio != "-") })
+    let ratio = words.next().filter(|times| times != "-");
+    // A ratio to nothing says nothing.
+    let ratio = ratio.and_then(|times| Some(Ratio { times, to: words.next()? }));
+    Some(Row { bench: bench.to_owned(), name, value, unit, ratio })
 }
 
 fn write(root: &Path, rows: &[Row]) -> Result<()> {
@@ -119,7 +129,8 @@ mod tests {
     fn a_line_of_a_benchmark_is_a_row_and_other_lines_are_not() {
         let found = row("agent", "bench\tagent/idle\t0.40\tCPU-s/min\t-").unwrap();
         assert_eq!((found.name.as_str(), found.ratio), ("agent/idle", None));
-        assert_eq!(row("agent", "bench\ta\t1\tus\t1.2").unwrap().ratio.as_deref(), Some("1.2"));
+        let ratio = Ratio { times: "1.2".into(), to: "nginx, same bytes".into() };
+        assert_eq!(row("agent", "bench\ta\t1\tus\t1.2\tnginx, same bytes").unwrap().ratio, Some(ratio));
         assert_eq!(row("agent", "measuring for 30 s"), None);
     }
 }

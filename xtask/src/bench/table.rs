@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Row;
-use super::budgets::{BUDGETS, Budget, Limit};
+use super::budgets::{BUDGETS, Budget, Limit, PEERS, PEERS_MACHINE};
 
 impl Budget {
     fn promised(&self) -> String {
@@ -11,69 +11,77 @@ impl Budget {
             Limit::Value(most) => format!("at most {most}"),
             Limit::AtLeast(least) => format!("at least {least}"),
             Limit::Ratio(most) => format!("at most {most} times"),
+            Limit::RatioAtLeast(least) => format!("at least {least} times"),
         }
     }
     /// `None`: the row does not say.
     fn kept(&self, row: &Row) -> Option<bool> {
         let value = |text: &str| text.parse::<f64>().ok();
+        let ratio = || value(&row.ratio.as_ref()?.times);
         match self.limit {
             Limit::Value(most) => Some(value(&row.value)? <= most),
             Limit::AtLeast(least) => Some(value(&row.value)? >= least),
-            Limit::Ratio(most) => Some(value(row.ratio.as_deref()?)? <= most),
+            Limit::Ratio(most) => Some(ratio()? <= most),
+            Limit::RatioAtLeast(least) => Some(ratio()? >= least),
         }
     }
 }
 
-fn measured(row: &Row) -> String {
-    match &row.ratio {
-        Some(ratio) => format!("{} {} ({ratio} times)", row.value, row.unit),
-        None => format!("{} {}", row.value, row.unit),
-    }
-}
-
 /// Budgets that have a row in this run, as a table; a budget without a row is left out, never guessed.
-pub fn short(rows: &[Row]) -> String {
-    let mut text = "| what | measured | budget | beside | |\n|---|---|---|---|---|\n".to_owned();
-    for budget in BUDGETS {
+fn budgets(rows: &[Row], wanted: impl Fn(&Budget) -> bool) -> String {
+    let mut text =
+        "| what | measured | ratio | to | budget | | others, measured once |\n|---|---|---|---|---|---|---|\n"
+            .to_owned();
+    for budget in BUDGETS.iter().filter(|budget| wanted(budget)) {
         let Some(row) = rows.iter().find(|row| row.name == budget.row) else { continue };
         let kept = match budget.kept(row) {
             Some(true) => "kept",
             Some(false) => "**short**",
             None => "?",
         };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {kept} |",
-            budget.says,
-            measured(row),
-            budget.promised(),
-            budget.beside
-        );
+        let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
+        let Budget { says, others, .. } = budget;
+        let (measured, promised) = (format!("{} {}", row.value, row.unit), budget.promised());
+        let _ = writeln!(text, "| {says} | {measured} | {times} | {to} | {promised} | {kept} | {others} |");
     }
     text
 }
 
-/// What stands in the tables and was not measured in that run.
-const PEERS: &str = "What stands beside a row as *measured once* is no figure of that run: cAdvisor 0.36 (sampling each second, 1,000 or 5,000 \
-cgroups of one\nsleeping process each) and Nomad 1.0.18 (`raw_exec`, 200 allocs), on a machine of the same kind (2 cores, cgroup v1, kernel 6.18), \
-by hand. nginx,\nplain copying, the `prometheus` crate and the bare system calls are of the same run as the row.";
+/// What stands on the front page.
+pub fn short(rows: &[Row]) -> String {
+    budgets(rows, |budget| budget.front)
+}
 
-/// The whole of `docs/figures.md`. What a person wrote there about the figures stays.
-pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
-    let why = section(earlier, "why").unwrap_or("\n(nothing is written here yet)\n");
+fn peers() -> String {
     let mut text = format!(
-        "# Figures\n\nMeasured by `cargo xtask bench --all` on {machine}. Take the ratios: each compares two things of one run.\n\n\
-         {PEERS}\n\n## Budgets\n\n{}\n## What falls short, and what would mend it\n\n<!-- why:begin -->{why}<!-- why:end -->\n\n## Everything\n",
-        short(rows)
+        "Measured once on {PEERS_MACHINE}. They are constants: no run of ours repeats them.\n\n| who | version | how |\n|---|---|---|\n"
+    );
+    for peer in PEERS {
+        let _ = writeln!(text, "| {} | {} | {} |", peer.name, peer.version, peer.how);
+    }
+    text
+}
+
+/// The whole of `docs/figures.md`. What a person wrote there stays: why a figure is what it is, and what the tests take.
+pub fn figures(rows: &[Row], machine: &str, earlier: &str) -> String {
+    let kept = |name| section(earlier, name).unwrap_or("\n(nothing is written here yet)\n");
+    let mut text = format!(
+        "# Figures\n\nMeasured by `cargo xtask bench --all` on {machine}. Take the ratios: each is to something of the same run, which \
+         stands beside it.\n\n## Budgets\n\n{}\n## Others\n\n{}\n## What falls short, and what would mend it\n\n\
+         <!-- why:begin -->{}<!-- why:end -->\n\n## The tests\n\n<!-- tests:begin -->{}<!-- tests:end -->\n\n## Everything\n",
+        budgets(rows, |_| true),
+        peers(),
+        kept("why"),
+        kept("tests"),
     );
     let mut bench = "";
     for row in rows {
         if row.bench != bench {
             bench = &row.bench;
-            let _ = write!(text, "\n### {bench}\n\n| figure | value | unit | ratio |\n|---|---|---|---|\n");
+            let _ = write!(text, "\n### {bench}\n\n| figure | value | unit | ratio | to |\n|---|---|---|---|---|\n");
         }
-        let ratio = row.ratio.as_deref().unwrap_or("");
-        let _ = writeln!(text, "| `{}` | {} | {} | {ratio} |", row.name, row.value, row.unit);
+        let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
+        let _ = writeln!(text, "| `{}` | {} | {} | {times} | {to} |", row.name, row.value, row.unit);
     }
     text
 }
@@ -93,6 +101,7 @@ pub fn between(text: &str, name: &str, new: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Ratio;
     use super::*;
 
     fn row(name: &str, value: &str, ratio: Option<&str>) -> Row {
@@ -101,24 +110,41 @@ mod tests {
             name: name.into(),
             value: value.into(),
             unit: "CPU-s/min".into(),
-            ratio: ratio.map(str::to_owned),
+            ratio: ratio.map(|times| Ratio { times: times.into(), to: "its floor".into() }),
         }
     }
 
     #[test]
     fn what_falls_short_says_so() {
-        let text = short(&[row("agent/idle-1000", "0.7", None), row("scrape/p50", "1", Some("1.5"))]);
-        assert!(text.contains("| 0.7 CPU-s/min | at most 0.6 | cAdvisor 22, measured once | **short** |"), "{text}");
-        assert!(text.contains("(1.5 times) | at most 2 times |") && text.contains("| kept |"), "{text}");
-        assert!(!text.contains("5,000"), "a row that was not measured must not stand there: {text}");
+        let text = budgets(
+            &[
+                row("agent/idle-1000", "0.7", Some("2.7")),
+                row("scrape/p50", "1", Some("1.5")),
+                row("encode/warm", "9", None),
+            ],
+            |_| true,
+        );
+        assert!(
+            text.contains("| 0.7 CPU-s/min | 2.7 | its floor | at most 2.3 times | **short** | cAdvisor 22"),
+            "{text}"
+        );
+        assert!(text.contains("| 1.5 | its floor | at most 2 times | kept |"), "{text}");
+        assert!(
+            text.contains("|  |  | at least 0.8 times | ? |"),
+            "a ratio that was not measured is not guessed: {text}"
+        );
+        assert!(!text.contains("5,000 idle"), "a row that was not measured must not stand there: {text}");
     }
 
     #[test]
-    fn what_a_person_wrote_about_the_figures_stays() {
+    fn what_a_person_wrote_stays() {
         let first = figures(&[row("a", "1", None)], "2 cores", "");
-        let edited = first.replace("(nothing is written here yet)", "Because of X.");
+        let edited = first.replacen("(nothing is written here yet)", "Because of X.", 1);
+        let edited = edited.replacen("(nothing is written here yet)", "20 minutes.", 1);
         let second = figures(&[row("a", "2", None)], "2 cores", &edited);
-        assert!(second.contains("Because of X.") && second.contains("| `a` | 2 |"), "{second}");
+        for kept in ["Because of X.", "20 minutes.", "| `a` | 2 |"] {
+            assert!(second.contains(kept), "{second}");
+        }
     }
 
     #[test]
