@@ -1,9 +1,10 @@
 //! Builds once, and says which binaries came out.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::Result;
+use crate::{Result, run};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestBinary {
@@ -28,12 +29,24 @@ impl Built {
 }
 
 pub fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    Command::new(program())
+}
+
+fn program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 /// `cargo <arguments> --message-format=json`; compiler messages go to standard error as ever.
 pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
-    let mut command = cargo();
+    build_by(cargo(), root, arguments)
+}
+
+/// The same while tests run on the host.
+pub fn build_behind(root: &Path, arguments: &[&str]) -> Result<Built> {
+    build_by(run::behind(program()), root, arguments)
+}
+
+fn build_by(mut command: Command, root: &Path, arguments: &[&str]) -> Result<Built> {
     command.current_dir(root).args(arguments).arg("--message-format=json-render-diagnostics");
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {

@@ -3,6 +3,7 @@
 //! ```text
 //! main       words of the command line
 //! test       build once, run everything everywhere, count
+//!   steps    one after the other, or beside each other
 //!   cargo    builds, and says which binaries came out
 //!   libtest  reads what a test binary printed
 //!   skips    which skips are allowed
@@ -20,6 +21,7 @@ mod parts;
 mod power;
 mod run;
 mod skips;
+mod steps;
 mod test;
 
 use std::path::PathBuf;

@@ -154,9 +154,8 @@ impl Machine<'_> {
     /// Boots, lets it write, switches it off; `None`: only boots, and asks what is there.
     fn boot(&self, number: u32, acks: Option<u64>) -> Result<Said> {
         let said = self.work.join(format!("said-{number}.log"));
-        let mut qemu = Command::new(self.parts.program("qemu-system-x86_64").ok_or("QEMU must be there")?);
-        qemu.args(["-accel", "tcg", "-cpu", guest::cpu(self.parts)?, "-m", &MEMORY_MIB.to_string()])
-            .args(["-machine", "q35", "-nodefaults", "-no-user-config", "-nographic", "-display", "none", "-no-reboot"])
+        let mut qemu = guest::emulator(self.parts)?;
+        qemu.args(["-m", &MEMORY_MIB.to_string()])
             .args(["-serial", &format!("file:{}", self.work.join(format!("console-{number}.log")).display())])
             .args(["-serial", &format!("file:{}", said.display())])
             .args([
@@ -167,7 +166,7 @@ impl Machine<'_> {
             .arg(guest::image_of(&self.kernel)?)
             .arg("-initrd")
             .arg(self.work.join("first-root.cpio"))
-            .args(["-append", "console=ttyS0 loglevel=4 panic=-1"]);
+            .args(["-append", "console=ttyS0 loglevel=4 panic=-1 mitigations=off"]);
         let log = fs::File::create(self.work.join("qemu.log"))?;
         qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut machine = Running(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);

@@ -1,16 +1,17 @@
 //! `cargo xtask test`: every test in every place, counted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{self, Built, TestBinary};
-use crate::guest::{GUESTS, Guest, Job, System};
+use crate::guest::{self, GUESTS, Guest, Job, System};
 use crate::libtest::{self, Printed};
 use crate::parts::{self, Parts, Purpose};
 use crate::skips::{AllowedSkips, Circumstances, Judgement};
+use crate::steps::{Step, Steps};
 use crate::{Result, power, run};
 
 /// These start agents and compare what they measure: one test at a time.
@@ -83,28 +84,45 @@ pub fn run(options: &Options) -> Result<bool> {
     fs::create_dir_all(&logs)?;
     let allowed = AllowedSkips::parse(&fs::read_to_string(root.join("tests/allowed-skips"))?)
         .map_err(|e| format!("tests/allowed-skips: {e}"))?;
-    let mut times = Times::default();
-    let parts = times.step("parts", || parts::get(&root, Purpose::Tests))?;
-    let built = times.step("build", || cargo::build(&root, &["test", "--no-run", "--workspace"]))?;
+    let steps = Steps::begin();
+    let parts = steps.step("parts", || parts::get(&root, Purpose::Tests))?;
+    let built = steps.step("build", || cargo::build(&root, &["test", "--no-run", "--workspace"]))?;
 
-    let mut sections = Vec::new();
-    if options.wants("host") {
-        times.step("host", || host(&root, &logs, &parts, &built, options, &mut sections))?;
-    }
-    if options.wants("checks") && options.filter.is_empty() {
-        times.step("checks", || checks(&root, &parts, &mut sections))?;
-    }
-    if options.wants("power") && options.filter.is_empty() {
-        times.step("power", || power(&logs, &parts, &built, &mut sections))?;
-    }
-    let guests: Vec<&Guest> = GUESTS.iter().filter(|guest| options.wants(guest.name)).collect();
-    let guests = guests.into_iter().filter(|g| needed(g, options)).collect::<Vec<_>>();
-    if !guests.is_empty() {
-        times.step("guests", || in_guests(&guests, &logs, &parts, &built, options, &mut sections))?;
-    }
-
+    let all = All { root: &root, logs: &logs, parts: &parts, built: &built, options, steps: &steps };
+    let sections: Vec<Section> = steps.beside(all.places())?.into_iter().flatten().collect();
     let circumstances = Circumstances { root: is_root()?, debian: parts::can_be_had() };
-    Ok(judge(&sections, &allowed, circumstances, options, &times))
+    Ok(judge(&sections, &allowed, circumstances, options, &steps))
+}
+
+/// What every place needs.
+#[derive(Clone, Copy)]
+struct All<'a> {
+    root: &'a Path,
+    logs: &'a Path,
+    parts: &'a Parts,
+    built: &'a Built,
+    options: &'a Options,
+    steps: &'a Steps,
+}
+
+impl<'a> All<'a> {
+    /// What shares nothing but the processor: the tests of the host come first to that and often wait, all else comes behind.
+    fn places(self) -> Vec<Step<'a, Vec<Section>>> {
+        let mut steps: Vec<Step<'a, Vec<Section>>> = Vec::new();
+        if self.options.wants("host") {
+            steps.push(("host", Box::new(move || self.host())));
+        }
+        if self.options.wants("checks") && self.options.filter.is_empty() {
+            steps.push(("checks", Box::new(move || self.checks())));
+        }
+        if self.options.wants("power") && self.options.filter.is_empty() {
+            steps.push(("power", Box::new(move || self.power())));
+        }
+        if GUESTS.iter().any(|guest| self.options.wants(guest.name)) {
+            steps.push(("guests", Box::new(move || self.guests())));
+        }
+        steps
+    }
 }
 
 /// v1 is tested on the host; a guest does it only where the host cannot.
@@ -119,26 +137,173 @@ fn is_root() -> Result<bool> {
     Ok(run::output(Command::new("id").arg("-u"))?.trim() == "0")
 }
 
-fn host(
-    root: &Path,
-    logs: &Path,
-    parts: &Parts,
-    built: &Built,
-    options: &Options,
-    sections: &mut Vec<Section>,
-) -> Result<()> {
-    for test in &built.tests {
-        let mut command = Command::new(&test.path);
-        command.current_dir(&test.package).env("CARGO_MANIFEST_DIR", &test.package);
-        if ONE_AT_A_TIME.contains(&test.name.as_str()) {
-            command.arg("--test-threads=1");
+impl All<'_> {
+    fn host(self) -> Result<Vec<Section>> {
+        let mut sections = Vec::new();
+        for test in &self.built.tests {
+            let mut command = Command::new(&test.path);
+            command.current_dir(&test.package).env("CARGO_MANIFEST_DIR", &test.package);
+            if ONE_AT_A_TIME.contains(&test.name.as_str()) {
+                command.arg("--test-threads=1");
+            }
+            sections.push(self.on_host(command, &test.name, list(test, self.options)?)?);
         }
-        sections.push(on_host(command, &test.name, logs, parts, options, &list(test, options)?)?);
+        let mut doc = cargo::cargo();
+        doc.current_dir(self.root).args(["test", "--quiet", "--doc", "--workspace", "--"]);
+        sections.push(self.on_host(doc, "documentation", Vec::new())?);
+        Ok(sections)
     }
-    let mut doc = cargo::cargo();
-    doc.current_dir(root).args(["test", "--quiet", "--doc", "--workspace", "--"]);
-    sections.push(on_host(doc, "documentation", logs, parts, options, &[])?);
-    Ok(())
+
+    fn on_host(self, mut command: Command, name: &str, tests: Vec<String>) -> Result<Section> {
+        let (log, skips) = (self.logs.join(format!("host-{name}.log")), self.logs.join(format!("host-{name}.skips")));
+        fs::write(&skips, "")?;
+        command.env("ALLOSTAT_SKIPS", &skips).env("ALLOSTAT_PARTS", &self.parts.dir).env("ALLOSTAT_PLACE", "host");
+        if !self.options.filter.is_empty() {
+            command.arg(&self.options.filter);
+        }
+        let began = Instant::now();
+        let ended = run::logged(&mut command, &log, HOST_LIMIT)?;
+        let mut printed = libtest::parse(&String::from_utf8_lossy(&fs::read(&log)?));
+        printed.finished &= ended.is_some_and(|status| status.success() || printed.failures > 0);
+        let skips = fs::read_to_string(&skips)?.lines().filter_map(skip_line).collect();
+        let section = Section { place: "host".into(), binary: name.into(), tests, printed, skips };
+        say(&section, began.elapsed());
+        Ok(section)
+    }
+
+    /// Checks by programs that are not test binaries: each counts as a test.
+    fn checks(self) -> Result<Vec<Section>> {
+        let root = self.root;
+        let yml = |dir: &str| -> Vec<PathBuf> {
+            let entries = fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
+            let mut paths: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "yml")).collect();
+            paths.sort();
+            paths
+        };
+        let mut wanted: Vec<(&str, PathBuf)> = yml("alerts").into_iter().map(|path| ("check", path)).collect();
+        wanted.extend(yml("alerts/tests").into_iter().map(|path| ("test", path)));
+        let mut section = Section { place: "checks".into(), binary: "promtool".into(), ..Section::default() };
+        section.printed.finished = true;
+        let began = Instant::now();
+        for (verb, path) in wanted {
+            let name = format!("{verb} rules {}", path.strip_prefix(root).unwrap_or(&path).display());
+            section.tests.push(name.clone());
+            let Some(promtool) = self.parts.program("promtool") else {
+                section.printed.passed += 1; // A skip is taken off what passed, as with libtest.
+                section.skips.push((name, "no-prometheus".into()));
+                continue;
+            };
+            match run::output(Command::new(promtool).args([verb, "rules"]).arg(&path)) {
+                Ok(_) => section.printed.passed += 1,
+                Err(error) => {
+                    section.printed.failures += 1;
+                    section.printed.details += &format!("---- {name} ----\n{error}\n");
+                    section.printed.failed.push(name);
+                }
+            }
+        }
+        say(&section, began.elapsed());
+        Ok(vec![section])
+    }
+
+    /// Machines that are switched off while they write: each is a test.
+    fn power(self) -> Result<Vec<Section>> {
+        let began = Instant::now();
+        let mut section = Section { place: "power".into(), binary: "power".into(), ..Section::default() };
+        section.printed.finished = true;
+        if let Some(missing) = power::missing(self.parts) {
+            println!("  power    cannot run: {}", missing.why);
+            section.printed.passed = 1; // A skip is taken off what passed, as with libtest.
+            section.skips.push(("power failures".into(), missing.reason.into()));
+        } else {
+            let writer = self.built.binary("power").ok_or("cargo built no example `power`")?;
+            for (name, wrong) in power::run(self.parts, writer, self.logs) {
+                section.tests.push(name.clone());
+                match wrong {
+                    None => section.printed.passed += 1,
+                    Some(wrong) => {
+                        section.printed.failures += 1;
+                        section.printed.details += &format!("---- {name} ----\n{wrong}\n");
+                        section.printed.failed.push(name);
+                    }
+                }
+            }
+        }
+        say(&section, began.elapsed());
+        Ok(vec![section])
+    }
+
+    fn guests(self) -> Result<Vec<Section>> {
+        let (mut sections, mut running) = (Vec::new(), Vec::new());
+        for guest in GUESTS.iter().filter(|guest| self.options.wants(guest.name) && needed(guest, self.options)) {
+            let of = |test: &&TestBinary| guest.tests.contains(&test.name.as_str());
+            let tests: Vec<TestBinary> = self.built.tests.iter().filter(of).cloned().collect();
+            let lists = tests.iter().map(|test| list(test, self.options)).collect::<Result<Vec<_>>>()?;
+            // Nothing to do there is no reason to boot.
+            if lists.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let Some(missing) = guest.missing(self.parts) else {
+                running.push((guest, tests, lists));
+                continue;
+            };
+            println!("  {:<8} cannot run: {}", guest.name, missing.why);
+            let mut section = Section { place: guest.name.into(), binary: "guest".into(), ..Section::default() };
+            section.printed = Printed { passed: 1, finished: true, ..Printed::default() };
+            section.skips.push((format!("everything in {}", guest.name), missing.reason.into()));
+            sections.push(section);
+        }
+        if !running.is_empty() {
+            let words = ["build", "--profile", guest::PROFILE, "--bin", "allostat"];
+            let agent = &self.steps.step("guests' agent", || cargo::build_behind(self.root, &words))?;
+            let begin = |(guest, tests, lists): (&'static Guest, Vec<TestBinary>, Vec<Vec<String>>)| {
+                let run: Step<'_, _> = (guest.name, Box::new(move || self.guest(guest, agent, &tests, lists)));
+                run
+            };
+            let ran = self.steps.beside(running.into_iter().map(begin).collect())?;
+            sections.extend(ran.into_iter().flatten());
+        }
+        Ok(sections)
+    }
+
+    /// Its test binaries, one after the other, on a machine of its own.
+    fn guest(
+        self,
+        guest: &Guest,
+        agent: &Built,
+        tests: &[TestBinary],
+        lists: Vec<Vec<String>>,
+    ) -> Result<Vec<Section>> {
+        let allostat = agent.binary("allostat").ok_or("cargo built no allostat")?;
+        let workload = self.built.binary("workload").ok_or("cargo built no workload")?;
+        let job = Job { tests, allostat, workload, filter: &self.options.filter, logs: self.logs };
+        let report = guest.run(self.parts, &job)?;
+        let mut sections = Vec::new();
+        for (test, names) in tests.iter().zip(lists) {
+            let ran = report.ran.iter().find(|ran| ran.binary == test.name);
+            let mut printed = ran.map(|ran| libtest::parse(&ran.output)).unwrap_or_default();
+            printed.finished &= ran.is_some_and(|ran| ran.code == Some(0) || printed.failures > 0);
+            if !printed.finished {
+                printed.details += &format!(
+                    "{}\n--- the console of {} ---\n{}",
+                    ran.map_or("it never began", |ran| ran.output.as_str()),
+                    guest.name,
+                    report.console
+                );
+            }
+            let own = report.skips.iter().filter(|(binary, _)| *binary == test.name);
+            let section = Section {
+                place: guest.name.into(),
+                binary: test.name.clone(),
+                tests: names,
+                printed,
+                skips: own.filter_map(|(_, line)| skip_line(line)).collect(),
+            };
+            say(&section, Duration::from_secs_f64(ran.map_or(0.0, |ran| ran.seconds.max(0.0))));
+            sections.push(section);
+        }
+        Ok(sections)
+    }
 }
 
 /// The names of a binary's tests that match the filter.
@@ -147,35 +312,6 @@ fn list(test: &TestBinary, options: &Options) -> Result<Vec<String>> {
     let mut names = libtest::list(&said);
     names.retain(|name| name.contains(&options.filter));
     Ok(names)
-}
-
-fn on_host(
-    mut command: Command,
-    name: &str,
-    logs: &Path,
-    parts: &Parts,
-    options: &Options,
-    tests: &[String],
-) -> Result<Section> {
-    let (log, skips) = (logs.join(format!("host-{name}.log")), logs.join(format!("host-{name}.skips")));
-    fs::write(&skips, "")?;
-    command.env("ALLOSTAT_SKIPS", &skips).env("ALLOSTAT_PARTS", &parts.dir).env("ALLOSTAT_PLACE", "host");
-    if !options.filter.is_empty() {
-        command.arg(&options.filter);
-    }
-    let began = Instant::now();
-    let ended = run::logged(&mut command, &log, HOST_LIMIT)?;
-    let mut printed = libtest::parse(&String::from_utf8_lossy(&fs::read(&log)?));
-    printed.finished &= ended.is_some_and(|status| status.success() || printed.failures > 0);
-    let section = Section {
-        place: "host".into(),
-        binary: name.into(),
-        tests: tests.to_vec(),
-        printed,
-        skips: fs::read_to_string(&skips)?.lines().filter_map(skip_line).collect(),
-    };
-    say(&section, began.elapsed());
-    Ok(section)
 }
 
 fn skip_line(line: &str) -> Option<(String, String)> {
@@ -196,149 +332,13 @@ fn say(section: &Section, took: Duration) {
     }
 }
 
-/// Checks by programs that are not test binaries: each counts as a test.
-fn checks(root: &Path, parts: &Parts, sections: &mut Vec<Section>) -> Result<()> {
-    let yml = |dir: &str| -> Vec<PathBuf> {
-        let entries = fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut paths: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "yml")).collect();
-        paths.sort();
-        paths
-    };
-    let mut wanted: Vec<(&str, PathBuf)> = yml("alerts").into_iter().map(|path| ("check", path)).collect();
-    wanted.extend(yml("alerts/tests").into_iter().map(|path| ("test", path)));
-    let mut section = Section { place: "checks".into(), binary: "promtool".into(), ..Section::default() };
-    section.printed.finished = true;
-    let began = Instant::now();
-    for (verb, path) in wanted {
-        let name = format!("{verb} rules {}", path.strip_prefix(root).unwrap_or(&path).display());
-        section.tests.push(name.clone());
-        let Some(promtool) = parts.program("promtool") else {
-            section.printed.passed += 1; // A skip is taken off what passed, as with libtest.
-            section.skips.push((name, "no-prometheus".into()));
-            continue;
-        };
-        match run::output(Command::new(promtool).args([verb, "rules"]).arg(&path)) {
-            Ok(_) => section.printed.passed += 1,
-            Err(error) => {
-                section.printed.failures += 1;
-                section.printed.details += &format!("---- {name} ----\n{error}\n");
-                section.printed.failed.push(name);
-            }
-        }
-    }
-    say(&section, began.elapsed());
-    sections.push(section);
-    Ok(())
-}
-
-/// Machines that are switched off while they write: each is a test.
-fn power(logs: &Path, parts: &Parts, built: &Built, sections: &mut Vec<Section>) -> Result<()> {
-    let began = Instant::now();
-    let mut section = Section { place: "power".into(), binary: "power".into(), ..Section::default() };
-    section.printed.finished = true;
-    if let Some(missing) = power::missing(parts) {
-        println!("  power    cannot run: {}", missing.why);
-        section.printed.passed = 1; // A skip is taken off what passed, as with libtest.
-        section.skips.push(("power failures".into(), missing.reason.into()));
-    } else {
-        let writer = built.binary("power").ok_or("cargo built no example `power`")?;
-        for (name, wrong) in power::run(parts, writer, logs) {
-            section.tests.push(name.clone());
-            match wrong {
-                None => section.printed.passed += 1,
-                Some(wrong) => {
-                    section.printed.failures += 1;
-                    section.printed.details += &format!("---- {name} ----\n{wrong}\n");
-                    section.printed.failed.push(name);
-                }
-            }
-        }
-    }
-    say(&section, began.elapsed());
-    sections.push(section);
-    Ok(())
-}
-
-fn in_guests(
-    guests: &[&Guest],
-    logs: &Path,
-    parts: &Parts,
-    built: &Built,
-    options: &Options,
-    sections: &mut Vec<Section>,
-) -> Result<()> {
-    let allostat = built.binary("allostat").ok_or("cargo built no allostat")?;
-    let workload = built.binary("workload").ok_or("cargo built no workload")?;
-    let mut lists = BTreeMap::new();
-    for test in built.tests.iter().filter(|test| guests.iter().any(|g| g.tests.contains(&test.name.as_str()))) {
-        lists.insert(test.name.as_str(), list(test, options)?);
-    }
-    // Nothing to do there is no reason to boot.
-    let asked = |guest: &&&Guest| guest.tests.iter().any(|name| lists.get(name).is_some_and(|names| !names.is_empty()));
-    let guests: Vec<&Guest> = guests.iter().filter(asked).copied().collect();
-    let of = |guest: &Guest| -> Vec<TestBinary> {
-        built.tests.iter().filter(|test| guest.tests.contains(&test.name.as_str())).cloned().collect()
-    };
-    let results: Vec<_> = std::thread::scope(|scope| {
-        let running: Vec<_> = guests
-            .iter()
-            .filter(|guest| guest.missing(parts).is_none())
-            .map(|guest| {
-                let run = move || {
-                    let job = Job { tests: &of(guest), allostat, workload, filter: &options.filter, logs };
-                    guest.run(parts, &job).map_err(|e| e.to_string())
-                };
-                (*guest, scope.spawn(run))
-            })
-            .collect();
-        running.into_iter().map(|(guest, thread)| (guest, thread.join())).collect()
-    });
-    for guest in &guests {
-        if let Some(missing) = guest.missing(parts) {
-            println!("  {:<8} cannot run: {}", guest.name, missing.why);
-            let mut section = Section { place: guest.name.into(), binary: "guest".into(), ..Section::default() };
-            section.printed = Printed { passed: 1, finished: true, ..Printed::default() };
-            section.skips.push((format!("everything in {}", guest.name), missing.reason.into()));
-            sections.push(section);
-        }
-    }
-    for (guest, result) in results {
-        let report = result.map_err(|_| format!("the thread of guest {} panicked", guest.name))?;
-        let report = report.map_err(|e| format!("guest {}: {e}", guest.name))?;
-        for test in of(guest) {
-            let ran = report.ran.iter().find(|ran| ran.binary == test.name);
-            let mut printed = ran.map(|ran| libtest::parse(&ran.output)).unwrap_or_default();
-            printed.finished &= ran.is_some_and(|ran| ran.code == Some(0) || printed.failures > 0);
-            if !printed.finished {
-                printed.details += &format!(
-                    "{}\n--- the console of {} ---\n{}",
-                    ran.map_or("it never began", |ran| ran.output.as_str()),
-                    guest.name,
-                    report.console
-                );
-            }
-            let own = report.skips.iter().filter(|(binary, _)| *binary == test.name);
-            let section = Section {
-                place: guest.name.into(),
-                binary: test.name.clone(),
-                tests: lists.get(test.name.as_str()).cloned().unwrap_or_default(),
-                printed,
-                skips: own.filter_map(|(_, line)| skip_line(line)).collect(),
-            };
-            say(&section, Duration::from_secs_f64(ran.map_or(0.0, |ran| ran.seconds.max(0.0))));
-            sections.push(section);
-        }
-    }
-    Ok(())
-}
-
 /// Adds up, prints what failed and what was skipped, and ends with the line that counts.
 fn judge(
     sections: &[Section],
     allowed: &AllowedSkips,
     circumstances: Circumstances,
     options: &Options,
-    times: &Times,
+    steps: &Steps,
 ) -> bool {
     let (mut passed, mut failed) = (0, 0);
     let mut skipped = BTreeSet::new();
@@ -381,7 +381,7 @@ fn judge(
         }
         passed += printed.passed.saturating_sub(left_out.len().saturating_sub(ignored.len()));
     }
-    println!("\n{times}");
+    println!("\n{steps}");
     if elsewhere > 0 {
         println!("{elsewhere} times a test left a place to another that can run it (see tests/allowed-skips)");
     }
@@ -390,26 +390,4 @@ fn judge(
     }
     println!("{passed} passed, {failed} failed, {} skipped", skipped.len());
     failed == 0
-}
-
-/// How long each step took.
-#[derive(Debug, Default)]
-struct Times(Vec<(&'static str, Duration)>);
-
-impl Times {
-    fn step<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        println!("{name}:");
-        let began = Instant::now();
-        let done = work();
-        self.0.push((name, began.elapsed()));
-        done
-    }
-}
-
-impl std::fmt::Display for Times {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let steps: Vec<String> =
-            self.0.iter().map(|(name, took)| format!("{name} {:.1} s", took.as_secs_f64())).collect();
-        write!(f, "{}", steps.join(", "))
-    }
 }
