@@ -1,4 +1,5 @@
-//! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists.
+//! The papers name what is there: each test, module and file that `docs/promises.md` gives as a proof exists, and so does each place
+//! to which `CONTRIBUTING.md` sends whoever adds something.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,6 +8,7 @@ use std::path::Path;
 use crate::source::walk;
 
 const PAPER: &str = "docs/promises.md";
+const PLACES: &str = "CONTRIBUTING.md";
 
 /// What can be named: functions of the tests, modules (by their files), other files.
 struct There {
@@ -94,4 +96,37 @@ fn a_proof_that_is_not_there_is_missed() {
     let text = "| promise | test | where |\n| x `no` | `m::{a_b_…,b_…}`, `…a_b_c`, `m`, `n`, `src/none.rs` | host |";
     let missing: Vec<_> = proofs(text).into_iter().filter(|(_, n)| !is_there(n, &there)).map(|(_, n)| n).collect();
     assert_eq!(missing, ["m::b_…", "n", "src/none.rs"]);
+}
+
+/// Of a row of "where does it go?": places that are not there, and lists that are not in the file named beside them.
+fn astray(row: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for cell in row.split(" | ") {
+        let names = cell.split('`').skip(1).step_by(2);
+        let (places, lists): (Vec<&str>, Vec<&str>) = names.partition(|name| name.contains(['/', '.']));
+        for place in &places {
+            let there = place.split_once('<').map_or(*place, |(directory, _)| directory);
+            if !Path::new(there).exists() {
+                wrong.push((*place).to_owned());
+            }
+        }
+        if let [file] = places[..] {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            wrong.extend(lists.iter().filter(|list| !text.contains(**list)).map(|list| format!("{list} in {file}")));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_place_where_something_goes_is_there() {
+    let text = fs::read_to_string(PLACES).expect("the paper must be readable");
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
+    assert!(rows.len() > 10, "the table was not found");
+    let wrong: Vec<String> = rows.into_iter().flat_map(astray).collect();
+    assert!(wrong.is_empty(), "{PLACES} sends to what is not there:\n{}", wrong.join("\n"));
+    assert_eq!(
+        astray("| x | `src/none/<name>.rs` | `NOWHERE`, `src/lib.rs` |"),
+        ["src/none/<name>.rs", "NOWHERE in src/lib.rs"]
+    );
 }
