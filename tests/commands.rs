@@ -47,6 +47,8 @@ fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
     assert_eq!(set.stderr, plain.stderr);
 }
 
+/// A data directory that is a link to nothing, whose lock cannot be opened, or that everybody can write is told as what it is,
+/// the last one closed.
 #[test]
 fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
     let dir = test_dir();
@@ -131,6 +133,7 @@ fn a_broken_job_file_is_shown_where_it_is_broken() {
     assert!(checked.stderr.contains("web.hcl:15:2"), "{}", checked.stderr);
 }
 
+/// A file that never ends costs `run`, `plan`, `check` and `agent --config` no more than one that is too large.
 #[test]
 fn a_file_that_never_ends_is_refused_for_its_size() {
     let dir = test_dir();
@@ -153,6 +156,8 @@ fn what_only_the_agent_knows_of_a_job_is_refused_with_its_place_too() {
     agent.stop();
 }
 
+/// A driver that hangs holds up neither commands nor the agent's end, and what it hangs in is given up after a restart too; a
+/// fault that there is not is refused at its place in the job file.
 #[test]
 fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
@@ -310,6 +315,7 @@ fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
     agent.stop();
 }
 
+/// With call, alloc and task; also beside its calls, while it tells what it uses.
 #[test]
 fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
@@ -419,6 +425,7 @@ impl Drop for Background {
 
 const GONE: &str = "the agent is gone; this goes on when it is back";
 
+/// When it is gone for a minute they say what was submitted or asked, and Ctrl-C ends the waiting at once.
 #[test]
 fn run_and_stop_go_on_over_the_death_of_the_agent() {
     let mut agent = Agent::start();
@@ -534,6 +541,8 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     agent.stop();
 }
 
+/// The last lines of a log all come, however much they are and over however many files; what a job keeps nothing of is told,
+/// not empty.
 #[test]
 fn the_last_lines_of_a_log_all_come_however_much_they_are_and_what_is_not_kept_is_told() {
     let agent = Agent::start();

@@ -362,6 +362,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     (synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), metrics)
 }
 
+/// Those of exits and OOM kills name its event too; at most 128 code points.
 #[test]
 fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
     let (snapshot, metrics) = exemplary(ALLOC);

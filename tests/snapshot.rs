@@ -113,6 +113,7 @@ fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
     ])
 }
 
+/// While a task is looked for, what it, its alloc and the node use is absent, not smaller; its siblings are measured.
 #[test]
 fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_not_smaller() {
     let (shop, bank) = (synthetic::job("shop", &["web"]), synthetic::job("bank", &["web"]));

@@ -183,6 +183,8 @@ fn writable_by_others(top: &Path) -> Vec<String> {
 
 const ALL: [&str; 3] = ["agent", "nobody", "daemon"];
 
+/// With or without an account: read, list, change, replace, rename, link, remove, put a file, link, FIFO or directory; in what
+/// belongs to a task of root, of `nobody` or of anybody, and in what an alloc shares.
 #[test]
 fn what_belongs_to_a_task_is_closed_to_every_other_user_and_no_script_of_root_can_be_replaced() {
     if !is_root() {
@@ -296,6 +298,8 @@ fn pids(agent: &Agent, tasks: usize) -> BTreeSet<u64> {
     })
 }
 
+/// What an agent before this one left open is closed at the start, under tasks that run on unharmed, through no link, and said
+/// once with how many and one of them.
 #[test]
 fn an_upgrade_closes_what_an_agent_before_left_open_under_running_tasks_and_says_so_once() {
     if !is_root() {
@@ -385,6 +389,8 @@ fn modes_are_the_same_whatever_the_umask_and_tasks_of_another_user_run_under_eac
     }
 }
 
+/// A way that is closed to a task's user is told with file, line and the closed directory by `plan` and `run`, and before
+/// anything runs.
 #[test]
 fn a_way_that_is_closed_to_a_tasks_user_is_told_with_its_place_before_anything_runs() {
     if !is_root() {
@@ -473,6 +479,7 @@ impl Drop for Holder {
     }
 }
 
+/// The lock is for its owner alone; who holds it is told by its own pid, program and user, never by what is written in it.
 #[test]
 fn a_lock_that_another_user_holds_since_an_agent_before_is_told_with_who_it_is() {
     if !is_root() {

@@ -417,6 +417,8 @@ fn an_idle_connection_has_its_time_from_the_answer_on() {
     assert!(kept.read_to_end(&mut Vec::new()).unwrap() > 0, "answered, and then closed");
 }
 
+/// Who is turned away for want of a seat is told so, also where it asks only after that; an idle connection has its 75 s from
+/// the answer on.
 #[test]
 fn who_is_turned_away_is_told_why_although_it_has_not_asked_yet() {
     let server = server_with(Config { max_connections: 1, ..Config::default() });

@@ -209,6 +209,7 @@ fn a_duplicate_write_makes_no_system_call() {
     });
 }
 
+/// Of the value from before too. The first identical write after a restart is free.
 #[test]
 fn after_a_failed_commit_the_same_write_is_written() {
     deduped(|dedup, faults| {

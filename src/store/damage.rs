@@ -116,6 +116,7 @@ fn base() -> &'static Base {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
+    /// Any bit flipped, or cut anywhere.
     #[test]
     fn one_damaged_file_costs_nothing(choose: u32, at: u32, cut: bool) {
         let (files, from, records) = base();
@@ -268,6 +269,7 @@ fn old_database(dir: &Path) {
     db.flush().unwrap();
 }
 
+/// An older database is copied before it changes, an interrupted upgrade goes on, a newer one is refused untouched.
 #[test]
 fn an_older_database_is_copied_before_anything_of_it_changes() {
     let dir = tempfile::tempdir().unwrap();

@@ -421,6 +421,8 @@ mod tests {
         End { main_rusage: Rusage { max_rss_kib: 4096, ..Rusage::default() }, ..end(files) }
     }
 
+    /// What supervisors wrote is understood by the next version: of each version of the record a sample is kept, and writing
+    /// anything else needs a new one.
     #[test]
     fn what_supervisors_of_each_kept_version_wrote_is_understood() {
         let dir = tempfile::tempdir().unwrap();

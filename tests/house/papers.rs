@@ -9,6 +9,8 @@ use crate::source::walk;
 
 const PAPER: &str = "docs/promises.md";
 const PLACES: &str = "CONTRIBUTING.md";
+/// Of a promise: what is longer is read by nobody, and belongs to its test.
+const LONGEST: usize = 120;
 
 /// What can be named: functions of the tests, modules (by their files), other files.
 struct There {
@@ -96,6 +98,14 @@ fn a_proof_that_is_not_there_is_missed() {
     let text = "| promise | test | where |\n| x `no` | `m::{a_b_…,b_…}`, `…a_b_c`, `m`, `n`, `src/none.rs` | host |";
     let missing: Vec<_> = proofs(text).into_iter().filter(|(_, n)| !is_there(n, &there)).map(|(_, n)| n).collect();
     assert_eq!(missing, ["m::b_…", "n", "src/none.rs"]);
+}
+
+#[test]
+fn a_promise_is_one_line_that_can_be_read() {
+    let text = fs::read_to_string(PAPER).expect("the paper must be readable");
+    let promises = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let long: Vec<_> = promises.filter(|promise| promise.chars().count() > LONGEST).collect();
+    assert!(long.is_empty(), "longer than {LONGEST} characters, tell the rest above the test:\n{}", long.join("\n"));
 }
 
 /// Of a row of "where does it go?": places that are not there, and lists that are not in the file named beside them.

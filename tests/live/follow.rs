@@ -72,6 +72,8 @@ fn kept(agent: &Agent) -> Vec<u64> {
     events.iter().map(|event| event["seq"].as_u64().expect("a number")).collect()
 }
 
+/// `events -f` goes on over SIGKILLs of the agent without loss or repeat; what was gone before it began is told once, exactly,
+/// what it missed later in its place.
 #[test]
 fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
     let mut agent = Agent::start();

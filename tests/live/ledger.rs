@@ -30,6 +30,7 @@ fn seq(event: &Value) -> u64 {
     event["seq"].as_u64().expect("a number")
 }
 
+/// Of tasks, workloads and node; each event under one number and with one time.
 #[test]
 fn no_counter_falls_and_no_event_is_lost_or_repeated_whenever_the_agent_is_killed() {
     let (mut random, seed) = Random::seeded();

@@ -101,6 +101,7 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
 }
 
 /// A record that was overwritten under a living supervisor: what it would tell is on record with the agent as well.
+/// One that alone tells of its task is given up at once, and ended.
 #[test]
 fn a_damaged_record_of_a_living_task_costs_it_nothing_and_holds_nobody_up() {
     use std::os::unix::fs::FileExt;

@@ -116,6 +116,7 @@ fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
     ran.agent.stop();
 }
 
+/// An agent that begins in the old place touches nothing of it.
 #[test]
 fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_nothing_where_it_was() {
     let (top, place, mut ran) = begin();

@@ -114,6 +114,8 @@ fn lost_state(options: AgentOptions) {
     agent.stop();
 }
 
+/// With its directory in `run/` or its supervisor gone too: kill signal, grace, force, then its cgroups and records; counted,
+/// listed, logged with where its logs are kept. Readiness waits for none of it.
 #[test]
 fn what_runs_of_a_state_that_is_lost_is_ended_over_a_sigkill_in_the_middle() {
     lost_state(AgentOptions::default());

@@ -16,6 +16,7 @@ fn at_a_time() -> usize {
     if place() == "host" { 20 } else { 4 }
 }
 
+/// Of 1, 5, 50 and 300 ms.
 #[test]
 fn a_thousand_short_tasks_are_each_there_once_with_exit_cpu_and_peak() {
     if let Some(reason) = lacks("memory") {

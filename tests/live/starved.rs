@@ -43,6 +43,8 @@ fn outcome(agent: &Agent, outcome: &str) -> u64 {
     agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)])
 }
 
+/// Started again with too few, an agent shows as many as fit, says so, ends nothing, and finds each of the others when one is
+/// free; with far too few it does not start (73).
 #[test]
 fn want_of_descriptors_is_no_verdict_on_a_task() {
     if place() != "host" {
@@ -137,6 +139,8 @@ impl Drop for Few {
     }
 }
 
+/// A start that cannot have its threads, or of which a step does not end, says which and ends with 73: it does not live on and
+/// do nothing.
 #[test]
 fn an_agent_that_can_have_too_few_processes_says_so_and_does_not_hang() {
     let Some(few) = Few::make(6) else { skip_test!("no-cgroup-controller") };

@@ -91,6 +91,8 @@ fn sigterm_leaves_tasks_running_and_the_log_goes_on() {
 
 /// What a package manager does: the old binary is gone from the disk, and the new one is another file in its place.
 /// `ALLOSTAT_OLD_BINARY`: an agent of an earlier version, to begin with.
+/// The old binary is killed and gone from the disk, another is in its place: with `ALLOSTAT_OLD_BINARY` from an earlier
+/// version.
 #[test]
 fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     let bin = tempfile::tempdir().expect("a directory for binaries");

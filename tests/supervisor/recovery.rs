@@ -325,6 +325,7 @@ async fn what_a_removed_record_and_a_killed_supervisor_left_is_ended_and_not_sta
 }
 
 /// What ran and has ended before its start was recorded, too: it left its directory, and its cgroup.
+/// What lives on in a cgroup is not called gone.
 #[tokio::test]
 async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
     for world in [World::new(), World::without_cgroups()] {

@@ -49,6 +49,8 @@ fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/{}", alloc.id, alloc.task));
 }
 
+/// Same pids, no counter falls, what ended meanwhile is there once. Tasks are in a delegated scope, supervisors in its leaf,
+/// the agent alone in its unit; nothing is left when all has ended.
 #[test]
 fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope_of_their_own() {
     if !here() {
@@ -224,6 +226,7 @@ fn inside_if_there(path: &str) -> Vec<(String, u64)> {
 
 const NOBODY: u32 = 65534;
 
+/// A task of `nobody` runs under the unit as it is shipped, under one with `UMask=0077`, and under one that still says 0700.
 #[test]
 fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_its_for_itself() {
     if !here() {

@@ -49,6 +49,8 @@ impl Started {
     }
 }
 
+/// An ordinary user in a delegated scope or with the user's unit has limits and measures, over restarts too; what was not
+/// delegated is said.
 #[test]
 fn as_he_was_told_a_user_has_limits_and_measures_that_last_over_restarts() {
     if !here() {
@@ -182,6 +184,8 @@ impl Demo {
     }
 }
 
+/// A demo of his has cgroups and limits as an agent of his has, in a scope that goes with it, also when it is killed; without
+/// delegation it is told how to get it.
 #[test]
 fn a_demo_in_a_unit_of_the_user_has_cgroups_and_leaves_nothing_even_when_it_is_killed() {
     use rustix::process::Signal;

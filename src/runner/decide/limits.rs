@@ -104,6 +104,8 @@ mod tests {
         assert_eq!(by_pressure(&[]), []);
     }
 
+    /// Nor when its workload is long over; `gc` says so. It is ended by later agents too, and goes when nothing of it is left;
+    /// a `stop` that waited for it fails and names it.
     #[test]
     fn what_may_still_run_is_never_taken_however_old_it_is_and_full_the_disk() {
         let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };

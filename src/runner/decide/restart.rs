@@ -242,6 +242,8 @@ mod tests {
         assert_eq!(decision, Decision::Finish { failed: true, why: Why::Unrecoverable });
     }
 
+    /// The tracker goes on where it was, allocs do not start again in step, and each delay is between once and one and a
+    /// quarter times the policy's.
     #[test]
     fn a_persisted_tracker_goes_on_where_it_was() {
         let policy = policy(2, RestartMode::Fail);

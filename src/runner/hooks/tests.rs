@@ -129,6 +129,8 @@ fn an_order_that_cannot_be_is_refused_by_name() {
     assert_eq!(twice, "there are two hooks called a");
 }
 
+/// Each runs under a deadline and can be called off; a panic, a failure and a hang end what sets up and nothing else, and are
+/// counted.
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_what_sets_up_and_nothing_else() {
     for (does, said) in [
@@ -175,6 +177,7 @@ impl Hook<Seen> for Patient {
     }
 }
 
+/// A hook's deadline begins when it has a place to work in: however many start at once, none fails for having waited.
 #[tokio::test(start_paused = true)]
 async fn a_deadline_begins_when_there_is_a_place() {
     for (works, late) in [(DEADLINE - Duration::from_secs(2), false), (DEADLINE + Duration::from_secs(2), true)] {

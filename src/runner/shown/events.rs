@@ -388,6 +388,8 @@ mod tests {
         assert_eq!(log.follow(99).place(), 7, "a number of some other log: from now on");
     }
 
+    /// Telling an event waits for nobody; a reader that never reads costs others nothing and is told how many it missed, in
+    /// their place, and counted.
     #[tokio::test]
     async fn a_reader_that_never_reads_keeps_nobody_waiting_and_is_told_what_it_missed() {
         let log = Arc::new(Log::default());
@@ -432,6 +434,8 @@ mod tests {
         }
     }
 
+    /// Each stream ends within 100 ms of the end, in a flood too (the test lets half of 50 take longer: the machine may be
+    /// busy); over HTTP as a whole answer.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_stream_ends_within_a_tenth_of_a_second_in_the_middle_of_a_flood() {
         let log = Arc::new(Log::default());

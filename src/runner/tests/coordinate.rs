@@ -105,6 +105,7 @@ async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
     );
 }
 
+/// Each victim has one cause event that names the culprit; the dead get none (Nomad's assertion of that is inverted).
 #[tokio::test(start_paused = true)]
 async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
     let host = Host::new();
@@ -188,6 +189,8 @@ fn assert_order(agent: &Handle, id: &AllocId) {
     assert!(!events(&task(agent, id, "clean")).contains(&"Killing"), "poststop is left to run");
 }
 
+/// Leader → other tasks → sidecars, then poststop: on a stop, after a failure, and in an alloc that is found again in the
+/// middle of its end (Nomad's own test of that proves nothing).
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_them() {
     let host = Host::new();

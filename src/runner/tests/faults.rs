@@ -227,6 +227,8 @@ fn alloc_run(agent: &Handle) -> Vec<crate::model::units::Nanos> {
     agent.board().view().totals.alloc_run.values().flatten().copied().collect()
 }
 
+/// Calls: start, recover, wait, signal, kill, destroy, stats; faults: never answers, dies, dies once, refuses, lies, tells
+/// garbage, tells twice. One exit for each attempt, one kill event; nothing goes on when the agent has left.
 #[tokio::test(start_paused = true)]
 async fn each_call_with_each_fault_ends_in_time_and_as_declared_and_costs_nobody_else_anything() {
     let before = alive();
@@ -301,6 +303,7 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
     assert!(measured >= 40, "{measured}");
 }
 
+/// What cannot be ended gets none beside it.
 #[tokio::test(start_paused = true)]
 async fn what_runs_on_after_its_end_was_told_is_ended_before_another_attempt_begins() {
     let host = Host::new();
@@ -375,6 +378,7 @@ fn all_hang(but: &[Call]) -> Value {
     json!({ "faults": faults, "ignore_signals": true, "cpu_percent": 1 })
 }
 
+/// With 1,000 stops of one task: each is answered, the task is given up aloud, found nowhere and not started twice.
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_hangs_in_every_call_costs_its_tasks_alone() {
     // What hangs for ever fails this test, and does not hang it.

@@ -73,6 +73,7 @@ async fn a_disk_that_others_have_filled_takes_no_live_alloc_and_no_endless_loop(
     assert_eq!(main_task(&agent, &live).state, TaskState::Running);
 }
 
+/// It fails if anything that was to go is still there; what has not ended was not asked for with `--all`.
 #[tokio::test(start_paused = true)]
 async fn who_asks_is_told_what_went_and_why_the_rest_did_not() {
     let host = Host::new();

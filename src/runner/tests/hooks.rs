@@ -82,6 +82,7 @@ impl Host {
     }
 }
 
+/// A stop is a wish of its own and runs prekill, stop and postrun, nothing else; one after the end changes nothing and says so.
 #[tokio::test(start_paused = true)]
 async fn each_phase_comes_at_its_moment_and_no_other() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
@@ -147,6 +148,8 @@ async fn each_attempt_has_its_own_prestart_poststart_and_exited_and_one_stop_end
     assert_eq!(log.count("alloc:prerun"), 1);
 }
 
+/// An alloc that cannot be set up fails as a whole, nothing of it starts, a restart tries again; set up again under running
+/// tasks, a failure ends none of them.
 #[tokio::test(start_paused = true)]
 async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_starts() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));

@@ -27,6 +27,8 @@ async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
     assert_eq!(host.world.undestroyed(), 0, "stop waits until nothing is left");
 }
 
+/// Escalation ends in a declared state, counted, its handle kept; all who ask at once are answered, and it is done once; the
+/// agent's own end waits for no task.
 #[tokio::test(start_paused = true)]
 async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     let host = Host::new();
@@ -126,6 +128,7 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT"]);
 }
 
+/// A stop meanwhile keeps the task's `shutdown_delay`.
 #[tokio::test(start_paused = true)]
 async fn a_start_that_hangs_is_given_up_though_nobody_stops_it_and_no_second_one_is_tried() {
     let host = Host::new();
@@ -281,6 +284,8 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
     assert_eq!(host.world.started(), 0);
 }
 
+/// 1,000 stops of one task, and as many restarts and signals beside them: one Killing, one Killed, one sequence of signals,
+/// each has its answer.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
     let host = Host::new();

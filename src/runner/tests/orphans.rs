@@ -50,6 +50,7 @@ fn fates(agent: &Handle) -> Vec<Fate> {
     agent.orphans().into_iter().map(|orphan| orphan.fate).collect()
 }
 
+/// Nor is what is being removed or had a record that could not be read; it is told where it runs.
 #[test]
 fn whose_an_alloc_is_follows_from_what_names_it() {
     let ids: Vec<AllocId> = (0..6).map(|_| AllocId::random()).collect();
@@ -277,6 +278,7 @@ async fn what_only_seemed_to_run_is_not_listed_any_more() {
 }
 
 /// The record of one task is gone, whole or damaged; its alloc is on record. It goes on as the attempt that it is.
+/// Where that cannot be told it is not started again, also if the agent dies right then, and what may run is said to.
 #[tokio::test(start_paused = true)]
 async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
     for (damaged, removed) in [(false, false), (true, false), (true, true)] {

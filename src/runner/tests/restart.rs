@@ -254,6 +254,7 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
     }
 }
 
+/// A whole alloc restarts in the order of its lifecycle; one that had ended lives again, and no total falls or counts twice.
 #[tokio::test(start_paused = true)]
 async fn a_whole_alloc_begins_anew_in_the_order_of_its_lifecycle() {
     let host = Host::new();

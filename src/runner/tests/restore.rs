@@ -22,6 +22,7 @@ pub(super) fn only(outcome: &str) -> BTreeMap<String, f64> {
     all.iter().map(|name| ((*name).to_owned(), if *name == outcome { 1.0 } else { 0.0 })).collect()
 }
 
+/// Each start of the agent says how it found every task; all outcomes are there, and what could not be read is counted.
 #[tokio::test(start_paused = true)]
 async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before_found() {
     let host = Host::new();
