@@ -37,7 +37,7 @@ fn budgets(rows: &[Row], wanted: impl Fn(&Budget) -> bool) -> String {
         let kept = match budget.kept(row) {
             Some(true) => "kept",
             Some(false) => "**short**",
-            None => "?",
+            None => "not measured",
         };
         let (times, to) = row.ratio.as_ref().map_or(("", ""), |ratio| (ratio.times.as_str(), ratio.to.as_str()));
         let Budget { says, others, .. } = budget;
@@ -130,7 +130,7 @@ mod tests {
         );
         assert!(text.contains("| 1.5 | its floor | at most 2 times | kept |"), "{text}");
         assert!(
-            text.contains("|  |  | at least 0.8 times | ? |"),
+            text.contains("|  |  | at least 0.8 times | not measured |"),
             "a ratio that was not measured is not guessed: {text}"
         );
         assert!(!text.contains("5,000 idle"), "a row that was not measured must not stand there: {text}");
