@@ -7,6 +7,7 @@ use crate::collectors::{Sampling, TaskReader, kept_peak, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
+use crate::telemetry::chain;
 
 /// The kernel lets go of a cgroup's last process a moment after it was reaped.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -57,15 +58,4 @@ impl AllocCgroups for HostCgroups {
     fn remove(&self, path: &CgroupPath) -> Result<(), String> {
         self.at(path).remove(PATIENCE).map_err(|e| chain(&e))
     }
-}
-
-/// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

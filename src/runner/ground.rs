@@ -12,7 +12,7 @@ use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::kept::samples::Samples;
 use super::kept::steady::Line;
-use super::places::{Places, lock};
+use super::places::Places;
 use super::settings::Config;
 use super::shown::board::Board;
 use super::shown::events::Log;
@@ -20,6 +20,7 @@ use crate::host::clock::Clock;
 use crate::model::env::Env;
 use crate::model::host::NodeInfo;
 use crate::telemetry::Metrics;
+use crate::telemetry::lock;
 
 /// Asks how full the data directory's file system is; may block. `None`: it does not say.
 pub type AskFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;

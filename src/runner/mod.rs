@@ -14,7 +14,7 @@
 //! shown/     board and events: the only way up
 //! kept/      what outlives the agent: record, journal, marks, samples, steady, datadir
 //! decide/    pure: step, restart, coordinator, outcome, wish, plan, limits, whose
-//! places     few at once: what may block; locks
+//! places     few at once: what may block
 //! ```
 //! ```text
 //! wishes ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers

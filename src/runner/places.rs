@@ -1,7 +1,6 @@
 //! Few at once: what may block, so that it makes no crowd of threads; and the line before their places.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Semaphore;
 
@@ -40,9 +39,4 @@ pub async fn in_line<T>(place: impl Future<Output = T>) -> T {
     let _stands = Stands;
     // Ends: whoever has a place leaves it, at its own deadline at the latest, or the caller gives up.
     place.await
-}
-
-/// What a thread that panicked has left under a lock is whole: each change of it is one step.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -32,7 +32,6 @@ use super::ground::Context;
 use super::hooks::{Hooks, OfAlloc, OfTask};
 use super::kept::record::{self, AllocRecord, Backoff, Kill, TaskRecord};
 use super::kept::samples::Whose;
-use super::places::lock;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{Desired, Measured};
 use crate::model::event::EventKind;
@@ -43,6 +42,7 @@ use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
+use crate::telemetry::lock;
 
 pub struct Alloc {
     pub ctx: Arc<Context>,

@@ -32,7 +32,7 @@ use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::runner::kept::datadir::Place;
-use crate::runner::places::lock;
+use crate::telemetry::lock;
 
 const NOTE: &str = "mock.json";
 /// Between two readings.

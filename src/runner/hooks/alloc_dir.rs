@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::frame::{DEADLINE, Failure, Hook, Outcome, Phase};
 use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
-use crate::supervisor::describe;
+use crate::telemetry::chain;
 
 /// A deep tree on a slow disk takes its time.
 const REMOVED_WITHIN: Duration = Duration::from_secs(3600);
@@ -28,7 +28,7 @@ impl Hook<OfAlloc> for AllocDir {
         Box::pin(async move {
             let (ctx, id, ended) = (Arc::clone(&subject.ctx), subject.id.clone(), subject.ended.clone());
             let done = if phase == Phase::Destroy {
-                subject.ctx.removals.block(move || ctx.data_dir.remove(&id).map_err(|e| describe(&e))).await
+                subject.ctx.removals.block(move || ctx.data_dir.remove(&id).map_err(|e| chain(&e))).await
             } else {
                 let remove = move || {
                     ended.iter().for_each(|task| ctx.data_dir.remove_records(&id, task));

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::runner::places::lock;
 use crate::store::{Batch, Dedup, Entered, Entrance, Store, StoreError};
 use crate::telemetry::Metrics;
+use crate::telemetry::lock;
 
 /// Batches that may wait at once; who comes later waits for a place.
 const QUEUE: usize = 1024;

@@ -18,7 +18,7 @@ use crate::collectors::{Keeps, Reading};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::runner::places::lock;
+use crate::telemetry::lock;
 
 const PAGE: usize = 4096;
 

@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 
 use crate::model::id::AllocId;
 use crate::runner::alloc::{Alloc, Ended};
-use crate::runner::places::lock;
+use crate::telemetry::lock;
 
 /// Concurrency: any thread; no lock is held while anything else is asked.
 #[derive(Default)]

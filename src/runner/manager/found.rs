@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::model::id::{AllocId, ProcessId, TaskName};
 use crate::runner::ground::Context;
-use crate::runner::places::lock;
+use crate::telemetry::lock;
 use crate::telemetry::metrics::{Restored as FoundAs, WatchedBy};
 
 /// So many orphans are listed; all are counted.

@@ -31,7 +31,6 @@ use super::drivers::DriverError;
 use super::ground::{Context, Drivers};
 use super::hooks::Hooks;
 use super::kept::record::{self, AllocRecord, JobRecord};
-use super::places::lock;
 use super::shown::board::Board;
 use super::shown::events::Log;
 use crate::model::alloc::Desired;
@@ -40,6 +39,7 @@ use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::{Job, TaskGroup};
 use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
+use crate::telemetry::lock;
 
 /// How long owners of ended allocs may tidy up when the agent leaves.
 const TIDYING: std::time::Duration = std::time::Duration::from_secs(2);

@@ -30,7 +30,7 @@ use crate::runner::drivers::{Driver, DriverError, Left};
 use crate::runner::ground::{Context, Parts};
 use crate::runner::kept::datadir::{Place, make_run_dir};
 use crate::runner::task::KILL_SIGNAL;
-use crate::supervisor::describe;
+use crate::telemetry::chain;
 use crate::telemetry::metrics::Restored as FoundAs;
 
 /// So many are looked for, signalled or killed at once.
@@ -213,7 +213,7 @@ impl Undertaker {
         }
         let (ctx, of) = (Arc::clone(self.ctx()), place.clone());
         if let Err(error) = self.ctx().blocking.block(move || ctx.data_dir.remove_attempt(&of)).await? {
-            self.stays(place, &describe(&error));
+            self.stays(place, &chain(&error));
         }
         Ok(())
     }

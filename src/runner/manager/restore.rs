@@ -28,12 +28,12 @@ use crate::runner::kept::datadir::Place;
 use crate::runner::kept::marks::Marks;
 use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use crate::runner::kept::steady::{Line, LineRecord};
-use crate::runner::places::lock;
 use crate::runner::shown::board::Board;
 use crate::runner::shown::events::Log;
 use crate::runner::task::launch::found;
 use crate::runner::task::{Entry, Search, late, note_found};
 use crate::store::{Batch, Store, StoreError};
+use crate::telemetry::lock;
 use crate::telemetry::metrics::Restored as FoundAs;
 
 /// How long a start waits for what it looks for; from then on that is found while everything else goes on.

@@ -24,8 +24,8 @@ use rustix::io::Errno;
 use super::found::{Stray, Watchers};
 use super::{Handle, Manager};
 use crate::model::id::ProcessId;
-use crate::runner::places::lock;
 use crate::supervisor;
+use crate::telemetry::lock;
 use crate::telemetry::metrics::WatchedBy;
 
 /// Between two looks at all processes, as long as nobody's is there and otherwise.

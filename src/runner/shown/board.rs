@@ -12,7 +12,7 @@ pub use crate::model::totals::{Latest, NodeTotals, TaskTotals, Totals};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::kept::marks::Marks;
-use crate::runner::places::lock;
+use crate::telemetry::lock;
 
 /// An alloc as it stands on the board.
 #[derive(Debug, Clone)]

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::model::event::Event;
 use crate::runner::kept::marks::Marks;
-use crate::runner::places::lock;
+use crate::telemetry::lock;
 
 /// Events kept for readers that come later; older ones are counted as missed.
 pub const CAPACITY: usize = 4096;

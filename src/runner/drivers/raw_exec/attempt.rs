@@ -17,9 +17,10 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
-use crate::runner::places::{Places, lock};
+use crate::runner::places::Places;
 use crate::supervisor::record::{End, How, Record, Slot};
-use crate::supervisor::{ERRORS_KEPT, describe, orders};
+use crate::supervisor::{ERRORS_KEPT, orders};
+use crate::telemetry::{chain, lock};
 
 /// How long the processes of an attempt whose supervisor was killed may take to die.
 pub const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -199,7 +200,7 @@ fn kill(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
     if let Some(main) = process(shared, handle, handle.main)? {
         main.signal(9).map_err(|e| failed(format!("cannot end process {}: {e}", main.id().pid)))?;
     }
-    whole.map_err(|e| failed(describe(&e)))
+    whole.map_err(|e| failed(chain(&e)))
 }
 
 fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
@@ -213,9 +214,9 @@ fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
     {
         // What a supervisor that was killed left behind, and cannot be ended.
         let lives = cgroup.pids().is_ok_and(|pids| !pids.is_empty());
-        return Err(if lives { DriverError::StillRunning } else { failed(describe(&error)) });
+        return Err(if lives { DriverError::StillRunning } else { failed(chain(&error)) });
     }
-    crate::host::tree::remove(&handle.run_dir).map_err(|e| failed(describe(&e)))
+    crate::host::tree::remove(&handle.run_dir).map_err(|e| failed(chain(&e)))
 }
 
 /// What a supervisor said about itself, behind a colon, where its file is still there.
@@ -296,7 +297,7 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
     if same_boot && let Some(path) = &handle.cgroup {
         let cgroup = Cgroup::at(&shared.sampling.layout, path);
         if let Err(e) = cgroup.end(END_PATIENCE) {
-            problems.push(describe(&e));
+            problems.push(chain(&e));
         }
         if cgroup.exists() {
             let (last, unread) = read_final(&shared.sampling.layout, path);

@@ -21,9 +21,10 @@ use crate::host::process::{self, Child, Process};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::runner::kept::datadir::make_run_dir;
+use crate::supervisor::ERRORS_KEPT;
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
 use crate::supervisor::record::{self, How, Record, Slot, Start};
-use crate::supervisor::{ERRORS_KEPT, describe};
+use crate::telemetry::chain;
 
 /// A supervisor that was spawned and has not said yet whether its task runs.
 pub struct Begun {
@@ -59,7 +60,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
     let account = match &task.user {
         Some(user) => Some(process::account(user).map_err(|e| {
             let passing = matches!(e, process::UserError::Lookup { .. });
-            start_error(describe(&e), passing)
+            start_error(chain(&e), passing)
         })?),
         None => None,
     };
@@ -116,7 +117,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
 
 fn place(cgroup: Option<&Cgroup>, limits: &crate::host::cgroup::Limits) -> Result<(), DriverError> {
     let Some(cgroup) = cgroup else { return Ok(()) };
-    cgroup.create_fresh().and_then(|()| cgroup.limit(limits)).map_err(|e| start_error(describe(&e), e.is_passing()))
+    cgroup.create_fresh().and_then(|()| cgroup.limit(limits)).map_err(|e| start_error(chain(&e), e.is_passing()))
 }
 
 fn spawn(shared: &Shared, orders: &Orders, run_dir: &Path) -> Result<(Child, Record, OwnedFd), DriverError> {
@@ -166,7 +167,7 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     if let Some(cgroup) = cgroup {
         let gone = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
         if let Err(error) = gone {
-            tracing::warn!(error = describe(&error), cgroup = %cgroup.path, "a cgroup of a failed start is left");
+            tracing::warn!(error = chain(&error), cgroup = %cgroup.path, "a cgroup of a failed start is left");
         }
     }
     for name in [orders::FILE, orders::ERRORS_FILE, record::FILE] {
@@ -264,7 +265,7 @@ impl Made {
 
     fn end_task(&self) -> Result<(), String> {
         if let Some(cgroup) = &self.cgroup {
-            cgroup.end(Duration::from_secs(2)).map_err(|e| describe(&e))?;
+            cgroup.end(Duration::from_secs(2)).map_err(|e| chain(&e))?;
         }
         // Written before the gate opens: without a main process here none runs anything.
         match self.record.read_start().map_err(|e| format!("the record cannot be read: {e}"))? {

@@ -17,6 +17,7 @@ use crate::runner::kept::datadir::Place;
 use crate::supervisor::orders::{self, Orders};
 use crate::supervisor::record::{self, Record, Slot, Start};
 use crate::supervisor::{self, is_executed_for};
+use crate::telemetry::chain;
 
 pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError> {
     let run_dir = &place.run_dir;
@@ -107,7 +108,7 @@ fn lives(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
         }
     }
     let pids = handle.cgroup.as_ref().map(|path| Cgroup::at(&shared.sampling.layout, path).pids());
-    Ok(!pids.transpose().map_err(|e| failed(supervisor::describe(&e)))?.unwrap_or_default().is_empty())
+    Ok(!pids.transpose().map_err(|e| failed(chain(&e)))?.unwrap_or_default().is_empty())
 }
 
 fn is_there(id: ProcessId) -> Result<bool, DriverError> {

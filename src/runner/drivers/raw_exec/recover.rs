@@ -29,8 +29,9 @@ use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::DriverError;
+use crate::supervisor;
 use crate::supervisor::record::{Record, Slot, Start};
-use crate::supervisor::{self, describe};
+use crate::telemetry::chain;
 
 pub enum Found {
     NeverStarted,
@@ -224,7 +225,7 @@ fn end_all(shared: &Shared, handle: &TaskHandle, record: std::io::Result<Option<
     }
     let cgroup = handle.cgroup.as_ref().map(|path| Cgroup::at(&shared.sampling.layout, path));
     let end_task = || {
-        cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.end(END_PATIENCE)).map_err(|e| describe(&e))?;
+        cgroup.as_ref().map_or(Ok(()), |cgroup| cgroup.end(END_PATIENCE)).map_err(|e| chain(&e))?;
         let session = handle.main.map_or(Ok(()), end_session);
         session.map_err(|e| format!("its session: {e}"))
     };

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use crate::host::access::{self, DIRECTORY, is_directory};
-use crate::runner::places::lock;
+use crate::telemetry::lock;
 
 /// Numeric owner of what a task writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
