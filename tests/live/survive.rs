@@ -167,7 +167,7 @@ fn directories_removed_underneath_cost_what_was_in_them_and_nothing_else() {
     starts_again();
     agent.cli(&["stop", &hold.id]).ok();
     hold.wait_dead();
-    assert_eq!(hold.exits("unknown"), 1, "what its supervisor wrote went with the record");
+    assert_eq!(hold.exits("killed"), 1, "it was asked for; what its supervisor wrote went with the record");
     for (name, mode) in [("alloc", 0o711), ("run", 0o700)] {
         remove_under_use(&data.join(name));
         starts_again();

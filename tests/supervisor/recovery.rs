@@ -101,6 +101,7 @@ async fn what_killed_its_supervisor_and_left_its_session_is_ended_in_a_cgroup_an
         assert_eq!(why.contains("left its session is not found, and may still run"), !world.has_cgroups(), "{why}");
         if lives(escaped) {
             process::signal_pid(escaped, 9).unwrap();
+            until("it to be gone", || (!lives(escaped)).then_some(())).await;
         }
         attempt.destroy().await.unwrap();
     }
