@@ -1,6 +1,6 @@
 //! The files of one cgroup: which exist, which stay open, and whether the cgroup is still the one that was meant.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
@@ -12,9 +12,12 @@ use super::sampling::{ErrorReason, Rank, Sampling};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::table::File;
-use crate::host::hierarchy::Hierarchy;
+use crate::host::hierarchy::{Hierarchy, Version};
 use crate::model::id::CgroupPath;
 use crate::model::measure::When;
+
+/// The file that lists the processes of a cgroup.
+pub(super) const PROCS: &str = "cgroup.procs";
 
 /// The cgroup was removed, or another one stands at its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +38,9 @@ pub(super) struct CgroupFiles {
     of_alloc: bool,
     /// The hierarchies (one bit each) in which something was opened by its path since the identity was checked last.
     by_path: u64,
+    /// The list of its processes, if it is kept; and whether anybody asks for it.
+    processes: Option<OwnedFd>,
+    lists_processes: bool,
 }
 
 /// Small: there are some twenty of them for each task, and as many for its alloc.
@@ -100,18 +106,38 @@ impl CgroupFiles {
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
         slots.iter().for_each(|slot| sampling.budget.need(rank(slot.file.when, of_alloc)));
         sampling.budget.tell_if_short();
-        CgroupFiles { sampling: Arc::clone(sampling), path, homes, slots, probes, of_alloc, by_path: 0 }
+        let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
+        CgroupFiles { sampling, path, homes, slots, probes, of_alloc, by_path: 0, processes, lists_processes }
     }
 
     pub(super) fn path(&self) -> &CgroupPath {
         &self.path
     }
 
-    /// A hierarchy in which the cgroup's processes can be listed.
-    pub(super) fn home_of_processes(&self) -> Option<&Hierarchy> {
-        let mut homes = self.homes.iter().filter_map(|(i, _)| self.sampling.layout.hierarchies().get(*i));
-        let first = homes.clone().next();
-        homes.find(|h| h.has("pids")).or(first)
+    /// A hierarchy in which the cgroup's processes can be listed, and the list, where it can be kept open: that of the unified tree, since
+    /// a kept descriptor of v1 shows an old list for as long as it is read often. Errors: `Gone`.
+    pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, Gone> {
+        let sampling = Arc::clone(&self.sampling);
+        let homes = || self.homes.iter().filter_map(|(i, _)| self.sampling.layout.hierarchies().get(*i));
+        let Some(unified) = homes().find(|home| home.version == Version::V2) else {
+            return Ok(homes().find(|home| home.has("pids")).or(homes().next()).map(|home| (home, None)));
+        };
+        if !self.lists_processes {
+            self.lists_processes = true;
+            sampling.budget.need(Rank::Moving);
+        }
+        if self.processes.is_none() && sampling.budget.take(Rank::Moving) {
+            let path = format!("{}/{PROCS}", self.path.relative());
+            self.processes = scratch::open(unified.root(), &path, OFlags::empty()).ok();
+            match self.processes {
+                Some(_) => self.check_identity()?,
+                None => sampling.budget.give_back(Rank::Moving),
+            }
+        } else if self.processes.is_some() && sampling.budget.is_over(Rank::Moving) {
+            self.processes = None;
+            sampling.budget.give_back(Rank::Moving);
+        }
+        Ok(Some((unified, self.processes.as_ref().map(AsFd::as_fd))))
     }
 
     /// Reads the probes. Errors: `Gone`.
@@ -239,6 +265,12 @@ impl CgroupFiles {
 
     /// Closes everything.
     pub(super) fn close(&mut self) {
+        if self.processes.take().is_some() {
+            self.sampling.budget.give_back(Rank::Moving);
+        }
+        if std::mem::take(&mut self.lists_processes) {
+            self.sampling.budget.need_no_more(Rank::Moving);
+        }
         for slot in self.slots.drain(..) {
             let rank = rank(slot.file.when, self.of_alloc);
             if slot.fd.is_some() {

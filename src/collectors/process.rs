@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
-use super::cgroup::{CgroupFiles, Gone};
+use super::cgroup::{CgroupFiles, Gone, PROCS};
 use super::proc::Proc;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
@@ -22,16 +22,17 @@ const MAX_DEPTH: usize = 64;
 /// Counts the processes of a cgroup and of those below it, and their descriptors. Errors: `Gone`.
 pub(super) fn count(
     sampling: &Sampling,
-    files: &CgroupFiles,
+    files: &mut CgroupFiles,
     scratch: &mut Scratch,
     usage: &mut Usage,
 ) -> Result<(), Gone> {
     usage.set(Field::processes, None);
     usage.set(Field::open_fds, None);
-    let Some(home) = files.home_of_processes() else { return Ok(()) };
+    let path = files.path().clone();
+    let Some((home, kept)) = files.processes()? else { return Ok(()) };
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.clear();
-    let listed = list(sampling, home.root(), files.path().relative(), scratch, &mut pids, MAX_DEPTH);
+    let listed = list(sampling, home.root(), path.relative(), kept, scratch, &mut pids, MAX_DEPTH);
     match listed {
         Ok(()) => {
             usage.set(Field::processes, u64::try_from(pids.len()).ok());
@@ -42,25 +43,28 @@ pub(super) fn count(
         Err(Errno::NOENT | Errno::NODEV) => files.check_identity()?,
         Err(errno) => {
             let why = std::io::Error::from(errno);
-            sampling.errors.report(ErrorReason::of(&why), || format!("{}: cgroup.procs: {why}", files.path()));
+            sampling.errors.report(ErrorReason::of(&why), || format!("{path}: {PROCS}: {why}"));
         }
     }
     scratch.pids = pids;
     Ok(())
 }
 
-/// Appends the processes of the cgroup at `path` and of those below.
+/// Appends the processes of the cgroup at `path` and of those below. `kept`: its list, where it need not be opened anew.
 fn list(
     sampling: &Sampling,
     root: BorrowedFd<'_>,
     path: &str,
+    kept: Option<BorrowedFd<'_>>,
     scratch: &mut Scratch,
     pids: &mut Vec<u32>,
     depth: usize,
 ) -> Result<(), Errno> {
-    // Opened each time: a kept descriptor of v1 shows an old list for as long as it is read often.
-    let file = scratch::open(root, &format!("{path}/cgroup.procs"), OFlags::empty())?;
-    let ((), error) = procs::pids("cgroup.procs", scratch.read_list(file)?, pids);
+    let bytes = match kept {
+        Some(kept) => scratch.read_list_anew(kept)?,
+        None => scratch.read_list(scratch::open(root, &format!("{path}/{PROCS}"), OFlags::empty())?)?,
+    };
+    let ((), error) = procs::pids(PROCS, bytes, pids);
     if let Some(error) = error {
         sampling.errors.report(ErrorReason::Parse, || format!("/{path}: {error}"));
         return Err(Errno::OPNOTSUPP);
@@ -78,7 +82,7 @@ fn list(
         }
     })?;
     for child in children {
-        match list(sampling, root, &child, scratch, pids, depth - 1) {
+        match list(sampling, root, &child, None, scratch, pids, depth - 1) {
             // A cgroup below ours may come and go as its task pleases.
             Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(errno) => return Err(errno),

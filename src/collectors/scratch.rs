@@ -41,6 +41,25 @@ impl Scratch {
         }
     }
 
+    /// The whole of a list from its beginning, of a descriptor that was read before. The kernel hands out a page at a time: a piece that
+    /// leaves room in its page is the last one.
+    pub(super) fn read_list_anew(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
+        /// Less any one line.
+        const PAGE: usize = 4096 - 64;
+        let mut filled = 0;
+        loop {
+            if self.bytes.len() < filled + 2 * PAGE {
+                self.bytes.resize(self.bytes.len() * 2, 0);
+            }
+            let rest = self.bytes.get_mut(filled..).unwrap_or_default();
+            let n = rustix::io::pread(file.as_fd(), rest, u64::try_from(filled).unwrap_or(u64::MAX))?;
+            filled += n;
+            if n < PAGE {
+                return Ok(self.bytes.get(..filled).unwrap_or_default());
+            }
+        }
+    }
+
     /// The whole of a file that the kernel may hand out in pieces: lists.
     pub(super) fn read_list(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
         let mut filled = 0;
