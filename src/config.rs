@@ -12,13 +12,13 @@ use std::sync::LazyLock;
 use crate::api;
 use crate::host::http::{MAX_SOCKET_PATH_BYTES, socket_path_fits};
 use crate::jobspec;
-use crate::jobspec::diagnostic::{Diagnostics, Problems, Source, Span};
+use crate::jobspec::diagnostic::{Diagnostics, Problems, SourceText, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
 use crate::runner::GcConfig;
 use crate::snapshot::{self, RetentionConfig};
-use crate::telemetry::Level;
+use crate::telemetry::LogLevel;
 
 use settings::{Kind, list};
 pub use settings::{SETTINGS, Setting};
@@ -30,14 +30,14 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub api: api::Config,
     pub telemetry: snapshot::Config,
-    pub cgroup: Cgroup,
-    pub drivers: Drivers,
+    pub cgroup: CgroupConfig,
+    pub drivers: DriversConfig,
     pub gc: GcConfig,
-    pub log_level: Level,
+    pub log_level: LogLevel,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cgroup {
+pub struct CgroupConfig {
     /// Below it, in every hierarchy, each task gets a cgroup: `<parent>/<alloc>/<task>`. `None`: in a scope of systemd where there is
     /// one to be had, else `/allostat`.
     pub parent: Option<String>,
@@ -46,13 +46,13 @@ pub struct Cgroup {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drivers {
+pub struct DriversConfig {
     pub enabled: Vec<String>,
 }
 
-impl Default for Drivers {
-    fn default() -> Drivers {
-        Drivers { enabled: vec!["raw_exec".into()] }
+impl Default for DriversConfig {
+    fn default() -> DriversConfig {
+        DriversConfig { enabled: vec!["raw_exec".into()] }
     }
 }
 
@@ -62,10 +62,10 @@ impl Config {
             data_dir,
             api: api::Config::default(),
             telemetry: snapshot::Config::default(),
-            cgroup: Cgroup::default(),
-            drivers: Drivers::default(),
+            cgroup: CgroupConfig::default(),
+            drivers: DriversConfig::default(),
             gc: GcConfig::default(),
-            log_level: Level::default(),
+            log_level: LogLevel::default(),
         }
     }
     pub fn socket(&self) -> PathBuf {
@@ -196,7 +196,7 @@ fn read_file(path: &Path, config: &mut Config) -> Result<(), ConfigError> {
 ///
 /// Errors: every problem of the file, each with its place.
 pub fn read_text(name: &str, text: &str, config: &mut Config) -> Result<(), ConfigError> {
-    let source = Source::new(name, text);
+    let source = SourceText::new(name, text);
     let problems = Problems::new(&source);
     let body = read::read_into(&problems);
     let (top, stanzas) = &*WORDS;
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(config.data_dir, Path::new("/tmp/flag"));
         assert_eq!(config.telemetry.tick, Duration::from_secs(3));
         assert_eq!(config.telemetry.retention.least, Duration::from_secs(60));
-        assert_eq!(config.log_level, Level::Debug);
+        assert_eq!(config.log_level, LogLevel::Debug);
     }
 
     #[test]

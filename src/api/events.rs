@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Origin, Reply, Request};
-use super::pieces::Source;
+use super::pieces::Following;
 use super::{Context, Method, Route, allocs};
 use crate::model::answer::Detail;
 use crate::model::event::Event;
@@ -153,7 +153,7 @@ struct Feed {
     _seat: OwnedSemaphorePermit,
 }
 
-impl Source for Feed {
+impl Following for Feed {
     fn next(&mut self) -> BoxFuture<'_, Option<Bytes>> {
         Box::pin(async move {
             loop {

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use hyper::HeaderMap;
 
 use super::error::{ApiError, Code};
-use super::pieces::Source;
-use super::target::{Query, Target};
+use super::pieces::Following;
+use super::target::{Query, RequestTarget};
 use crate::model::answer::Detail;
 
 /// Where a request came from.
@@ -41,7 +41,7 @@ pub struct Request {
     pub origin: Origin,
     /// Whether its answer may name allocs and tasks: even one about health may not where nothing else is told.
     pub names: bool,
-    pub target: Target,
+    pub target: RequestTarget,
     /// Values of the `{...}` segments of the route, in order.
     pub params: Vec<String>,
     pub headers: HeaderMap,
@@ -74,7 +74,7 @@ pub struct Reply {
     pub headers: Vec<(&'static str, String)>,
     pub body: Bytes,
     /// Instead of the body: what comes, piece by piece.
-    pub source: Option<Box<dyn Source>>,
+    pub source: Option<Box<dyn Following>>,
     /// Runs once the answer was written whole.
     pub when_written: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -84,7 +84,7 @@ impl Reply {
         Reply { status: 200, content_type, headers: Vec::new(), body: body.into(), source: None, when_written: None }
     }
     /// An answer that goes on until its source ends or its reader goes.
-    pub fn following(content_type: &'static str, source: Box<dyn Source>) -> Reply {
+    pub fn following(content_type: &'static str, source: Box<dyn Following>) -> Reply {
         Reply { source: Some(source), ..Reply::new(content_type, Bytes::new()) }
     }
     pub fn text(body: impl Into<String>) -> Reply {

@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub use crate::host::http::Method;
 pub use access::{Access, Public};
 pub use door::Door;
 pub use error::{ApiError, Code};
@@ -113,28 +114,6 @@ impl Context {
 
 pub type Handler = for<'a> fn(&'a Arc<Context>, &'a Request) -> BoxFuture<'a, Result<Reply, ApiError>>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// And HEAD.
-    Get,
-    Post,
-}
-
-impl Method {
-    fn answers(self, method: &hyper::Method) -> bool {
-        match self {
-            Method::Get => method == hyper::Method::GET || method == hyper::Method::HEAD,
-            Method::Post => method == hyper::Method::POST,
-        }
-    }
-    fn allow(self) -> &'static str {
-        match self {
-            Method::Get => "GET, HEAD",
-            Method::Post => "POST",
-        }
-    }
-}
-
 /// One endpoint.
 pub struct Route {
     pub method: Method,
@@ -143,6 +122,22 @@ pub struct Route {
     /// What the index says.
     pub about: &'static str,
     pub handler: Handler,
+}
+
+impl Route {
+    fn answers(&self, method: &hyper::Method) -> bool {
+        match self.method {
+            Method::Get => method == hyper::Method::GET || method == hyper::Method::HEAD,
+            Method::Post => method == hyper::Method::POST,
+        }
+    }
+    /// What it answers, in the words of the Allow header.
+    fn allow(&self) -> &'static str {
+        match self.method {
+            Method::Get => "GET, HEAD",
+            Method::Post => "POST",
+        }
+    }
 }
 
 /// All endpoints.

@@ -15,12 +15,12 @@ use super::guard::{Progress, Whole};
 use crate::runner::drivers::BoxFuture;
 
 /// Where the pieces come from.
-pub trait Source: Send {
+pub trait Following: Send {
     /// `None`: the end.
     fn next(&mut self) -> BoxFuture<'_, Option<Bytes>>;
 }
 
-type Next = BoxFuture<'static, (Box<dyn Source>, Option<Bytes>)>;
+type Next = BoxFuture<'static, (Box<dyn Following>, Option<Bytes>)>;
 
 pub(super) struct Pieces {
     /// `None`: it has ended.
@@ -29,12 +29,12 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    pub(super) fn new(source: Box<dyn Source>, progress: Arc<Progress>) -> Pieces {
+    pub(super) fn new(source: Box<dyn Following>, progress: Arc<Progress>) -> Pieces {
         Pieces { next: Some(next(source)), progress }
     }
 }
 
-fn next(mut source: Box<dyn Source>) -> Next {
+fn next(mut source: Box<dyn Following>) -> Next {
     Box::pin(async move {
         let piece = source.next().await;
         (source, piece)

@@ -18,7 +18,7 @@ use super::error::{ApiError, Code};
 use super::guard::{Guarded, Progress, Whole};
 use super::http::{Origin, Reply, Request};
 use super::pieces::{Pieces, Sent};
-use super::target::Target;
+use super::target::RequestTarget;
 use super::{Config, Door, Method, Public, ROUTES, Route, health, host_header};
 
 /// A request's head: line and headers together. 431 beyond it.
@@ -217,7 +217,7 @@ async fn reply(
     if let Origin::Tcp { local, .. } = origin {
         check_host(&parts, local, &door.config.host_names)?;
     }
-    let target = Target::parse(parts.uri.path(), parts.uri.query())?;
+    let target = RequestTarget::parse(parts.uri.path(), parts.uri.query())?;
     let (route, params) = match find(&parts.method, &target) {
         Ok(found) => found,
         Err(NoRoute::Path) => {
@@ -286,14 +286,14 @@ enum NoRoute {
     Method(String),
 }
 
-fn find(method: &hyper::Method, target: &Target) -> Result<(&'static Route, Vec<String>), NoRoute> {
+fn find(method: &hyper::Method, target: &RequestTarget) -> Result<(&'static Route, Vec<String>), NoRoute> {
     let mut allowed = Vec::new();
     for route in ROUTES {
         let Some(params) = target.matches(route.path) else { continue };
-        if route.method.answers(method) {
+        if route.answers(method) {
             return Ok((route, params));
         }
-        allowed.push(route.method.allow());
+        allowed.push(route.allow());
     }
     if allowed.is_empty() { Err(NoRoute::Path) } else { Err(NoRoute::Method(allowed.join(", "))) }
 }

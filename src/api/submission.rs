@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Context;
 use super::error::{ApiError, Code};
 use crate::host::process;
-use crate::jobspec::{self, Diagnostic, Diagnostics, Parsed, Severity};
+use crate::jobspec::{self, Diagnostic, Diagnostics, ParsedJob, Severity};
 use crate::model::id::AllocId;
 use crate::model::job::{Task, TaskGroup};
 use crate::runner::Drivers;
@@ -86,7 +86,7 @@ pub(super) async fn plan(context: &Context, job: &JobText) -> Result<Submitted, 
 }
 
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
-fn understand(context: &Context, job: &JobText) -> Result<Parsed, ApiError> {
+fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
     let parsed = jobspec::parse(&job.file, &text).map_err(|errors| invalid(&errors))?;
     let mut problems = driver_problems(&parsed, context.runner.drivers());
@@ -94,7 +94,7 @@ fn understand(context: &Context, job: &JobText) -> Result<Parsed, ApiError> {
     if problems.is_empty() { Ok(parsed) } else { Err(invalid(&Diagnostics(problems))) }
 }
 
-async fn describe(context: &Context, parsed: &Parsed) -> Submitted {
+async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
     let job = &parsed.job;
     let tasks = |group: &TaskGroup| {
         let row = |task: &Task| PlannedTask {
@@ -121,7 +121,7 @@ async fn describe(context: &Context, parsed: &Parsed) -> Submitted {
 }
 
 /// Tells of each task of another user what it will find closed.
-async fn closed_to_users(parsed: &Parsed, data_dir: &Arc<DataDir>) -> Vec<Diagnostic> {
+async fn closed_to_users(parsed: &ParsedJob, data_dir: &Arc<DataDir>) -> Vec<Diagnostic> {
     let tasks = parsed.job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
     let named: Vec<(String, String)> = tasks
         .filter_map(|(group, task)| {
@@ -156,7 +156,7 @@ fn closed_to(data_dir: &DataDir, user: &str) -> Vec<String> {
     data_dir.closed_to(&account).into_iter().chain(shared).collect()
 }
 
-fn driver_problems(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
+fn driver_problems(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
     let known: Vec<&str> = drivers.keys().copied().collect();
     let mut problems = drivers::unknown(parsed, &known, "this agent has");
     for group in &parsed.job.groups {
@@ -202,7 +202,7 @@ fn strings(ids: &[AllocId]) -> Vec<String> {
 }
 
 /// What the file says and this host will not do, by each task's driver.
-fn unenforced(parsed: &Parsed, drivers: &Drivers) -> Vec<Diagnostic> {
+fn unenforced(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
     let mut all = Vec::new();
     for group in &parsed.job.groups {
         for task in &group.tasks {

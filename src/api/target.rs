@@ -3,7 +3,7 @@
 use super::error::{ApiError, Code};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct RequestTarget {
     /// Decoded, without the slashes. `/` has none.
     pub segments: Vec<String>,
     pub query: Query,
@@ -13,9 +13,9 @@ pub struct Target {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
-impl Target {
+impl RequestTarget {
     /// Errors: an escape that is none, or that is no UTF-8.
-    pub fn parse(path: &str, query: Option<&str>) -> Result<Target, ApiError> {
+    pub fn parse(path: &str, query: Option<&str>) -> Result<RequestTarget, ApiError> {
         let undecodable =
             || ApiError::new(Code::BadRequest, "the path or the query has an escape that is not %XX of UTF-8");
         let segments = path.strip_prefix('/').unwrap_or(path).split('/').map(|s| decode(s, false));
@@ -25,7 +25,7 @@ impl Target {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             Some((decode(name, true)?, decode(value, true)?))
         });
-        Ok(Target { segments, query: Query(pairs.collect::<Option<_>>().ok_or_else(undecodable)?) })
+        Ok(RequestTarget { segments, query: Query(pairs.collect::<Option<_>>().ok_or_else(undecodable)?) })
     }
 
     /// The values of the `{...}` segments if `pattern` (`/v1/allocs/{id}`) is this path.
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn path(path: &str) -> Target {
-        Target::parse(path, None).unwrap()
+    fn path(path: &str) -> RequestTarget {
+        RequestTarget::parse(path, None).unwrap()
     }
 
     #[test]
@@ -161,14 +161,14 @@ mod tests {
 
     #[test]
     fn an_unknown_parameter_is_refused_by_name() {
-        let target = Target::parse("/", Some("tail=5&tial=6")).unwrap();
+        let target = RequestTarget::parse("/", Some("tail=5&tial=6")).unwrap();
         assert_eq!(target.query.number("tail"), Ok(Some(5)));
         assert_eq!(target.query.only(&["tail"]).unwrap_err().field.as_deref(), Some("tial"));
     }
 
     #[test]
     fn a_second_value_is_refused_where_only_one_counts() {
-        let target = Target::parse("/", Some("task=web&all=true&task=db")).unwrap();
+        let target = RequestTarget::parse("/", Some("task=web&all=true&task=db")).unwrap();
         let refused = target.query.only(&["task", "all"]).unwrap_err();
         assert_eq!((refused.field.as_deref(), refused.message.as_str()), (Some("task"), "task is given twice"));
         assert_eq!(target.query.any_of(&["task", "all"]), Ok(()));
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_number_is_a_number_or_an_error() {
         for wrong in ["", "-1", "1.5", "x", "99999999999999999999"] {
-            let target = Target::parse("/", Some(&format!("tail={wrong}"))).unwrap();
+            let target = RequestTarget::parse("/", Some(&format!("tail={wrong}"))).unwrap();
             assert!(target.query.number("tail").is_err(), "{wrong}");
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_broken_escape_is_an_error() {
         for wrong in ["/%", "/%4", "/%zz", "/%ff"] {
-            assert!(Target::parse(wrong, None).is_err(), "{wrong}");
+            assert!(RequestTarget::parse(wrong, None).is_err(), "{wrong}");
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
         }
         #[test]
         fn no_target_panics(path in ".*", query in ".*") {
-            if let Ok(target) = Target::parse(&path, Some(&query)) {
+            if let Ok(target) = RequestTarget::parse(&path, Some(&query)) {
                 let _ = (target.matches("/v1/allocs/{id}/logs/{task}"), target.query.only(&["a"]), target.query.number("a"));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::exit::{CliResult, Exit};
-use super::output::{Align, Cell, Style, Table};
+use super::output::{Align, Style, Table, TableCell};
 use crate::exporters::catalogue::{self, CATALOGUE};
 use crate::model::units::Unit;
 
@@ -37,7 +37,7 @@ impl Catalogue {
         ]);
         for desc in CATALOGUE.iter().filter(|d| wanted(d.name)) {
             table.row(vec![
-                Cell::styled(desc.name, Style::Cyan),
+                TableCell::styled(desc.name, Style::Cyan),
                 catalogue::kind_word(desc.kind).into(),
                 unit(desc.unit).into(),
                 desc.labels.join(",").into(),

@@ -7,7 +7,7 @@ use super::Session;
 use super::exit::{CliError, CliResult, Exit};
 use super::output::Style;
 use crate::config::{self, Config, ConfigError};
-use crate::jobspec::diagnostic::{Problems, Source};
+use crate::jobspec::diagnostic::{Problems, SourceText};
 use crate::jobspec::{self, Diagnostic, Diagnostics, read};
 use crate::runner::drivers;
 use crate::telemetry::chain;
@@ -69,7 +69,7 @@ fn check(name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), 
         let wanted = "a job file begins with job \"name\" { ... }; `allostat check --defaults` prints a configuration";
         return Err(refused(format!("{name}: error: the file is empty\n      = {wanted}")));
     }
-    let source = Source::new(name, text.as_str());
+    let source = SourceText::new(name, text.as_str());
     let problems = Problems::new(&source);
     let body = read::read_into(&problems);
     if body.entries.iter().any(|e| e.key.eq_ignore_ascii_case("job")) {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
-use crate::host::http::{Address, Answer, Client, HttpError, Method, Opened, Piece, Stream};
+use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream};
 use crate::host::peer::Trust;
 use crate::telemetry::chain;
 
@@ -158,7 +158,7 @@ impl Agent {
         self.get(target)
     }
     /// The answer as it is; one that is an error is an error here.
-    pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Answer, CliError> {
+    pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, CliError> {
         self.patiently(|client| client.get(target, headers))
     }
     pub fn post<T: DeserializeOwned>(&mut self, target: &str, body: impl Into<Bytes>) -> Result<T, CliError> {
@@ -186,7 +186,10 @@ impl Agent {
     }
 
     /// An agent that has just been started answers that it is not ready: nothing was done then, so it is asked again.
-    fn patiently(&mut self, mut ask: impl FnMut(&mut Client) -> Result<Answer, HttpError>) -> Result<Answer, CliError> {
+    fn patiently(
+        &mut self,
+        mut ask: impl FnMut(&mut Client) -> Result<Response, HttpError>,
+    ) -> Result<Response, CliError> {
         let since = Instant::now();
         loop {
             let answer = ask(&mut self.client).map_err(|e| lost(&e))?;
@@ -197,7 +200,7 @@ impl Agent {
         }
     }
 
-    fn checked(&self, answer: Answer) -> Result<Answer, CliError> {
+    fn checked(&self, answer: Response) -> Result<Response, CliError> {
         if answer.is_success() {
             return Ok(answer);
         }
@@ -208,7 +211,7 @@ impl Agent {
         Err(refusal(&error, message))
     }
 
-    fn read<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, CliError> {
+    fn read<T: DeserializeOwned>(&self, answer: &Response) -> Result<T, CliError> {
         serde_json::from_slice(&answer.body).map_err(|error| {
             CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
                 .hint("is the agent of another version?")
@@ -216,7 +219,7 @@ impl Agent {
     }
 }
 
-fn is_restoring(answer: &Answer) -> bool {
+fn is_restoring(answer: &Response) -> bool {
     answer.status == 503
         && serde_json::from_slice::<Value>(&answer.body).is_ok_and(|error| error["code"] == "not_ready")
 }

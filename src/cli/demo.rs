@@ -27,8 +27,8 @@ use crate::api::{DEFAULT_PORT, encode};
 use crate::config::Config;
 use crate::daemon::{self, Daemon, DaemonError};
 use crate::host::http::Address;
-use crate::telemetry::{Level, logging};
-use screen::Measured;
+use crate::telemetry::{LogLevel, logging};
+use screen::MeasuredBy;
 use watch::Watch;
 
 const SERVICES: &str = include_str!("demo/services.hcl");
@@ -63,7 +63,7 @@ impl Demo {
         let interrupted = follow::interrupts()?;
         let live = !self.plain && terminal::is_one();
         // On a screen of its own the agent's log would only be noise.
-        let level = if live { Level::Off } else { Level::Error };
+        let level = if live { LogLevel::Off } else { LogLevel::Error };
         logging::init(level).map_err(|e| CliError::failed(e.to_string()))?;
 
         let made = Made::new()?;
@@ -151,7 +151,7 @@ fn show(
     let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
     submit(&mut agent, "services.hcl", SERVICES)?;
     let cgroups = daemon.info.capabilities.iter().any(|c| c.feature == "cgroup" && c.available);
-    let measured = if cgroups { Measured::Cgroup } else { Measured::Process };
+    let measured = if cgroups { MeasuredBy::Cgroup } else { MeasuredBy::Process };
     let mut watch = Watch::new(head(daemon, paint), measured);
     let end = duration.map(|d| Instant::now() + d);
     let mut screen = if live { Some(terminal::Screen::open()?) } else { None };

@@ -41,7 +41,7 @@ pub struct Follow<'a> {
 
 /// Why following ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum FollowEnd {
     /// What was waited for is so; the allocs as they are then.
     Done(Vec<AllocRow>),
     /// Ctrl-C.
@@ -102,11 +102,11 @@ impl<'a> Follow<'a> {
         out: &mut dyn Write,
         paint: Paint,
         enough: impl Fn(&[AllocRow]) -> bool,
-    ) -> Result<Ended, CliError> {
+    ) -> Result<FollowEnd, CliError> {
         self.known = true;
         match self.go_on(ids, out, paint, enough) {
             Err(error) if error.exit == Exit::NoAgent && self.interrupted.load(Ordering::Relaxed) => {
-                Ok(Ended::Interrupted)
+                Ok(FollowEnd::Interrupted)
             }
             ended => ended,
         }
@@ -118,7 +118,7 @@ impl<'a> Follow<'a> {
         out: &mut dyn Write,
         paint: Paint,
         enough: impl Fn(&[AllocRow]) -> bool,
-    ) -> Result<Ended, CliError> {
+    ) -> Result<FollowEnd, CliError> {
         let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
         // Whatever keeps it from coming: asking again and again does as well, or says what is wrong.
         self.tail = Tail::open(self.agent, self.since, "").unwrap_or(None);
@@ -144,13 +144,13 @@ impl<'a> Follow<'a> {
                 if enough(&allocs) {
                     // What led there came before it was so, but perhaps after the last look.
                     self.print_new(&wanted, out, paint)?;
-                    return Ok(Ended::Done(allocs));
+                    return Ok(FollowEnd::Done(allocs));
                 }
                 next_look = Instant::now() + look_after;
                 look_after = (look_after * 2).min(LOOK_ANYWAY);
             }
             if self.interrupted.load(Ordering::Relaxed) {
-                return Ok(Ended::Interrupted);
+                return Ok(FollowEnd::Interrupted);
             }
         }
     }
@@ -298,7 +298,7 @@ mod tests {
     const EVENTS: &str = r#"{"events":[],"next":3,"missed":0}"#;
     const DEAD: &str = r#"{"id":"a","job":"j","group":"g","name":"j.g[0]","status":"complete","desired":"run","created_at":1,"tasks":{}}"#;
 
-    fn until_over(answers: Answers, gone_for: Duration, interrupted: bool) -> Result<Ended, CliError> {
+    fn until_over(answers: Answers, gone_for: Duration, interrupted: bool) -> Result<FollowEnd, CliError> {
         let (mut agent, _dir) = testing::agent(answers);
         let interrupted = Arc::new(AtomicBool::new(interrupted));
         let mut follow =
@@ -324,7 +324,7 @@ mod tests {
             GONE_FOR,
             false,
         );
-        assert!(matches!(ended, Ok(Ended::Done(allocs)) if allocs[0].id == "a"));
+        assert!(matches!(ended, Ok(FollowEnd::Done(allocs)) if allocs[0].id == "a"));
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(error.exit, Exit::NoAgent);
         assert!(began.elapsed() >= Duration::from_millis(300));
         let ended = until_over(Arc::new(|_| None), GONE_FOR, true);
-        assert!(matches!(ended, Ok(Ended::Interrupted)), "{ended:?}");
+        assert!(matches!(ended, Ok(FollowEnd::Interrupted)), "{ended:?}");
         assert!(began.elapsed() < GONE_FOR);
     }
 }

@@ -3,7 +3,7 @@
 use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, or_absent};
-use super::output::{Align, Cell, Paint, Style, Table, pairs, printable};
+use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable};
 use super::shape::{KeptFiles, NodeReport};
 
 /// Show this host, what can be measured on it and why the rest cannot, and the drivers
@@ -74,13 +74,13 @@ fn text(node: &NodeReport, paint: Paint) -> String {
     let mut table = Table::new(&[("CAN BE MEASURED", Align::Left), ("", Align::Left), ("WHY NOT", Align::Left)]);
     for c in &node.capabilities {
         let (word, style) = if c.available { ("yes", Style::Green) } else { ("no", Style::Yellow) };
-        table.row(vec![c.feature.to_string().into(), Cell::styled(word, style), printable(&c.reason).into()]);
+        table.row(vec![c.feature.to_string().into(), TableCell::styled(word, style), printable(&c.reason).into()]);
     }
     append(&mut out, &table, paint);
     let mut table = Table::new(&[("DRIVER", Align::Left), ("", Align::Left), ("", Align::Left)]);
     for d in &node.drivers {
         let (word, style) = if d.healthy { ("healthy", Style::Green) } else { ("unhealthy", Style::Red) };
-        table.row(vec![d.name.clone().into(), Cell::styled(word, style), printable(&d.message).into()]);
+        table.row(vec![d.name.clone().into(), TableCell::styled(word, style), printable(&d.message).into()]);
     }
     append(&mut out, &table, paint);
     let mut table = Table::new(&[("SET ASIDE: COULD NOT BE READ FROM THE STATE", Align::Left)]);
@@ -105,7 +105,7 @@ fn text(node: &NodeReport, paint: Paint) -> String {
             printable(&orphan.alloc_id).into(),
             printable(&orphan.task).into(),
             or_absent(orphan.pid.map(|pid| pid.to_string())).into(),
-            Cell::styled(word, style),
+            TableCell::styled(word, style),
             printable(orphan.why.as_deref().unwrap_or_default()).into(),
         ]);
     }
@@ -125,7 +125,7 @@ fn text(node: &NodeReport, paint: Paint) -> String {
             stray.pid.to_string().into(),
             or_absent(stray.alloc_id.as_deref().map(printable)).into(),
             or_absent(stray.task.as_deref().map(printable)).into(),
-            Cell::styled(word, style),
+            TableCell::styled(word, style),
         ]);
     }
     append(&mut out, &table, paint);

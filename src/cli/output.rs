@@ -140,20 +140,20 @@ pub enum Align {
 }
 
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct TableCell {
     text: String,
     style: Style,
 }
 
-impl<T: Into<String>> From<T> for Cell {
-    fn from(text: T) -> Cell {
-        Cell { text: text.into(), style: Style::Plain }
+impl<T: Into<String>> From<T> for TableCell {
+    fn from(text: T) -> TableCell {
+        TableCell { text: text.into(), style: Style::Plain }
     }
 }
 
-impl Cell {
-    pub fn styled(text: impl Into<String>, style: Style) -> Cell {
-        Cell { text: text.into(), style }
+impl TableCell {
+    pub fn styled(text: impl Into<String>, style: Style) -> TableCell {
+        TableCell { text: text.into(), style }
     }
 }
 
@@ -161,14 +161,14 @@ impl Cell {
 #[derive(Debug, Clone)]
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TableCell>>,
 }
 
 impl Table {
     pub fn new(columns: &[(&'static str, Align)]) -> Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
-    pub fn row(&mut self, cells: Vec<Cell>) {
+    pub fn row(&mut self, cells: Vec<TableCell>) {
         debug_assert_eq!(cells.len(), self.columns.len(), "a row has one cell for each column");
         self.rows.push(cells);
     }
@@ -183,7 +183,7 @@ impl Table {
         };
         let widths: Vec<usize> = self.columns.iter().enumerate().map(|(i, (name, _))| width(i, name)).collect();
         let mut out = String::new();
-        let heads: Vec<Cell> = self.columns.iter().map(|(name, _)| Cell::styled(*name, Style::Dim)).collect();
+        let heads: Vec<TableCell> = self.columns.iter().map(|(name, _)| TableCell::styled(*name, Style::Dim)).collect();
         for row in std::iter::once(&heads).chain(&self.rows) {
             let last = row.iter().rposition(|c| !c.text.is_empty()).unwrap_or(0);
             for (i, (cell, (_, align))) in row.iter().zip(&self.columns).enumerate().take(last + 1) {
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn colour_changes_no_width() {
         let mut table = Table::new(&COLUMNS);
-        table.row(vec![Cell::styled("µs", Style::Red), "1".into(), "x".into()]);
+        table.row(vec![TableCell::styled("µs", Style::Red), "1".into(), "x".into()]);
         let coloured = table.render(Paint(true));
         assert!(coloured.contains("\x1b[31mµs\x1b[0m"));
         let mut plain = String::new();

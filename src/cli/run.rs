@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::exit::{CliError, CliResult, Exit};
-use super::follow::{Ended, Follow};
+use super::follow::{Follow, FollowEnd};
 use super::output::{Style, printable};
 use super::shape::AllocRow;
 use super::{Session, human, plan};
@@ -55,18 +55,18 @@ impl Run {
             }
         });
         match ended.map_err(|error| gone(error, &job, &submitted.allocs))? {
-            Ended::Interrupted => {
+            FollowEnd::Interrupted => {
                 session.remark(&format!(
                     "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
                     submitted.allocs.first().map_or("ALLOC", |id| &id[..8.min(id.len())])
                 ));
                 Ok(Exit::Done)
             }
-            Ended::Done(allocs) if batch => finish(session, &allocs),
-            Ended::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
+            FollowEnd::Done(allocs) if batch => finish(session, &allocs),
+            FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
                 Err(CliError::failed(format!("job {job} failed to run")).hint("`allostat events ALLOC` says why"))
             }
-            Ended::Done(_) => {
+            FollowEnd::Done(_) => {
                 writeln!(session.out, "{}", session.paint.paint(Style::Green, "running"))?;
                 Ok(Exit::Done)
             }

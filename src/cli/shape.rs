@@ -123,7 +123,7 @@ pub struct EventPage {
 
 /// `/v1/allocs/{id}/stats`
 #[derive(Debug, Clone, Deserialize)]
-pub struct Stats {
+pub struct StatsReply {
     pub id: String,
     /// The alloc has ended: what is shown stays.
     #[serde(rename = "final")]

@@ -3,8 +3,8 @@
 use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT};
-use super::output::{Align, Cell, Paint, Style, Table, printable};
-use super::shape::Stats as StatsReply;
+use super::output::{Align, Paint, Style, Table, TableCell, printable};
+use super::shape::StatsReply;
 use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
@@ -52,8 +52,8 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
     let usages: Vec<&Usage> = std::iter::once(&stats.usage).chain(stats.tasks.values().map(|t| &t.usage)).collect();
     // The headings are fixed text elsewhere; here they are the names of tasks.
     let mut table = Table::new(&vec![("", Align::Right); usages.len() + 1]);
-    let heads = [Cell::from(""), Cell::styled("ALLOC", Style::Dim)];
-    table.row(heads.into_iter().chain(names.into_iter().map(|n| Cell::styled(n, Style::Dim))).collect());
+    let heads = [TableCell::from(""), TableCell::styled("ALLOC", Style::Dim)];
+    table.row(heads.into_iter().chain(names.into_iter().map(|n| TableCell::styled(n, Style::Dim))).collect());
     let mut absent = Vec::new();
     for field in Field::ALL {
         let values: Vec<Option<u64>> = usages.iter().map(|u| u.get(field)).collect();
@@ -63,8 +63,9 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
             }
             continue;
         }
-        let cells = values.iter().map(|v| Cell::from(v.map_or_else(|| ABSENT.to_owned(), |v| value(field.name(), v))));
-        table.row(std::iter::once(Cell::from(label(field.name()))).chain(cells).collect());
+        let cells =
+            values.iter().map(|v| TableCell::from(v.map_or_else(|| ABSENT.to_owned(), |v| value(field.name(), v))));
+        table.row(std::iter::once(TableCell::from(label(field.name()))).chain(cells).collect());
     }
     // The first line of the table is its empty headings.
     out.push_str(table.render(paint).split_once('\n').map_or("", |(_, rest)| rest));

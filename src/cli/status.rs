@@ -3,7 +3,7 @@
 use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{Align, Cell, Paint, Style, Table, pairs, printable, state_style};
+use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, state_style};
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
 use super::{follow, run};
 use crate::api::encode;
@@ -73,10 +73,10 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
     ]);
     for alloc in allocs {
         table.row(vec![
-            Cell::styled(alloc.short(), Style::Cyan),
+            TableCell::styled(alloc.short(), Style::Cyan),
             printable(&alloc.job).into(),
             printable(&alloc.group).into(),
-            Cell::styled(alloc.status.clone(), state_style(&alloc.status)),
+            TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
             tasks(alloc).into(),
             alloc.restarts().to_string().into(),
             human::ago(alloc.created_at, now).into(),
@@ -142,7 +142,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         table.row(vec![
             printable(name).into(),
             or_absent(task.driver.clone()).into(),
-            Cell::styled(state, state_style(&task.state)),
+            TableCell::styled(state, state_style(&task.state)),
             human::ago(task.state_since, now).into(),
             // People count from one.
             or_absent(task.attempt.map(|n| n.to_string())).into(),

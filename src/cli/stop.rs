@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
-use super::follow::{Ended, Follow};
+use super::follow::{Follow, FollowEnd};
 use super::output::Style;
 use super::shape::{AllocList, AllocRow};
 use super::{Session, human};
@@ -77,7 +77,7 @@ impl Stop {
         let paint = session.paint;
         let ended = follow.until(&ids, session.out, paint, |allocs| allocs.iter().all(AllocRow::is_over));
         match ended.map_err(|e| gone(e, &ids))? {
-            Ended::Done(allocs) => {
+            FollowEnd::Done(allocs) => {
                 let stuck: Vec<_> = allocs.iter().filter(|a| !a.may_run.is_empty()).collect();
                 if stuck.len() < ids.len() {
                     let text = format!("stopped {}", human::count(ids.len() - stuck.len(), "alloc"));
@@ -85,7 +85,7 @@ impl Stop {
                 }
                 if stuck.is_empty() { Ok(Exit::Done) } else { Err(given_up(&stuck)) }
             }
-            Ended::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
+            FollowEnd::Interrupted => Err(CliError::failed(format!("not waiting any longer; {}", asked(&ids)))),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::Layout;
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
-use crate::host::systemd::{Manager, Unit};
+use crate::host::systemd::{Manager, SystemdUnit};
 use crate::host::tree;
 use crate::model::id::CgroupPath;
 use crate::supervisor::TASKS;
@@ -85,7 +85,7 @@ pub fn data_dir(dir: &Path) -> PathBuf {
 }
 
 /// The scope of systemd that an ordinary user's demo has made, if it is still there.
-fn scope(dir: &Path) -> Option<(String, Unit)> {
+fn scope(dir: &Path) -> Option<(String, SystemdUnit)> {
     let name = daemon::scope_name(&data_dir(dir));
     let unit = daemon::has_scope_of_user().then(|| Manager::User.unit(&name).ok()).flatten()?;
     unit.active.then_some((name, unit))

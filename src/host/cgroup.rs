@@ -59,12 +59,12 @@ impl CgroupError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     pub path: CgroupPath,
-    pub places: Vec<Place>,
+    pub places: Vec<CgroupDir>,
 }
 
 /// Its directory in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct CgroupDir {
     /// Where the hierarchy is mounted.
     pub mount: PathBuf,
     pub directory: PathBuf,
@@ -87,7 +87,7 @@ impl Cgroup {
         let places = layout.placements().map(|hierarchy| {
             let unified = hierarchy.version == Version::V2;
             let wanted = |c: &&String| !unified || V2_CONTROLLERS.contains(&c.as_str());
-            Place {
+            CgroupDir {
                 mount: hierarchy.mount.clone(),
                 directory: hierarchy.mount.join(path.relative()),
                 unified,
@@ -117,7 +117,7 @@ impl Cgroup {
 
     /// Removes it where nothing is in it, no process and no cgroup: else the kernel refuses. Whether it is gone everywhere.
     pub fn remove_if_empty(&self) -> bool {
-        let gone = |place: &Place| match std::fs::remove_dir(&place.directory) {
+        let gone = |place: &CgroupDir| match std::fs::remove_dir(&place.directory) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
@@ -134,16 +134,16 @@ impl Cgroup {
     }
 
     /// Its place in the unified tree.
-    pub fn unified(&self) -> Option<&Place> {
+    pub fn unified(&self) -> Option<&CgroupDir> {
         self.places.iter().find(|p| p.unified)
     }
     /// Where a controller lives.
-    pub fn controller(&self, name: &str) -> Option<&Place> {
+    pub fn controller(&self, name: &str) -> Option<&CgroupDir> {
         self.places.iter().find(|p| p.controllers.iter().any(|c| c == name))
     }
 }
 
-impl Place {
+impl CgroupDir {
     fn create(&self, made: &mut Vec<PathBuf>) -> Result<(), CgroupError> {
         let below = self.directory.strip_prefix(&self.mount).unwrap_or(Path::new(""));
         let mut parent = self.mount.clone();

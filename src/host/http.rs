@@ -104,13 +104,13 @@ impl HttpError {
 
 /// A whole answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     headers: hyper::HeaderMap,
     pub body: Bytes,
 }
 
-impl Answer {
+impl Response {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|v| v.to_str().ok())
     }
@@ -130,7 +130,7 @@ pub struct Stream {
 pub enum Opened {
     Stream(Stream),
     /// It was answered whole: an error, or by an agent that does not know how to go on.
-    Answer(Answer),
+    Answer(Response),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl Client {
         self.connection = Some(self.runtime.block_on(connect((&self.address, self.trust)))?);
         Ok(())
     }
-    pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Answer, HttpError> {
+    pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, HttpError> {
         self.request(Method::Get, target, headers, Bytes::new())
     }
     /// One request, one whole answer.
@@ -193,7 +193,7 @@ impl Client {
         target: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Answer, HttpError> {
+    ) -> Result<Response, HttpError> {
         let Client { address, trust, timeout, runtime, connection } = self;
         let exchange = exchange((address, *trust), connection, method, target, headers, body);
         match runtime.block_on(within(*timeout, exchange)) {
@@ -255,7 +255,7 @@ fn exchange<'a>(
     target: &'a str,
     headers: &'a [(&'a str, &'a str)],
     body: Bytes,
-) -> impl Future<Output = Result<Answer, HttpError>> + 'a {
+) -> impl Future<Output = Result<Response, HttpError>> + 'a {
     async move {
         let (sender, answer) = send(at, kept.take(), method, target, headers, body).await?;
         let answer = whole(at.0, answer).await?;
@@ -268,12 +268,15 @@ fn broken(address: &Address, error: &dyn fmt::Display) -> HttpError {
     HttpError::Protocol { address: address.clone(), message: error.to_string() }
 }
 
-fn whole(address: &Address, answer: hyper::Response<Incoming>) -> impl Future<Output = Result<Answer, HttpError>> + '_ {
+fn whole(
+    address: &Address,
+    answer: hyper::Response<Incoming>,
+) -> impl Future<Output = Result<Response, HttpError>> + '_ {
     async move {
         let (parts, body) = answer.into_parts();
         let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|e| broken(address, &e))?.to_bytes();
-        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 }
 

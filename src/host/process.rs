@@ -26,7 +26,7 @@ use crate::model::id::{BootId, ProcessId};
 
 pub use child::Child;
 pub use given::{Given, are_given};
-pub use launch::{LaunchError, Launched, Program, Step};
+pub use launch::{Gated, LaunchError, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
 pub use user::{Account, UserError, account};
 

@@ -26,7 +26,7 @@ pub enum Manager {
 
 /// What it knows of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unit {
+pub struct SystemdUnit {
     pub active: bool,
     /// `None`: it has no cgroup now.
     pub cgroup: Option<CgroupPath>,
@@ -96,7 +96,7 @@ impl Manager {
     }
 
     /// Errors: a sentence.
-    pub fn unit(self, name: &str) -> Result<Unit, String> {
+    pub fn unit(self, name: &str) -> Result<SystemdUnit, String> {
         let mut command = self.program("systemctl");
         command.args(["show", "--property=ActiveState", "--property=ControlGroup", "--", name]);
         let (mut child, said) = listen(&mut command, |_| false).map_err(|e| format!("systemctl: {e}"))?;
@@ -116,9 +116,9 @@ impl Manager {
     }
 }
 
-fn parse_unit(said: &str) -> Unit {
+fn parse_unit(said: &str) -> SystemdUnit {
     let value = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    Unit {
+    SystemdUnit {
         active: value("ActiveState") == Some("active"),
         cgroup: value("ControlGroup").filter(|path| path.starts_with('/')).map(CgroupPath::from),
     }
@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn a_unit_that_runs_has_a_cgroup_and_one_that_is_unknown_has_none() {
         let runs = parse_unit("ControlGroup=/system.slice/a.scope\nActiveState=active\n");
-        assert_eq!(runs, Unit { active: true, cgroup: Some(CgroupPath::from("/system.slice/a.scope")) });
-        assert_eq!(parse_unit("ControlGroup=\nActiveState=inactive\n"), Unit { active: false, cgroup: None });
-        assert_eq!(parse_unit(""), Unit { active: false, cgroup: None });
+        assert_eq!(runs, SystemdUnit { active: true, cgroup: Some(CgroupPath::from("/system.slice/a.scope")) });
+        assert_eq!(parse_unit("ControlGroup=\nActiveState=inactive\n"), SystemdUnit { active: false, cgroup: None });
+        assert_eq!(parse_unit(""), SystemdUnit { active: false, cgroup: None });
     }
 
     #[test]

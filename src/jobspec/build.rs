@@ -11,7 +11,7 @@ use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
 use super::nearest::nearest;
-use super::tree::{self, Body, Value, join};
+use super::tree::{self, Body, Literal, join};
 use super::{limits, names, values, words};
 
 type Meta = BTreeMap<String, String>;
@@ -152,7 +152,7 @@ impl<'p> Builder<'p> {
     /// With two leaders nobody could say whose end is the alloc's.
     fn check_leaders(&self, tasks: &[NamedBody<'_>], path: &str) {
         let leads = |task: &&NamedBody<'_>| {
-            task.body.entries.iter().any(|e| e.key == "leader" && matches!(e.value.value, Value::Bool(true)))
+            task.body.entries.iter().any(|e| e.key == "leader" && matches!(e.value.value, Literal::Bool(true)))
         };
         let mut leaders = tasks.iter().filter(leads);
         let Some(first) = leaders.next() else { return };

@@ -139,19 +139,19 @@ pub fn quote(text: &str) -> String {
 
 /// The text of one file, and where its lines begin.
 #[derive(Debug, Clone)]
-pub struct Source {
+pub struct SourceText {
     file: String,
     text: String,
     line_starts: Vec<usize>,
 }
 
-impl Source {
-    pub fn new(file: impl Into<String>, text: impl Into<String>) -> Source {
+impl SourceText {
+    pub fn new(file: impl Into<String>, text: impl Into<String>) -> SourceText {
         let text = text.into();
         let line_starts =
             std::iter::once(0).chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1));
         let line_starts = line_starts.collect();
-        Source { file: file.into(), text, line_starts }
+        SourceText { file: file.into(), text, line_starts }
     }
     pub fn file(&self) -> &str {
         &self.file
@@ -202,7 +202,7 @@ impl Source {
 /// Concurrency: used by one thread.
 #[derive(Debug)]
 pub struct Problems<'s> {
-    source: &'s Source,
+    source: &'s SourceText,
     found: RefCell<Vec<(usize, Diagnostic)>>,
     /// Errors beyond [`MAX_PROBLEMS`]: counted only.
     dropped: Cell<usize>,
@@ -212,10 +212,10 @@ pub struct Problems<'s> {
 pub const MAX_PROBLEMS: usize = 50;
 
 impl<'s> Problems<'s> {
-    pub fn new(source: &'s Source) -> Problems<'s> {
+    pub fn new(source: &'s SourceText) -> Problems<'s> {
         Problems { source, found: RefCell::default(), dropped: Cell::new(0) }
     }
-    pub fn source(&self) -> &'s Source {
+    pub fn source(&self) -> &'s SourceText {
         self.source
     }
     pub fn error(&self, span: &Span, field: &str, message: impl Into<String>, suggestion: Option<String>) {
@@ -263,7 +263,7 @@ mod tests {
 
     fn at(text: &str, what: &str) -> Diagnostic {
         let start = text.find(what).expect("must be there");
-        Source::new("x.hcl", text).diagnostic(Severity::Error, &(start..start + what.len()), "a.b", "wrong".into())
+        SourceText::new("x.hcl", text).diagnostic(Severity::Error, &(start..start + what.len()), "a.b", "wrong".into())
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_span_of_any_text_can_be_shown(text in ".{0,80}(\n|\r\n|\t)?.{0,80}", a in 0usize..200, b in 0usize..200) {
-            let source = Source::new("f", text.clone());
+            let source = SourceText::new("f", text.clone());
             let d = source.diagnostic(Severity::Error, &(a..b), "", String::new());
             prop_assert!(d.line >= 1 && d.column >= 1 && d.width >= 1);
             prop_assert!(!d.to_string().is_empty());

@@ -8,7 +8,7 @@ use hcl_edit::structure::{self, BlockLabel, Structure};
 use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
-use super::tree::{Body, Entry, Form, Label, Node, Value, escape, number, text_value};
+use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
 use super::unclosed;
 
 /// How often a file is read again because of keys given twice.
@@ -124,7 +124,7 @@ impl Lower<'_, '_> {
                 });
                 let labels = labels.collect();
                 let inner = self.body(&block.body);
-                let value = Node { span: block.span().unwrap_or(key_span.clone()), value: Value::Object(inner) };
+                let value = Node { span: block.span().unwrap_or(key_span.clone()), value: Literal::Object(inner) };
                 self.entry(block.ident.as_str(), key_span, Form::Block, labels, value)
             }
         });
@@ -140,8 +140,8 @@ impl Lower<'_, '_> {
     fn node(&self, expression: &Expression) -> Node {
         let span = expression.span().unwrap_or(0..0);
         let value = match expression {
-            Expression::Null(_) => Value::Null,
-            Expression::Bool(b) => Value::Bool(*b.value()),
+            Expression::Null(_) => Literal::Null,
+            Expression::Bool(b) => Literal::Bool(*b.value()),
             Expression::Number(n) => {
                 let text = self.problems.source().slice(&span);
                 let text = if text.is_empty() { n.value().to_string() } else { text.to_owned() };
@@ -150,16 +150,16 @@ impl Lower<'_, '_> {
             Expression::String(s) => text_value(self.problems, &span, escape(s.value())),
             Expression::StringTemplate(template) => self.template(&span, template),
             Expression::HeredocTemplate(heredoc) => self.template(&span, &heredoc.template),
-            Expression::Array(list) => Value::List(list.iter().map(|e| self.node(e)).collect()),
+            Expression::Array(list) => Literal::List(list.iter().map(|e| self.node(e)).collect()),
             Expression::Object(object) => {
                 let entries = object.iter().filter_map(|(key, value)| self.object_entry(key, &self.node(value.expr())));
-                Value::Object(Body { entries: entries.collect(), span: span.clone() })
+                Literal::Object(Body { entries: entries.collect(), span: span.clone() })
             }
             Expression::Parenthesis(inner) => return self.node(inner.inner()),
             other => {
                 let (message, suggestion) = refusal(other, self.problems.source().slice(&span));
                 self.problems.error(&span, "", message, suggestion);
-                Value::Broken
+                Literal::Broken
             }
         };
         Node { span, value }
@@ -178,7 +178,7 @@ impl Lower<'_, '_> {
         self.entry(&text, span.unwrap_or(value.span.clone()), Form::Attribute, Vec::new(), value.clone())
     }
 
-    fn template(&self, span: &Span, template: &Template) -> Value {
+    fn template(&self, span: &Span, template: &Template) -> Literal {
         let mut text = String::new();
         for element in template.iter() {
             let at = element.span().unwrap_or(span.clone());
@@ -187,19 +187,19 @@ impl Lower<'_, '_> {
                 Element::Interpolation(interpolation) => match self.reference(&at, interpolation) {
                     Some(_) if text.ends_with('$') => {
                         self.problems.error(&at, "", "a `$` directly before a `${...}` is not supported", None);
-                        return Value::Broken;
+                        return Literal::Broken;
                     }
                     Some(reference) => {
                         text.push_str("${");
                         text.push_str(&reference);
                         text.push('}');
                     }
-                    None => return Value::Broken,
+                    None => return Literal::Broken,
                 },
                 Element::Directive(_) => {
                     let advice = Some("for the two characters themselves write `%%{`".to_owned());
                     self.problems.error(&at, "", "template directives (`%{`) are not supported", advice);
-                    return Value::Broken;
+                    return Literal::Broken;
                 }
             }
         }

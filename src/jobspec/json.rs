@@ -5,7 +5,7 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::diagnostic::{Problems, Span};
-use super::tree::{Body, Entry, Form, Node, Value, number, text_value};
+use super::tree::{Body, Entry, Form, Literal, Node, number, text_value};
 
 static STRICT: ParseOptions = ParseOptions {
     allow_comments: false,
@@ -73,22 +73,22 @@ impl Lower<'_, '_> {
     fn node(&self, value: &ast::Value<'_>) -> Node {
         let at = span(value);
         let value = match value {
-            ast::Value::NullKeyword(_) => Value::Null,
-            ast::Value::BooleanLit(b) => Value::Bool(b.value),
+            ast::Value::NullKeyword(_) => Literal::Null,
+            ast::Value::BooleanLit(b) => Literal::Bool(b.value),
             ast::Value::NumberLit(n) => number(self.problems, &at, n.value),
             ast::Value::StringLit(s) => self.text(&at, &s.value),
-            ast::Value::Array(list) => Value::List(list.elements.iter().map(|e| self.node(e)).collect()),
-            ast::Value::Object(object) => Value::Object(self.body(object)),
+            ast::Value::Array(list) => Literal::List(list.elements.iter().map(|e| self.node(e)).collect()),
+            ast::Value::Object(object) => Literal::Object(self.body(object)),
         };
         Node { span: at, value }
     }
 
     /// Texts are templates, as in HCL; `%{` starts a directive, which is refused there too.
-    fn text(&self, at: &Span, text: &str) -> Value {
+    fn text(&self, at: &Span, text: &str) -> Literal {
         if text.replace("%%{", "").contains("%{") {
             let advice = Some("for the two characters themselves write `%%{`".to_owned());
             self.problems.error(at, "", "template directives (`%{`) are not supported", advice);
-            return Value::Broken;
+            return Literal::Broken;
         }
         text_value(self.problems, at, text.replace("%%{", "%{"))
     }

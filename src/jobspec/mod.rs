@@ -42,16 +42,16 @@ use crate::model::env::Env;
 use crate::model::job::{Job, Task, TaskGroup};
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-use diagnostic::{Problems, Source, Span};
-use tree::{Body, Form, Node, Value, join};
+use diagnostic::{Problems, SourceText, Span};
+use tree::{Body, Form, Literal, Node, join};
 
 /// A job file that was understood.
 #[derive(Debug, Clone)]
-pub struct Parsed {
+pub struct ParsedJob {
     pub job: Job,
     /// What of the file has no effect, or less than one could think: one for each word, in file order.
     pub warnings: Vec<Diagnostic>,
-    source: Source,
+    source: SourceText,
     places: BTreeMap<String, Span>,
     /// What stands behind `job` in the file; the job's `id` may be another.
     label: String,
@@ -61,8 +61,8 @@ pub struct Parsed {
 ///
 /// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here: the
 /// caller asks the driver and gets the place from [`Parsed::diagnose`].
-pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
-    let source = Source::new(file_name, text);
+pub fn parse(file_name: &str, text: &str) -> Result<ParsedJob, Diagnostics> {
+    let source = SourceText::new(file_name, text);
     let problems = Problems::new(&source);
     let body = read::read_into(&problems);
     problems.name_fields(|offset| tree::path_at(&body, offset));
@@ -77,7 +77,7 @@ pub fn parse(file_name: &str, text: &str) -> Result<Parsed, Diagnostics> {
                 None => None,
             };
             let label = label.unwrap_or_else(|| job.id.to_string());
-            let parsed = Parsed { job, warnings, source, places, label };
+            let parsed = ParsedJob { job, warnings, source, places, label };
             let too_long = parsed.too_long(&Env::new());
             if too_long.is_empty() { Ok(parsed) } else { Err(Diagnostics(too_long)) }
         }
@@ -104,7 +104,7 @@ pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
         let at = error.utf8_error().valid_up_to();
         let byte = error.as_bytes().get(at).copied().unwrap_or_default();
         // What is none is shown as such; before it nothing moves.
-        let source = Source::new(file_name, String::from_utf8_lossy(error.as_bytes()));
+        let source = SourceText::new(file_name, String::from_utf8_lossy(error.as_bytes()));
         let message = format!("the file is not UTF-8: byte {at} is 0x{byte:02x}, which no character begins with here");
         let mut diagnostic = source.diagnostic(Severity::Error, &(at..at + 1), "", message);
         diagnostic.suggestion = Some("save it as UTF-8".to_owned());
@@ -112,7 +112,7 @@ pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     })
 }
 
-impl Parsed {
+impl ParsedJob {
     /// The path of a task's field: `job.web.group.app.task.server.config.args[1]` for `config.args[1]`.
     pub fn task_path(&self, group: &str, task: &str, field: &str) -> String {
         format!("job.{}.group.{group}.task.{task}.{field}", self.label)
@@ -152,8 +152,8 @@ impl Parsed {
 
 fn first_key(node: &Node) -> Option<String> {
     match &node.value {
-        Value::Object(body) => body.entries.first().map(|e| e.key.clone()),
-        Value::List(list) => list.first().and_then(first_key),
+        Literal::Object(body) => body.entries.first().map(|e| e.key.clone()),
+        Literal::List(list) => list.first().and_then(first_key),
         _ => None,
     }
 }
@@ -162,7 +162,7 @@ fn first_key(node: &Node) -> Option<String> {
 fn walk(body: &Body, path: &str, places: &mut BTreeMap<String, Span>) {
     for entry in &body.entries {
         let mut path = join(path, &entry.key);
-        let is_stanza = entry.form == Form::Block || matches!(entry.value.value, Value::Object(_));
+        let is_stanza = entry.form == Form::Block || matches!(entry.value.value, Literal::Object(_));
         let span = if is_stanza { &entry.key_span } else { &entry.value.span };
         places.entry(path.clone()).or_insert_with(|| span.clone());
         for label in &entry.labels {
@@ -171,7 +171,7 @@ fn walk(body: &Body, path: &str, places: &mut BTreeMap<String, Span>) {
         }
         match &entry.value.value {
             // A list of stanzas in JSON is the stanza several times.
-            Value::List(list) if entry.form == Form::Json && words::is_stanza(&entry.key) => {
+            Literal::List(list) if entry.form == Form::Json && words::is_stanza(&entry.key) => {
                 list.iter().filter_map(Node::object).for_each(|body| walk(body, &path, places));
             }
             _ => walk_value(&entry.value, &path, places),
@@ -181,15 +181,16 @@ fn walk(body: &Body, path: &str, places: &mut BTreeMap<String, Span>) {
 
 fn walk_value(node: &Node, path: &str, places: &mut BTreeMap<String, Span>) {
     match &node.value {
-        Value::Object(body) => walk(body, path, places),
-        Value::List(list) => {
+        Literal::Object(body) => walk(body, path, places),
+        Literal::List(list) => {
             for (i, item) in list.iter().enumerate() {
                 let path = format!("{path}[{i}]");
                 places.entry(path.clone()).or_insert_with(|| item.span.clone());
                 walk_value(item, &path, places);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Broken => {}
+        Literal::Null | Literal::Bool(_) | Literal::Int(_) | Literal::Float(_) | Literal::Text(_) | Literal::Broken => {
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A file as a tree, from either language.
 
-use super::diagnostic::{Diagnostics, Problems, Source};
+use super::diagnostic::{Diagnostics, Problems, SourceText};
 use super::tree::Body;
 use super::{hcl, json};
 
@@ -10,7 +10,7 @@ pub const MAX_FILE_BYTES: usize = 256 << 10;
 /// Reads HCL, or JSON: if the name ends with `.json` or the text starts with `{`.
 ///
 /// Errors: what breaks the syntax, and what the language has but these files do not (functions, variables, loops).
-pub fn read(source: &Source) -> Result<Body, Diagnostics> {
+pub fn read(source: &SourceText) -> Result<Body, Diagnostics> {
     let problems = Problems::new(source);
     let body = read_into(&problems);
     let (errors, _) = problems.into_parts();
@@ -35,7 +35,7 @@ pub fn read_into(problems: &Problems<'_>) -> Body {
 }
 
 /// By the file's name, else by its first character.
-pub fn is_json(source: &Source) -> bool {
+pub fn is_json(source: &SourceText) -> bool {
     let name = source.file().to_ascii_lowercase();
     name.ends_with(".json") || (!name.ends_with(".hcl") && source.text().trim_start().starts_with('{'))
 }
@@ -43,11 +43,11 @@ pub fn is_json(source: &Source) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobspec::tree::{Node, Value};
+    use crate::jobspec::tree::{Literal, Node};
     use proptest::prelude::*;
 
     fn problems_of(file: &str, text: &str) -> Vec<(usize, usize, String)> {
-        match read(&Source::new(file, text)) {
+        match read(&SourceText::new(file, text)) {
             Ok(_) => Vec::new(),
             Err(errors) => errors.0.into_iter().map(|d| (d.line, d.column, d.message)).collect(),
         }
@@ -56,20 +56,20 @@ mod tests {
     /// The tree without its places and without the difference between attribute and block.
     fn shape(node: &Node) -> String {
         match &node.value {
-            Value::Object(body) => {
+            Literal::Object(body) => {
                 let inner = body.entries.iter().map(|e| {
                     let labels: String = e.labels.iter().map(|l| format!(" {:?}", l.text)).collect();
                     format!("{}{labels}={}", e.key, shape(&e.value))
                 });
                 format!("{{{}}}", inner.collect::<Vec<_>>().join(","))
             }
-            Value::List(list) => format!("[{}]", list.iter().map(shape).collect::<Vec<_>>().join(",")),
+            Literal::List(list) => format!("[{}]", list.iter().map(shape).collect::<Vec<_>>().join(",")),
             other => format!("{other:?}"),
         }
     }
     fn tree_of(file: &str, text: &str) -> String {
-        let body = read(&Source::new(file, text)).expect("must be readable");
-        shape(&Node { span: 0..0, value: Value::Object(body) })
+        let body = read(&SourceText::new(file, text)).expect("must be readable");
+        shape(&Node { span: 0..0, value: Literal::Object(body) })
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
         fn no_text_panics_in_either_language(text in "(.|\n){0,200}", near in "[a-b \"{}=\\[\\]$%<.,:0-9\n]{0,60}") {
             for text in [text, near] {
                 for file in ["x.hcl", "x.json", "x"] {
-                    let _ = read(&Source::new(file, text.clone()));
+                    let _ = read(&SourceText::new(file, text.clone()));
                 }
             }
         }

@@ -377,7 +377,7 @@ fn a_full_file_gives_the_same_job_in_both_languages() {
     assert_eq!(hcl.job, json.job);
     let back: Job = serde_json::from_str(&serde_json::to_string(&hcl.job).unwrap()).unwrap();
     assert_eq!(back, hcl.job, "a stored job comes back as it was");
-    let words = |p: &Parsed| p.warnings.iter().map(|w| w.message.clone()).collect::<Vec<_>>();
+    let words = |p: &ParsedJob| p.warnings.iter().map(|w| w.message.clone()).collect::<Vec<_>>();
     assert_eq!(words(&hcl), words(&json));
 }
 

@@ -37,11 +37,11 @@ pub struct Label {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub span: Span,
-    pub value: Value,
+    pub value: Literal,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum Literal {
     Null,
     Bool(bool),
     Int(i128),
@@ -59,50 +59,50 @@ impl Node {
     /// The template, if it is a text.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
+            Literal::Text(text) => Some(text),
             _ => None,
         }
     }
     pub fn object(&self) -> Option<&Body> {
         match &self.value {
-            Value::Object(body) => Some(body),
+            Literal::Object(body) => Some(body),
             _ => None,
         }
     }
     /// What it is, as it may stand in a message.
     pub fn describe(&self) -> &'static str {
         match &self.value {
-            Value::Null => "null",
-            Value::Bool(_) => "a boolean",
-            Value::Int(_) => "a whole number",
-            Value::Float(_) => "a number with a fraction",
-            Value::Text(_) => "a text",
-            Value::List(_) => "a list",
-            Value::Object(_) => "an object",
-            Value::Broken => "something unreadable",
+            Literal::Null => "null",
+            Literal::Bool(_) => "a boolean",
+            Literal::Int(_) => "a whole number",
+            Literal::Float(_) => "a number with a fraction",
+            Literal::Text(_) => "a text",
+            Literal::List(_) => "a list",
+            Literal::Object(_) => "an object",
+            Literal::Broken => "something unreadable",
         }
     }
 }
 
 /// A text as a value. No program and no file name can carry a NUL character.
-pub(super) fn text_value(problems: &Problems<'_>, at: &Span, template: String) -> Value {
+pub(super) fn text_value(problems: &Problems<'_>, at: &Span, template: String) -> Literal {
     if template.contains('\0') {
         problems.error(at, "", "a text cannot contain a NUL character", None);
-        return Value::Broken;
+        return Literal::Broken;
     }
-    Value::Text(template)
+    Literal::Text(template)
 }
 
 /// A number as it is written: whole ones stay exact.
-pub(super) fn number(problems: &Problems<'_>, at: &Span, text: &str) -> Value {
+pub(super) fn number(problems: &Problems<'_>, at: &Span, text: &str) -> Literal {
     if let Ok(whole) = text.parse::<i128>() {
-        return Value::Int(whole);
+        return Literal::Int(whole);
     }
     match text.parse::<f64>() {
-        Ok(float) if float.is_finite() && text.contains(['.', 'e', 'E']) => Value::Float(float),
+        Ok(float) if float.is_finite() && text.contains(['.', 'e', 'E']) => Literal::Float(float),
         _ => {
             problems.error(at, "", format!("the number {} is too large", quote(text)), None);
-            Value::Broken
+            Literal::Broken
         }
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn path_at(body: &Body, offset: usize) -> String {
         path = join(&path, &label.text);
     }
     let mut node = &entry.value;
-    while let Value::List(list) = &node.value {
+    while let Literal::List(list) = &node.value {
         let Some((i, item)) = list.iter().enumerate().find(|(_, item)| item.span.contains(&offset)) else { break };
         path = format!("{path}[{i}]");
         node = item;

@@ -12,7 +12,7 @@ use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields};
 use super::limits;
 use super::quantity::format_duration;
-use super::tree::{Body, Form, Node, Value, join};
+use super::tree::{Body, Form, Literal, Node, join};
 
 /// Nomad's rules: an interval of at least 5 s, room for all attempts in it, and no delay without attempts.
 pub(super) fn restart(fields: &Fields<'_>, key: &Span, default: RestartPolicy) -> RestartPolicy {
@@ -91,8 +91,8 @@ pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifec
 pub(super) fn check_constraints(fields: &Fields<'_>) {
     for entry in fields.entries("constraint") {
         let bodies = match &entry.value.value {
-            Value::Object(body) => vec![body],
-            Value::List(list) => list.iter().filter_map(Node::object).collect(),
+            Literal::Object(body) => vec![body],
+            Literal::List(list) => list.iter().filter_map(Node::object).collect(),
             _ => Vec::new(),
         };
         for inner in bodies.iter().flat_map(|body| &body.entries) {
@@ -118,8 +118,8 @@ pub(super) fn services(fields: &Fields<'_>, task: Option<&str>) -> Vec<Map<Strin
     let mut services = Vec::new();
     for entry in fields.entries("service") {
         let bodies = match &entry.value.value {
-            Value::Object(body) => vec![body],
-            Value::List(list) => list.iter().filter_map(Node::object).collect(),
+            Literal::Object(body) => vec![body],
+            Literal::List(list) => list.iter().filter_map(Node::object).collect(),
             _ => Vec::new(),
         };
         if bodies.is_empty() {
@@ -195,29 +195,29 @@ pub(super) fn json_object(
 
 fn json(node: &Node, path: &str, problems: &Problems<'_>, check: &CheckText<'_>) -> Option<Json> {
     match &node.value {
-        Value::Bool(b) => Some(Json::Bool(*b)),
-        Value::Int(n) => {
+        Literal::Bool(b) => Some(Json::Bool(*b)),
+        Literal::Int(n) => {
             let number = i64::try_from(*n).map(Number::from).or_else(|_| u64::try_from(*n).map(Number::from));
             if number.is_err() {
                 problems.error(&node.span, path, format!("the number {n} is too large"), None);
             }
             number.ok().map(Json::Number)
         }
-        Value::Float(f) => Number::from_f64(*f).map(Json::Number),
-        Value::Text(text) => {
+        Literal::Float(f) => Number::from_f64(*f).map(Json::Number),
+        Literal::Text(text) => {
             check(text, &node.span, path);
             Some(Json::String(text.clone()))
         }
-        Value::List(list) => {
+        Literal::List(list) => {
             let items = list.iter().enumerate().map(|(i, item)| json(item, &format!("{path}[{i}]"), problems, check));
             // Each item is looked at, so that all problems are found.
             items.collect::<Vec<_>>().into_iter().collect::<Option<Vec<_>>>().map(Json::Array)
         }
-        Value::Object(body) => Some(Json::Object(json_object(body, path, problems, check))),
-        Value::Null => {
+        Literal::Object(body) => Some(Json::Object(json_object(body, path, problems, check))),
+        Literal::Null => {
             problems.error(&node.span, path, "the value is null", Some("leave it out".to_owned()));
             None
         }
-        Value::Broken => None,
+        Literal::Broken => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Batch, Committed, Dedup, Entrance, FailingStore, Faults, MemoryStore, SledStore, Store, StoreError};
+use super::{Batch, Committed, Dedup, Entrance, FailingStore, MemoryStore, SledStore, Store, StoreError, StoreFaults};
 
 fn on_every_store(check: impl Fn(&dyn Store)) {
     check(&MemoryStore::default());
@@ -141,7 +141,7 @@ fn what_was_acknowledged_survives_a_kill() {
 }
 
 /// Each store with a failing one around it, which also counts, below what drops duplicates.
-fn deduped(check: impl Fn(&Dedup, &Faults)) {
+fn deduped(check: impl Fn(&Dedup, &StoreFaults)) {
     let dir = tempfile::tempdir().unwrap();
     let stores: [Arc<dyn Store>; 2] =
         [Arc::new(MemoryStore::default()), Arc::new(SledStore::open(&dir.path().join("state")).unwrap())];

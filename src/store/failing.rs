@@ -7,7 +7,7 @@ use super::{Batch, Store, StoreError};
 
 /// What the test turns, while somebody else owns the store.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct StoreFaults {
     failing: AtomicBool,
     /// A failing commit is written all the same: an error says nothing about what the disk has.
     written: AtomicBool,
@@ -16,7 +16,7 @@ pub struct Faults {
     commits: AtomicU64,
 }
 
-impl Faults {
+impl StoreFaults {
     pub fn fail_writes(&self, fail: bool) {
         self.failing.store(fail, Ordering::SeqCst);
     }
@@ -38,12 +38,12 @@ impl Faults {
 #[derive(Debug)]
 pub struct FailingStore<S> {
     inner: S,
-    faults: Arc<Faults>,
+    faults: Arc<StoreFaults>,
 }
 
 impl<S: Store> FailingStore<S> {
-    pub fn new(inner: S) -> (FailingStore<S>, Arc<Faults>) {
-        let faults = Arc::new(Faults::default());
+    pub fn new(inner: S) -> (FailingStore<S>, Arc<StoreFaults>) {
+        let faults = Arc::new(StoreFaults::default());
         (FailingStore { inner, faults: Arc::clone(&faults) }, faults)
     }
 }

@@ -33,7 +33,7 @@ mod upgrade;
 use std::path::PathBuf;
 
 pub use dedup::{Committed, Dedup, Entered, Entrance};
-pub use failing::{FailingStore, Faults};
+pub use failing::{FailingStore, StoreFaults};
 pub use memory::MemoryStore;
 pub use sled::SledStore;
 pub use upgrade::{SCHEMA, VERSION_KEY};

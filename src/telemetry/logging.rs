@@ -26,7 +26,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 words! {
     /// How much is logged.
     #[derive(Default)]
-    pub enum Level {
+    pub enum LogLevel {
         Off = "off",
         Error = "error",
         Warn = "warn",
@@ -37,20 +37,20 @@ words! {
     }
 }
 
-impl Level {
+impl LogLevel {
     fn filter(self) -> LevelFilter {
         match self {
-            Level::Off => LevelFilter::OFF,
-            Level::Error => LevelFilter::ERROR,
-            Level::Warn => LevelFilter::WARN,
-            Level::Info => LevelFilter::INFO,
-            Level::Debug => LevelFilter::DEBUG,
-            Level::Trace => LevelFilter::TRACE,
+            LogLevel::Off => LevelFilter::OFF,
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
         }
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for LogLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -64,10 +64,10 @@ pub enum LoggingError {
     Twice,
 }
 
-impl FromStr for Level {
+impl FromStr for LogLevel {
     type Err = LoggingError;
-    fn from_str(text: &str) -> Result<Level, LoggingError> {
-        let known = Level::ALL.into_iter().find(|l| l.as_str().eq_ignore_ascii_case(text));
+    fn from_str(text: &str) -> Result<LogLevel, LoggingError> {
+        let known = LogLevel::ALL.into_iter().find(|l| l.as_str().eq_ignore_ascii_case(text));
         known.ok_or_else(|| LoggingError::Level(text.to_owned()))
     }
 }
@@ -75,7 +75,7 @@ impl FromStr for Level {
 /// Sets logging up for the whole process: once, before anything else runs. Panics are lines too from then on.
 ///
 /// Errors: [`LoggingError::Twice`].
-pub fn init(level: Level) -> Result<(), LoggingError> {
+pub fn init(level: LogLevel) -> Result<(), LoggingError> {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let writer = OneLine(std::io::stderr);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).with_ansi(colour);
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn every_level_is_read_as_it_is_written() {
-        for level in Level::ALL {
-            assert_eq!(level.as_str().parse::<Level>().unwrap(), level);
+        for level in LogLevel::ALL {
+            assert_eq!(level.as_str().parse::<LogLevel>().unwrap(), level);
         }
-        assert_eq!("WARN".parse::<Level>().unwrap(), Level::Warn);
-        let message = "loud".parse::<Level>().unwrap_err().to_string();
+        assert_eq!("WARN".parse::<LogLevel>().unwrap(), LogLevel::Warn);
+        let message = "loud".parse::<LogLevel>().unwrap_err().to_string();
         assert!(message.contains("\"loud\"") && message.contains("debug"), "{message}");
     }
 

@@ -246,7 +246,7 @@ words! {
 
 words! {
     /// What a start of the agent found of a task that had not ended by its record, or that none of its records names.
-    pub enum Restored {
+    pub enum FoundAs {
         Reattached = "reattached",
         Ended = "ended",
         Lost = "lost",
@@ -400,8 +400,8 @@ impl Metrics {
         let gauge = self.state_db_size.get_or_init(|| gauge(&self.registry, &STATE_DB_SIZE));
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
-    /// What a start has found so far: there are no such series before. `found`: tasks, in the order of [`Restored::ALL`].
-    pub fn restored(&self, found: [u64; Restored::ALL.len()], took: Duration, quarantined: usize) {
+    /// What a start has found so far: there are no such series before. `found`: tasks, in the order of [`FoundAs::ALL`].
+    pub fn restored(&self, found: [u64; FoundAs::ALL.len()], took: Duration, quarantined: usize) {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (tasks, duration, records) = self.restored.get_or_init(|| {
             let tasks = IntGaugeVec::new(Opts::new(RESTORE_TASKS.name, RESTORE_TASKS.help), RESTORE_TASKS.labels);
@@ -409,7 +409,7 @@ impl Metrics {
             let records = gauge(&self.registry, &STATE_DB_QUARANTINED);
             (register(&self.registry, tasks), register(&self.registry, duration), records)
         });
-        for (outcome, n) in Restored::ALL.iter().zip(found) {
+        for (outcome, n) in FoundAs::ALL.iter().zip(found) {
             tasks.with_label_values(&[outcome.as_str()]).set(whole(n));
         }
         duration.set(took.as_secs_f64());

@@ -10,6 +10,6 @@ pub mod metrics;
 pub mod panics;
 
 pub use chain::chain;
-pub use logging::{Level, LoggingError};
+pub use logging::{LogLevel, LoggingError};
 pub use metrics::Metrics;
 pub use panics::lock;

@@ -77,7 +77,7 @@ mod tests {
     fn a_panic_is_one_line_of_the_log_and_one_that_is_caught_is_its_catchers() {
         const ALONE: &str = "ALLOSTAT_TEST_PANICS";
         if std::env::var_os(ALONE).is_some() {
-            super::super::logging::init(super::super::Level::Error).unwrap();
+            super::super::logging::init(super::super::LogLevel::Error).unwrap();
             let thread = std::thread::Builder::new().name("odd".to_owned());
             let died = thread.spawn(|| panic!("first\nsecond")).unwrap().join();
             assert!(died.is_err());

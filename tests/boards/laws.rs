@@ -10,7 +10,7 @@ use allostat::model::metric::Kind;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
 use allostat::snapshot::failed::FailedAllocs;
 use allostat::telemetry::durations::StartPhase;
-use allostat::telemetry::metrics::{Restored, WatchedBy};
+use allostat::telemetry::metrics::{FoundAs, WatchedBy};
 use serde_json::Value;
 
 use crate::files::{Board, boards, documented, list, rules, text};
@@ -92,7 +92,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("state").or_default().extend(TaskState::ALL.map(TaskState::as_str));
     known.entry("state").or_default().extend(AllocState::ALL.map(AllocState::as_str));
     known.entry("outcome").or_default().extend(Outcome::ALL.map(Outcome::as_str));
-    known.entry("outcome").or_default().extend(Restored::ALL.map(Restored::as_str));
+    known.entry("outcome").or_default().extend(FoundAs::ALL.map(FoundAs::as_str));
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
     known.entry("reason").or_default().extend(FailedAllocs::REASONS);

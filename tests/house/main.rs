@@ -6,6 +6,7 @@
 mod circles;
 mod drawing;
 mod hygiene;
+mod names;
 mod papers;
 mod source;
 mod waits;

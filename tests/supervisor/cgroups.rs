@@ -31,7 +31,7 @@ fn populated(cgroup: &Cgroup) -> (Child, Vec<u32>) {
     (child, pids)
 }
 
-fn ends_all(keep: impl Fn(&allostat::host::cgroup::Place) -> bool) -> Result<(), &'static str> {
+fn ends_all(keep: impl Fn(&allostat::host::cgroup::CgroupDir) -> bool) -> Result<(), &'static str> {
     if !is_root() {
         return Err("not-root");
     }

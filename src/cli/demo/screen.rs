@@ -1,7 +1,7 @@
 //! What the demo shows: pure, from rows to lines.
 
 use crate::cli::human::{self, or_absent};
-use crate::cli::output::{Align, Cell, Paint, Style, Table, printable, state_style};
+use crate::cli::output::{Align, Paint, Style, Table, TableCell, printable, state_style};
 use crate::model::units::Nanos;
 
 /// One task, as it is now.
@@ -35,29 +35,29 @@ pub struct Batches {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct View {
+pub struct Scene {
     /// Above everything: addresses, and what cannot be measured.
     pub head: Vec<String>,
     pub rows: Vec<Row>,
     pub batches: Batches,
     /// Newest last.
     pub events: Vec<String>,
-    pub measured: Measured,
+    pub measured: MeasuredBy,
 }
 
 /// Where the memory of a task comes from: the headings say it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Measured {
+pub enum MeasuredBy {
     #[default]
     Cgroup,
     /// Sums and maxima over processes.
     Process,
 }
 
-fn columns(measured: Measured) -> [(&'static str, Align); 11] {
+fn columns(measured: MeasuredBy) -> [(&'static str, Align); 11] {
     let (working_set, peak) = match measured {
-        Measured::Cgroup => ("WORKING SET", "PEAK"),
-        Measured::Process => ("SUM OF RSS", "LARGEST RSS"),
+        MeasuredBy::Cgroup => ("WORKING SET", "PEAK"),
+        MeasuredBy::Process => ("SUM OF RSS", "LARGEST RSS"),
     };
     [
         ("ALLOC", Align::Left),
@@ -74,11 +74,11 @@ fn columns(measured: Measured) -> [(&'static str, Align); 11] {
     ]
 }
 
-pub fn table(rows: &[Row], measured: Measured, paint: Paint) -> String {
+pub fn table(rows: &[Row], measured: MeasuredBy, paint: Paint) -> String {
     let mut table = Table::new(&columns(measured));
     for row in rows {
         let throttled = match row.throttled {
-            Some(ratio) if ratio > 0.25 => Cell::styled(human::percent_of(ratio), Style::Red),
+            Some(ratio) if ratio > 0.25 => TableCell::styled(human::percent_of(ratio), Style::Red),
             ratio => or_absent(ratio.map(human::percent_of)).into(),
         };
         let near_limit = row.working_set.zip(row.limit).is_some_and(|(used, limit)| used > limit / 5 * 4);
@@ -88,16 +88,16 @@ pub fn table(rows: &[Row], measured: Measured, paint: Paint) -> String {
             _ => Style::Plain,
         };
         table.row(vec![
-            Cell::styled(row.alloc.clone(), Style::Cyan),
+            TableCell::styled(row.alloc.clone(), Style::Cyan),
             row.task.clone().into(),
-            Cell::styled(row.state.clone(), state_style(&row.state)),
+            TableCell::styled(row.state.clone(), state_style(&row.state)),
             or_absent(row.cpu_cores.map(human::percent_of)).into(),
             throttled,
-            Cell::styled(working_set, if near_limit { Style::Red } else { Style::Plain }),
+            TableCell::styled(working_set, if near_limit { Style::Red } else { Style::Plain }),
             or_absent(row.limit.map(human::bytes)).into(),
             or_absent(row.peak.map(human::bytes)).into(),
             row.restarts.to_string().into(),
-            Cell::styled(or_absent(row.last_exit.clone()), exit_style),
+            TableCell::styled(or_absent(row.last_exit.clone()), exit_style),
             or_absent(row.cpu_ns.map(|ns| human::duration(Nanos(ns)))).into(),
         ]);
     }
@@ -124,7 +124,7 @@ fn usize_of(n: u64) -> usize {
 }
 
 /// A whole screen of `height` lines, each cut to `width`: the newest events fill what the rest leaves.
-pub fn screen(view: &View, (width, height): (usize, usize), paint: Paint) -> Vec<String> {
+pub fn screen(view: &Scene, (width, height): (usize, usize), paint: Paint) -> Vec<String> {
     let mut lines: Vec<String> = view.head.clone();
     lines.push(String::new());
     lines.extend(table(&view.rows, view.measured, paint).lines().map(str::to_owned));
@@ -194,18 +194,18 @@ mod tests {
     fn what_is_absent_is_a_dash_and_what_is_zero_is_zero() {
         let absent =
             Row { cpu_cores: None, cpu_ns: None, working_set: None, limit: None, peak: None, last_exit: None, ..row() };
-        let text = table(&[absent], Measured::Cgroup, Paint(false));
+        let text = table(&[absent], MeasuredBy::Cgroup, Paint(false));
         let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(cells, ["ab12cd34", "leak", "running", "-", "-", "-", "-", "-", "3", "-", "-"]);
         let zero = Row { cpu_cores: Some(0.0), working_set: Some(0), ..row() };
-        let text = table(&[zero], Measured::Cgroup, Paint(false));
+        let text = table(&[zero], MeasuredBy::Cgroup, Paint(false));
         assert!(text.contains("0.0 %") && text.contains("0 B"), "{text}");
     }
 
     #[test]
     fn the_newest_events_fill_the_rest_of_the_screen() {
         let events: Vec<String> = (0..100).map(|i| format!("event {i}")).collect();
-        let view = View { head: vec!["head".into()], rows: vec![row()], events, ..View::default() };
+        let view = Scene { head: vec!["head".into()], rows: vec![row()], events, ..Scene::default() };
         let lines = screen(&view, (80, 20), Paint(false));
         assert_eq!(lines.len(), 20);
         assert_eq!(lines[19], "event 99");
@@ -215,7 +215,7 @@ mod tests {
         #[test]
         fn a_screen_is_never_wider_or_higher_than_the_terminal(width in 0usize..120, height in 0usize..40, n in 0usize..50) {
             let events = vec!["x".repeat(200); n];
-            let view = View { rows: vec![row(); 4], events, ..View::default() };
+            let view = Scene { rows: vec![row(); 4], events, ..Scene::default() };
             let lines = screen(&view, (width, height), Paint(false));
             prop_assert!(lines.len() <= height);
             prop_assert!(lines.iter().all(|l| l.chars().count() <= width));

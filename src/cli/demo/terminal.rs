@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use super::screen::{self, View};
+use super::screen::{self, Scene};
 use crate::cli::output::Paint;
 
 /// Both ends: somebody looks, and the cursor can be moved.
@@ -21,7 +21,7 @@ impl Screen {
         Ok(Screen(()))
     }
 
-    pub fn draw(&mut self, view: &View, paint: Paint) -> io::Result<()> {
+    pub fn draw(&mut self, view: &Scene, paint: Paint) -> io::Result<()> {
         let lines = screen::screen(view, size(), paint);
         // Each line is cleared behind its text, and the rest below: nothing flickers.
         let mut text = String::from("\x1b[H");

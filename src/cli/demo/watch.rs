@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::screen::{Batches, Measured, Row, View, safe};
+use super::screen::{Batches, MeasuredBy, Row, Scene, safe};
 use crate::cli::connect::Agent;
 use crate::cli::exit::CliError;
 use crate::cli::follow;
 use crate::cli::output::Paint;
-use crate::cli::shape::{AllocList, AllocRow, EventPage, Stats, TaskStats};
+use crate::cli::shape::{AllocList, AllocRow, EventPage, StatsReply, TaskStats};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
@@ -17,7 +17,7 @@ const SHOWN_BATCH: usize = 5;
 const KEPT_EVENTS: usize = 200;
 
 pub struct Watch {
-    pub view: View,
+    pub view: Scene,
     since: u64,
     events: VecDeque<String>,
     /// Two readings of each task, for rates.
@@ -34,9 +34,9 @@ struct Reading {
 }
 
 impl Watch {
-    pub fn new(head: Vec<String>, measured: Measured) -> Watch {
+    pub fn new(head: Vec<String>, measured: MeasuredBy) -> Watch {
         Watch {
-            view: View { head, measured, ..View::default() },
+            view: Scene { head, measured, ..Scene::default() },
             since: 0,
             events: VecDeque::new(),
             readings: HashMap::new(),
@@ -78,7 +78,7 @@ impl Watch {
             if at < newest && !fresh {
                 continue;
             }
-            let stats: Stats = agent.get(&format!("/v1/allocs/{}/stats", alloc.id))?;
+            let stats: StatsReply = agent.get(&format!("/v1/allocs/{}/stats", alloc.id))?;
             if fresh {
                 self.count(alloc, &stats);
             }
@@ -88,7 +88,7 @@ impl Watch {
         }
         let mut all = Vec::new();
         for alloc in &services {
-            let stats: Stats = agent.get(&format!("/v1/allocs/{}/stats", alloc.id))?;
+            let stats: StatsReply = agent.get(&format!("/v1/allocs/{}/stats", alloc.id))?;
             self.rows(alloc, &stats, &mut all);
         }
         all.extend(rows);
@@ -96,7 +96,7 @@ impl Watch {
         Ok(())
     }
 
-    fn count(&mut self, alloc: &AllocRow, stats: &Stats) {
+    fn count(&mut self, alloc: &AllocRow, stats: &StatsReply) {
         self.counted.insert(alloc.id.clone());
         let Batches { tasks, done, cpu_ns, peak } = &mut self.view.batches;
         for task in stats.tasks.values() {
@@ -110,7 +110,7 @@ impl Watch {
         }
     }
 
-    fn rows(&mut self, alloc: &AllocRow, stats: &Stats, rows: &mut Vec<Row>) {
+    fn rows(&mut self, alloc: &AllocRow, stats: &StatsReply, rows: &mut Vec<Row>) {
         for (name, task) in &alloc.tasks {
             let empty = TaskStats { usage: Usage::default(), sampled_at: None };
             let now = stats.tasks.get(name).unwrap_or(&empty);
@@ -118,10 +118,10 @@ impl Watch {
             let (cpu_cores, throttled) = if task.state == "running" { self.rates(key, now) } else { (None, None) };
             let usage = &now.usage;
             let (working_set, peak) = match self.view.measured {
-                Measured::Cgroup => {
+                MeasuredBy::Cgroup => {
                     (usage.memory_working_set_bytes(), usage.memory_peak_bytes().or(usage.memory_sampled_peak_bytes()))
                 }
-                Measured::Process => (usage.memory_rss_bytes(), usage.max_rss_bytes()),
+                MeasuredBy::Process => (usage.memory_rss_bytes(), usage.max_rss_bytes()),
             };
             rows.push(Row {
                 alloc: alloc.short().to_owned(),

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Cgroup, CgroupError, Place};
+use super::{Cgroup, CgroupDir, CgroupError};
 use crate::host::process;
 use crate::kernel::cgroup::procs;
 
@@ -26,7 +26,7 @@ impl Cgroup {
         collect_pids(&place.directory, &mut pids).map(|()| pids)
     }
 
-    fn ending_place(&self) -> Option<&Place> {
+    fn ending_place(&self) -> Option<&CgroupDir> {
         let kills = self.unified().filter(|p| p.directory.join("cgroup.kill").exists());
         kills.or_else(|| self.controller("freezer")).or_else(|| self.places.first())
     }
@@ -82,7 +82,7 @@ impl Cgroup {
     }
 }
 
-impl Place {
+impl CgroupDir {
     /// `None`: it has no such file.
     fn kill_by_file(&self) -> Option<io::Result<()>> {
         self.unified.then(|| write(&self.directory.join("cgroup.kill"), "1"))

@@ -22,7 +22,7 @@ use cgroups_rs::cpu::CpuController;
 use cgroups_rs::memory::MemController;
 use cgroups_rs::pid::PidController;
 
-use super::{Cgroup, CgroupError, Place};
+use super::{Cgroup, CgroupDir, CgroupError};
 
 /// More than the kernel charges in one go (64 pages), so that the memory limit refuses first.
 const V1_SWAP_MARGIN: u64 = 1 << 20;
@@ -123,12 +123,12 @@ impl Cgroup {
         Ok(())
     }
 
-    fn needed(&self, controller: &'static str, what: &'static str) -> Result<&Place, CgroupError> {
+    fn needed(&self, controller: &'static str, what: &'static str) -> Result<&CgroupDir, CgroupError> {
         self.controller(controller).ok_or(CgroupError::NoController { what, controller })
     }
 }
 
-impl Place {
+impl CgroupDir {
     fn set(&self, what: &'static str, value: impl ToString, result: Set) -> Result<(), CgroupError> {
         result.map_err(|error| {
             let cause = error.source().and_then(|s| s.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error);
@@ -138,11 +138,11 @@ impl Place {
     }
 }
 
-fn cpu(place: &Place) -> CpuController {
+fn cpu(place: &CgroupDir) -> CpuController {
     CpuController::new(place.directory.clone(), place.unified)
 }
 
-fn memory(place: &Place) -> MemController {
+fn memory(place: &CgroupDir) -> MemController {
     MemController::new(place.directory.clone(), place.unified)
 }
 
@@ -171,7 +171,7 @@ mod tests {
         for file in files {
             std::fs::write(directory.join(file), "max 100000\n").unwrap();
         }
-        let place = Place {
+        let place = CgroupDir {
             mount: directory.to_owned(),
             directory: directory.to_owned(),
             unified,

@@ -103,13 +103,13 @@ pub struct LaunchError {
 
 /// A child that waits at its gate.
 #[derive(Debug)]
-pub struct Launched {
+pub struct Gated {
     pub pid: u32,
     gate: OwnedFd,
     errors: OwnedFd,
 }
 
-impl Launched {
+impl Gated {
     /// Lets it go and waits until it has become the program. After an error it has ended or is about to: reap it.
     pub fn open_gate(self) -> Result<(), LaunchError> {
         // A child that failed before the gate has closed it: its report says more than our EPIPE.
@@ -143,7 +143,7 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
 
 impl Program {
     /// Makes the child and sends it to its gate.
-    pub fn launch(&self) -> Result<Launched, LaunchError> {
+    pub fn launch(&self) -> Result<Gated, LaunchError> {
         let fork = |e: Errno| LaunchError { step: Step::Fork, errno: e.raw_os_error() };
         let (gate_in, gate_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
         let (errors_in, errors_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
@@ -169,7 +169,7 @@ impl Program {
             // SAFETY: we are the new child: a single thread that makes only system calls and never returns.
             unsafe { self.become_it(&tables, enter, ends) }
         }
-        Ok(Launched { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
+        Ok(Gated { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
     }
 
     /// The child's whole life until exec. No allocation, no lock, no panic, no return.

@@ -8,15 +8,15 @@ use super::{At, Fields, join};
 use crate::jobspec::diagnostic::{Span, quote};
 use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity;
-use crate::jobspec::tree::{self, Form, Node, Value};
+use crate::jobspec::tree::{self, Form, Literal, Node};
 
 impl<'a> Fields<'a> {
     /// The value, unless it was reported already. `null` is refused: what is not meant is left out.
     pub fn value(&self, key: &str) -> Option<&'a Node> {
         let entry = self.entry(key)?;
         match (&entry.value.value, entry.form) {
-            (Value::Broken, _) | (_, Form::Block) => None,
-            (Value::Null, _) => {
+            (Literal::Broken, _) | (_, Form::Block) => None,
+            (Literal::Null, _) => {
                 self.error(&entry.value.span, key, format!("{} is null", quote(key)), Some("leave it out".to_owned()));
                 None
             }
@@ -31,10 +31,10 @@ impl<'a> Fields<'a> {
     pub fn template(&self, key: &str) -> Option<At<String>> {
         let node = self.value(key)?;
         match &node.value {
-            Value::Text(text) => Some(At { value: text.clone(), span: node.span.clone() }),
+            Literal::Text(text) => Some(At { value: text.clone(), span: node.span.clone() }),
             _ => {
                 let source = self.problems.source().slice(&node.span);
-                let scalar = matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_));
+                let scalar = matches!(node.value, Literal::Int(_) | Literal::Float(_) | Literal::Bool(_));
                 self.wrong_type(key, node, "a text", scalar.then(|| format!("write it in quotes: \"{source}\"")));
                 None
             }
@@ -57,10 +57,10 @@ impl<'a> Fields<'a> {
     pub fn bool(&self, key: &str) -> Option<At<bool>> {
         let node = self.value(key)?;
         match &node.value {
-            Value::Bool(value) => Some(At { value: *value, span: node.span.clone() }),
+            Literal::Bool(value) => Some(At { value: *value, span: node.span.clone() }),
             other => {
                 let advice = match other {
-                    Value::Text(text) if text == "true" || text == "false" => {
+                    Literal::Text(text) if text == "true" || text == "false" => {
                         Some("write it without quotes".to_owned())
                     }
                     _ => None,
@@ -74,7 +74,7 @@ impl<'a> Fields<'a> {
     pub fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Option<At<u64>> {
         let node = self.value(key)?;
         match &node.value {
-            Value::Int(whole) => match u64::try_from(*whole).ok().filter(|n| range.contains(n)) {
+            Literal::Int(whole) => match u64::try_from(*whole).ok().filter(|n| range.contains(n)) {
                 Some(value) => Some(At { value, span: node.span.clone() }),
                 None => {
                     let (least, most) = (range.start(), range.end());
@@ -89,7 +89,7 @@ impl<'a> Fields<'a> {
             },
             other => {
                 let advice = match other {
-                    Value::Text(text) if text.parse::<u64>().is_ok() => Some("write it without quotes".to_owned()),
+                    Literal::Text(text) if text.parse::<u64>().is_ok() => Some("write it without quotes".to_owned()),
                     _ => None,
                 };
                 self.wrong_type(key, node, "a whole number", advice);
@@ -100,9 +100,9 @@ impl<'a> Fields<'a> {
     /// A duration in Go's notation: `"5s"`, `"1h30m"`.
     pub fn duration(&self, key: &str) -> Option<At<Duration>> {
         let node = self.value(key)?;
-        let Value::Text(text) = &node.value else {
+        let Literal::Text(text) = &node.value else {
             let advice = match &node.value {
-                Value::Int(n) if *n >= 0 => format!("write it with its unit, in quotes: \"{n}s\""),
+                Literal::Int(n) if *n >= 0 => format!("write it with its unit, in quotes: \"{n}s\""),
                 _ => "write it like \"30s\" or \"1h30m\"".to_owned(),
             };
             self.wrong_type(key, node, "a duration", Some(advice));
@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
     /// A number of bytes: a whole number, or a text with a unit (`"10MiB"`).
     pub fn size(&self, key: &str) -> Option<At<u64>> {
         let node = self.value(key)?;
-        let Value::Text(text) = &node.value else { return self.integer(key, 0..=u64::MAX) };
+        let Literal::Text(text) = &node.value else { return self.integer(key, 0..=u64::MAX) };
         match quantity::parse_size(text) {
             Ok(value) => Some(At { value, span: node.span.clone() }),
             Err(error) => {
@@ -137,7 +137,7 @@ impl<'a> Fields<'a> {
     /// A list of texts in which nothing is interpolated.
     pub fn texts(&self, key: &str) -> Option<At<Vec<At<String>>>> {
         let node = self.value(key)?;
-        let Value::List(list) = &node.value else {
+        let Literal::List(list) = &node.value else {
             self.wrong_type(key, node, "a list of texts", None);
             return None;
         };
@@ -145,11 +145,11 @@ impl<'a> Fields<'a> {
         for (i, item) in list.iter().enumerate() {
             let key = format!("{key}[{i}]");
             match &item.value {
-                Value::Text(text) => {
+                Literal::Text(text) => {
                     let value = self.plain(text, &item.span, &key)?;
                     texts.push(At { value, span: item.span.clone() });
                 }
-                Value::Broken => return None,
+                Literal::Broken => return None,
                 _ => {
                     self.wrong_type(&key, item, "a text", None);
                     return None;
@@ -180,12 +180,12 @@ impl<'a> Fields<'a> {
         for inner in &body.entries {
             let path = join(&path, &inner.key);
             let text = match &inner.value.value {
-                Value::Text(text) => text.clone(),
-                Value::Int(n) => n.to_string(),
-                Value::Float(f) => f.to_string(),
-                Value::Bool(b) => b.to_string(),
-                Value::Broken => continue,
-                Value::Null | Value::List(_) | Value::Object(_) => {
+                Literal::Text(text) => text.clone(),
+                Literal::Int(n) => n.to_string(),
+                Literal::Float(f) => f.to_string(),
+                Literal::Bool(b) => b.to_string(),
+                Literal::Broken => continue,
+                Literal::Null | Literal::List(_) | Literal::Object(_) => {
                     let message = format!("{} takes a text, not {}", quote(&inner.key), inner.value.describe());
                     self.problems.error(&inner.value.span, &path, message, None);
                     continue;

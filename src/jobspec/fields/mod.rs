@@ -1,12 +1,12 @@
 //! Reading a stanza by a table: which words it has, of which shape; everything else is refused with its place.
 //!
 //! ```
-//! use allostat::jobspec::diagnostic::{Problems, Source};
+//! use allostat::jobspec::diagnostic::{Problems, SourceText};
 //! use allostat::jobspec::fields::{Fields, Stanza, Word};
 //! use allostat::jobspec::read;
 //!
 //! static SERVER: Stanza = Stanza { name: "server", words: &[Word::value("listen"), Word::value("workers")] };
-//! let source = Source::new("x.hcl", "listen = \"127.0.0.1:80\"\nwokers = 3\n");
+//! let source = SourceText::new("x.hcl", "listen = \"127.0.0.1:80\"\nwokers = 3\n");
 //! let problems = Problems::new(&source);
 //! let body = read::read_into(&problems);
 //! let fields = Fields::open(&body, &SERVER, &[&SERVER], "", &problems);
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use super::diagnostic::{Problems, Span, quote};
 use super::nearest::nearest;
-use super::tree::{Body, Entry, Form, Node, Value, join};
+use super::tree::{Body, Entry, Form, Literal, Node, join};
 
 /// A stanza's name and the words that may stand in it.
 #[derive(Debug)]
@@ -259,12 +259,12 @@ impl<'a> Fields<'a> {
     /// The object of an entry. JSON may wrap the one stanza in a list.
     fn object(&self, entry: &'a Entry) -> Option<&'a Body> {
         let node = match &entry.value.value {
-            Value::List(list) if entry.form == Form::Json && list.len() == 1 => list.first()?,
+            Literal::List(list) if entry.form == Form::Json && list.len() == 1 => list.first()?,
             _ => &entry.value,
         };
         match &node.value {
-            Value::Object(body) => Some(body),
-            Value::Broken => None,
+            Literal::Object(body) => Some(body),
+            Literal::Broken => None,
             _ => {
                 self.wrong_type(&entry.key, node, "an object", None);
                 None
@@ -276,12 +276,12 @@ impl<'a> Fields<'a> {
         let mut found = Vec::new();
         for entry in self.entries(key) {
             match (entry.form, &entry.value.value) {
-                (Form::Block, Value::Object(body)) => {
+                (Form::Block, Literal::Object(body)) => {
                     if let [label] = entry.labels.as_slice() {
                         found.push(NamedBody { name: &label.text, name_span: &label.span, body });
                     }
                 }
-                (Form::Json, Value::List(list)) => {
+                (Form::Json, Literal::List(list)) => {
                     list.iter().for_each(|node| self.named_in(key, node, &mut found));
                 }
                 (Form::Json, _) => self.named_in(key, &entry.value, &mut found),
@@ -292,22 +292,22 @@ impl<'a> Fields<'a> {
         found
     }
     fn named_in(&self, key: &str, node: &'a Node, found: &mut Vec<NamedBody<'a>>) {
-        let Value::Object(names) = &node.value else {
+        let Literal::Object(names) = &node.value else {
             self.wrong_type(key, node, "an object with the name as key", None);
             return;
         };
         for inner in &names.entries {
             // A list here is the same stanza several times.
             let bodies = match &inner.value.value {
-                Value::List(list) => list.as_slice(),
+                Literal::List(list) => list.as_slice(),
                 _ => std::slice::from_ref(&inner.value),
             };
             for node in bodies {
                 match &node.value {
-                    Value::Object(body) => {
+                    Literal::Object(body) => {
                         found.push(NamedBody { name: &inner.key, name_span: &inner.key_span, body });
                     }
-                    Value::Broken => {}
+                    Literal::Broken => {}
                     _ => {
                         let message = format!(
                             "{} takes an object under its name: {{\"{key}\": {{\"name\": {{...}}}}}}",

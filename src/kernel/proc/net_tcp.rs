@@ -6,7 +6,7 @@ use crate::kernel::text::{digits, lines, words};
 
 /// One end of a connection that stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct Endpoint {
     /// Who made the socket, or accepted the connection.
     pub uid: u32,
     /// `None`: no process has accepted it yet. The file then says user 0, whoever listens.
@@ -19,7 +19,7 @@ const ESTABLISHED: &[u8] = b"01";
 ///
 /// Source: Documentation/networking/proc_net_tcp.rst; `get_tcp4_sock` in net/ipv4/tcp_ipv4.c. An address is the bytes of the
 /// network, printed as 32-bit numbers of this machine.
-pub fn end(bytes: &[u8], local: SocketAddr, remote: SocketAddr) -> Option<End> {
+pub fn end(bytes: &[u8], local: SocketAddr, remote: SocketAddr) -> Option<Endpoint> {
     lines(bytes).find_map(|(_, line)| {
         let mut words = words(line).skip(1);
         let (own, other, state) = (address(words.next()?)?, address(words.next()?)?, words.next()?);
@@ -29,7 +29,7 @@ pub fn end(bytes: &[u8], local: SocketAddr, remote: SocketAddr) -> Option<End> {
         // tx:rx, tr:tm, retrnsmt; then, behind the user, timeout.
         let uid = words.nth(3).and_then(digits).and_then(|uid| u32::try_from(uid).ok())?;
         let inode = words.nth(1).and_then(digits)?;
-        Some(End { uid, inode: Some(inode).filter(|inode| *inode != 0) })
+        Some(Endpoint { uid, inode: Some(inode).filter(|inode| *inode != 0) })
     })
 }
 

@@ -16,7 +16,7 @@ pub use self::driver::{
 pub use self::mock::Mock;
 pub use self::raw_exec::RawExec;
 use crate::jobspec::nearest::nearest;
-use crate::jobspec::{Diagnostic, Parsed, Severity};
+use crate::jobspec::{Diagnostic, ParsedJob, Severity};
 
 /// How one is built.
 pub type Build = fn(&DriverContext) -> Arc<dyn Driver>;
@@ -30,7 +30,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// The tasks of a job file whose driver is none of `known`. `whose`: `there are`, `this agent has`.
-pub fn unknown(parsed: &Parsed, known: &[&str], whose: &str) -> Vec<Diagnostic> {
+pub fn unknown(parsed: &ParsedJob, known: &[&str], whose: &str) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     for group in &parsed.job.groups {
         for task in group.tasks.iter().filter(|t| !known.contains(&t.driver.as_str())) {

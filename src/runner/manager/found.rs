@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::model::id::{AllocId, ProcessId, TaskName};
 use crate::runner::ground::Context;
 use crate::telemetry::lock;
-use crate::telemetry::metrics::{Restored as FoundAs, WatchedBy};
+use crate::telemetry::metrics::{FoundAs, WatchedBy};
 
 /// So many orphans are listed; all are counted.
 const LISTED: usize = 100;

@@ -31,7 +31,7 @@ use crate::runner::ground::{Context, Parts};
 use crate::runner::kept::datadir::{Place, make_run_dir};
 use crate::runner::task::KILL_SIGNAL;
 use crate::telemetry::chain;
-use crate::telemetry::metrics::Restored as FoundAs;
+use crate::telemetry::metrics::FoundAs;
 
 /// So many are looked for, signalled or killed at once.
 const AT_ONCE: usize = 64;

@@ -34,7 +34,7 @@ use crate::runner::task::launch::found;
 use crate::runner::task::{Entry, Search, late, note_found};
 use crate::store::{Batch, Store, StoreError};
 use crate::telemetry::lock;
-use crate::telemetry::metrics::Restored as FoundAs;
+use crate::telemetry::metrics::FoundAs;
 
 /// How long a start waits for what it looks for; from then on that is found while everything else goes on.
 pub const PATIENCE: Duration = Duration::from_secs(3);

@@ -37,14 +37,14 @@ use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
 use crate::model::job::{Job, JobKind, RestartMode, RestartPolicy, Task, TaskGroup};
 use crate::model::task::{TaskState, TaskStatus};
-use crate::store::{FailingStore, Faults, MemoryStore, Store};
+use crate::store::{FailingStore, MemoryStore, Store, StoreFaults};
 use crate::telemetry::Metrics;
 
 /// One host: what outlives an agent.
 struct Host {
     world: Arc<World>,
     store: Arc<dyn Store>,
-    faults: Arc<Faults>,
+    faults: Arc<StoreFaults>,
     data_dir: Arc<DataDir>,
     config: Config,
     /// What the disk answers next, the last one for ever.
