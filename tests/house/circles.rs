@@ -9,7 +9,11 @@ use std::fs;
 use crate::source::{Source, sources};
 
 /// Rooms without a circle. Whoever unties another one adds it.
-const UNTIED: &[&str] = &["runner"];
+const UNTIED: &[&str] =
+    &["api", "collectors", "exporters", "jobspec", "kernel", "model", "runner", "store", "telemetry"];
+
+/// Files that define what all below them are made of, and list them (`ALL`, `ROUTES`): to name these is their work, and ties nobody.
+const REGISTERS: &[&str] = &["api/mod.rs", "collectors/mod.rs", "collectors/host/mod.rs"];
 
 /// Rooms whose `mod.rs` draws what is in them, from the top: each uses only those that stand below it.
 const SHELVES: &[&str] = &["runner"];
@@ -85,7 +89,9 @@ impl House {
             };
             let imported = module.imports.iter().filter(|import| !is_face(import)).map(|import| &import.path);
             for used in imported.chain(&module.paths) {
-                if let Some(home) = self.home(path, used, 8).filter(|home| inside(home) && home != path) {
+                let is_listed = |home: &[String]| REGISTERS.contains(&module.file.as_str()) && home.starts_with(path);
+                let home = self.home(path, used, 8).filter(|home| inside(home) && home != path && !is_listed(home));
+                if let Some(home) = home {
                     arrows.entry(&module.file).or_default().insert(&self.0[&home].file);
                 }
             }
@@ -227,7 +233,7 @@ fn no_untied_room_goes_in_circles() {
         let arrows = house.arrows(room);
         let count: usize = arrows.values().map(BTreeSet::len).sum();
         println!("{room}: {count} arrows between files");
-        assert!(count > 10, "{room}: the arrows were not found");
+        assert!(count > 0, "{room}: the arrows were not found");
         let found = circles(&arrows);
         assert!(found.is_empty(), "{room} goes in circles:\n{}", found.join("\n\n"));
     }
