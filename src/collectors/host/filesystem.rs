@@ -1,19 +1,13 @@
-//! Size of the file systems that hold the agent's own directories. Source: statvfs(3).
-//!
-//! A file system that hangs (a dead NFS server) must not stall a tick: each directory has a thread that asks, and a tick takes
-//! the answer that there is. An answer that does not come for [`DEADLINE`] is an error, and then there is no value.
+//! Size of the file systems that hold the agent's own directories. Source: statvfs(3), which may hang.
 
-use std::borrow::Cow;
-use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::slow::Slow;
 use crate::collectors::{CollectError, Collector, Directory};
 use crate::host::roots::{ReadError, Roots};
-use crate::model::metric::{MetricDesc, Samples, Value};
+use crate::model::metric::{MetricDesc, Samples};
 use crate::model::units::Unit;
-
-const DEADLINE: Duration = Duration::from_secs(5);
 
 static SIZE: MetricDesc = MetricDesc::gauge(
     "allostat_host_filesystem_size_bytes",
@@ -43,105 +37,28 @@ struct Space {
     available: u64,
 }
 
-type Answer = Result<Space, std::io::Error>;
-
-/// One directory and the thread that asks for it.
+/// What the agent keeps in a directory, and its file system: the path is told to nobody who only reads metrics.
 #[derive(Debug)]
-struct Asked {
-    /// What the agent keeps there: its path is told to nobody who only reads metrics.
-    name: &'static str,
-    path: PathBuf,
-    questions: SyncSender<()>,
-    answers: Receiver<Answer>,
-    /// The question that is under way.
-    since: Option<Instant>,
-    /// And when that was asked.
-    last: Option<(Space, Instant)>,
-}
-
-#[derive(Debug)]
-pub(super) struct Filesystem(Vec<Asked>);
+pub(super) struct Filesystem(Vec<(&'static str, Slow<Space>)>);
 
 impl Filesystem {
+    /// A directory for which no thread can be had is not shown.
     pub(super) fn new(directories: Vec<Directory>) -> Filesystem {
-        Filesystem(directories.into_iter().filter_map(|(name, path)| Asked::new(name, path, ask)).collect())
-    }
-}
-
-fn ask(path: &PathBuf) -> Answer {
-    let found = rustix::fs::statvfs(path)?;
-    Ok(Space {
-        size: found.f_blocks.saturating_mul(found.f_frsize),
-        available: found.f_bavail.saturating_mul(found.f_frsize),
-    })
-}
-
-impl Asked {
-    /// `None` if no thread can be had: then this directory is not shown.
-    fn new(name: &'static str, path: PathBuf, ask: fn(&PathBuf) -> Answer) -> Option<Asked> {
-        let (questions, asked) = sync_channel::<()>(1);
-        let (answer, answers) = sync_channel(1);
-        let asker = path.clone();
-        let work = move || {
-            while asked.recv().is_ok() {
-                if answer.send(ask(&asker)).is_err() {
-                    return;
-                }
-            }
+        let asked = |(name, path): Directory| {
+            let whom = format!("the file system of {}", path.display());
+            Some((name, Slow::new("statvfs", whom, move || ask(&path))?))
         };
-        // It is never joined: it may hang for ever, and ends with the channel otherwise.
-        std::thread::Builder::new().name("statvfs".to_owned()).stack_size(64 << 10).spawn(work).ok()?;
-        Some(Asked { name, path, questions, answers, since: None, last: None })
+        Filesystem(directories.into_iter().filter_map(asked).collect())
     }
 
-    fn space(&mut self, now: Instant) -> Result<Option<Space>, CollectError> {
-        let mut result = Ok(());
-        match self.answers.try_recv() {
-            Ok(answer) => {
-                let asked_at = self.since.take().unwrap_or(now);
-                match answer {
-                    Ok(space) => self.last = Some((space, asked_at)),
-                    Err(error) => {
-                        self.last = None;
-                        result = Err(ReadError::new(self.path.clone(), error).into());
-                    }
-                }
-            }
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
-        }
-        match self.since {
-            None => match self.questions.try_send(()) {
-                Ok(()) => self.since = Some(now),
-                Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
-            },
-            Some(since) if self.is_stuck(now) => {
-                self.last = None;
-                let waited = now.saturating_duration_since(since).as_secs();
-                let path = self.path.display();
-                result =
-                    Err(CollectError::Timeout(format!("the file system of {path} has not answered for {waited} s")));
-            }
-            Some(_) => {}
-        }
-        result.map(|()| self.last.map(|(space, _)| space))
-    }
-
-    fn is_stuck(&self, now: Instant) -> bool {
-        self.since.is_some_and(|since| now.saturating_duration_since(since) > DEADLINE)
-    }
-}
-
-impl Filesystem {
     fn collect_at(&mut self, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let mut result = Ok(());
-        for asked in &mut self.0 {
-            match asked.space(now) {
+        for (name, asked) in &mut self.0 {
+            match asked.latest(now) {
                 Ok(Some(space)) => {
-                    let labels = || vec![Cow::Borrowed(asked.name)];
-                    out.push_owned(&SIZE, labels(), Value::Int(space.size));
-                    out.push_owned(&AVAILABLE, labels(), Value::Int(space.available));
+                    out.push_int(&SIZE, &[name], space.size);
+                    out.push_int(&AVAILABLE, &[name], space.available);
                 }
-                // The first answer is on its way.
                 Ok(None) => {}
                 Err(error) => result = Err(error),
             }
@@ -152,12 +69,20 @@ impl Filesystem {
     }
 
     fn age_at(&self, now: Instant) -> Duration {
-        let asked_at = self.0.iter().filter_map(|asked| asked.last.as_ref().map(|(_, at)| *at)).min();
+        let asked_at = self.0.iter().filter_map(|(_, asked)| asked.asked_at()).min();
         asked_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
     fn stuck_at(&self, now: Instant) -> bool {
-        self.0.iter().any(|asked| asked.is_stuck(now))
+        self.0.iter().any(|(_, asked)| asked.is_stuck(now))
     }
+}
+
+fn ask(path: &Path) -> Result<Space, CollectError> {
+    let found = rustix::fs::statvfs(path).map_err(|errno| ReadError::new(path, errno.into()))?;
+    Ok(Space {
+        size: found.f_blocks.saturating_mul(found.f_frsize),
+        available: found.f_bavail.saturating_mul(found.f_frsize),
+    })
 }
 
 impl Collector for Filesystem {
@@ -183,8 +108,10 @@ impl Collector for Filesystem {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slow::DEADLINE;
     use super::*;
     use crate::collectors::ErrorReason;
+    use crate::model::metric::Value;
 
     /// Asks until so many samples or an error are there: the threads need a moment.
     fn answered(filesystem: &mut Filesystem, samples: usize) -> (Samples, Result<(), CollectError>) {
@@ -223,14 +150,12 @@ mod tests {
 
     #[test]
     fn one_that_hangs_is_an_error_in_time_and_its_old_value_goes() {
-        let hang = |_: &PathBuf| -> Answer {
-            loop {
-                std::thread::park();
-            }
+        let hang = || loop {
+            std::thread::park();
         };
-        let mut asked = Asked::new("data", "/hangs".into(), hang).unwrap();
+        let mut asked = Slow::new("hangs", "what hangs".to_owned(), hang).unwrap();
         asked.last = Some((Space { size: 1, available: 1 }, Instant::now()));
-        let mut filesystem = Filesystem(vec![asked]);
+        let mut filesystem = Filesystem(vec![("data", asked)]);
         let start = Instant::now();
         let mut out = Samples::default();
         assert!(filesystem.collect_at(start, &mut out).is_ok(), "the question has just been asked");

@@ -4,6 +4,7 @@ mod cpu;
 mod filesystem;
 mod memory;
 mod pressure;
+mod slow;
 
 use super::{Collector, Directory};
 
