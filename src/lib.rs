@@ -8,8 +8,7 @@
 //! 5  exporters/     walk (what a snapshot says, in no format), its readers: prometheus; json for the API
 //!    api/           one file per resource
 //! 4  snapshot/      Snapshot; sampler, aggregate, retention
-//! 3  runner/        board (what is published), manager, alloc, task; pure: step, restart
-//!      drivers/     how a task is started, recovered, stopped
+//! 3  runner/        manager, task, alloc, hooks, drivers, shown, kept, decide: its header draws the shelf
 //! 2  collectors/    one subject per file; TaskReader
 //! 1  host/          the doors: roots, cgroup, process, clock, http (client)
 //!    store/         the Store trait; a log with sled beside it, memory, failing; dedup above all of them

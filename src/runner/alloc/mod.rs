@@ -26,7 +26,7 @@ use self::end::finished_of;
 pub use self::gone::{Destroyed, Ended};
 use super::decide::coordinator::{self, Cause, Order, View, Wish};
 use super::decide::step::State;
-use super::decide::wish::{Wanted, Wishes, wanted};
+use super::decide::wish::{Wishes, wanted};
 use super::drivers::call::Running;
 use super::ground::Context;
 use super::hooks::{Hooks, OfAlloc, OfTask};
@@ -268,7 +268,7 @@ impl Alloc {
         inner.record.stop_asked_at = None;
     }
     /// What is wanted of it now, and when that is to be asked again.
-    pub fn wanted(&self, now: Steady) -> (Wanted, Option<Steady>) {
+    pub fn wanted(&self, now: Steady) -> (Wish, Option<Steady>) {
         let inner = self.lock();
         let wishes = Wishes {
             // What was told, not what is being recorded.
@@ -286,10 +286,7 @@ impl Alloc {
     }
     /// Why a task that ends now is not started again, whatever its policy says.
     pub fn no_more(&self, at: usize) -> Option<Cause> {
-        let wish = match self.wanted(self.ctx.line.now()).0 {
-            Wanted::Now(wish) => wish,
-            Wanted::Expiry => Wish::Expire,
-        };
+        let (wish, _) = self.wanted(self.ctx.line.now());
         coordinator::no_more(&self.views(), at, wish)
     }
     /// Since when its tasks are to end for that cause.
@@ -306,6 +303,10 @@ impl Alloc {
             Cause::MainsDead => (0..inner.cells.len()).filter_map(end).max(),
             Cause::NothingRan | Cause::SetupFailed => None,
         }
+    }
+    /// That its `max_run_duration` is over was noted.
+    pub fn is_expired(&self) -> bool {
+        self.lock().record.expired
     }
     /// Its `max_run_duration` is over: what has to be written of that before anything is ended.
     pub fn expire(&self) -> Batch {

@@ -4,14 +4,6 @@ use super::coordinator::Wish;
 use crate::model::alloc::Desired;
 use crate::model::units::{Nanos, Steady};
 
-/// What the alloc's owner is to see to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    Now(Wish),
-    /// Its `max_run_duration` is over, and that is not recorded yet.
-    Expiry,
-}
-
 pub struct Wishes {
     pub desired: Desired,
     pub stop_asked_at: Option<Steady>,
@@ -25,29 +17,25 @@ pub struct Wishes {
     pub anything_ran: bool,
 }
 
-/// Pure. A stop waits for the group's delay, if there is something to wait for; an expiry does not.
-pub fn wanted(wishes: &Wishes, now: Steady) -> (Wanted, Option<Steady>) {
+/// Pure: and when that is to be asked again. A stop waits for the group's delay, if there is something to wait for; an expiry does
+/// not.
+pub fn wanted(wishes: &Wishes, now: Steady) -> (Wish, Option<Steady>) {
     if wishes.failed_setup {
-        return (Wanted::Now(Wish::Fail), None);
-    }
-    if wishes.expired {
-        return (Wanted::Now(Wish::Expire), None);
+        return (Wish::Fail, None);
     }
     let expires_at = wishes.max_run.map(|most| wishes.began.plus(most));
-    if expires_at.is_some_and(|at| at <= now) {
-        return (Wanted::Expiry, None);
+    if wishes.expired || expires_at.is_some_and(|at| at <= now) {
+        return (Wish::Expire, None);
     }
     if wishes.desired == Desired::Run {
-        return (Wanted::Now(if wishes.again { Wish::Again } else { Wish::Run }), expires_at);
+        return (if wishes.again { Wish::Again } else { Wish::Run }, expires_at);
     }
     // Asked for in the future: the wall clock went back over a boot, and nobody knows how much of the delay is left.
     let asked_at = wishes.stop_asked_at.filter(|at| *at <= now);
     let stops_at = asked_at.map(|at| at.plus(wishes.shutdown_delay)).filter(|at| *at > now);
     match stops_at {
-        Some(at) if wishes.anything_ran => {
-            (Wanted::Now(Wish::Run), Some(expires_at.map_or(at, |expires_at| expires_at.min(at))))
-        }
-        Some(_) | None => (Wanted::Now(Wish::Stop), expires_at),
+        Some(at) if wishes.anything_ran => (Wish::Run, Some(expires_at.map_or(at, |expires_at| expires_at.min(at)))),
+        Some(_) | None => (Wish::Stop, expires_at),
     }
 }
 
@@ -80,27 +68,27 @@ mod tests {
             shutdown_delay: Nanos::from_secs(5),
             ..running()
         };
-        assert_eq!(wanted(&asked, at(12)), (Wanted::Now(Wish::Run), Some(at(15))));
-        assert_eq!(wanted(&asked, at(15)), (Wanted::Now(Wish::Stop), None));
-        assert_eq!(wanted(&asked, at(9)), (Wanted::Now(Wish::Stop), None), "a wall clock that went back over a boot");
-        assert_eq!(wanted(&Wishes { anything_ran: false, ..asked }, at(12)), (Wanted::Now(Wish::Stop), None));
+        assert_eq!(wanted(&asked, at(12)), (Wish::Run, Some(at(15))));
+        assert_eq!(wanted(&asked, at(15)), (Wish::Stop, None));
+        assert_eq!(wanted(&asked, at(9)), (Wish::Stop, None), "a wall clock that went back over a boot");
+        assert_eq!(wanted(&Wishes { anything_ran: false, ..asked }, at(12)), (Wish::Stop, None));
     }
 
     #[test]
     fn a_stop_and_the_end_of_its_time_win_over_a_restart() {
         let again = Wishes { again: true, ..running() };
-        assert_eq!(wanted(&again, at(12)), (Wanted::Now(Wish::Again), None));
+        assert_eq!(wanted(&again, at(12)), (Wish::Again, None));
         let stopped = Wishes { again: true, desired: Desired::Stop, stop_asked_at: Some(at(10)), ..running() };
-        assert_eq!(wanted(&stopped, at(12)), (Wanted::Now(Wish::Stop), None));
+        assert_eq!(wanted(&stopped, at(12)), (Wish::Stop, None));
         let limited = Wishes { again: true, max_run: Some(Nanos::from_secs(60)), ..running() };
-        assert_eq!(wanted(&limited, at(60)), (Wanted::Expiry, None));
+        assert_eq!(wanted(&limited, at(60)), (Wish::Expire, None));
     }
 
     #[test]
     fn the_end_of_its_time_comes_once_and_before_any_delay() {
         let limited = Wishes { max_run: Some(Nanos::from_secs(60)), ..running() };
-        assert_eq!(wanted(&limited, at(59)), (Wanted::Now(Wish::Run), Some(at(60))));
-        assert_eq!(wanted(&limited, at(60)), (Wanted::Expiry, None));
-        assert_eq!(wanted(&Wishes { expired: true, ..limited }, at(60)), (Wanted::Now(Wish::Expire), None));
+        assert_eq!(wanted(&limited, at(59)), (Wish::Run, Some(at(60))));
+        assert_eq!(wanted(&limited, at(60)), (Wish::Expire, None));
+        assert_eq!(wanted(&Wishes { expired: true, ..limited }, at(60)), (Wish::Expire, None));
     }
 }

@@ -25,7 +25,6 @@ use crate::model::task::TaskState;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, Ended};
 use crate::runner::decide::coordinator::Wish;
-use crate::runner::decide::wish::Wanted;
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{Failed, Phase};
 use crate::runner::task::{self, Entry, Search};
@@ -99,19 +98,14 @@ impl Running {
                 }
             }
             let now = alloc.ctx.line.now();
-            let (wanted, again_at) = alloc.wanted(now);
-            match wanted {
-                Wanted::Expiry => {
-                    expire(&alloc).await;
-                    continue;
-                }
-                // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
-                Wanted::Now(Wish::Run) if waits.is_some() => {}
-                Wanted::Now(wish) => {
-                    if hooks.allow(&alloc, wish) {
-                        alloc.direct(wish);
-                    }
-                }
+            let (wish, again_at) = alloc.wanted(now);
+            if wish == Wish::Expire && !alloc.is_expired() {
+                expire(&alloc).await;
+                continue;
+            }
+            // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
+            if (wish != Wish::Run || waits.is_none()) && hooks.allow(&alloc, wish) {
+                alloc.direct(wish);
             }
             tokio::select! {
                 biased;
