@@ -436,15 +436,17 @@ fn the_host_of_each_machine_gives_its_families_and_no_zero_for_the_rest() {
             }
         }
         let count = |prefix: &str| samples.0.iter().filter(|s| s.desc.name.starts_with(prefix)).count();
-        let found = (count("allostat_host_cpu"), count("allostat_host_pressure"), samples.0.len());
+        let found = ["allostat_host_cpu", "allostat_host_pressure", "allostat_host_network", ""].map(count);
         let expected = match machine {
-            "v1" | "no-psi" => (8, 0, 14),
-            "garbage" => (3, 3, 9),
-            _ => (8, 5, 19),
+            "v1" => [8, 0, 16, 30],
+            "no-psi" => [8, 0, 24, 38],
+            "garbage" => [3, 3, 16, 25],
+            "v2-new" => [8, 5, 24, 43],
+            _ => [8, 5, 0, 19],
         };
         assert_eq!(found, expected, "{machine}");
-        let parse = |name| (name, ErrorReason::Parse);
-        let errors = if machine == "garbage" { vec![parse("cpu"), parse("memory"), parse("pressure")] } else { vec![] };
+        let broken: &[&str] = if machine == "garbage" { &["cpu", "memory", "pressure", "network"] } else { &[] };
+        let errors: Vec<_> = broken.iter().map(|name| (*name, ErrorReason::Parse)).collect();
         assert_eq!(failed, errors, "{machine}");
     }
 }

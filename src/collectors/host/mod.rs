@@ -3,6 +3,7 @@
 mod cpu;
 mod filesystem;
 mod memory;
+mod network;
 mod pressure;
 mod slow;
 
@@ -15,6 +16,7 @@ pub(super) fn all(directories: Vec<Directory>) -> Vec<Box<dyn Collector>> {
         Box::new(memory::Memory),
         Box::new(pressure::Pressure),
         Box::new(filesystem::Filesystem::new(directories)),
+        Box::<network::Network>::default(),
     ]
 }
 

@@ -6,6 +6,7 @@
 pub mod cgroup;
 pub mod meminfo;
 pub mod mountinfo;
+pub mod net_dev;
 pub mod net_tcp;
 pub mod pid_stat;
 pub mod stat;
