@@ -1,7 +1,7 @@
 //! The whole agent as a process of its own, with real tasks: CPU, memory, series, the age of samples. 1,000 tasks; with
 //! `--all` also 5,000, and the memory after ten more minutes of scrapes.
 //!
-//! CPU is the time that all its threads ran, from `/proc/PID/task/*/schedstat` (nanoseconds); what the supervisors use is
+//! CPU is the time that all its threads ran, those that have ended too, by its CPU clock (nanoseconds); what the supervisors use is
 //! not in it and stands in its own row. The limit on descriptors is that of a systemd unit.
 
 #[path = "../tests/common/mod.rs"]
