@@ -11,7 +11,7 @@ use super::attribute::{Number, UnitName};
 /// What a value is: never two of them at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reading {
+pub enum StatReading {
     /// A number, or one of how many: 3 GiB of 16.
     Ratio {
         numerator: Number,
@@ -29,7 +29,7 @@ pub enum Reading {
 #[serde(deny_unknown_fields)]
 pub struct StatValue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<Reading>,
+    pub value: Option<StatReading>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
@@ -44,17 +44,17 @@ pub struct StatObject {
     pub nested: BTreeMap<String, StatObject>,
 }
 
-impl Reading {
-    pub fn number(value: impl Into<Number>, unit: Option<UnitName>) -> Reading {
-        Reading::Ratio { numerator: value.into(), denominator: None, unit }
+impl StatReading {
+    pub fn number(value: impl Into<Number>, unit: Option<UnitName>) -> StatReading {
+        StatReading::Ratio { numerator: value.into(), denominator: None, unit }
     }
     /// The share, for a reading that has a denominator other than zero.
     pub fn share(&self) -> Option<f64> {
         match self {
-            Reading::Ratio { numerator, denominator: Some(denominator), .. } if denominator.as_f64() != 0.0 => {
+            StatReading::Ratio { numerator, denominator: Some(denominator), .. } if denominator.as_f64() != 0.0 => {
                 Some(numerator.as_f64() / denominator.as_f64())
             }
-            Reading::Ratio { .. } | Reading::Text(_) | Reading::Bool(_) => None,
+            StatReading::Ratio { .. } | StatReading::Text(_) | StatReading::Bool(_) => None,
         }
     }
 }
@@ -63,7 +63,7 @@ impl Reading {
 mod tests {
     use super::*;
 
-    fn json(reading: Option<Reading>) -> String {
+    fn json(reading: Option<StatReading>) -> String {
         serde_json::to_string(&StatValue { value: reading, description: None }).unwrap()
     }
 
@@ -71,9 +71,9 @@ mod tests {
     fn unset_zero_false_and_empty_differ_in_json_and_come_back() {
         let readings = [
             (None, "{}"),
-            (Some(Reading::number(0u64, None)), r#"{"value":{"ratio":{"numerator":0}}}"#),
-            (Some(Reading::Bool(false)), r#"{"value":{"bool":false}}"#),
-            (Some(Reading::Text(String::new())), r#"{"value":{"text":""}}"#),
+            (Some(StatReading::number(0u64, None)), r#"{"value":{"ratio":{"numerator":0}}}"#),
+            (Some(StatReading::Bool(false)), r#"{"value":{"bool":false}}"#),
+            (Some(StatReading::Text(String::new())), r#"{"value":{"text":""}}"#),
         ];
         for (reading, text) in readings {
             assert_eq!(json(reading.clone()), text);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_present_zero_denominator_is_not_an_absent_one() {
-        let of = |denominator: Option<u64>| Reading::Ratio {
+        let of = |denominator: Option<u64>| StatReading::Ratio {
             numerator: Number::from(3u64),
             denominator: denominator.map(Number::from),
             unit: Some(UnitName::from("MiB".to_owned())),

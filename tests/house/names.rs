@@ -21,7 +21,6 @@ const SHARED: &[(&str, &str)] = &[
     ("Cell", "to be renamed in the runner: the state of one task"),
     ("Ended", "to be renamed in the runner: an alloc that has ended"),
     ("Samples", "to be renamed in the runner: the pages of last samples"),
-    ("Reading", "to be renamed in the collectors: what one reading gave"),
 ];
 
 /// `pub struct Name`, and its like.
