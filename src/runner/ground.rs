@@ -10,7 +10,7 @@ use super::decide::limits::Fill;
 use super::drivers::Driver;
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
-use super::kept::samples::Samples;
+use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
 use super::places::Places;
 use super::settings::Config;
@@ -59,7 +59,7 @@ pub struct Context {
     pub board: Arc<Board>,
     pub events: Arc<Log>,
     pub line: Line,
-    pub samples: Arc<Samples>,
+    pub samples: Arc<SampleFile>,
     /// For file systems and cgroups, which block for microseconds or for a while.
     pub blocking: Places,
     /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
@@ -73,7 +73,7 @@ const BLOCKING_AT_ONCE: usize = 4;
 impl Context {
     pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
         let Parts { config, data_dir, fill, journal, drivers, clock, cgroups, metrics, node, inherited } = parts;
-        let samples = Arc::new(Samples::open(&data_dir.samples()));
+        let samples = Arc::new(SampleFile::open(&data_dir.samples()));
         Context {
             config,
             data_dir,

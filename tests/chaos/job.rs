@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{self, Asked, Course, End};
+use allostat::runner::foresee::{self, Course, CourseEnd, Demand};
 use serde_json::Value;
 
 /// A task: `exec` replaces a shell that has noted the start. `head`: what else its stanza says.
@@ -33,16 +33,19 @@ pub fn tasks(alloc: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 /// Every end that an alloc of this job can come to: of each of its tasks what it does by itself, then what is asked of it.
-pub fn ends(hcl: &str, courses: &[Course], asked: &[Asked]) -> BTreeSet<End> {
+pub fn ends(hcl: &str, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
     foresee::ends(&allostat::jobspec::parse("job.hcl", hcl).unwrap().job, courses, asked)
 }
 
 /// How an alloc ended, as the API tells it.
-pub fn end(alloc: &Value) -> End {
+pub fn end(alloc: &Value) -> CourseEnd {
     let tasks = alloc["definition"]["groups"][0]["tasks"].as_array().unwrap();
     let exits = |task: &Value| {
         let by_outcome = &alloc["tasks"][task["name"].as_str().unwrap()]["exits_by_outcome"];
         Outcome::ALL.map(|outcome| by_outcome[outcome.as_str()].as_u64().unwrap())
     };
-    End { state: serde_json::from_value(alloc["status"].clone()).unwrap(), exits: tasks.iter().map(exits).collect() }
+    CourseEnd {
+        state: serde_json::from_value(alloc["status"].clone()).unwrap(),
+        exits: tasks.iter().map(exits).collect(),
+    }
 }

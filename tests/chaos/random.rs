@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Asked, Course, Wish};
+use allostat::runner::foresee::{Course, Demand, Wish};
 use serde_json::Value;
 
 use crate::common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};
@@ -21,7 +21,7 @@ struct Kind {
     name: &'static str,
     hcl: String,
     courses: &'static [Course],
-    asked: &'static [Asked],
+    asked: &'static [Demand],
 }
 
 /// Every kind of alloc, 200 together.

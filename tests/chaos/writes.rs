@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Asked, Course, End, Wish};
+use allostat::runner::foresee::{Course, CourseEnd, Demand, Wish};
 use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Exposition, Random, Response, counters, is_root, none_fell, patience, unix};
@@ -30,7 +30,7 @@ struct Scenario {
     /// What is asked of it before it ends.
     wishes: fn(&mut Run),
     /// What it asks, as the model knows it.
-    asked: &'static [Asked],
+    asked: &'static [Demand],
     /// How its tasks go if nobody ends them.
     courses: &'static [Course],
 }
@@ -320,7 +320,7 @@ fn live_through(scenario: &Scenario, moments: Vec<Moment>) -> Vec<(String, Strin
     nothing_left(run)
 }
 
-fn check(run: &Run, ends: &BTreeSet<End>, alloc: &Value, starts: &str) {
+fn check(run: &Run, ends: &BTreeSet<CourseEnd>, alloc: &Value, starts: &str) {
     let told = |what: &str| format!("{}: {what}: {alloc:#}\nstarts:\n{starts}", run.what);
     let end = end(alloc);
     assert!(ends.contains(&end), "{}", told(&format!("it ended as {end:?}, and not as one of {ends:#?}")));

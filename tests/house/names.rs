@@ -10,17 +10,6 @@ const SHARED: &[(&str, &str)] = &[
     ("Context", "what the files of a room work with"),
     ("Parts", "what a room is built from"),
     ("Cgroup", "a hook is called after what it makes"),
-    ("Entry", "to be renamed in the runner: how the owner of a task begins"),
-    ("Event", "to be renamed in the runner: what `step` is told"),
-    ("Failed", "to be renamed in the runner: a hook's"),
-    ("Failure", "to be renamed in the runner: a hook's"),
-    ("Outcome", "to be renamed in the runner: a hook's"),
-    ("Fields", "to be renamed in the runner: of a driver's config"),
-    ("Asked", "to be renamed in the runner: of what foresees"),
-    ("End", "to be renamed in the runner: of what foresees"),
-    ("Cell", "to be renamed in the runner: the state of one task"),
-    ("Ended", "to be renamed in the runner: an alloc that has ended"),
-    ("Samples", "to be renamed in the runner: the pages of last samples"),
 ];
 
 /// `pub struct Name`, and its like.

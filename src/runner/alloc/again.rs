@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use super::Alloc;
-use super::cell::Cell;
+use super::cell::TaskCell;
 use super::edit::Edit;
 use super::show::Save;
 use crate::model::event::EventKind;
 use crate::model::task::{RestartReason, TaskState};
 use crate::runner::decide::coordinator::Order;
-use crate::runner::decide::step::{Action, Event, State, step};
+use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::kept::record::Restart;
 use crate::store::Batch;
 
@@ -42,7 +42,7 @@ impl Alloc {
     ///
     /// Errors: what the task is doing instead of running.
     pub fn restart(&self, at: usize, reason: &str) -> Result<(), TaskState> {
-        self.edit(at, |edit| match step(edit.state(), Event::Restart) {
+        self.edit(at, |edit| match step(edit.state(), Cue::Restart) {
             (state, Some(Action::SendKillSignal)) => {
                 *edit.restart() = Some(Restart { whole: false, asked_at: edit.steady(), signalled_at: None });
                 edit.enter_state(state);
@@ -70,10 +70,11 @@ impl Alloc {
         if over && !*self.ended.borrow() {
             return Recall::Ending;
         }
-        if let Some(at) = inner.cells.iter().position(Cell::may_run) {
+        if let Some(at) = inner.cells.iter().position(TaskCell::may_run) {
             return Recall::Refused(Refusal::MayRun(at));
         }
-        let never = |c: &Cell| c.record.status.state == TaskState::Pending && c.record.status.attempt == 0 && !c.sought;
+        let never =
+            |c: &TaskCell| c.record.status.state == TaskState::Pending && c.record.status.attempt == 0 && !c.sought;
         if !inner.record.again && inner.cells.iter().all(never) {
             return Recall::Refused(Refusal::NothingRan);
         }
@@ -123,7 +124,7 @@ impl Alloc {
         }
         let mut inner = self.lock();
         let hopeless = inner.cells.iter().any(|c| c.record.status.state == TaskState::Dead);
-        let waits = |(cell, order): (&Cell, &tokio::sync::watch::Sender<Order>)| {
+        let waits = |(cell, order): (&TaskCell, &tokio::sync::watch::Sender<Order>)| {
             let pending = cell.record.status.state == TaskState::Pending && !cell.sought;
             pending && matches!(*order.borrow(), Order::Keep | Order::Recall)
         };
@@ -150,7 +151,7 @@ impl Edit<'_> {
     /// was asked for. Not where its start may come to life yet.
     pub fn recall_if_again(&mut self) {
         if self.again && !self.state().restarts() && self.cell.record.handle.is_none() {
-            let (state, _) = step(self.state(), Event::Recall);
+            let (state, _) = step(self.state(), Cue::Recall);
             *self.restart() = Some(Restart { whole: true, asked_at: self.steady(), signalled_at: None });
             self.enter_state(state);
         }
@@ -179,7 +180,7 @@ impl Edit<'_> {
         if self.cell.record.status.state != TaskState::Dead || self.cell.may_run() {
             return false;
         }
-        let (state, action) = step(self.state(), Event::Recall);
+        let (state, action) = step(self.state(), Cue::Recall);
         if action == Some(Action::AwaitTurn) {
             self.turn_back(state);
         }

@@ -26,7 +26,7 @@ pub const KEPT: usize = 10;
 pub static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);
 
 /// One task, as its owner sees it and as it is shown.
-pub struct Cell {
+pub struct TaskCell {
     /// As it is written with its next change.
     pub record: TaskRecord,
     pub reader: Option<Arc<TaskReader>>,
@@ -115,8 +115,8 @@ impl Delta {
     }
 }
 
-impl Cell {
-    pub fn new(task: &Task, known: Option<TaskRecord>, seed: &str, created_at: Timestamp) -> Cell {
+impl TaskCell {
+    pub fn new(task: &Task, known: Option<TaskRecord>, seed: &str, created_at: Timestamp) -> TaskCell {
         let record = known.unwrap_or_else(|| TaskRecord {
             status: Arc::new(TaskStatus {
                 // One for all that have none.
@@ -132,7 +132,7 @@ impl Cell {
             restarts_for: None,
             hooks: BTreeMap::new(),
         });
-        Cell {
+        TaskCell {
             shown: Shown { status: Arc::clone(&record.status), reader: None, sought: false, until: Arc::default() },
             record,
             reader: None,

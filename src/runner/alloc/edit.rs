@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Alloc;
-use super::cell::{Cell, Force, Gone, KEPT};
+use super::cell::{Force, Gone, KEPT, TaskCell};
 use super::end::worst;
 use crate::model::event::{Event, EventKind};
 use crate::model::task::{Exit, RestartReason, TaskHandle, TaskState, TaskStatus};
@@ -56,7 +56,7 @@ impl Alloc {
 pub struct Edit<'a> {
     pub(super) alloc: &'a Alloc,
     pub(super) at: usize,
-    pub(super) cell: &'a mut Cell,
+    pub(super) cell: &'a mut TaskCell,
     pub now: Timestamp,
     /// All tasks of its alloc are to begin anew.
     pub(super) again: bool,

@@ -1,6 +1,6 @@
 //! Pure: how an alloc ended, from how its tasks did.
 
-use super::cell::Cell;
+use super::cell::TaskCell;
 use crate::model::task::{Outcome, TaskState};
 use crate::model::units::Steady;
 use crate::model::usage::Usage;
@@ -11,7 +11,7 @@ use crate::runner::kept::steady::Line;
 /// The end of a restored alloc, judged by its tasks' records: the agent may have died between a task's write and its
 /// sibling's. Taken at its word, an early end would be the base of a cgroup that still counts; a missing one would never
 /// come.
-pub fn finished_of(record: &AllocRecord, cells: &[Cell], began: Steady, line: &Line) -> Option<Box<Finished>> {
+pub fn finished_of(record: &AllocRecord, cells: &[TaskCell], began: Steady, line: &Line) -> Option<Box<Finished>> {
     if cells.iter().any(|c| c.record.status.state != TaskState::Dead) {
         return None;
     }
@@ -31,12 +31,12 @@ pub fn finished_of(record: &AllocRecord, cells: &[Cell], began: Steady, line: &L
 }
 
 /// The end of the task that tells most, of those that nobody else of the alloc ended.
-pub fn worst(cells: &[Cell]) -> Outcome {
-    let its_own = |cell: &&Cell| match cell.record.kill.map(|kill| kill.cause) {
+pub fn worst(cells: &[TaskCell]) -> Outcome {
+    let its_own = |cell: &&TaskCell| match cell.record.kill.map(|kill| kill.cause) {
         None | Some(Cause::Stopped | Cause::Expired | Cause::SetupFailed) => true,
         Some(Cause::LeaderDead(_) | Cause::SiblingFailed(_) | Cause::MainsDead | Cause::NothingRan) => false,
     };
-    cells.iter().filter(its_own).map(Cell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)
+    cells.iter().filter(its_own).map(TaskCell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)
 }
 
 /// Which task's end tells most of an alloc's.

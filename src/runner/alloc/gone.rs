@@ -5,22 +5,22 @@ use std::sync::Arc;
 use super::Alloc;
 use crate::model::id::AllocId;
 use crate::runner::ground::Context;
-use crate::runner::hooks::{Failed, Hooks, OfAlloc, Phase};
+use crate::runner::hooks::{FailedHook, Hooks, OfAlloc, Phase};
 
 /// An alloc all of whose tasks are dead, and whose owners have left.
-pub struct Ended(pub(in crate::runner) Arc<Alloc>);
+pub struct EndedAlloc(pub(in crate::runner) Arc<Alloc>);
 
 /// An alloc whose records are gone but for its tombstone; its directories may still be there.
 pub struct Destroyed(AllocId);
 
-impl Ended {
+impl EndedAlloc {
     /// `None`: it lives, or what it had on the host is not cleared away yet.
-    pub fn of(alloc: &Arc<Alloc>) -> Option<Ended> {
-        alloc.ended().borrow().then(|| Ended(Arc::clone(alloc)))
+    pub fn of(alloc: &Arc<Alloc>) -> Option<EndedAlloc> {
+        alloc.ended().borrow().then(|| EndedAlloc(Arc::clone(alloc)))
     }
     /// One whose tasks were found dead. Errors: it is given back, some of them are not.
-    pub fn found(alloc: Arc<Alloc>) -> Result<Ended, Arc<Alloc>> {
-        if alloc.is_terminal() { Ok(Ended(alloc)) } else { Err(alloc) }
+    pub fn found(alloc: Arc<Alloc>) -> Result<EndedAlloc, Arc<Alloc>> {
+        if alloc.is_terminal() { Ok(EndedAlloc(alloc)) } else { Err(alloc) }
     }
     pub fn alloc(&self) -> &Arc<Alloc> {
         &self.0
@@ -50,7 +50,7 @@ impl Destroyed {
         &self.0
     }
     /// Removes what is left of it on the host. Repeating it does no harm. Gives what could not be removed, and why.
-    pub async fn remove(&self, ctx: &Arc<Context>, hooks: &Hooks) -> Vec<Failed> {
+    pub async fn remove(&self, ctx: &Arc<Context>, hooks: &Hooks) -> Vec<FailedHook> {
         hooks.alloc.run(Phase::Destroy, &mut OfAlloc::collected(ctx, &self.0)).await
     }
 }

@@ -21,9 +21,9 @@ use tokio::sync::{Notify, watch};
 
 pub use self::again::{Recall, Refusal};
 pub use self::cell::Force;
-use self::cell::{Cell, NOTHING};
+use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
-pub use self::gone::{Destroyed, Ended};
+pub use self::gone::{Destroyed, EndedAlloc};
 use super::decide::coordinator::{self, Cause, Order, View, Wish};
 use super::decide::step::State;
 use super::decide::wish::{Wishes, wanted};
@@ -74,7 +74,7 @@ struct Inner {
     base: Arc<Usage>,
     finish_shown: bool,
     generation: u64,
-    cells: Vec<Cell>,
+    cells: Vec<TaskCell>,
 }
 
 impl Inner {
@@ -107,7 +107,7 @@ impl Alloc {
             .tasks
             .iter()
             .zip(tasks)
-            .map(|(task, known)| Cell::new(task, known, seed, record.created_at))
+            .map(|(task, known)| TaskCell::new(task, known, seed, record.created_at))
             .collect::<Vec<_>>();
         let began = record.began.unwrap_or_else(|| ctx.line.of_wall(record.created_at));
         record.began = Some(began);
@@ -224,7 +224,7 @@ impl Alloc {
     }
     /// The first such task.
     pub fn one_that_may_run(&self) -> Option<usize> {
-        self.lock().cells.iter().position(Cell::may_run)
+        self.lock().cells.iter().position(TaskCell::may_run)
     }
     /// That somebody asked for a task's end.
     pub fn kill(&self, at: usize) -> Option<Kill> {
@@ -250,7 +250,7 @@ impl Alloc {
         self.lock().record.cgroup.clone()
     }
     pub fn task_totals(&self) -> Vec<(TaskName, TaskTotals)> {
-        let of = |c: &Cell| TaskTotals { created: Some(self.created_at), ..c.totals() };
+        let of = |c: &TaskCell| TaskTotals { created: Some(self.created_at), ..c.totals() };
         self.lock().cells.iter().map(|c| (c.record.status.name.clone(), of(c))).collect()
     }
 
@@ -341,7 +341,7 @@ impl Alloc {
     }
     fn views(&self) -> Vec<View> {
         let inner = self.lock();
-        let view = |(task, cell): (&Task, &Cell)| {
+        let view = |(task, cell): (&Task, &TaskCell)| {
             let view = View::of(task, &cell.record.status, cell.record.kill.map(|kill| kill.cause));
             if cell.sought { view.unknown() } else { view }
         };

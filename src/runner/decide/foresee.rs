@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::coordinator::{self, Cause, Order, View};
 use super::restart::{Decision, Ending, Tracker, Why};
-use super::step::{Action, Event, State, step};
+use super::step::{Action, Cue, State, step};
 use crate::model::alloc::AllocState;
 use crate::model::job::{Job, Task};
 use crate::model::task::{Outcome, RestartReason, TaskStatus};
@@ -34,11 +34,11 @@ pub enum Wish {
 }
 
 /// A wish, and which tasks run when it is asked.
-pub type Asked = (Wish, &'static [usize]);
+pub type Demand = (Wish, &'static [usize]);
 
 /// How an alloc ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct End {
+pub struct CourseEnd {
     pub state: AllocState,
     /// Of each task its exits by outcome, in the order of `Outcome::ALL`.
     pub exits: Vec<[u64; 6]>,
@@ -48,7 +48,7 @@ pub struct End {
 /// from when its tasks run.
 ///
 /// Panics: where nothing can happen any more before all tasks are dead.
-pub fn ends(job: &Job, courses: &[Course], asked: &[Asked]) -> BTreeSet<End> {
+pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
     let tasks = &job.groups[0].tasks;
     assert_eq!(tasks.len(), courses.len(), "one course for each task");
     let world = World { job, tasks, courses, asked };
@@ -76,7 +76,7 @@ struct World<'a> {
     job: &'a Job,
     tasks: &'a [Task],
     courses: &'a [Course],
-    asked: &'a [Asked],
+    asked: &'a [Demand],
 }
 
 #[derive(Debug, Clone)]
@@ -106,7 +106,7 @@ impl One {
 
 /// To one task.
 enum Happening {
-    Told(Event),
+    Told(Cue),
     /// Its attempt has ended.
     Ended(Outcome),
     /// Its start was stopped in time.
@@ -114,10 +114,10 @@ enum Happening {
 }
 
 impl Life {
-    fn end(&self) -> End {
+    fn end(&self) -> CourseEnd {
         let statuses: Vec<Arc<TaskStatus>> = self.tasks.iter().map(|one| Arc::new(one.status.clone())).collect();
         let exits = self.tasks.iter().map(|one| one.status.exit_counts).collect();
-        End { state: AllocState::derive(None, &statuses).0, exits }
+        CourseEnd { state: AllocState::derive(None, &statuses).0, exits }
     }
 
     fn wish(&self) -> coordinator::Wish {
@@ -154,7 +154,7 @@ impl World<'_> {
             match wish {
                 Wish::Stop => after.stop = true,
                 Wish::RestartAll => after.again = true,
-                Wish::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Event::Restart), None),
+                Wish::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Cue::Restart), None),
             }
             next.push(after);
         }
@@ -166,17 +166,17 @@ impl World<'_> {
         let mut all = Vec::new();
         match (one.state, order) {
             (State::Dead | State::Killing, _) | (State::Pending | State::Recalled, Order::Recall) => {}
-            (State::Pending, Order::Start) => all.push(Told(Event::Start)),
-            (_, Order::End(_)) => all.push(Told(Event::Kill)),
-            (_, Order::Recall) => all.push(Told(Event::Recall)),
+            (State::Pending, Order::Start) => all.push(Told(Cue::Start)),
+            (_, Order::End(_)) => all.push(Told(Cue::Kill)),
+            (_, Order::Recall) => all.push(Told(Cue::Recall)),
             (_, Order::Keep | Order::Start) => {}
         }
         match (one.state, one.runs) {
-            (State::Starting, _) => all.push(Told(Event::Started)),
-            (State::Backoff, _) => all.push(Told(Event::BackoffOver)),
-            (State::Dead, _) if again => all.push(Told(Event::Recall)),
+            (State::Starting, _) => all.push(Told(Cue::Started)),
+            (State::Backoff, _) => all.push(Told(Cue::BackoffOver)),
+            (State::Dead, _) if again => all.push(Told(Cue::Recall)),
             // Called off, or too late for that.
-            (State::Killing | State::Recalled, false) => all.extend([Told(Event::Started), CalledOff]),
+            (State::Killing | State::Recalled, false) => all.extend([Told(Cue::Started), CalledOff]),
             (State::Killing | State::Restarting | State::Recalled, true) => all.push(Ended(Outcome::Killed)),
             (State::Running, _) => match self.courses[at] {
                 Course::Runs => {}
@@ -194,15 +194,15 @@ impl World<'_> {
     fn apply(&self, at: usize, one: &mut One, happening: Happening, no_more: Option<Cause>) {
         let event = match happening {
             Happening::Told(event) => event,
-            Happening::CalledOff => Event::StartFailed(self.decide(at, one, Outcome::Killed, no_more)),
+            Happening::CalledOff => Cue::StartFailed(self.decide(at, one, Outcome::Killed, no_more)),
             Happening::Ended(outcome) => {
                 let decision = self.decide(at, one, outcome, no_more);
                 one.status.exit_counts[outcome.index()] += 1;
                 one.runs = false;
-                Event::Exited(decision)
+                Cue::Exited(decision)
             }
         };
-        if event == Event::Started {
+        if event == Cue::Started {
             (one.runs, one.status.started_at) = (true, Some(NOW));
         }
         let (state, action) = step(one.state, event);
@@ -238,7 +238,7 @@ impl World<'_> {
         };
         match (decision, no_more) {
             (Decision::Restart { .. }, Some(_)) => {
-                one.state = step(one.state, Event::Kill).0;
+                one.state = step(one.state, Cue::Kill).0;
                 Decision::Finish { failed: false, why: Why::AllocEnds }
             }
             (decision, _) => decision,
@@ -260,7 +260,7 @@ mod tests {
     }
 
     /// State, and of each task successes, errors and kills.
-    fn told(ends: &BTreeSet<End>) -> Vec<(AllocState, Vec<[u64; 3]>)> {
+    fn told(ends: &BTreeSet<CourseEnd>) -> Vec<(AllocState, Vec<[u64; 3]>)> {
         let of = |exits: &[u64; 6]| [Success, Error, Outcome::Killed].map(|outcome| exits[outcome.index()]);
         ends.iter().map(|end| (end.state, end.exits.iter().map(of).collect())).collect()
     }
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn restarts_that_are_asked_for_begin_anew_and_a_stop_ends_all() {
         let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
-        let asked: [Asked; 3] = [(Wish::Restart(1), &[1]), (Wish::RestartAll, &[1]), (Wish::Stop, &[1])];
+        let asked: [Demand; 3] = [(Wish::Restart(1), &[1]), (Wish::RestartAll, &[1]), (Wish::Stop, &[1])];
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
         // Stopped right after the wish, while it still runs, or after it.
         let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);

@@ -67,7 +67,7 @@ impl State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum Cue {
     /// Its turn has come.
     Start,
     /// Found running after a restart of the agent.
@@ -113,9 +113,9 @@ pub enum Action {
     Finish { failed: bool },
 }
 
-pub fn step(state: State, event: Event) -> (State, Option<Action>) {
+pub fn step(state: State, event: Cue) -> (State, Option<Action>) {
     use Action::{AwaitEnd, AwaitLaunch, AwaitTurn, Finish, ForceKill, Launch, SendKillSignal, WaitToRestart};
-    use Event::{
+    use Cue::{
         BackoffOver, DelayOver, Exited, GivenUp, GraceOver, Kill, Lost, Recall, Restart, Restored, Start, StartFailed,
         Started,
     };
@@ -174,7 +174,7 @@ mod tests {
     const RESTART: Decision = Decision::Restart { delay: Nanos(7), reason: RestartReason::Policy };
     const FAIL: Decision = Decision::Finish { failed: true, why: Why::Exhausted };
 
-    fn run(events: &[Event]) -> (State, Vec<Action>) {
+    fn run(events: &[Cue]) -> (State, Vec<Action>) {
         let mut state = State::Pending;
         let mut actions = Vec::new();
         for event in events {
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_crash_is_followed_by_backoff_and_a_new_launch() {
-        let (state, actions) = run(&[Event::Start, Event::Started, Event::Exited(RESTART), Event::BackoffOver]);
+        let (state, actions) = run(&[Cue::Start, Cue::Started, Cue::Exited(RESTART), Cue::BackoffOver]);
         assert_eq!(state, State::Starting);
         let waits = Action::WaitToRestart { delay: Nanos(7), reason: RestartReason::Policy };
         assert_eq!(actions, [Action::Launch, waits, Action::Launch]);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn kill_during_backoff_does_not_start_again() {
         let (state, actions) =
-            run(&[Event::Start, Event::Started, Event::Exited(RESTART), Event::Kill, Event::BackoffOver, Event::Start]);
+            run(&[Cue::Start, Cue::Started, Cue::Exited(RESTART), Cue::Kill, Cue::BackoffOver, Cue::Start]);
         assert_eq!(state, State::Dead);
         assert_eq!(actions.last(), Some(&Action::Finish { failed: false }));
         assert_eq!(actions.iter().filter(|a| **a == Action::Launch).count(), 1);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn kill_during_start_waits_for_the_process_and_then_kills_it() {
-        let (state, actions) = run(&[Event::Start, Event::Kill, Event::Started, Event::Exited(RESTART)]);
+        let (state, actions) = run(&[Cue::Start, Cue::Kill, Cue::Started, Cue::Exited(RESTART)]);
         assert_eq!(state, State::Dead);
         let expected = [Action::Launch, Action::AwaitLaunch, Action::SendKillSignal, Action::Finish { failed: false }];
         assert_eq!(actions, expected);
@@ -212,42 +212,41 @@ mod tests {
 
     #[test]
     fn a_task_that_ignores_its_signal_is_killed_by_force_and_given_up_at_last() {
-        let (state, actions) =
-            run(&[Event::Start, Event::Started, Event::Kill, Event::Kill, Event::GraceOver, Event::GivenUp]);
+        let (state, actions) = run(&[Cue::Start, Cue::Started, Cue::Kill, Cue::Kill, Cue::GraceOver, Cue::GivenUp]);
         assert_eq!(state, State::Dead);
         let expected = [Action::Launch, Action::SendKillSignal, Action::ForceKill, Action::Finish { failed: true }];
         assert_eq!(actions, expected, "a second kill repeats nothing");
     }
 
-    fn any_event() -> impl Strategy<Value = Event> {
+    fn any_event() -> impl Strategy<Value = Cue> {
         let decision = prop_oneof![Just(RESTART), Just(FAIL)];
         prop_oneof![
-            Just(Event::Start),
-            Just(Event::Restored),
-            Just(Event::Lost),
-            Just(Event::Started),
-            decision.clone().prop_map(Event::StartFailed),
-            decision.prop_map(Event::Exited),
-            Just(Event::BackoffOver),
-            Just(Event::Kill),
-            Just(Event::Restart),
-            Just(Event::Recall),
-            Just(Event::DelayOver),
-            Just(Event::GraceOver),
-            Just(Event::GivenUp),
+            Just(Cue::Start),
+            Just(Cue::Restored),
+            Just(Cue::Lost),
+            Just(Cue::Started),
+            decision.clone().prop_map(Cue::StartFailed),
+            decision.prop_map(Cue::Exited),
+            Just(Cue::BackoffOver),
+            Just(Cue::Kill),
+            Just(Cue::Restart),
+            Just(Cue::Recall),
+            Just(Cue::DelayOver),
+            Just(Cue::GraceOver),
+            Just(Cue::GivenUp),
         ]
     }
 
     #[test]
     fn a_restart_ends_the_attempt_and_starts_one_anew_at_once() {
         let (state, actions) = run(&[
-            Event::Start,
-            Event::Started,
-            Event::Restart,
-            Event::Restart,
-            Event::Exited(FAIL),
-            Event::BackoffOver,
-            Event::Started,
+            Cue::Start,
+            Cue::Started,
+            Cue::Restart,
+            Cue::Restart,
+            Cue::Exited(FAIL),
+            Cue::BackoffOver,
+            Cue::Started,
         ]);
         assert_eq!(state, State::Running, "whatever the policy thinks of the exit");
         let at_once = Action::WaitToRestart { delay: Nanos::ZERO, reason: RestartReason::Requested };
@@ -256,12 +255,12 @@ mod tests {
 
     #[test]
     fn a_recalled_task_waits_for_its_turn_wherever_it_was() {
-        let there: [&[Event]; 5] = [
-            &[Event::Start, Event::Recall, Event::Started, Event::Exited(FAIL)],
-            &[Event::Start, Event::Recall, Event::StartFailed(RESTART)],
-            &[Event::Start, Event::Started, Event::Restart, Event::Recall, Event::Exited(RESTART)],
-            &[Event::Start, Event::Started, Event::Exited(RESTART), Event::Recall],
-            &[Event::Start, Event::Started, Event::Exited(FAIL), Event::Recall],
+        let there: [&[Cue]; 5] = [
+            &[Cue::Start, Cue::Recall, Cue::Started, Cue::Exited(FAIL)],
+            &[Cue::Start, Cue::Recall, Cue::StartFailed(RESTART)],
+            &[Cue::Start, Cue::Started, Cue::Restart, Cue::Recall, Cue::Exited(RESTART)],
+            &[Cue::Start, Cue::Started, Cue::Exited(RESTART), Cue::Recall],
+            &[Cue::Start, Cue::Started, Cue::Exited(FAIL), Cue::Recall],
         ];
         for events in there {
             let (state, actions) = run(events);
@@ -271,9 +270,9 @@ mod tests {
 
     #[test]
     fn a_task_that_outlives_its_restart_is_not_started_beside_itself() {
-        for ask in [Event::Restart, Event::Recall] {
+        for ask in [Cue::Restart, Cue::Recall] {
             let (state, actions) =
-                run(&[Event::Start, Event::Started, ask, Event::GraceOver, Event::GivenUp, Event::Exited(RESTART)]);
+                run(&[Cue::Start, Cue::Started, ask, Cue::GraceOver, Cue::GivenUp, Cue::Exited(RESTART)]);
             assert_eq!(state, State::Dead);
             assert_eq!(actions[2..], [Action::ForceKill, Action::Finish { failed: true }]);
         }
@@ -284,7 +283,7 @@ mod tests {
         fn no_event_after_dead_causes_an_action_but_a_recall(events in proptest::collection::vec(any_event(), 0..40)) {
             let (mut state, mut finished) = (State::Pending, 0);
             for event in events {
-                if state == State::Dead && event == Event::Recall {
+                if state == State::Dead && event == Cue::Recall {
                     prop_assert_eq!(step(state, event), (State::Pending, Some(Action::AwaitTurn)));
                     continue;
                 }
@@ -306,9 +305,9 @@ mod tests {
             for event in before {
                 state = step(state, event).0;
             }
-            state = step(state, Event::Kill).0;
+            state = step(state, Cue::Kill).0;
             // A whole alloc that begins anew is another life.
-            for event in after.into_iter().filter(|e| *e != Event::Recall) {
+            for event in after.into_iter().filter(|e| *e != Cue::Recall) {
                 let (next, action) = step(state, event);
                 prop_assert!(!matches!(action, Some(Action::Launch | Action::WaitToRestart { .. })), "{event:?}");
                 state = next;
@@ -321,13 +320,13 @@ mod tests {
             between in proptest::collection::vec(any_event(), 0..20),
             after in proptest::collection::vec(any_event(), 0..20),
         ) {
-            let ends = |e: &Event| matches!(e, Event::Kill | Event::GivenUp | Event::Recall | Event::Exited(_));
-            let mut state = run(&[Event::Start, Event::Started, Event::Restart]).0;
+            let ends = |e: &Cue| matches!(e, Cue::Kill | Cue::GivenUp | Cue::Recall | Cue::Exited(_));
+            let mut state = run(&[Cue::Start, Cue::Started, Cue::Restart]).0;
             let mut launched = 0;
             let noise = between.into_iter().filter(|e| !ends(e));
             // Once it is there its end is another matter.
-            let late = after.into_iter().filter(|e| !ends(e) && !matches!(e, Event::Restart | Event::StartFailed(_)));
-            for event in noise.chain([Event::Exited(FAIL), Event::BackoffOver]).chain(late) {
+            let late = after.into_iter().filter(|e| !ends(e) && !matches!(e, Cue::Restart | Cue::StartFailed(_)));
+            for event in noise.chain([Cue::Exited(FAIL), Cue::BackoffOver]).chain(late) {
                 let (next, action) = step(state, event);
                 launched += u32::from(action == Some(Action::Launch));
                 prop_assert!(!matches!(action, Some(Action::Finish { .. })), "{event:?}");

@@ -8,15 +8,15 @@ use super::DriverError;
 use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
 
-/// The `config` of one task. [`Fields::done`] refuses what nobody took.
-pub struct Fields<'a> {
+/// The `config` of one task. [`ConfigFields::done`] refuses what nobody took.
+pub struct ConfigFields<'a> {
     config: &'a Map<String, Value>,
     taken: Vec<&'static str>,
 }
 
-impl<'a> Fields<'a> {
-    pub fn new(config: &'a Map<String, Value>) -> Fields<'a> {
-        Fields { config, taken: Vec::new() }
+impl<'a> ConfigFields<'a> {
+    pub fn new(config: &'a Map<String, Value>) -> ConfigFields<'a> {
+        ConfigFields { config, taken: Vec::new() }
     }
 
     pub fn value(&mut self, name: &'static str) -> Option<&'a Value> {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_misspelt_field_is_refused_with_the_nearest() {
         let config = config(r#"{"comand": "x"}"#);
-        let mut fields = Fields::new(&config);
+        let mut fields = ConfigFields::new(&config);
         assert!(fields.text("command").unwrap().is_none());
         let error = fields.done().unwrap_err().to_string();
         assert_eq!(error, "comand: is no field of `config` here; did you mean `command`?");
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_wrong_type_says_what_was_wanted_and_found() {
         let config = config(r#"{"args": ["a", 1], "flag": "yes", "n": -1, "d": "3 days", "t": 5}"#);
-        let mut fields = Fields::new(&config);
+        let mut fields = ConfigFields::new(&config);
         let said = |e: DriverError| e.to_string();
         assert_eq!(fields.texts("args").map_err(said).unwrap_err(), "args[1]: must be a string, not 1");
         assert_eq!(fields.flag("flag").map_err(said).unwrap_err(), "flag: must be true or false, not \"yes\"");
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn durations_are_those_of_the_job_file_and_a_bare_number_is_nanoseconds() {
         let config = config(r#"{"a": "1h30m", "b": 250, "c": "99999999999999999999h"}"#);
-        let mut fields = Fields::new(&config);
+        let mut fields = ConfigFields::new(&config);
         assert_eq!(fields.duration("a").unwrap(), Some(Duration::from_secs(5400)));
         assert_eq!(fields.duration("b").unwrap(), Some(Duration::from_nanos(250)));
         assert!(fields.duration("c").is_err());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::frame::{DEADLINE, Failure, Hook, Outcome, Phase};
+use super::frame::{DEADLINE, Hook, HookError, HookOutcome, Phase};
 use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 use crate::telemetry::chain;
@@ -24,7 +24,7 @@ impl Hook<OfAlloc> for AllocDir {
     fn deadline(&self, phase: Phase) -> Duration {
         if phase == Phase::Destroy { REMOVED_WITHIN } else { DEADLINE }
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let (ctx, id, ended) = (Arc::clone(&subject.ctx), subject.id.clone(), subject.ended.clone());
             let done = if phase == Phase::Destroy {
@@ -38,7 +38,7 @@ impl Hook<OfAlloc> for AllocDir {
                 };
                 subject.ctx.blocking.block(remove).await
             };
-            done.and_then(|done| done).map(|()| Outcome::Again).map_err(Failure::setup)
+            done.and_then(|done| done).map(|()| HookOutcome::Again).map_err(HookError::setup)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The alloc's own cgroup, in which its tasks have theirs.
 
-use super::frame::{Failure, Hook, Outcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 
@@ -13,18 +13,20 @@ impl Hook<OfAlloc> for Cgroup {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prerun, Phase::Postrun]
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             // Found with its tasks, and read already: there is nothing to make.
             let there = phase == Phase::Prerun && subject.reader.is_some();
             let path = subject.cgroup.clone().filter(|_| !there);
-            let (Some(path), Some(cgroups)) = (path, subject.ctx.cgroups.clone()) else { return Ok(Outcome::Again) };
+            let (Some(path), Some(cgroups)) = (path, subject.ctx.cgroups.clone()) else {
+                return Ok(HookOutcome::Again);
+            };
             let work = move || match phase {
                 Phase::Postrun => cgroups.remove(&path).map_err(|e| format!("cannot remove its cgroup: {e}")),
                 _ => cgroups.create(&path).map_err(|e| format!("cannot make its cgroup: {e}")),
             };
             let done = subject.ctx.blocking.block(work).await.and_then(|done| done);
-            done.map(|()| Outcome::Again).map_err(Failure::setup)
+            done.map(|()| HookOutcome::Again).map_err(HookError::setup)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::frame::{Failure, Hook, Outcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;
 use crate::host::process::Account;
 use crate::jobspec::interpolate;
@@ -22,10 +22,10 @@ impl Hook<OfTask> for Environment {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let ctx = &subject.ctx;
-            let Some(dirs) = &subject.dirs else { return Err(Failure::setup("its directories are not there yet")) };
+            let Some(dirs) = &subject.dirs else { return Err(HookError::setup("its directories are not there yet")) };
             let inherited = subject
                 .account
                 .as_ref()
@@ -44,13 +44,13 @@ impl Hook<OfTask> for Environment {
                 inherited: &inherited,
                 attributes: &node_attributes(&ctx.node, &subject.job),
             };
-            let prepared = interpolate::prepare(&context).map_err(|unresolved| Failure {
+            let prepared = interpolate::prepare(&context).map_err(|unresolved| HookError {
                 kind: EventKind::FailedValidation,
                 message: unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
                 recoverable: false,
             })?;
             subject.prepared = Some(prepared);
-            Ok(Outcome::Again)
+            Ok(HookOutcome::Again)
         })
     }
 }

@@ -69,7 +69,7 @@ impl Phase {
 
 /// What a hook's phase came to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum HookOutcome {
     /// It is to run again with the next start.
     Again,
     /// Of a task's prestart: never again, not after a restart of the host either. What later starts need of it, to be recorded.
@@ -89,7 +89,7 @@ pub trait Hook<S>: Send + Sync {
         DEADLINE
     }
     /// Called in its phases only. Dropped when it is called off.
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut S) -> BoxFuture<'a, Result<Outcome, Failure>>;
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut S) -> BoxFuture<'a, Result<HookOutcome, HookError>>;
     /// It was done at an earlier start: what it left is put to use again.
     fn resume(&self, _subject: &mut S, _data: &Value) {}
 }
@@ -110,24 +110,24 @@ pub trait Subject: Send {
 
 /// Why a hook did not do what its phase wants of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Failure {
+pub struct HookError {
     pub kind: EventKind,
     pub message: String,
     /// Trying again may help, so the restart policy decides.
     pub recoverable: bool,
 }
 
-impl Failure {
-    pub fn setup(message: impl Into<String>) -> Failure {
-        Failure { kind: EventKind::SetupFailure, message: message.into(), recoverable: true }
+impl HookError {
+    pub fn setup(message: impl Into<String>) -> HookError {
+        HookError { kind: EventKind::SetupFailure, message: message.into(), recoverable: true }
     }
 }
 
 /// A hook that failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{hook} ({phase}): {}", failure.message, phase = phase.as_str())]
-pub struct Failed {
+pub struct FailedHook {
     pub hook: &'static str,
     pub phase: Phase,
-    pub failure: Failure,
+    pub failure: HookError,
 }

@@ -24,8 +24,8 @@ mod validate;
 use std::sync::Arc;
 
 #[cfg(test)]
-pub use self::frame::Outcome;
-pub use self::frame::{Failed, Failure, Hook, Phase};
+pub use self::frame::HookOutcome;
+pub use self::frame::{FailedHook, Hook, HookError, Phase};
 pub use self::subject::{OfAlloc, OfTask};
 pub use self::suite::{OrderError, Suite};
 use crate::telemetry::Metrics;

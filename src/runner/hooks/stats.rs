@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::frame::{Failure, Hook, Outcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfAlloc;
 use crate::runner::drivers::BoxFuture;
 
@@ -18,13 +18,13 @@ impl Hook<OfAlloc> for Stats {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prerun]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             if let (Some(path), Some(cgroups), None) = (&subject.cgroup, &subject.ctx.cgroups, &subject.reader) {
                 // Opens nothing yet.
                 subject.reader = Some(Arc::new(cgroups.reader(path)));
             }
-            Ok(Outcome::Again)
+            Ok(HookOutcome::Again)
         })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::frame::{Failed, Failure, Hook, Outcome, Phase, Subject};
+use super::frame::{FailedHook, Hook, HookError, HookOutcome, Phase, Subject};
 use crate::runner::drivers::BoxFuture;
 use crate::runner::places::IN_LINE;
 use crate::telemetry::Metrics;
@@ -57,7 +57,7 @@ impl<S: Subject> Suite<S> {
 
     /// Runs a phase: see [`Phase`] for the order, and for what one failure does to the rest. May be dropped at any moment: the hook
     /// that runs is called off, and those after it do not begin.
-    pub async fn run(&self, phase: Phase, subject: &mut S) -> Vec<Failed> {
+    pub async fn run(&self, phase: Phase, subject: &mut S) -> Vec<FailedHook> {
         let mut order: Vec<&dyn Hook<S>> =
             self.hooks.iter().map(|h| &**h).filter(|h| h.phases().contains(&phase)).collect();
         if phase.takes_down() {
@@ -67,7 +67,7 @@ impl<S: Subject> Suite<S> {
         for hook in order {
             let Err(failure) = self.run_one(hook, phase, subject).await else { continue };
             self.metrics.hook_failed(S::RUNNER, hook.name(), phase.as_str());
-            failed.push(Failed { hook: hook.name(), phase, failure });
+            failed.push(FailedHook { hook: hook.name(), phase, failure });
             if phase.stops_at_failure() {
                 break;
             }
@@ -75,7 +75,7 @@ impl<S: Subject> Suite<S> {
         failed
     }
 
-    async fn run_one(&self, hook: &dyn Hook<S>, phase: Phase, subject: &mut S) -> Result<(), Failure> {
+    async fn run_one(&self, hook: &dyn Hook<S>, phase: Phase, subject: &mut S) -> Result<(), HookError> {
         if phase == Phase::Prestart
             && let Some(data) = subject.done(hook.name())
         {
@@ -87,26 +87,26 @@ impl<S: Subject> Suite<S> {
         let outcome = bounded(deadline, hook.run(phase, subject)).await;
         self.metrics.hook_took(S::RUNNER, hook.name(), phase.as_str(), began.elapsed());
         let outcome = outcome
-            .unwrap_or_else(|| Err(Failure::setup(format!("{} did not end within {deadline:?}", hook.name()))))?;
-        if let Outcome::Done(data) = outcome
+            .unwrap_or_else(|| Err(HookError::setup(format!("{} did not end within {deadline:?}", hook.name()))))?;
+        if let HookOutcome::Done(data) = outcome
             && !subject.set_done(hook.name(), data)
         {
             let message = format!("{}: what a hook of {}s leaves is recorded nowhere", hook.name(), S::RUNNER);
-            return Err(Failure { recoverable: false, ..Failure::setup(message) });
+            return Err(HookError { recoverable: false, ..HookError::setup(message) });
         }
         Ok(())
     }
 }
 
-type Running<'a> = BoxFuture<'a, Result<Outcome, Failure>>;
+type Running<'a> = BoxFuture<'a, Result<HookOutcome, HookError>>;
 
 /// `None`: it took longer. A panic is a failure like any other.
-async fn bounded(deadline: Duration, mut hook: Running<'_>) -> Option<Result<Outcome, Failure>> {
+async fn bounded(deadline: Duration, mut hook: Running<'_>) -> Option<Result<HookOutcome, HookError>> {
     let mut over = pin!(tokio::time::sleep(deadline));
     let unwinding = poll_fn(|context| {
         let stood = IN_LINE.with(Cell::get);
         let polled = catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(context))).unwrap_or_else(|_| {
-            let failure = Failure { recoverable: false, ..Failure::setup("an internal error: the hook panicked") };
+            let failure = HookError { recoverable: false, ..HookError::setup("an internal error: the hook panicked") };
             Poll::Ready(Err(failure))
         });
         if let Poll::Ready(outcome) = polled {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::frame::{Failure, Hook, Outcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::kept::datadir::Owner;
@@ -20,7 +20,7 @@ impl Hook<OfTask> for TaskDir {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             // Who owns what the task writes: its user, where we may give files away.
             let may_give = rustix::process::geteuid().is_root();
@@ -31,13 +31,13 @@ impl Hook<OfTask> for TaskDir {
             let build = move || {
                 if let Some(closed) = account.and_then(|account| data_dir.closed_to(&account)) {
                     // Trying again opens nothing.
-                    return Err(Failure { recoverable: false, ..Failure::setup(closed) });
+                    return Err(HookError { recoverable: false, ..HookError::setup(closed) });
                 }
                 let built = data_dir.build(&id, &task, attempt, owner);
-                built.map_err(|e| Failure::setup(format!("cannot make its directories: {e}")))
+                built.map_err(|e| HookError::setup(format!("cannot make its directories: {e}")))
             };
-            subject.dirs = Some(subject.ctx.blocking.block(build).await.map_err(Failure::setup)??);
-            Ok(Outcome::Again)
+            subject.dirs = Some(subject.ctx.blocking.block(build).await.map_err(HookError::setup)??);
+            Ok(HookOutcome::Again)
         })
     }
 }

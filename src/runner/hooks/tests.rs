@@ -65,19 +65,19 @@ impl Hook<Seen> for Made {
     fn deadline(&self, _: Phase) -> Duration {
         Duration::from_secs(7)
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut Seen) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut Seen) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             subject.ran.push((self.name, phase));
             match self.does {
-                Does::Nothing => Ok(Outcome::Again),
-                Does::Fails => Err(Failure { kind: EventKind::FailedValidation, ..Failure::setup("no") }),
+                Does::Nothing => Ok(HookOutcome::Again),
+                Does::Fails => Err(HookError { kind: EventKind::FailedValidation, ..HookError::setup("no") }),
                 Does::Hangs => std::future::pending().await,
                 Does::LeavesAndHangs => {
                     let _ = tokio::time::timeout(Duration::from_secs(1), in_line(std::future::pending::<()>())).await;
                     std::future::pending().await
                 }
                 Does::Panics => panic!("a hook that panics"),
-                Does::IsDone => Ok(Outcome::Done(json!({ "of": self.name }))),
+                Does::IsDone => Ok(HookOutcome::Done(json!({ "of": self.name }))),
             }
         })
     }
@@ -98,7 +98,7 @@ fn three(middle: Does) -> Suite<Seen> {
     suite(vec![hook("c", &["b"], Does::Nothing), hook("b", &["a"], middle), hook("a", &[], Does::Nothing)])
 }
 
-async fn ran(suite: &Suite<Seen>, phase: Phase) -> (Vec<&'static str>, Vec<Failed>) {
+async fn ran(suite: &Suite<Seen>, phase: Phase) -> (Vec<&'static str>, Vec<FailedHook>) {
     let mut seen = Seen::default();
     let failed = suite.run(phase, &mut seen).await;
     assert!(seen.ran.iter().all(|(_, at)| *at == phase));
@@ -168,11 +168,11 @@ impl Hook<Seen> for Patient {
     fn phases(&self) -> &'static [Phase] {
         Phase::ALL
     }
-    fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let _place = in_line(self.places.acquire()).await;
             tokio::time::sleep(self.works).await;
-            Ok(Outcome::Again)
+            Ok(HookOutcome::Again)
         })
     }
 }
@@ -239,7 +239,7 @@ async fn a_phase_that_is_called_off_begins_nothing_more() {
         fn phases(&self) -> &'static [Phase] {
             Phase::ALL
         }
-        fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<Outcome, Failure>> {
+        fn run<'a>(&'a self, _: Phase, _: &'a mut Seen) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
             Box::pin(async {
                 let _guard = Guard;
                 std::future::pending().await

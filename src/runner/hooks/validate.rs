@@ -1,6 +1,6 @@
 //! Whether the task can be started here at all: its driver is there and takes its `config`, and its user exists.
 
-use super::frame::{Failure, Hook, Outcome, Phase};
+use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;
 use crate::host::process::{Account, UserError};
 use crate::model::event::EventKind;
@@ -15,30 +15,30 @@ impl Hook<OfTask> for Validate {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let task = subject.task();
             if !subject.ctx.drivers.contains_key(task.driver.as_str()) {
                 let message = format!("this agent has no driver {:?}", task.driver);
-                return Err(Failure { kind: EventKind::FailedValidation, message, recoverable: false });
+                return Err(HookError { kind: EventKind::FailedValidation, message, recoverable: false });
             }
             if task.user.is_some() {
                 let user = task.user.clone();
                 let found = subject.ctx.blocking.block(move || account(user.as_deref())).await;
-                subject.account = found.map_err(Failure::setup)??;
+                subject.account = found.map_err(HookError::setup)??;
             }
-            Ok(Outcome::Again)
+            Ok(HookOutcome::Again)
         })
     }
 }
 
 /// The user that the job file names. One that an ordinary user's agent does not find is the driver's to refuse.
-fn account(user: Option<&str>) -> Result<Option<Account>, Failure> {
+fn account(user: Option<&str>) -> Result<Option<Account>, HookError> {
     match user.map(crate::host::process::account) {
         Some(Err(error)) if rustix::process::geteuid().is_root() => {
             // Trying again makes no user.
             let recoverable = matches!(error, UserError::Lookup { .. });
-            Err(Failure { recoverable, ..Failure::setup(error.to_string()) })
+            Err(HookError { recoverable, ..HookError::setup(error.to_string()) })
         }
         Some(found) => Ok(found.ok()),
         None => Ok(None),

@@ -41,7 +41,7 @@ struct Sample {
 
 /// Concurrency: any thread.
 #[derive(Debug, Default)]
-pub struct Samples {
+pub struct SampleFile {
     /// `None`: kept by nobody.
     file: Option<File>,
     pages: Mutex<Pages>,
@@ -59,7 +59,7 @@ struct Pages {
 /// The page of one attempt, which is given to another when this is dropped: as soon as the attempt's end is on record.
 #[derive(Debug)]
 pub struct Page {
-    samples: Arc<Samples>,
+    samples: Arc<SampleFile>,
     at: u64,
     whose: Whose,
     /// What the agent before this one had read last.
@@ -68,16 +68,16 @@ pub struct Page {
     told: AtomicBool,
 }
 
-impl Samples {
+impl SampleFile {
     /// With what is in the file; where that cannot be used, nothing is kept.
-    pub fn open(path: &Path) -> Samples {
+    pub fn open(path: &Path) -> SampleFile {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let read = file.and_then(|file| Ok((std::fs::read(path)?, file)));
         let (bytes, file) = match read {
             Ok(read) => read,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "what tasks without cgroups use is not kept: a counter may fall after a crash");
-                return Samples::default();
+                return SampleFile::default();
             }
         };
         let mut pages = Pages::default();
@@ -91,7 +91,7 @@ impl Samples {
             }
             pages.count += 1;
         }
-        Samples { file: Some(file), pages: Mutex::new(pages) }
+        SampleFile { file: Some(file), pages: Mutex::new(pages) }
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
@@ -164,7 +164,7 @@ mod tests {
     fn the_last_sample_of_each_attempt_is_there_again_whatever_pages_were_given_away() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("samples");
-        let samples = Arc::new(Samples::open(&path));
+        let samples = Arc::new(SampleFile::open(&path));
         let [first, second] = [0, 1].map(|n| Arc::new(samples.page(whose(n))));
         first.keep(&cpu(1_000_000));
         second.keep(&cpu(7));
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().len().div_ceil(PAGE as u64), 2, "a page is used again");
         // Killed: nothing of it is dropped.
         std::mem::forget((first, third));
-        let next = Arc::new(Samples::open(&path));
+        let next = Arc::new(SampleFile::open(&path));
         let found = next.found(whose(0)).unwrap();
         let kept = Reading { usage: Arc::new(cpu(8).usage.without_live()), at: Timestamp(8) };
         assert_eq!(found.earlier, Some(kept));
@@ -189,16 +189,16 @@ mod tests {
     fn damage_and_an_unusable_file_cost_what_they_cost_and_no_more() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("samples");
-        let samples = Arc::new(Samples::open(&path));
+        let samples = Arc::new(SampleFile::open(&path));
         let [first, second] = [0, 1].map(|n| Arc::new(samples.page(whose(n))));
         first.keep(&cpu(1));
         second.keep(&cpu(2));
         OpenOptions::new().write(true).open(&path).unwrap().write_all_at(b"garbage", 3).unwrap();
-        let next = Arc::new(Samples::open(&path));
+        let next = Arc::new(SampleFile::open(&path));
         assert!(next.found(whose(0)).is_none());
         let second = next.found(whose(1)).unwrap();
         assert_eq!(second.earlier.as_ref().unwrap().usage.cpu_usage_ns(), Some(2));
-        let nowhere = Arc::new(Samples::open(&dir.path().join("none/samples")));
+        let nowhere = Arc::new(SampleFile::open(&dir.path().join("none/samples")));
         Arc::new(nowhere.page(whose(0))).keep(&cpu(1));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::task::AbortHandle;
 
 use crate::model::id::AllocId;
-use crate::runner::alloc::{Alloc, Ended};
+use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::telemetry::lock;
 
 /// Concurrency: any thread; no lock is held while anything else is asked.
@@ -41,11 +41,11 @@ impl Allocs {
         live
     }
     /// Those that have ended, oldest first; and whether their series were delivered for the last time.
-    pub fn ended(&self) -> Vec<(Ended, bool)> {
-        let mut ended: Vec<Ended> = self.all().iter().filter_map(Ended::of).collect();
+    pub fn ended(&self) -> Vec<(EndedAlloc, bool)> {
+        let mut ended: Vec<EndedAlloc> = self.all().iter().filter_map(EndedAlloc::of).collect();
         ended.sort_by_key(|ended| ended.alloc().serial);
         let collectable = lock(&self.collectable);
-        let free = |ended: Ended| {
+        let free = |ended: EndedAlloc| {
             let free = collectable.contains(&ended.alloc().id);
             (ended, free)
         };

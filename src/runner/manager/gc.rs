@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::{Handle, Manager, RunnerError};
 use crate::model::id::AllocId;
 use crate::model::units::Steady;
-use crate::runner::alloc::{Destroyed, Ended};
+use crate::runner::alloc::{Destroyed, EndedAlloc};
 use crate::runner::decide::limits::{AT_ONCE, Candidate, Fill, by_limits, by_pressure};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
@@ -139,7 +139,7 @@ impl Manager {
     /// One choice: forgotten under the ledger, removed under no lock.
     async fn collect_once(
         &self,
-        choose: impl FnOnce(&Manager, &[(Ended, bool)], Steady) -> Choice,
+        choose: impl FnOnce(&Manager, &[(EndedAlloc, bool)], Steady) -> Choice,
     ) -> Result<Collected, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.allocs.ended();
@@ -155,7 +155,7 @@ impl Manager {
         Ok(Collected { removed, kept, live, left })
     }
 
-    fn choose(&self, what: &Collect, ended: &[(Ended, bool)], now: Steady) -> Choice {
+    fn choose(&self, what: &Collect, ended: &[(EndedAlloc, bool)], now: Steady) -> Choice {
         if *what == Collect::Limits {
             return Choice::of(by_limits(&candidates(ended), &self.ctx.config.gc, now));
         }
@@ -233,8 +233,8 @@ impl Manager {
     }
 }
 
-fn candidates(ended: &[(Ended, bool)]) -> Vec<Candidate> {
-    let candidate = |(ended, free): &(Ended, bool)| {
+fn candidates(ended: &[(EndedAlloc, bool)]) -> Vec<Candidate> {
+    let candidate = |(ended, free): &(EndedAlloc, bool)| {
         let alloc = ended.alloc();
         Candidate { ended_at: alloc.finished_at(), free: *free, may_run: alloc.one_that_may_run().is_some() }
     };

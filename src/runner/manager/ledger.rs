@@ -16,7 +16,7 @@ use crate::model::job::Job;
 use crate::model::task::Outcome;
 use crate::model::totals::Totals;
 use crate::model::units::{Nanos, Steady, Timestamp};
-use crate::runner::alloc::{Alloc, Destroyed, Ended};
+use crate::runner::alloc::{Alloc, Destroyed, EndedAlloc};
 use crate::runner::ground::Context;
 use crate::runner::kept::record::{self, NodeRecord, WorkloadRecord};
 use crate::store::{Batch, StoreError};
@@ -69,7 +69,7 @@ impl Ledger {
         &mut self,
         ctx: &Context,
         known: &Allocs,
-        ended: Vec<Ended>,
+        ended: Vec<EndedAlloc>,
     ) -> Result<Vec<Destroyed>, StoreError> {
         if ended.is_empty() {
             return Ok(Vec::new());
@@ -115,7 +115,7 @@ impl Ledger {
         let ids: Vec<AllocId> = allocs.iter().map(|a| a.id.clone()).collect();
         known.forget(&ids);
         ctx.board.remove(&ids, |_| {});
-        Ok(ended.into_iter().map(Ended::forgotten).collect())
+        Ok(ended.into_iter().map(EndedAlloc::forgotten).collect())
     }
 
     /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.

@@ -1,7 +1,7 @@
 //! The owner of one alloc: starts and ends its tasks in their order, and clears it away when they are dead.
 //!
 //! ```text
-//! Created ──run──► Running ──until_ended──► Ended ──forget──► Destroyed ──remove──► nothing is left
+//! Created ──run──► Running ──until_ended──► EndedAlloc ──forget──► Destroyed ──remove──► nothing is left
 //!    └─discard──► (it never was)               └─ recalled: Created anew
 //! ```
 //! Each is a type of its own, and each step takes the one before: what was never run has no wait to go through, and only
@@ -23,11 +23,11 @@ use tokio::task::{Id, JoinSet};
 use crate::model::alloc::Desired;
 use crate::model::task::TaskState;
 use crate::model::units::Steady;
-use crate::runner::alloc::{Alloc, Ended};
+use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::decide::coordinator::Wish;
 use crate::runner::ground::AbortOnDrop;
-use crate::runner::hooks::{Failed, Phase};
-use crate::runner::task::{self, Entry, Search};
+use crate::runner::hooks::{FailedHook, Phase};
+use crate::runner::task::{self, Beginning, Search};
 
 /// However far away a moment is: the host may be suspended meanwhile, and timers do not count that.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -55,7 +55,7 @@ pub struct Running {
 impl Created {
     /// Its tasks begin where their records say.
     pub fn new(alloc: Arc<Alloc>) -> Created {
-        let entries = alloc.group().tasks.iter().map(|_| Entry::Recorded.known()).collect();
+        let entries = alloc.group().tasks.iter().map(|_| Beginning::Recorded.known()).collect();
         Created { alloc, entries }
     }
     /// Each of its tasks is found somewhere, or will be.
@@ -85,7 +85,7 @@ impl Created {
 
 impl Running {
     /// Ends when every task is dead, and what their attempts left on the host is gone.
-    pub async fn until_ended(self) -> Ended {
+    pub async fn until_ended(self) -> EndedAlloc {
         let Running { alloc, mut changes, mut desired, mut owners, mut ids, mut waits, mut hooks } = self;
         while !(alloc.is_terminal() && owners.is_empty()) {
             changes.borrow_and_update();
@@ -94,7 +94,7 @@ impl Running {
             // One that had ended begins anew.
             for (at, id) in ids.iter_mut().enumerate() {
                 if id.is_none() && alloc.status(at).state != TaskState::Dead {
-                    *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Entry::Recorded.known())).id());
+                    *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Beginning::Recorded.known())).id());
                 }
             }
             let now = alloc.ctx.line.now();
@@ -120,7 +120,7 @@ impl Running {
                     let Some(at) = ids.iter().position(|known| *known == Some(id)) else { continue };
                     ids[at] = left.err().map(|error| {
                         tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked: the task is given up");
-                        let entry = Entry::Lost(format!("an internal error: {error}"));
+                        let entry = Beginning::Lost(format!("an internal error: {error}"));
                         owners.spawn(task::own(Arc::clone(&alloc), at, entry.known())).id()
                     });
                 }
@@ -130,14 +130,14 @@ impl Running {
             }
         }
         hooks.before_the_end(&alloc).await;
-        Ended(alloc)
+        EndedAlloc(alloc)
     }
 }
 
 /// The alloc's own hooks around its tasks' orders: which of their phases are through, and the one that runs.
 struct Around {
     through: Vec<Phase>,
-    running: Option<(Phase, AbortOnDrop<Vec<Failed>>)>,
+    running: Option<(Phase, AbortOnDrop<Vec<FailedHook>>)>,
 }
 
 impl Around {
@@ -185,7 +185,7 @@ impl Around {
         }
     }
 
-    async fn over(&mut self) -> (Phase, Vec<Failed>) {
+    async fn over(&mut self) -> (Phase, Vec<FailedHook>) {
         // Ends: a phase that runs has deadlines; without one this branch of the select is closed.
         let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
         // Ends: the hooks of a phase have deadlines. Errors: the runtime is shutting down.
@@ -198,7 +198,7 @@ impl Around {
 }
 
 /// An alloc that cannot be set up fails as a whole. One that ran goes on: what it lacks will be missed by the next start.
-async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<Failed>) {
+async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
     for error in &failed {
         tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an alloc failed");
     }

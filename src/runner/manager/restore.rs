@@ -19,7 +19,7 @@ use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
-use crate::runner::alloc::{Alloc, Destroyed, Ended, Restored};
+use crate::runner::alloc::{Alloc, Destroyed, EndedAlloc, Restored};
 use crate::runner::decide::plan::{Plan, Trace, plan};
 use crate::runner::decide::whose::Named;
 use crate::runner::ground::{Context, Parts};
@@ -31,7 +31,7 @@ use crate::runner::kept::steady::{Line, LineRecord};
 use crate::runner::shown::board::Board;
 use crate::runner::shown::events::Log;
 use crate::runner::task::launch::found;
-use crate::runner::task::{Entry, Search, late, note_found};
+use crate::runner::task::{Beginning, Search, late, note_found};
 use crate::store::{Batch, Store, StoreError};
 use crate::telemetry::lock;
 use crate::telemetry::metrics::FoundAs;
@@ -290,9 +290,9 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
             let entry = match plan {
                 Plan::Ended | Plan::GoOn => {
                     clear_leftovers(&alloc, at);
-                    Entry::Recorded
+                    Beginning::Recorded
                 }
-                Plan::Lost(why) => Entry::Lost(why),
+                Plan::Lost(why) => Beginning::Lost(why),
                 Plan::Recover(handle) => {
                     if alloc.handle(at).is_none() {
                         alloc.edit(at, |edit| edit.begin_from(&handle));
@@ -304,7 +304,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
                     continue;
                 }
             };
-            lost.extend(matches!(entry, Entry::Lost(_)).then_some(at));
+            lost.extend(matches!(entry, Beginning::Lost(_)).then_some(at));
             // The dead are nothing to find.
             if alloc.status(at).state != TaskState::Dead {
                 count(manager, &entry);
@@ -321,7 +321,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
     for (alloc, entries, lost) in all {
         alloc.appear();
         late::take_over(&alloc);
-        match Ended::found(Arc::clone(&alloc)) {
+        match EndedAlloc::found(Arc::clone(&alloc)) {
             Ok(ended) => manager.allocs.own(&alloc, ended.clear()),
             Err(alive) => {
                 alloc.receive();
@@ -336,19 +336,19 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
 }
 
 /// Looks for a task, and puts what it finds into its cell, to be seen when it is recorded.
-async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Entry {
+async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning {
     let entry = recover(&alloc, at, handle).await;
     count(&manager, &entry);
     let recorded = match &entry {
-        Entry::Found(attempt, end) => {
+        Beginning::Found(attempt, end) => {
             note_found(&alloc, at, attempt, end.as_deref());
             end.is_none()
         }
-        Entry::Recorded => {
+        Beginning::Recorded => {
             alloc.edit(at, |edit| edit.found());
             true
         }
-        Entry::Lost(_) => false,
+        Beginning::Lost(_) => false,
     };
     // Of the others their owner is about to record the end.
     if recorded && alloc.is_changed(at) {
@@ -358,13 +358,13 @@ async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskH
 }
 
 /// How a task that is on record was found.
-fn count(manager: &Manager, entry: &Entry) {
+fn count(manager: &Manager, entry: &Beginning) {
     let found_as = match entry {
-        Entry::Recorded => FoundAs::Restarted,
-        Entry::Found(_, None) => FoundAs::Reattached,
-        Entry::Found(_, Some(end)) if matches!(end.status, ExitStatus::Unknown(_)) => FoundAs::Lost,
-        Entry::Found(_, Some(_)) => FoundAs::Ended,
-        Entry::Lost(_) => FoundAs::Failed,
+        Beginning::Recorded => FoundAs::Restarted,
+        Beginning::Found(_, None) => FoundAs::Reattached,
+        Beginning::Found(_, Some(end)) if matches!(end.status, ExitStatus::Unknown(_)) => FoundAs::Lost,
+        Beginning::Found(_, Some(_)) => FoundAs::Ended,
+        Beginning::Lost(_) => FoundAs::Failed,
     };
     manager.found.count(&manager.ctx, found_as);
 }
@@ -388,15 +388,15 @@ async fn until_shown(mut sought: Vec<Sought>) {
     }
 }
 
-async fn recover(alloc: &Alloc, at: usize, handle: TaskHandle) -> Entry {
+async fn recover(alloc: &Alloc, at: usize, handle: TaskHandle) -> Beginning {
     match found(alloc, at, handle).await {
         Ok(Some(attempt)) => {
             // Polled once: an attempt that has ended says so at once. If its driver died of that, its owner asks again.
             let end = tokio::select! { biased; end = attempt.wait(alloc.ctx.clock.as_ref()) => end.ok(), () = std::future::ready(()) => None };
-            Entry::Found(attempt, end)
+            Beginning::Found(attempt, end)
         }
-        Ok(None) => Entry::Recorded,
-        Err(why) => Entry::Lost(why),
+        Ok(None) => Beginning::Recorded,
+        Err(why) => Beginning::Lost(why),
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Owner;
 use super::launch::{LaunchFailure, LaunchResult, Launched, Ready, find, launch, start};
 use crate::model::event::EventKind;
-use crate::runner::decide::step::{Action, Event, State, step};
+use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::drivers::call::{CallError, Running};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::Phase;
@@ -20,12 +20,12 @@ const DEATHS: u8 = 5;
 
 impl Owner {
     /// Pending or backoff → starting.
-    pub(super) fn begin(&mut self, event: Event) {
+    pub(super) fn begin(&mut self, event: Cue) {
         let (state, action) = step(self.state(), event);
         if action != Some(Action::Launch) {
             return;
         }
-        let again = event == Event::BackoffOver;
+        let again = event == Cue::BackoffOver;
         // Recorded, and shown, with the handle.
         self.alloc.edit(self.at, |edit| {
             edit.enter_state(state);
@@ -60,7 +60,7 @@ impl Owner {
             self.alloc.edit(self.at, |edit| edit.set_handle(None));
             return self.start_failed(LaunchFailure::called_off(None)).await;
         }
-        self.timer = Some((Instant::now() + self.alloc.ctx.config.start_budget, Event::GivenUp));
+        self.timer = Some((Instant::now() + self.alloc.ctx.config.start_budget, Cue::GivenUp));
         self.launching = Some(AbortOnDrop(tokio::spawn(start(ready))));
     }
 
@@ -78,7 +78,7 @@ impl Owner {
     }
 
     async fn started(&mut self, attempt: Running) {
-        let (state, action) = step(self.state(), Event::Started);
+        let (state, action) = step(self.state(), Cue::Started);
         self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
             edit.enter_state(state);

@@ -14,7 +14,7 @@ use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::decide::outcome::{SIGKILL, outcome};
 use crate::runner::decide::restart::{Decision, Ending, Why};
-use crate::runner::decide::step::{Action, Event, State, step};
+use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::drivers::AttemptEnd;
 use crate::runner::kept::record::Kill;
 
@@ -65,14 +65,14 @@ impl Owner {
             ending
         });
         self.ended = self.attempt.take();
-        self.finish_attempt(ending, Event::Exited).await;
+        self.finish_attempt(ending, Cue::Exited).await;
     }
 
     pub(super) async fn lost(&mut self, reason: &str) {
         let (handle, counted) = (self.alloc.handle(self.at), self.alloc.counted(self.at));
         self.alloc.read_last(self.at);
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(State::Pending, Event::Lost);
+            let (state, _) = step(State::Pending, Cue::Lost);
             edit.status().failed = true;
             let message = "given up: it was started and cannot be found again; it is not started twice";
             edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
@@ -112,12 +112,12 @@ impl Owner {
         let recoverable = failure.recoverable;
         // What may come to life yet gets no second attempt beside it, whatever was asked for.
         let outlives = failure.may_run && self.state().restarts();
-        let event: fn(Decision) -> Event = if outlives { |_| Event::GivenUp } else { Event::StartFailed };
+        let event: fn(Decision) -> Cue = if outlives { |_| Cue::GivenUp } else { Cue::StartFailed };
         self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
     }
 
     /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
-    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Event) {
+    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Cue) {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
@@ -137,7 +137,7 @@ impl Owner {
             };
             let decision = match (decision, no_more) {
                 (Decision::Restart { .. }, Some(_)) => {
-                    let (state, _) = step(edit.state(), Event::Kill);
+                    let (state, _) = step(edit.state(), Cue::Kill);
                     edit.enter_state(state);
                     Decision::Finish { failed: false, why: Why::AllocEnds }
                 }
@@ -193,7 +193,7 @@ impl Owner {
             action
         });
         if let Some(Action::WaitToRestart { delay, .. }) = action {
-            self.timer = Some((Instant::now() + delay.as_duration(), Event::BackoffOver));
+            self.timer = Some((Instant::now() + delay.as_duration(), Cue::BackoffOver));
         }
         self.note_kill_duration();
         self.persist_and_show().await;

@@ -13,7 +13,7 @@ use crate::model::units::{Nanos, Steady};
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::decide::coordinator::Cause;
-use crate::runner::decide::step::{Action, Event, State, step};
+use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::hooks::Phase;
@@ -30,7 +30,7 @@ impl Owner {
         let now = self.steady();
         let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
             // Here, and not before: a restart may have been asked for this very moment, and this wins.
-            let (state, action) = step(edit.state(), Event::Kill);
+            let (state, action) = step(edit.state(), Cue::Kill);
             let (asked_at, first) = match *edit.kill() {
                 Some(known) => (known.asked_at, false),
                 None => {
@@ -81,7 +81,7 @@ impl Owner {
                     edit.event(EventKind::Killing, format!("{why}: to end as soon as its start has"), &details);
                 });
                 self.alloc.save_aside(self.at);
-                self.timer = Some((Instant::now() + grace, Event::GraceOver));
+                self.timer = Some((Instant::now() + grace, Cue::GraceOver));
             }
             Some(Action::AwaitEnd) => {
                 let told = self.alloc.edit(self.at, |edit| {
@@ -115,7 +115,7 @@ impl Owner {
     pub(super) async fn recall(&mut self) {
         let action = self.alloc.edit(self.at, |edit| {
             let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-            let (state, action) = step(edit.state(), Event::Recall);
+            let (state, action) = step(edit.state(), Cue::Recall);
             match action {
                 Some(Action::AwaitTurn) => edit.turn_back(state),
                 Some(_) => {
@@ -135,7 +135,7 @@ impl Owner {
             Some(Action::AwaitLaunch) => {
                 self.alloc.save_aside(self.at);
                 let grace = self.alloc.task(self.at).kill_timeout;
-                self.timer = Some((Instant::now() + grace, Event::GraceOver));
+                self.timer = Some((Instant::now() + grace, Cue::GraceOver));
             }
             Some(Action::AwaitEnd) => self.alloc.save_aside(self.at),
             Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill | Action::Finish { .. }) | None => {}
@@ -180,7 +180,7 @@ impl Owner {
         let delay = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
         match delay.saturating_sub(self.steady().since(kill.asked_at)).as_duration() {
             Duration::ZERO => self.send_kill_signal(),
-            left => self.timer = Some((Instant::now() + left, Event::DelayOver)),
+            left => self.timer = Some((Instant::now() + left, Cue::DelayOver)),
         }
     }
 
@@ -216,7 +216,7 @@ impl Owner {
         self.settle = None;
         self.alloc.save_aside(self.at);
         let left = Nanos::from_duration(grace).saturating_sub(now.since(signalled_at.unwrap_or(now))).as_duration();
-        self.timer = Some((Instant::now() + left, Event::GraceOver));
+        self.timer = Some((Instant::now() + left, Cue::GraceOver));
     }
 
     pub(super) fn answered(&mut self, answer: Answer) {
@@ -230,7 +230,7 @@ impl Owner {
             }
             Answer::Signalled(Err(error)) => {
                 tracing::warn!(%alloc_id, %error, "the kill signal cannot be sent; by force now");
-                self.timer = Some((Instant::now(), Event::GraceOver));
+                self.timer = Some((Instant::now(), Cue::GraceOver));
             }
             Answer::Killed(Err(error)) => {
                 tracing::error!(%alloc_id, %error, "the task cannot be killed by force; tried again until it is given up");
@@ -238,8 +238,8 @@ impl Owner {
         }
     }
 
-    pub(super) async fn timer(&mut self, event: Event) {
-        if event == Event::BackoffOver {
+    pub(super) async fn timer(&mut self, event: Cue) {
+        if event == Cue::BackoffOver {
             self.begin(event);
             return;
         }
@@ -286,8 +286,7 @@ impl Owner {
         }
         let give_up_at = *self.give_up_at.get_or_insert(now + budget);
         let again_at = now + call::KILL;
-        self.timer =
-            Some(if again_at < give_up_at { (again_at, Event::GraceOver) } else { (give_up_at, Event::GivenUp) });
+        self.timer = Some(if again_at < give_up_at { (again_at, Cue::GraceOver) } else { (give_up_at, Cue::GivenUp) });
         self.beside =
             self.attempt.clone().map(|attempt| Box::pin(async move { Answer::Killed(attempt.kill().await) }) as _);
     }
@@ -301,7 +300,7 @@ impl Owner {
         let handle = self.alloc.handle(self.at);
         let killed = self.is_killed() || self.state().restarts();
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(edit.state(), Event::GivenUp);
+            let (state, _) = step(edit.state(), Cue::GivenUp);
             edit.status().failed = true;
             edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);
@@ -352,7 +351,7 @@ impl Owner {
     /// It is on record as ended, and lives: no other one follows.
     async fn outlived(&mut self, ended: Running) {
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(edit.state(), Event::GivenUp);
+            let (state, _) = step(edit.state(), Cue::GivenUp);
             edit.status().failed = true;
             edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::launch::{Launched, Launching, found};
-use crate::runner::alloc::{Alloc, Ended};
+use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::drivers::call::{self, Running};
 
 /// Between tries, at the most.
@@ -76,7 +76,7 @@ async fn end(alloc: &Alloc, at: usize, attempt: &mut Option<Running>, pause: Dur
 
 /// Its alloc may have ended long ago, without being able to clear away what this task held.
 async fn over(alloc: &Arc<Alloc>, at: usize) {
-    if let Some(ended) = Ended::of(alloc) {
+    if let Some(ended) = EndedAlloc::of(alloc) {
         ended.clear().await;
     }
     alloc.has_gone(at);

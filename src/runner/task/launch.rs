@@ -13,7 +13,7 @@ use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::drivers::{Driver, DriverError, StartRequest};
 use crate::runner::ground::AbortOnDrop;
-use crate::runner::hooks::{Failed, Failure, Phase};
+use crate::runner::hooks::{FailedHook, HookError, Phase};
 
 /// Why an attempt did not come to run.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     };
     alloc.keep_done(at, &subject);
     let failed = ran?;
-    if let Some(Failed { failure: Failure { kind, message, recoverable }, .. }) = failed.into_iter().next() {
+    if let Some(FailedHook { failure: HookError { kind, message, recoverable }, .. }) = failed.into_iter().next() {
         return Err(LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false });
     }
     let prestart = began.elapsed();

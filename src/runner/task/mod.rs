@@ -24,7 +24,7 @@ use self::launch::{LaunchFailure, LaunchResult, Launching};
 use self::orders::{Told, end_wished, told};
 use super::alloc::Alloc;
 use super::decide::coordinator::Order;
-use super::decide::step::{Event, State, step};
+use super::decide::step::{Cue, State, step};
 use super::drivers::AttemptEnd;
 use super::drivers::call::{CallError, Running};
 use super::hooks::Phase;
@@ -36,7 +36,7 @@ use crate::store::StoreError;
 pub const KILL_SIGNAL: &str = "SIGINT";
 
 /// Where a task's owner begins.
-pub enum Entry {
+pub enum Beginning {
     /// As the record says: from the start, or in backoff.
     Recorded,
     /// Found again after a restart of the agent, running or ended meanwhile; its cell says so already ([`note_found`]).
@@ -46,9 +46,9 @@ pub enum Entry {
 }
 
 /// Where a task's owner begins, once that is known.
-pub type Search = Pin<Box<dyn Future<Output = Entry> + Send>>;
+pub type Search = Pin<Box<dyn Future<Output = Beginning> + Send>>;
 
-impl Entry {
+impl Beginning {
     pub fn known(self) -> Search {
         Box::pin(std::future::ready(self))
     }
@@ -69,7 +69,7 @@ struct Owner {
     give_up_at: Option<Instant>,
     /// How often its driver died while it waited for this attempt.
     deaths: u8,
-    timer: Option<(Instant, Event)>,
+    timer: Option<(Instant, Cue)>,
     /// When its start is recorded.
     settle: Option<Instant>,
     kill_asked: Option<Instant>,
@@ -85,7 +85,7 @@ enum Happening {
     Told(Told),
     /// Look at what was asked of it.
     Nudged,
-    Timer(Event),
+    Timer(Cue),
     Settle,
 }
 
@@ -154,7 +154,7 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
 /// the states' times.
 pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&AttemptEnd>) {
     let mark = alloc.ctx.board.marked();
-    let (state, _) = step(State::Pending, Event::Restored);
+    let (state, _) = step(State::Pending, Cue::Restored);
     alloc.edit(at, |edit| {
         let restart = *edit.restart();
         let started_at = end.and_then(|e| e.started_at).or(attempt.handle().started_at);
@@ -169,7 +169,7 @@ pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&Atte
             edit.enter_state_at(state, now);
         }
         if let Some(restart) = restart {
-            let (state, _) = step(state, if restart.whole { Event::Recall } else { Event::Restart });
+            let (state, _) = step(state, if restart.whole { Cue::Recall } else { Cue::Restart });
             *edit.restart() = Some(restart);
             edit.enter_state(state);
         }
@@ -193,12 +193,12 @@ impl Owner {
         self.alloc.backoff(self.at).map_or(Nanos::ZERO, |backoff| backoff.left(self.steady()))
     }
 
-    async fn enter(&mut self, entry: Entry) {
+    async fn enter(&mut self, entry: Beginning) {
         match entry {
-            Entry::Recorded => match self.state() {
+            Beginning::Recorded => match self.state() {
                 State::Dead => {}
                 State::Backoff => {
-                    self.timer = Some((Instant::now() + self.backoff_left().as_duration(), Event::BackoffOver));
+                    self.timer = Some((Instant::now() + self.backoff_left().as_duration(), Cue::BackoffOver));
                 }
                 // It was never started, whatever was about to be done with it.
                 State::Pending
@@ -213,7 +213,7 @@ impl Owner {
                     }
                 }
             },
-            Entry::Found(attempt, end) => {
+            Beginning::Found(attempt, end) => {
                 self.attempt = Some(attempt);
                 if let Some(end) = end {
                     self.note_obeyed(&end);
@@ -222,7 +222,7 @@ impl Owner {
                     self.send_kill_signal();
                 }
             }
-            Entry::Lost(reason) => self.lost(&reason).await,
+            Beginning::Lost(reason) => self.lost(&reason).await,
         }
     }
 
@@ -233,7 +233,7 @@ impl Owner {
         let told = self.order.wait_for(|order| matches!(order, Order::Start | Order::End(_))).await.map(|order| *order);
         match told {
             Ok(Order::End(cause)) => self.kill(cause).await,
-            Ok(Order::Start | Order::Keep | Order::Recall) => self.begin(Event::Start),
+            Ok(Order::Start | Order::Keep | Order::Recall) => self.begin(Cue::Start),
             // Ends: the alloc is gone, and with it its owner, who drops this one.
             Err(_) => std::future::pending().await,
         }

@@ -10,8 +10,8 @@ use crate::model::task::TaskHandle;
 use crate::runner::Wait;
 use crate::runner::decide::coordinator::Order;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
-use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
-use crate::runner::task::{Entry, own};
+use crate::runner::hooks::{Hook, HookError, HookOutcome, More, OfAlloc, OfTask, Phase};
+use crate::runner::task::{Beginning, own};
 
 /// What goes on for ever, until its future is dropped.
 #[derive(Clone, Default)]
@@ -98,12 +98,12 @@ impl Hook<OfAlloc> for Endless {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prerun]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let shown = subject.ctx.board.get(&subject.id);
         if shown.is_some_and(|alloc| alloc.status.job.id.as_str() == "set-up") {
             return self.go_on(format!("{}/prerun", subject.id));
         }
-        Box::pin(async { Ok(Outcome::Again) })
+        Box::pin(async { Ok(HookOutcome::Again) })
     }
 }
 
@@ -114,11 +114,11 @@ impl Hook<OfTask> for Endless {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
     }
-    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let task = &subject.task().name;
         match task.as_str() {
             "prepares" => self.go_on(format!("{}/{task}/prestart", subject.alloc_id)),
-            _ => Box::pin(async { Ok(Outcome::Again) }),
+            _ => Box::pin(async { Ok(HookOutcome::Again) }),
         }
     }
 }
@@ -171,7 +171,7 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         for (at, name) in [(0, "starts"), (2, "prepares")] {
             assert_eq!(*alloc.order(at).borrow(), Order::Start);
             let before = alive();
-            let owner = tokio::spawn(own(Arc::clone(&alloc), at, Entry::Recorded.known()));
+            let owner = tokio::spawn(own(Arc::clone(&alloc), at, Beginning::Recorded.known()));
             let whom = format!("{cancelled}/{name}");
             until_gone("it has not begun", || all.of(&whom) == 1).await;
             owner.abort();

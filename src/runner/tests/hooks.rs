@@ -8,7 +8,7 @@ use crate::host::roots::Roots;
 use crate::model::alloc::Forced;
 use crate::model::id::CgroupPath;
 use crate::runner::drivers::BoxFuture;
-use crate::runner::hooks::{Failure, Hook, More, OfAlloc, OfTask, Outcome, Phase};
+use crate::runner::hooks::{Hook, HookError, HookOutcome, More, OfAlloc, OfTask, Phase};
 use crate::runner::{Collect, Restarted, Wait};
 
 /// What hooks saw, of whom; and the phase in which they fail or hang.
@@ -33,16 +33,16 @@ impl Log {
         let place = |what: &str| seen.iter().position(|s| s == what);
         place(first).is_some() && place(first) < place(second)
     }
-    async fn look(&self, phase: Phase, whom: &str) -> Result<Outcome, Failure> {
+    async fn look(&self, phase: Phase, whom: &str) -> Result<HookOutcome, HookError> {
         self.seen.lock().unwrap().push(format!("{whom}:{}", phase.as_str()));
         let its_start = phase == Phase::Prestart && *self.hangs_for.lock().unwrap() == Some(whom);
         if its_start || *self.hangs.lock().unwrap() == Some(phase) {
             std::future::pending::<()>().await;
         }
         if *self.fails.lock().unwrap() == Some(phase) {
-            Err(Failure::setup("it is broken"))
+            Err(HookError::setup("it is broken"))
         } else {
-            Ok(Outcome::Again)
+            Ok(HookOutcome::Again)
         }
     }
 }
@@ -56,7 +56,7 @@ impl Hook<OfAlloc> for Looks {
     fn phases(&self) -> &'static [Phase] {
         Phase::ALL
     }
-    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(self.0.look(phase, "alloc"))
     }
 }
@@ -68,7 +68,7 @@ impl Hook<OfTask> for Looks {
     fn phases(&self) -> &'static [Phase] {
         Phase::ALL
     }
-    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, phase: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let whom = subject.task().name.to_string();
         Box::pin(async move { self.0.look(phase, &whom).await })
     }
@@ -165,7 +165,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     assert_eq!(found.status.description(), "it could not be set up");
     for task in &found.status.tasks {
         assert!(task.failed && task.last_exit().unwrap().status.never_ran());
-        assert_eq!(events(task), ["Received", "Setup Failure"]);
+        assert_eq!(events(task), ["Received", "Setup HookError"]);
     }
     assert_eq!(host.world.started(), 0);
     assert_eq!((log.count("main:prestart"), log.count("main:stop")), (0, 1));
@@ -173,7 +173,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     let agent = host.restart(agent).await;
     let found = published(&agent, &id);
     assert_eq!((found.status.state, found.status.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
-    assert_eq!(events(&found.status.tasks[0]), ["Received", "Setup Failure"]);
+    assert_eq!(events(&found.status.tasks[0]), ["Received", "Setup HookError"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +214,7 @@ async fn a_prestart_that_fails_is_a_failed_start_for_the_policy() {
     let agent = host.start_with(&log).await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Backoff).await;
-    assert!(events(&main_task(&agent, &id)).contains(&"Setup Failure"));
+    assert!(events(&main_task(&agent, &id)).contains(&"Setup HookError"));
     *log.fails.lock().unwrap() = None;
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!((log.count("main:prestart"), host.world.started()), (2, 1));
@@ -344,10 +344,10 @@ impl Hook<OfTask> for Fetches {
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
     }
-    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfTask) -> BoxFuture<'a, Result<Outcome, Failure>> {
+    fn run<'a>(&'a self, phase: Phase, _: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             self.0.look(phase, "fetched").await?;
-            Ok(Outcome::Done(json!("what it fetched")))
+            Ok(HookOutcome::Done(json!("what it fetched")))
         })
     }
     fn resume(&self, _: &mut OfTask, data: &Value) {
@@ -427,7 +427,7 @@ async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
                     outcomes.push(hook.run(*phase, &mut collected).await);
                 }
             }
-            assert!(outcomes.iter().all(|o| *o == Ok(Outcome::Again)), "{} {phase:?}: {outcomes:?}", hook.name());
+            assert!(outcomes.iter().all(|o| *o == Ok(HookOutcome::Again)), "{} {phase:?}: {outcomes:?}", hook.name());
         }
     }
     for make in crate::runner::hooks::TASK {

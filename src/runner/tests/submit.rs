@@ -141,6 +141,6 @@ async fn the_owner_of_a_running_task_is_small() {
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     let alloc = agent.0.alloc(&id).unwrap();
-    let owner = crate::runner::task::own(alloc, 0, crate::runner::task::Entry::Recorded.known());
+    let owner = crate::runner::task::own(alloc, 0, crate::runner::task::Beginning::Recorded.known());
     assert!(std::mem::size_of_val(&owner) <= 1024, "{}", std::mem::size_of_val(&owner));
 }

@@ -6,7 +6,7 @@ use super::faults::Faults;
 use crate::model::job::Task;
 use crate::model::task::ExitStatus;
 use crate::runner::drivers::DriverError;
-use crate::runner::drivers::fields::{Fields, error};
+use crate::runner::drivers::fields::{ConfigFields, error};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -37,7 +37,7 @@ impl Config {
     ];
 
     pub fn of(task: &Task) -> Result<Config, DriverError> {
-        let mut fields = Fields::new(&task.config);
+        let mut fields = ConfigFields::new(&task.config);
         let exit_code = fields.number("exit_code")?;
         let exit_signal = fields.number("exit_signal")?;
         let small = |name, n: u64| u8::try_from(n).map_err(|_| error(name, format!("must be 0 to 255, not {n}")));

@@ -2,7 +2,7 @@
 
 use crate::jobspec::nearest::nearest;
 use crate::runner::drivers::DriverError;
-use crate::runner::drivers::fields::{Fields, error};
+use crate::runner::drivers::fields::{ConfigFields, error};
 
 macro_rules! words {
     ($(#[$of:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal, $about:literal;)* }) => {
@@ -55,7 +55,7 @@ impl Faults {
     }
 
     /// `faults = { start = "hang", kill = "lie" }`.
-    pub fn take(fields: &mut Fields<'_>) -> Result<Faults, DriverError> {
+    pub fn take(fields: &mut ConfigFields<'_>) -> Result<Faults, DriverError> {
         let mut faults = Faults::default();
         for (call, fault) in fields.texts_by_name("faults")? {
             let place = format!("faults.{call}");

@@ -21,7 +21,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
 use crate::runner::drivers::DriverError;
-use crate::runner::drivers::fields::{Fields, error};
+use crate::runner::drivers::fields::{ConfigFields, error};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -58,7 +58,7 @@ const MOST_PIDS: u64 = 4_194_304;
 impl Config {
     /// Pure. Errors: a field that is unknown, missing, of the wrong type or impossible.
     pub fn of(task: &Task) -> Result<Config, DriverError> {
-        let mut fields = Fields::new(&task.config);
+        let mut fields = ConfigFields::new(&task.config);
         let config = Config {
             command: fields.needed_text("command")?,
             args: fields.texts("args")?,
@@ -139,7 +139,7 @@ impl Config {
     }
 }
 
-fn quota(fields: &mut Fields, cpu: Option<u64>) -> Result<Option<Quota>, DriverError> {
+fn quota(fields: &mut ConfigFields, cpu: Option<u64>) -> Result<Option<Quota>, DriverError> {
     let hard = fields.flag("cpu_hard_limit")?;
     let period = fields.number("cpu_cfs_period")?;
     if let Some(period) = period
@@ -167,7 +167,7 @@ fn quota(fields: &mut Fields, cpu: Option<u64>) -> Result<Option<Quota>, DriverE
     }
 }
 
-fn rate(fields: &mut Fields, name: &'static str) -> Result<Option<Rate>, DriverError> {
+fn rate(fields: &mut ConfigFields, name: &'static str) -> Result<Option<Rate>, DriverError> {
     let wrong = |value: &Value| {
         let message = format!("must be bytes per second, or an object {{ \"/dev/sda\" = 1048576 }}, not {value}");
         error(name, message)

@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::host::process::{RESOURCES, ResourceLimit};
 use crate::jobspec::nearest::nearest;
 use crate::runner::drivers::DriverError;
-use crate::runner::drivers::fields::{Fields, error};
+use crate::runner::drivers::fields::{ConfigFields, error};
 
 /// Errors: an unknown name, a value that is no limit, a soft limit above the hard one.
-pub fn limits(fields: &mut Fields) -> Result<Vec<ResourceLimit>, DriverError> {
+pub fn limits(fields: &mut ConfigFields) -> Result<Vec<ResourceLimit>, DriverError> {
     let Some(value) = fields.value("ulimit") else { return Ok(Vec::new()) };
     let Some(limits) = value.as_object() else {
         return Err(error(
@@ -75,7 +75,7 @@ mod tests {
 
     fn read(config: &str) -> Result<Vec<ResourceLimit>, String> {
         let config = serde_json::from_str(config).unwrap();
-        limits(&mut Fields::new(&config)).map_err(|e| e.to_string())
+        limits(&mut ConfigFields::new(&config)).map_err(|e| e.to_string())
     }
 
     #[test]
