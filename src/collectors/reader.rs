@@ -8,7 +8,7 @@
 //! ```
 //! The tick after a movement counts as one too, so that what the kernel writes a moment late is not missed.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, Due, Gone};
@@ -20,6 +20,7 @@ use super::window::{Window, kept_peak};
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
+use crate::telemetry::lock;
 
 /// Even where nothing seems to move no sample gets older than 10 s: with a tick each second this is due at each ninth, since what
 /// the tenth reads is shown only when its pass is over.
@@ -383,9 +384,4 @@ fn close(window: &mut Option<Box<Window>>, path: &CgroupPath, raw: &mut Raw, now
     let changed = raw.usage.memory_window_peak_bytes() != highest;
     raw.usage.set(Field::memory_window_peak_bytes, highest);
     changed
-}
-
-/// A reader that panicked has left whole values behind: each is replaced at once.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

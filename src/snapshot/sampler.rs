@@ -7,7 +7,6 @@
 //! ```
 //! Deadlines do not drift: the next one is counted from the last one, and those that were missed are counted.
 
-use std::error::Error;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +25,7 @@ use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::board::Board;
-use crate::telemetry::{Metrics, logging};
+use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
 const COALESCE: Duration = Duration::from_millis(2);
@@ -262,18 +261,6 @@ fn collect(
         record.last_sample = Some(at);
         record.oldest = Some(Timestamp(at.0.saturating_sub(Nanos::from_duration(collector.age()).0)));
     }
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// The first deadline after `now`, and how many lay between.

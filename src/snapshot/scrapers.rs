@@ -1,8 +1,10 @@
 //! Who scrapes us, and what each has received: final series wait for that.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::telemetry::lock;
 
 /// Who asks with `X-Prometheus-Scrape-Timeout-Seconds` is a scraper; these three tell one from another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -101,17 +103,14 @@ pub struct Scrapers(Mutex<ScraperTable>);
 impl Scrapers {
     /// A scraper asks for `/metrics`, filtered or not.
     pub fn seen(&self, key: &ScraperKey) {
-        self.lock().seen(key, Instant::now());
+        lock(&self.0).seen(key, Instant::now());
     }
     /// A complete, unfiltered body of this snapshot was written to it whole.
     pub fn ack(&self, key: &ScraperKey, version: u64) {
-        self.lock().acknowledge(key, version, Instant::now());
+        lock(&self.0).acknowledge(key, version, Instant::now());
     }
     pub fn acknowledged_by_all(&self, now: Instant) -> Option<u64> {
-        self.lock().acknowledged_by_all(now)
-    }
-    fn lock(&self) -> MutexGuard<'_, ScraperTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).acknowledged_by_all(now)
     }
 }
 

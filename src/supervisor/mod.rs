@@ -29,7 +29,6 @@ mod tree;
 
 use std::path::Path;
 
-pub use crate::telemetry::chain as describe;
 pub use find::{all, all_below, find, is_executed_for, is_for_another};
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
 

@@ -4,7 +4,7 @@
 //! One body per format is kept, on a page that is used again: the memory of a body is touched anew only when it grows.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use super::encode::Encoder;
 use crate::exporters::walk::{Filter, Walk};
 use crate::model::answer::{Encoding, Format};
 use crate::snapshot::{ScraperKey, Snapshot};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, lock};
 
 /// A format that nobody asked for during so long gives its memory back.
 const IDLE: Duration = Duration::from_secs(120);
@@ -193,10 +193,6 @@ impl Bodies {
             Format::OpenMetrics => lock(&self.openmetrics),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Level 1: a fifth of the size at a third of level 6's time.
