@@ -5,7 +5,7 @@
 //!    cli/           one file per command
 //!    daemon         the one place that knows every room: build, bind, spawn, drain
 //!    config         gathers each room's Config; loads, merges, checks
-//! 5  exporters/     walk (what a snapshot says, in no format), its readers: prometheus; json for the API
+//! 5  exporters/     walk (what a snapshot says, in no format), its listeners: prometheus; json for the API
 //!    api/           one file per resource
 //! 4  snapshot/      Snapshot; sampler, aggregate, retention
 //! 3  runner/        manager, task, alloc, hooks, drivers, shown, kept, decide: its header draws the shelf

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
-use allostat::exporters::walk::{Filter, Head, Point, Reader, Rows, Walk};
+use allostat::exporters::walk::{Filter, Head, HistogramPoint, Listener, Point, Walk};
 use allostat::exporters::{self, Format, catalogue, prometheus};
 use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
@@ -59,7 +59,7 @@ fn compare_with_golden(name: &str, snapshot: &Snapshot) {
 fn compare_with_golden_of(name: &str, snapshot: &Snapshot, metrics: &Metrics) {
     let filter = Filter::default().without_process();
     let walk = Walk::new(snapshot, metrics, &filter);
-    for (extension, bytes) in exporters::ALL.iter().flat_map(|exporter| (exporter.tell)(&walk)) {
+    for (extension, bytes) in exporters::ALL.iter().flat_map(|exporter| (exporter.write)(&walk)) {
         let text = text(bytes);
         if extension == "om" {
             openmetrics::check(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -498,58 +498,49 @@ fn the_kinds_of_a_body_are_those_of_the_catalogue_in_openmetrics_too() {
 /// Gathers a walk by subject, as an exporter does that sends a resource for each.
 struct BySubject<'a> {
     walk: &'a Walk<'a>,
-    name: &'static str,
-    rows: Rows,
-    kind: Kind,
-    cells: Vec<BTreeMap<String, String>>,
     series: BTreeMap<(String, BTreeMap<String, String>), String>,
     /// Of each row by its labels: when it was read and since when it counts.
     times: BTreeMap<String, (Option<Timestamp>, Option<Timestamp>)>,
 }
 
 impl BySubject<'_> {
-    fn hear(&mut self, row: usize, cell: usize, name: String, value: Value) {
-        let subject = self.walk.subject(self.rows, row);
+    fn hear(&mut self, head: &Head<'_>, row: usize, cell: &[(&str, &str)], suffix: &str, value: Value) {
+        let subject = self.walk.subject(head.rows, row);
         self.times.insert(format!("{:?}", subject.labels), (subject.read_at, subject.since));
-        let info = subject.info.iter().filter(|_| self.kind == Kind::Info);
-        let own = subject.labels.iter().chain(info).filter(|(_, value)| !value.is_empty());
-        let mut labels = self.cells[cell].clone();
-        labels.extend(own.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let info = subject.info.iter().filter(|_| head.desc.kind == Kind::Info);
+        let all = subject.labels.iter().chain(info).chain(cell).filter(|(_, value)| !value.is_empty());
+        let labels = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let value = match value {
             Value::Int(n) => n as f64,
             Value::Nanos(n) => n as f64 / 1e9,
             Value::Float(f) => f,
         };
-        let earlier = self.series.insert((name, labels), format!("{value:.3}"));
-        assert_eq!(earlier, None, "{} says a series twice", self.name);
+        let earlier = self.series.insert((format!("{}{suffix}", head.desc.name), labels), format!("{value:.3}"));
+        assert_eq!(earlier, None, "{} says a series twice", head.desc.name);
     }
 }
 
-impl Reader for BySubject<'_> {
-    fn family(&mut self, head: &Head<'_>) {
-        (self.name, self.rows, self.kind) = (head.desc.name, head.rows, head.desc.kind);
-        let said = |cell: &Vec<(&str, &str)>| {
-            let said = cell.iter().filter(|(_, value)| !value.is_empty());
-            said.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-        };
-        self.cells = head.cells.iter().map(said).collect();
-    }
-    fn row<'p>(&mut self, row: usize, cells: impl Iterator<Item = Option<Point<'p>>>) {
-        for (cell, point) in cells.enumerate() {
-            point.into_iter().for_each(|point| self.hear(row, cell, self.name.to_owned(), point.value));
+impl Listener for BySubject<'_> {
+    fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
+    where
+        C: IntoIterator<Item = Option<Point<'p>>>,
+    {
+        for (row, cells) in rows.enumerate() {
+            for (point, cell) in cells.into_iter().zip(head.cells) {
+                point.into_iter().for_each(|point| self.hear(head, row, cell, "", point.value));
+            }
         }
     }
-    fn histogram<'p>(
-        &mut self,
-        row: usize,
-        cell: usize,
-        buckets: impl Iterator<Item = (u64, Option<&'p Exemplar>)>,
-        sum: Value,
-    ) {
-        self.hear(row, cell, format!("{}_count", self.name), Value::Int(buckets.map(|(n, _)| n).sum()));
-        self.hear(row, cell, format!("{}_sum", self.name), sum);
+    fn histograms<'p, B>(&mut self, head: &Head<'_>, all: impl Iterator<Item = HistogramPoint<B>>)
+    where
+        B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
+    {
+        for HistogramPoint { row, cell, buckets, sum } in all {
+            let count = Value::Int(buckets.into_iter().map(|(n, _)| n).sum());
+            self.hear(head, row, &head.cells[cell], "_count", count);
+            self.hear(head, row, &head.cells[cell], "_sum", sum);
+        }
     }
-    fn end(&mut self) {}
 }
 
 /// What one exporter hears is what any other does, in whatever order it wants it.
@@ -558,16 +549,8 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
     let (snapshot, (_, metrics)) = (full(), exemplary(ALLOC));
     let filter = Filter::default().without_process();
     let walk = Walk::new(&snapshot, &metrics, &filter);
-    let mut heard = BySubject {
-        walk: &walk,
-        name: "",
-        rows: Rows::One,
-        kind: Kind::Gauge,
-        cells: Vec::new(),
-        series: BTreeMap::new(),
-        times: BTreeMap::new(),
-    };
-    walk.read(&mut heard);
+    let mut heard = BySubject { walk: &walk, series: BTreeMap::new(), times: BTreeMap::new() };
+    walk.tell(&mut heard);
     let body = text(prometheus::encode(&walk, Format::OpenMetrics));
     let samples = openmetrics::check(&body).unwrap().into_values().flat_map(|family| family.samples);
     let written: BTreeMap<_, _> = samples

@@ -1,6 +1,6 @@
 //! Floor 5: the snapshot in the words of others. Pure views: nothing here reads the host.
 //!
-//! An exporter is a reader of the [`walk`], in its file, and its entry in [`ALL`]. `json` is what the API answers and shows what
+//! An exporter is a listener of the [`walk`] in its file, and its entry in [`ALL`]. `json` is what the API answers and shows what
 //! an alloc is rather than its series.
 
 pub mod catalogue;
@@ -28,13 +28,13 @@ pub struct Exporter {
     /// The families that it tells of itself, beside those of the walk.
     pub metrics: &'static [&'static MetricDesc],
     /// A walk in each of its formats.
-    pub tell: fn(&Walk<'_>) -> Vec<Told>,
+    pub write: fn(&Walk<'_>) -> Vec<Written>,
     /// What it does by itself as long as there are snapshots.
     pub run: fn(&Parts) -> JoinHandle<()>,
 }
 
 /// One format: what a file of it ends in, and what would stand in that.
-pub type Told = (&'static str, Vec<u8>);
+pub type Written = (&'static str, Vec<u8>);
 
 /// What exporters run with.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub struct Parts {
 pub static ALL: &[Exporter] = &[Exporter {
     name: "prometheus",
     metrics: prometheus::METRICS,
-    tell: |walk| {
+    write: |walk| {
         vec![("prom", prometheus::encode(walk, Format::Text)), ("om", prometheus::encode(walk, Format::OpenMetrics))]
     },
     run: |parts| tokio::spawn(Arc::clone(&parts.bodies).run_ahead(parts.snapshots.clone(), parts.tick)),

@@ -6,9 +6,9 @@ use super::labels::{AllocLabels, Blocks, LabelCache, WorkloadLabels, block, clos
 use super::page::{Page, Piece};
 use super::{exemplar, header};
 use crate::exporters::families::Level;
-use crate::exporters::walk::{Head, Labels, Point, Reader, Rows, Source, Walk};
+use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, Point, Rows, Source, Walk};
 use crate::model::answer::Format;
-use crate::model::metric::{Exemplar, Kind, MetricDesc, Value};
+use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::units::Unit;
 
 pub(super) static SERIES: MetricDesc = MetricDesc::gauge(
@@ -38,9 +38,8 @@ impl Encoder {
         let jobs: Vec<Piece> = (0..walk.jobs.len()).map(job).collect();
         let none = Piece::default();
         let blocks = Blocks::new(&allocs, &workloads, &jobs, &none);
-        let mut body =
-            Body { page: Page::on(bytes), format, blocks: &blocks, counts: Vec::new(), family: Current::default() };
-        walk.read(&mut body);
+        let mut body = Body { page: Page::on(bytes), format, blocks: &blocks, counts: Vec::new() };
+        walk.tell(&mut body);
         if walk.filter.wants(SERIES.name, Source::Agent) {
             body.series();
         }
@@ -59,46 +58,92 @@ struct Body<'a> {
     blocks: &'a Blocks<'a>,
     /// Series per family.
     counts: Vec<(&'static str, u64)>,
-    family: Current<'a>,
 }
 
-/// The family that is being written.
-#[derive(Default)]
-struct Current<'a> {
-    name: &'static str,
-    /// Where its header begins.
-    start: usize,
-    series: u64,
-    /// What its samples begin with; those of a histogram have names of their own.
-    sample: Piece,
-    /// The labels of its rows.
-    rows: &'a [&'a Piece],
-    /// What closes the labels of each cell.
-    tails: Vec<Piece>,
-    histogram: Option<Histogram>,
-    created: Option<Piece>,
-}
+impl Listener for Body<'_> {
+    fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
+    where
+        C: IntoIterator<Item = Option<Point<'p>>>,
+    {
+        let (format, start) = (self.format, self.begin(head));
+        let name = Piece::new(head.desc.name);
+        let tails: Vec<Piece> = head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect();
+        let created = created(head, format);
+        let (page, mut series) = (&mut self.page, 0);
+        for (row, (cells, labels)) in rows.zip(self.blocks.of(head.rows, head.desc.kind)).enumerate() {
+            for (tail, point) in tails.iter().zip(cells) {
+                let Some(Point { value, exemplar }) = point else { continue };
+                page.sample(&name, labels, tail, value);
+                series += 1;
+                if format == Format::OpenMetrics {
+                    exemplar::write(page, format, exemplar);
+                    if let (Some(name), Some(since)) = (&created, self.blocks.since.get(row).copied().flatten()) {
+                        page.constant(name, labels, tail, since);
+                        series += 1;
+                    }
+                }
+            }
+        }
+        self.end(head, start, series);
+    }
 
-/// What the lines of a histogram have besides.
-struct Histogram {
-    bucket: Piece,
-    sum: Piece,
-    count: Piece,
-    /// What closes the labels of each bucket: cell by cell.
-    tails: Vec<Vec<Piece>>,
-}
-
-impl Histogram {
-    fn new(head: &Head<'_>, format: Format) -> Histogram {
+    fn histograms<'p, B>(&mut self, head: &Head<'_>, all: impl Iterator<Item = HistogramPoint<B>>)
+    where
+        B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
+    {
+        let (format, start) = (self.format, self.begin(head));
         let [bucket, sum, count] =
             ["bucket", "sum", "count"].map(|part| Piece::new(&format!("{}_{part}", head.desc.name)));
-        let bounds: Vec<String> =
-            head.bounds.iter().chain([&f64::INFINITY]).map(|bound| upper(*bound, format)).collect();
-        let tails = |cell: &Labels<'_>| {
-            let tail = |le: &String| close(head.rows, cell.iter().copied().chain([("le", le.as_str())]));
-            bounds.iter().map(tail).collect()
+        let bounds = head.bounds.iter().chain([&f64::INFINITY]);
+        let bounds: Vec<String> = bounds.map(|bound| upper(*bound, format)).collect();
+        // What closes the lines of a cell: those of its buckets, and the other two.
+        let tail = |cell: &Labels<'_>| {
+            let of = |le| close(head.rows, cell.iter().copied().chain(le));
+            (bounds.iter().map(|le| of(Some(("le", le.as_str())))).collect::<Vec<_>>(), of(None))
         };
-        Histogram { bucket, sum, count, tails: head.cells.iter().map(tails).collect() }
+        let tails: Vec<(Vec<Piece>, Piece)> = head.cells.iter().map(tail).collect();
+        let (page, labels, mut series) = (&mut self.page, self.blocks.of(head.rows, head.desc.kind), 0);
+        for histogram in all {
+            let (labels, (tails, rest)) = (labels[histogram.row], &tails[histogram.cell]);
+            let mut upto = 0;
+            for (tail, (n, exemplar)) in tails.iter().zip(histogram.buckets) {
+                upto += n;
+                page.sample(&bucket, labels, tail, Value::Int(upto));
+                exemplar::write(page, format, exemplar);
+                series += 1;
+            }
+            page.sample(&sum, labels, rest, histogram.sum);
+            page.sample(&count, labels, rest, Value::Int(upto));
+            series += 2;
+        }
+        self.end(head, start, series);
+    }
+}
+
+impl Body<'_> {
+    /// Gives where the family begins.
+    fn begin(&mut self, head: &Head<'_>) -> usize {
+        let start = self.page.len();
+        header::write(&mut self.page, head.desc, self.format);
+        start
+    }
+
+    /// Without a series there is no header either.
+    fn end(&mut self, head: &Head<'_>, start: usize, series: u64) {
+        if series == 0 {
+            self.page.rewind(start);
+        } else {
+            self.counts.push((head.desc.name, series));
+        }
+    }
+
+    /// Last, because it counts the others.
+    fn series(&mut self) {
+        let counts = std::mem::take(&mut self.counts);
+        let cells: Vec<Labels<'_>> = counts.iter().map(|(family, _)| vec![("family", *family)]).collect();
+        let head = Head { desc: &SERIES, source: Source::Agent, rows: Rows::One, cells: &cells, bounds: &[] };
+        let count = |(_, n): &(&str, u64)| Some(Point { value: Value::Int(*n), exemplar: None });
+        self.family(&head, std::iter::once(counts.iter().map(count)));
     }
 }
 
@@ -118,81 +163,4 @@ fn upper(bound: f64, format: Format) -> String {
 fn created(head: &Head<'_>, format: Format) -> Option<Piece> {
     let is_told = format == Format::OpenMetrics && head.rows == Rows::Of(Level::Workload);
     head.desc.created_name().filter(|_| is_told).map(|name| Piece::new(&name))
-}
-
-impl Reader for Body<'_> {
-    fn family(&mut self, head: &Head<'_>) {
-        let start = self.page.len();
-        header::write(&mut self.page, head.desc, self.format);
-        self.family = Current {
-            name: head.desc.name,
-            start,
-            series: 0,
-            sample: Piece::new(head.desc.name),
-            rows: self.blocks.of(head.rows, head.desc.kind),
-            tails: head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect(),
-            histogram: (head.desc.kind == Kind::Histogram).then(|| Histogram::new(head, self.format)),
-            created: created(head, self.format),
-        };
-    }
-
-    #[inline]
-    fn row<'p>(&mut self, row: usize, cells: impl Iterator<Item = Option<Point<'p>>>) {
-        let Body { page, format, blocks, family, .. } = self;
-        let labels = family.rows[row];
-        for (tail, point) in family.tails.iter().zip(cells) {
-            let Some(Point { value, exemplar }) = point else { continue };
-            page.sample(&family.sample, labels, tail, value);
-            family.series += 1;
-            if *format == Format::OpenMetrics {
-                exemplar::write(page, *format, exemplar);
-                if let (Some(name), Some(since)) = (&family.created, blocks.since.get(row).copied().flatten()) {
-                    page.constant(name, labels, tail, since);
-                    family.series += 1;
-                }
-            }
-        }
-    }
-
-    fn histogram<'p>(
-        &mut self,
-        row: usize,
-        cell: usize,
-        buckets: impl Iterator<Item = (u64, Option<&'p Exemplar>)>,
-        sum: Value,
-    ) {
-        let Body { page, format, family, .. } = self;
-        let Some(histogram) = &family.histogram else { return };
-        let (labels, mut upto) = (family.rows[row], 0);
-        for (tail, (n, exemplar)) in histogram.tails[cell].iter().zip(buckets) {
-            upto += n;
-            page.sample(&histogram.bucket, labels, tail, Value::Int(upto));
-            exemplar::write(page, *format, exemplar);
-            family.series += 1;
-        }
-        page.sample(&histogram.sum, labels, &family.tails[cell], sum);
-        page.sample(&histogram.count, labels, &family.tails[cell], Value::Int(upto));
-        family.series += 2;
-    }
-
-    /// Without a series there is no header either.
-    fn end(&mut self) {
-        let Current { name, start, series, .. } = self.family;
-        if series == 0 {
-            self.page.rewind(start);
-        } else {
-            self.counts.push((name, series));
-        }
-    }
-}
-
-impl Body<'_> {
-    /// Last, because it counts the others.
-    fn series(&mut self) {
-        let counts = std::mem::take(&mut self.counts);
-        let cells: Vec<Labels<'_>> = counts.iter().map(|(family, _)| vec![("family", *family)]).collect();
-        self.family(&Head { desc: &SERIES, source: Source::Agent, rows: Rows::One, cells: &cells, bounds: &[] });
-        self.row(0, counts.iter().map(|(_, n)| Some(Point { value: Value::Int(*n), exemplar: None })));
-        self.end();
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::page::Piece;
 use crate::exporters::families::Level;
-use crate::exporters::walk::{Rows, Subject};
+use crate::exporters::walk::{RowSubject, Rows};
 use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::metric::Kind;
@@ -183,18 +183,18 @@ impl LabelCache {
 
 impl AllocLabels {
     fn render(view: &AllocView, cgroup_mode: &str) -> AllocLabels {
-        let task = |task: &Arc<TaskView>| RowLabels::render(&Subject::task(view, task, cgroup_mode));
+        let task = |task: &Arc<TaskView>| RowLabels::render(&RowSubject::task(view, task, cgroup_mode));
         AllocLabels {
             of: Arc::clone(&view.status),
             aggregation: view.aggregation.as_str(),
-            own: RowLabels::render(&Subject::alloc(view)),
+            own: RowLabels::render(&RowSubject::alloc(view)),
             tasks: view.tasks.iter().map(task).collect(),
         }
     }
 }
 
 impl RowLabels {
-    fn render(subject: &Subject<'_>) -> RowLabels {
+    fn render(subject: &RowSubject<'_>) -> RowLabels {
         let labels = || subject.labels.iter().copied();
         RowLabels {
             block: Piece::new(&block(labels())),
@@ -205,7 +205,7 @@ impl RowLabels {
 
 impl WorkloadLabels {
     fn render(view: &WorkloadView) -> WorkloadLabels {
-        let Subject { labels, since, .. } = Subject::workload(view);
+        let RowSubject { labels, since, .. } = RowSubject::workload(view);
         let seconds = |at: Timestamp| format!("{}.{:09}\n", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
         WorkloadLabels {
             created: since,

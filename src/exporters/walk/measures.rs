@@ -12,7 +12,7 @@
 
 use std::sync::LazyLock;
 
-use super::reader::{Families, Labels, Point, Reader, Rows};
+use super::listener::{Families, Labels, Listener, Point, Rows};
 use super::rows::Walk;
 use crate::exporters::families::{FAMILIES, Family, Level};
 use crate::model::metric::{Exemplar, Life, Value};
@@ -56,7 +56,7 @@ struct Columns {
     stride: usize,
 }
 
-pub(super) fn walk(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
+pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let tasks: Vec<Row<'_>> = walk.tasks.iter().map(|(_, task)| (&*task.usage, task.attempt.is_some())).collect();
     let allocs: Vec<Row<'_>> = walk.allocs.iter().map(|alloc| (&*alloc.usage, !alloc.ended)).collect();
     let workloads: Vec<Row<'_>> = walk.snapshot.workloads.iter().map(|workload| (&workload.usage, true)).collect();
@@ -96,20 +96,19 @@ impl Columns {
         }
     }
 
-    fn walk(&self, out: &mut Families<'_, impl Reader>, group: &Group, rows: usize, walk: &Walk<'_>) {
+    fn walk(&self, out: &mut Families<'_, impl Listener>, group: &Group, rows: usize, walk: &Walk<'_>) {
         let mut first = 0;
         for family in &group.families {
             let cells: Vec<Labels<'_>> = family.measure.cells.iter().map(|cell| cell.labels.to_vec()).collect();
             let columns = &self.values[first * self.stride..(first + cells.len()) * self.stride];
             first += cells.len();
             let has_exemplars = group.level == Level::Workload && family.measure.field == Some(Field::oom_kills);
-            out.family(&family.desc, Rows::Of(group.level), (&cells, &[]), |reader| {
-                for row in 0..rows {
-                    let exemplar = has_exemplars.then(|| oom_kill(&walk.snapshot.workloads[row])).flatten();
-                    let values = columns.chunks_exact(self.stride).map(|column| column[row]);
-                    reader.row(row, values.map(|value| value.map(|value| Point { value, exemplar })));
-                }
+            let rows = (0..rows).map(|row| {
+                let exemplar = has_exemplars.then(|| oom_kill(&walk.snapshot.workloads[row])).flatten();
+                let values = (0..cells.len()).map(move |cell| columns[cell * self.stride + row]);
+                values.map(move |value| value.map(|value| Point { value, exemplar }))
             });
+            out.all(&family.desc, Rows::Of(group.level), &cells, rows);
         }
     }
 }

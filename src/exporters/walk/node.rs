@@ -4,18 +4,18 @@ use super::lifecycle::{
     ALLOCS, BUILD_INFO, HOST_ALLOCATED_CPU, HOST_ALLOCATED_MEMORY, NODE_ALLOCS, NODE_CPU, NODE_EXITS, NODE_OOM_KILLS,
     NODE_RESTARTS, SCHEMA, TASKS,
 };
-use super::reader::{Families, Labels, Reader, SINGLE, by};
+use super::listener::{Families, Labels, Listener, SINGLE, by};
 use crate::model::alloc::AllocState;
 use crate::model::metric::{MetricDesc, Sample, Samples, Value};
 use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::snapshot::Snapshot;
 
-pub(super) fn build(out: &mut Families<'_, impl Reader>) {
+pub(super) fn build(out: &mut Families<'_, impl Listener>) {
     out.one(&BUILD_INFO, &[vec![("version", env!("CARGO_PKG_VERSION")), ("schema", SCHEMA)]], [Value::Int(1)]);
 }
 
 /// What there is now.
-pub(super) fn counts(out: &mut Families<'_, impl Reader>, snapshot: &Snapshot) {
+pub(super) fn counts(out: &mut Families<'_, impl Listener>, snapshot: &Snapshot) {
     let counts = &snapshot.counts;
     out.one(&ALLOCS, &by("state", AllocState::ALL.map(AllocState::as_str)), counts.allocs.map(Value::Int));
     out.one(&TASKS, &by("state", TaskState::ALL.map(TaskState::as_str)), counts.tasks.map(Value::Int));
@@ -24,7 +24,7 @@ pub(super) fn counts(out: &mut Families<'_, impl Reader>, snapshot: &Snapshot) {
 }
 
 /// What the agent ever ran.
-pub(super) fn totals(out: &mut Families<'_, impl Reader>, snapshot: &Snapshot) {
+pub(super) fn totals(out: &mut Families<'_, impl Listener>, snapshot: &Snapshot) {
     let node = &snapshot.node;
     out.one(&NODE_EXITS, &by("outcome", Outcome::ALL.map(Outcome::as_str)), node.exits.map(Value::Int));
     out.one(&NODE_OOM_KILLS, SINGLE, node.oom_kills.map(Value::Int));
@@ -35,7 +35,7 @@ pub(super) fn totals(out: &mut Families<'_, impl Reader>, snapshot: &Snapshot) {
 }
 
 /// What collectors pushed: gathered by family, in the order of their first samples.
-pub(super) fn samples(out: &mut Families<'_, impl Reader>, samples: &Samples) {
+pub(super) fn samples(out: &mut Families<'_, impl Listener>, samples: &Samples) {
     let mut families: Vec<(&'static MetricDesc, Vec<&Sample>)> = Vec::new();
     for sample in &samples.0 {
         match families.iter_mut().find(|(desc, _)| desc.name == sample.desc.name) {

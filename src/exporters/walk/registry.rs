@@ -2,12 +2,12 @@
 
 use prometheus::proto::Metric;
 
-use super::reader::{Families, Labels, Reader, Rows};
-use crate::model::metric::{Kind, Value};
+use super::listener::{Families, HistogramPoint, Labels, Listener, Rows};
+use crate::model::metric::{Exemplar, Kind, Value};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::descriptor;
 
-pub(super) fn walk<R: Reader>(out: &mut Families<'_, R>, metrics: &Metrics) {
+pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
     for family in metrics.gather() {
         let Some(desc) = descriptor(family.name()) else { continue };
         let metrics = family.get_metric();
@@ -17,9 +17,8 @@ pub(super) fn walk<R: Reader>(out: &mut Families<'_, R>, metrics: &Metrics) {
             Kind::Histogram => {
                 let first = metrics.first().map(|metric| metric.get_histogram().get_bucket());
                 let bounds: Vec<f64> = first.unwrap_or_default().iter().map(|bucket| bucket.upper_bound()).collect();
-                out.family(desc, Rows::One, (&cells, &bounds), |reader| {
-                    metrics.iter().enumerate().for_each(|(cell, metric)| histogram(reader, cell, metric));
-                });
+                let all = metrics.iter().enumerate().map(|(cell, metric)| histogram(cell, metric));
+                out.histograms(desc, Rows::One, (&cells, &bounds), all);
             }
             Kind::Counter => out.one(desc, &cells, metrics.iter().map(|m| number(m.get_counter().get_value()))),
             Kind::Gauge | Kind::Info => {
@@ -30,14 +29,14 @@ pub(super) fn walk<R: Reader>(out: &mut Families<'_, R>, metrics: &Metrics) {
 }
 
 /// The registry counts what lies below each bound, and keeps no bucket for the rest.
-fn histogram(reader: &mut impl Reader, cell: usize, metric: &Metric) {
+fn histogram(cell: usize, metric: &Metric) -> HistogramPoint<impl Iterator<Item = (u64, Option<&Exemplar>)>> {
     let histogram = metric.get_histogram();
     let below = histogram.get_bucket().iter().map(|bucket| bucket.cumulative_count());
     let mut before = 0;
     let buckets = below
         .chain([histogram.get_sample_count()])
-        .map(|upto| (upto.saturating_sub(std::mem::replace(&mut before, upto)), None));
-    reader.histogram(0, cell, buckets, Value::Float(histogram.get_sample_sum()));
+        .map(move |upto| (upto.saturating_sub(std::mem::replace(&mut before, upto)), None));
+    HistogramPoint { row: 0, cell, buckets, sum: Value::Float(histogram.get_sample_sum()) }
 }
 
 /// The registry keeps counters as `u64` and gives them as floats: whole ones are written as such.

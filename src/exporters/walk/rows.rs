@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::filter::Filter;
-use super::reader::Rows;
-use super::subject::Subject;
+use super::listener::Rows;
+use super::subject::RowSubject;
 use crate::exporters::families::Level;
 use crate::model::id::JobId;
 use crate::snapshot::{AllocView, Snapshot, TaskView};
@@ -22,12 +22,12 @@ pub struct Walk<'a> {
     /// All of theirs, in their order.
     pub(super) tasks: Vec<(&'a AllocView, &'a TaskView)>,
     /// In order of name.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobRow>,
 }
 
 /// A whole workload, by what is known of it.
 #[derive(Debug)]
-pub struct Job {
+pub struct JobRow {
     pub workload: JobId,
     /// Its totals are kept.
     pub(super) is_known: bool,
@@ -42,22 +42,22 @@ impl<'a> Walk<'a> {
     }
 
     /// Whose row that is. Of [`Rows::One`] the source of the family says it.
-    pub fn subject(&self, rows: Rows, row: usize) -> Subject<'_> {
+    pub fn subject(&self, rows: Rows, row: usize) -> RowSubject<'_> {
         match rows {
             Rows::Of(Level::Task) => {
                 let (alloc, task) = self.tasks[row];
-                Subject::task(alloc, task, &self.snapshot.info.cgroup_mode)
+                RowSubject::task(alloc, task, &self.snapshot.info.cgroup_mode)
             }
-            Rows::Of(Level::Alloc) => Subject::alloc(self.allocs[row]),
-            Rows::Of(Level::Workload) => Subject::workload(&self.snapshot.workloads[row]),
-            Rows::OfJobs => Subject::job(self.jobs[row].workload.as_str()),
-            Rows::One => Subject::default(),
+            Rows::Of(Level::Alloc) => RowSubject::alloc(self.allocs[row]),
+            Rows::Of(Level::Workload) => RowSubject::workload(&self.snapshot.workloads[row]),
+            Rows::OfJobs => RowSubject::job(self.jobs[row].workload.as_str()),
+            Rows::One => RowSubject::default(),
         }
     }
 }
 
 /// Those whose totals are kept, and those that are gone and left something.
-fn jobs(snapshot: &Snapshot, metrics: &Metrics) -> Vec<Job> {
+fn jobs(snapshot: &Snapshot, metrics: &Metrics) -> Vec<JobRow> {
     let mut all: BTreeMap<JobId, (bool, Option<Arc<Durations>>)> = BTreeMap::new();
     for workload in snapshot.workloads.iter().map(|w| &w.workload) {
         all.entry(workload.clone()).or_default().0 = true;
@@ -68,5 +68,5 @@ fn jobs(snapshot: &Snapshot, metrics: &Metrics) -> Vec<Job> {
     for (workload, durations) in metrics.durations.all() {
         all.entry(workload).or_default().1 = Some(durations);
     }
-    all.into_iter().map(|(workload, (is_known, durations))| Job { workload, is_known, durations }).collect()
+    all.into_iter().map(|(workload, (is_known, durations))| JobRow { workload, is_known, durations }).collect()
 }

@@ -1,12 +1,12 @@
 //! Whose a row is: what tells it from others, what else it is, and its times.
 
-use super::reader::Labels;
+use super::listener::Labels;
 use crate::model::alloc::Measured;
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, TaskView, WorkloadView};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject<'a> {
+pub struct RowSubject<'a> {
     /// On each of its series.
     pub labels: Labels<'a>,
     /// On its info family alone, behind the labels.
@@ -17,10 +17,10 @@ pub struct Subject<'a> {
     pub since: Option<Timestamp>,
 }
 
-impl<'a> Subject<'a> {
-    pub fn alloc(view: &'a AllocView) -> Subject<'a> {
+impl<'a> RowSubject<'a> {
+    pub fn alloc(view: &'a AllocView) -> RowSubject<'a> {
         let status = &view.status;
-        Subject {
+        RowSubject {
             labels: vec![("alloc_id", status.id.as_str()), ("workload", status.workload().as_str())],
             info: vec![
                 ("task_group", status.group.as_str()),
@@ -37,9 +37,9 @@ impl<'a> Subject<'a> {
     }
 
     /// Of this alloc. `cgroup_mode`: of the host.
-    pub fn task(alloc: &'a AllocView, task: &'a TaskView, cgroup_mode: &'a str) -> Subject<'a> {
+    pub fn task(alloc: &'a AllocView, task: &'a TaskView, cgroup_mode: &'a str) -> RowSubject<'a> {
         let of = &alloc.status;
-        Subject {
+        RowSubject {
             labels: vec![
                 ("alloc_id", of.id.as_str()),
                 ("task", task.status.name.as_str()),
@@ -56,15 +56,15 @@ impl<'a> Subject<'a> {
         }
     }
 
-    pub fn workload(view: &'a WorkloadView) -> Subject<'a> {
-        Subject {
+    pub fn workload(view: &'a WorkloadView) -> RowSubject<'a> {
+        RowSubject {
             labels: vec![("task", view.task.as_str()), ("workload", view.workload.as_str())],
             since: view.ended.created,
-            ..Subject::default()
+            ..RowSubject::default()
         }
     }
 
-    pub fn job(workload: &'a str) -> Subject<'a> {
-        Subject { labels: vec![("workload", workload)], ..Subject::default() }
+    pub fn job(workload: &'a str) -> RowSubject<'a> {
+        RowSubject { labels: vec![("workload", workload)], ..RowSubject::default() }
     }
 }

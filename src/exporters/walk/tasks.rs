@@ -1,7 +1,7 @@
 //! What allocs and tasks are, and what tasks go through.
 
 use super::lifecycle::{ALLOC_INFO, TASK_INFO, TASK_RESTARTS, TASK_STATE, TASK_STATE_SINCE, TASK_TIME_IN_STATE};
-use super::reader::{Families, Reader, Rows, SINGLE, by, int, plain};
+use super::listener::{Families, Listener, Rows, SINGLE, by, int, plain};
 use super::rows::Walk;
 use crate::exporters::families::Level;
 use crate::model::metric::Value;
@@ -10,12 +10,12 @@ use crate::model::task::{RestartReason, TaskState};
 const TASKS: Rows = Rows::Of(Level::Task);
 
 /// What they say is in the info of their subjects.
-pub(super) fn infos(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
+pub(super) fn infos(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.all(&ALLOC_INFO, Rows::Of(Level::Alloc), SINGLE, walk.allocs.iter().map(|_| [int(1)]));
     out.all(&TASK_INFO, TASKS, SINGLE, walk.tasks.iter().map(|_| [int(1)]));
 }
 
-pub(super) fn states(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
+pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let states = by("state", TaskState::ALL.map(TaskState::as_str));
     let tasks = || walk.tasks.iter().map(|(_, task)| *task);
     let steady_at = walk.snapshot.steady_at;

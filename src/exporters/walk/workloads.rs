@@ -6,8 +6,8 @@ use super::lifecycle::{
     ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, START_DURATION, START_PHASE_DURATION,
     TASK_EVENTS, TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
 };
-use super::reader::{Families, Labels, Point, Reader, Rows, SINGLE, by, int, plain};
-use super::rows::{Job, Walk};
+use super::listener::{Families, HistogramPoint, Labels, Listener, Point, Rows, SINGLE, by, int, plain};
+use super::rows::{JobRow, Walk};
 use crate::exporters::families::Level;
 use crate::model::event::EventKind;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
@@ -16,11 +16,11 @@ use crate::model::units::Nanos;
 use crate::runner::board::Latest;
 use crate::snapshot::WorkloadView;
 use crate::snapshot::failed::FailedAllocs;
-use crate::telemetry::durations::{Durations, Histogram, KILLS, STARTS, StartPhase};
+use crate::telemetry::durations::{self, Durations, KILLS, STARTS, StartPhase};
 
 const WORKLOADS: Rows = Rows::Of(Level::Workload);
 
-pub(super) fn walk(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
+pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
     let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
     out.all(&WORKLOAD_RESTARTS, WORKLOADS, &reasons, views.iter().map(|view| view.ended.restarts.map(int)));
@@ -38,7 +38,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
         views.iter().map(|view| [whose(view.ended.given_up, latest(view, |latest| latest.given_up.as_ref()))]);
     out.all(&GIVEN_UP, WORKLOADS, SINGLE, given_up);
     jobs(out, walk);
-    durations(out, &walk.jobs);
+    took(out, &walk.jobs);
 }
 
 fn whose(n: u64, exemplar: Option<&Exemplar>) -> Option<Point<'_>> {
@@ -50,7 +50,7 @@ fn latest<'a>(view: &'a WorkloadView, of: impl Fn(&'a Latest) -> Option<&'a Exem
     view.ended.latest.as_deref().and_then(of)
 }
 
-fn exits(out: &mut Families<'_, impl Reader>, views: &[&WorkloadView]) {
+fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
     let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
     let exits = views.iter().map(|view| {
         let all = view.ended.exits.iter().enumerate();
@@ -79,7 +79,7 @@ fn exits(out: &mut Families<'_, impl Reader>, views: &[&WorkloadView]) {
     out.all(&TASK_EXIT_CODES, WORKLOADS, &cells, counted);
 }
 
-fn jobs(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
+fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let (snapshot, jobs) = (walk.snapshot, walk.jobs.iter());
     let reasons = by("reason", FailedAllocs::REASONS);
     let failed = jobs.clone().map(|job| {
@@ -97,7 +97,7 @@ fn jobs(out: &mut Families<'_, impl Reader>, walk: &Walk<'_>) {
 }
 
 /// Begins with the agent's process.
-fn durations(out: &mut Families<'_, impl Reader>, jobs: &[Job]) {
+fn took(out: &mut Families<'_, impl Listener>, jobs: &[JobRow]) {
     let phases = by("phase", StartPhase::ALL.map(StartPhase::as_str));
     histograms(out, &START_DURATION, (SINGLE, &STARTS), jobs, |of| std::slice::from_ref(&of.starts));
     histograms(out, &START_PHASE_DURATION, (&phases, &STARTS), jobs, |of| &of.phases);
@@ -105,19 +105,21 @@ fn durations(out: &mut Families<'_, impl Reader>, jobs: &[Job]) {
 }
 
 /// One family: of each workload a histogram per cell.
-fn histograms<R: Reader>(
-    out: &mut Families<'_, R>,
+fn histograms(
+    out: &mut Families<'_, impl Listener>,
     desc: &'static MetricDesc,
     shape: (&[Labels<'_>], &[f64]),
-    jobs: &[Job],
-    of: impl Fn(&Durations) -> &[Histogram],
+    jobs: &[JobRow],
+    of: impl Fn(&Durations) -> &[durations::Histogram],
 ) {
-    out.family(desc, Rows::OfJobs, shape, |reader| {
-        for (row, job) in jobs.iter().enumerate() {
-            for (cell, histogram) in job.durations.iter().flat_map(|durations| of(durations)).enumerate() {
-                let buckets = histogram.buckets.iter().map(|bucket| (bucket.count, bucket.latest.as_deref()));
-                reader.histogram(row, cell, buckets, Value::Nanos(histogram.sum.0));
-            }
-        }
+    let timed = jobs.iter().enumerate().filter_map(|(row, job)| Some((row, job.durations.as_deref()?)));
+    let all = timed.flat_map(|(row, durations)| {
+        of(durations).iter().enumerate().map(move |(cell, histogram)| HistogramPoint {
+            row,
+            cell,
+            buckets: histogram.buckets.iter().map(|bucket| (bucket.count, bucket.latest.as_deref())),
+            sum: Value::Nanos(histogram.sum.0),
+        })
     });
+    out.histograms(desc, Rows::OfJobs, shape, all);
 }

@@ -36,48 +36,36 @@ pub struct Point<'a> {
     pub exemplar: Option<&'a Exemplar>,
 }
 
-/// Listens to a walk: family by family, each row by row.
-pub trait Reader {
-    /// A family begins. It may turn out to have no rows.
-    fn family(&mut self, head: &Head<'_>);
-    /// What a row says, cell by cell; `None`: nothing. `row`: whose it is, by [`Walk::subject`](super::Walk::subject).
-    fn row<'p>(&mut self, row: usize, cells: impl Iterator<Item = Option<Point<'p>>>);
-    /// One histogram: how many fell into each bucket and whose the latest was, from below; and the sum of them all.
-    fn histogram<'p>(
-        &mut self,
-        row: usize,
-        cell: usize,
-        buckets: impl Iterator<Item = (u64, Option<&'p Exemplar>)>,
-        sum: Value,
-    );
-    fn end(&mut self);
+/// How many fell into each bucket and whose the latest was, from below; and the sum of all that was observed.
+#[derive(Debug, Clone, Copy)]
+pub struct HistogramPoint<B> {
+    pub row: usize,
+    pub cell: usize,
+    pub buckets: B,
+    pub sum: Value,
+}
+
+/// Listens to a walk, family by family. Whose a row is: [`Walk::subject`](super::Walk::subject) of its place.
+pub trait Listener {
+    /// Every row, cell by cell; `None`: it says nothing. There may be no rows.
+    fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
+    where
+        C: IntoIterator<Item = Option<Point<'p>>>;
+    fn histograms<'p, B>(&mut self, head: &Head<'_>, all: impl Iterator<Item = HistogramPoint<B>>)
+    where
+        B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>;
 }
 
 /// Families of one source, as they are walked.
 pub(super) struct Families<'r, R> {
-    pub(super) reader: &'r mut R,
+    pub(super) listener: &'r mut R,
     pub(super) filter: &'r Filter,
     pub(super) source: Source,
 }
 
-impl<R: Reader> Families<'_, R> {
+impl<R: Listener> Families<'_, R> {
     pub(super) fn wants(&self, desc: &MetricDesc) -> bool {
         self.filter.wants(desc.name, self.source)
-    }
-
-    /// One family, if it is wanted: what `walk` says are its rows.
-    pub(super) fn family(
-        &mut self,
-        desc: &'static MetricDesc,
-        rows: Rows,
-        (cells, bounds): (&[Labels<'_>], &[f64]),
-        walk: impl FnOnce(&mut R),
-    ) {
-        if self.wants(desc) {
-            self.reader.family(&Head { desc, source: self.source, rows, cells, bounds });
-            walk(self.reader);
-            self.reader.end();
-        }
     }
 
     /// A family of which every subject has a row, in their order.
@@ -88,9 +76,9 @@ impl<R: Reader> Families<'_, R> {
         cells: &[Labels<'_>],
         points: impl Iterator<Item = C>,
     ) {
-        self.family(desc, rows, (cells, &[]), |reader| {
-            points.enumerate().for_each(|(row, cells)| reader.row(row, cells.into_iter()));
-        });
+        if self.wants(desc) {
+            self.listener.family(&Head { desc, source: self.source, rows, cells, bounds: &[] }, points);
+        }
     }
 
     /// A family with one row.
@@ -101,6 +89,18 @@ impl<R: Reader> Families<'_, R> {
         values: impl IntoIterator<Item = Value>,
     ) {
         self.all(desc, Rows::One, cells, std::iter::once(values.into_iter().map(plain)));
+    }
+
+    pub(super) fn histograms<'p, B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>>(
+        &mut self,
+        desc: &'static MetricDesc,
+        rows: Rows,
+        (cells, bounds): (&[Labels<'_>], &[f64]),
+        all: impl Iterator<Item = HistogramPoint<B>>,
+    ) {
+        if self.wants(desc) {
+            self.listener.histograms(&Head { desc, source: self.source, rows, cells, bounds }, all);
+        }
     }
 }
 
