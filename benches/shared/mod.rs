@@ -3,7 +3,6 @@
 // Each benchmark compiles this for itself and uses its own part of it.
 #![allow(dead_code)]
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::common::{Agent, wait_for, workload};

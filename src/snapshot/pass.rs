@@ -11,12 +11,13 @@
 //! Many allocs are read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
 
 use std::num::NonZero;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 
 use super::aggregate::speaks_for_its_alloc;
 use super::assemble::{Asked, Moment, Readings, Said};
 use crate::collectors::{News, TaskReader};
+use crate::telemetry::lock;
 
 /// So many allocs a thread takes at a time.
 const CHUNK: usize = 16;
@@ -82,7 +83,7 @@ impl Readings for Pass {
         let this = &*self;
         let work = || {
             loop {
-                let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let next = lock(&chunks).next();
                 let Some((asked, said)) = next else { return };
                 for (asked, said) in asked.iter().zip(said) {
                     *said = asked.as_ref().and_then(|asked| this.of(asked));
