@@ -10,10 +10,6 @@ const SHARED: &[(&str, &str)] = &[
     ("Context", "what the files of a room work with"),
     ("Parts", "what a room is built from"),
     ("Cgroup", "a hook is called after what it makes"),
-    ("Job", "to be renamed in the exporters: the families of one job"),
-    ("Reader", "to be renamed in the exporters: of a walk"),
-    ("Subject", "to be renamed in the exporters: whose row it is"),
-    ("Told", "to be renamed in the exporters: a body and its type"),
 ];
 
 /// `pub struct Name`, and its like.
