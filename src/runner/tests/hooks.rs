@@ -165,7 +165,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     assert_eq!(found.status.description(), "it could not be set up");
     for task in &found.status.tasks {
         assert!(task.failed && task.last_exit().unwrap().status.never_ran());
-        assert_eq!(events(task), ["Received", "Setup HookError"]);
+        assert_eq!(events(task), ["Received", "Setup Failure"]);
     }
     assert_eq!(host.world.started(), 0);
     assert_eq!((log.count("main:prestart"), log.count("main:stop")), (0, 1));
@@ -173,7 +173,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     let agent = host.restart(agent).await;
     let found = published(&agent, &id);
     assert_eq!((found.status.state, found.status.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
-    assert_eq!(events(&found.status.tasks[0]), ["Received", "Setup HookError"]);
+    assert_eq!(events(&found.status.tasks[0]), ["Received", "Setup Failure"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,7 +214,7 @@ async fn a_prestart_that_fails_is_a_failed_start_for_the_policy() {
     let agent = host.start_with(&log).await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Backoff).await;
-    assert!(events(&main_task(&agent, &id)).contains(&"Setup HookError"));
+    assert!(events(&main_task(&agent, &id)).contains(&"Setup Failure"));
     *log.fails.lock().unwrap() = None;
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!((log.count("main:prestart"), host.world.started()), (2, 1));
