@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::sampler::TASKS;
 use crate::collectors::{ErrorReason, Sampling};
 use crate::host::roots::Roots;
 use crate::kernel::proc::pid_stat;
 use crate::model::host::NodeInfo;
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::units::{Nanos, Timestamp, Unit};
+
+/// The `collector` label of the pass over all tasks and allocs.
+pub const TASKS: &str = "task";
 
 pub static LAST_SAMPLE: MetricDesc = MetricDesc::gauge(
     "allostat_collector_last_sample_timestamp_seconds",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::assemble::{Assembler, Moment, Tick};
-use super::itself::{self, Record};
+use super::itself::{self, Record, TASKS};
 use super::pass::Pass;
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot};
@@ -31,8 +31,6 @@ use crate::telemetry::{Metrics, chain, logging};
 const COALESCE: Duration = Duration::from_millis(2);
 /// A difference between the two clocks that is a jump and no drift.
 const STEP: Duration = Duration::from_millis(500);
-/// The `collector` label of the pass over all tasks and allocs.
-pub const TASKS: &str = "task";
 
 /// Everything a sampler needs.
 pub struct Parts {
