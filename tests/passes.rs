@@ -4,6 +4,7 @@
 mod synthetic;
 
 use std::fs;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -391,4 +392,33 @@ fn the_age_of_the_oldest_value_that_is_shown_is_told_and_the_last_sample_is_not_
     }
     world.snapshot_of_change();
     assert_eq!(oldest(&world.snapshot_of_tick()), None, "what has ended grows no older");
+}
+
+#[test]
+fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
+    let World { sampling, mut assembler, .. } = World::of(1);
+    let job = synthetic::job("shop", &TASKS[..1]);
+    let readers: Vec<_> = (0..1_000).map(|_| Arc::new(TaskReader::told(&sampling))).collect();
+    let published = |(n, reader): (usize, &Arc<TaskReader>)| {
+        let tasks = vec![synthetic::task(TASKS[0], TaskState::Running, NOW)];
+        let alloc = synthetic::published(synthetic::alloc(&format!("a{n}"), &job, tasks));
+        Arc::new(Published { readers: vec![Some(Arc::clone(reader))], ..(*alloc).clone() })
+    };
+    let allocs = readers.iter().enumerate().map(published).collect();
+    let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()) };
+    for (round, threads) in (1..).zip([1, 2, 7]) {
+        // Not all have something new to say.
+        let news = |n: u64| n % round == 0;
+        for (n, reader) in (0..).zip(&readers).filter(|(n, _)| news(*n)) {
+            reader.tell([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
+        }
+        let moment = Moment { now: Instant::now(), at: NOW };
+        let mut pass = Pass::over_all(moment).on(NonZero::new(threads).expect("some"));
+        let (snapshot, _) = assembler.tick(&board, &mut pass, Tick::default(), moment);
+        for (n, alloc) in (0..).zip(&snapshot.allocs) {
+            assert_eq!(alloc.status.id.as_str(), format!("a{n}"));
+            let last = (1..=round).rfind(|round| n % round == 0).expect("all said something at first");
+            assert_eq!(alloc.tasks[0].usage.cpu_usage_ns(), Some(last * 10_000 + n), "{threads} threads");
+        }
+    }
 }
