@@ -8,7 +8,7 @@
 //! An alloc of which nothing runs is not read: nothing of it can move but by an attempt's end, and that is a change. One whose only
 //! task is in its first attempt is read each 9 s only: nobody else was ever charged there, so that its task speaks for it.
 //!
-//! Many allocs are read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
+//! Where a pass takes long it is read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
 
 use std::num::NonZero;
 use std::sync::Mutex;

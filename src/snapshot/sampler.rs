@@ -29,6 +29,8 @@ use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
 const COALESCE: Duration = Duration::from_millis(2);
+/// A pass after one that took longer is shared by all cores. A shorter one is cheaper on one, whose caches know the readers.
+const LONG: Duration = Duration::from_millis(50);
 /// A difference between the two clocks that is a jump and no drift.
 const STEP: Duration = Duration::from_millis(500);
 
@@ -123,8 +125,10 @@ struct Work {
     seen: u64,
     published: Instant,
     clocks: (Instant, Timestamp),
-    /// A pass over very many is shared by so many.
+    /// A long pass is shared by so many.
     threads: NonZero<usize>,
+    /// The last one over everything.
+    took: Duration,
 }
 
 impl Work {
@@ -138,7 +142,18 @@ impl Work {
         let assembler = Assembler::new(empty, parts.config.retention);
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-        Work { parts, assembler, publish, heartbeat, records, seen: 0, published: clocks.0, clocks, threads }
+        Work {
+            parts,
+            assembler,
+            publish,
+            heartbeat,
+            records,
+            seen: 0,
+            published: clocks.0,
+            clocks,
+            threads,
+            took: Duration::ZERO,
+        }
     }
 
     fn run(mut self, stop: &AtomicBool) {
@@ -183,11 +198,12 @@ impl Work {
         itself::capabilities(&mut agent, &self.parts.info);
         itself::descriptors(&mut agent, &self.parts.sampling);
         itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
+        let threads = if self.took > LONG { self.threads } else { NonZero::<usize>::MIN };
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let tick = Tick { host, agent, oldest, acknowledged };
         let (mut snapshot, retired) =
-            self.assembler.tick(&board, &mut Pass::over_all(moment).on(self.threads), tick, moment);
+            self.assembler.tick(&board, &mut Pass::over_all(moment).on(threads), tick, moment);
         let mut version = board.version;
         if self.seen == 0 && self.parts.board.version() != version {
             // A task that was found running and ended between the look at the board and its first reading has taken its cgroup
@@ -196,7 +212,8 @@ impl Work {
             version = board.version;
             snapshot = self.assembler.change(&board, &mut Pass::over_new(moment), moment);
         }
-        self.parts.metrics.collector_took(TASKS, started.elapsed());
+        self.took = started.elapsed();
+        self.parts.metrics.collector_took(TASKS, self.took);
         for (reason, series) in retired.iter().filter_map(|r| r.lost) {
             self.parts.metrics.final_series_dropped(reason, series);
         }
