@@ -408,7 +408,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
     let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()) };
     for (round, threads) in (1..).zip([1, 2, 7]) {
         // Not all have something new to say.
-        let news = |n: u64| n % round == 0;
+        let news = |n: u64| n.is_multiple_of(round);
         for (n, reader) in (0..).zip(&readers).filter(|(n, _)| news(*n)) {
             reader.tell([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
         }
@@ -417,7 +417,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
         let (snapshot, _) = assembler.tick(&board, &mut pass, Tick::default(), moment);
         for (n, alloc) in (0..).zip(&snapshot.allocs) {
             assert_eq!(alloc.status.id.as_str(), format!("a{n}"));
-            let last = (1..=round).rfind(|round| n % round == 0).expect("all said something at first");
+            let last = (1..=round).rfind(|round| n.is_multiple_of(*round)).expect("all said something at first");
             assert_eq!(alloc.tasks[0].usage.cpu_usage_ns(), Some(last * 10_000 + n), "{threads} threads");
         }
     }
