@@ -415,7 +415,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
         let moment = Moment { now: Instant::now(), at: NOW };
         let mut pass = Pass::over_all(moment).on(NonZero::new(threads).expect("some"));
         let (snapshot, _) = assembler.tick(&board, &mut pass, Tick::default(), moment);
-        for (n, alloc) in (0..).zip(&snapshot.allocs) {
+        for (n, alloc) in (0_u64..).zip(&snapshot.allocs) {
             assert_eq!(alloc.status.id.as_str(), format!("a{n}"));
             let last = (1..=round).rfind(|round| n.is_multiple_of(*round)).expect("all said something at first");
             assert_eq!(alloc.tasks[0].usage.cpu_usage_ns(), Some(last * 10_000 + n), "{threads} threads");
