@@ -21,7 +21,7 @@ use crate::telemetry::lock;
 
 /// So many allocs a thread takes at a time.
 const CHUNK: usize = 16;
-/// Fewer are no work for one more thread: to start it takes as long as to ask some ten that sleep.
+/// Fewer are no work for one more thread.
 const LEAST: usize = 128;
 
 pub struct Pass {

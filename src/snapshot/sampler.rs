@@ -29,7 +29,7 @@ use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
 const COALESCE: Duration = Duration::from_millis(2);
-/// A pass after one that took longer is shared by all cores. A shorter one is cheaper on one, whose caches know the readers.
+/// A pass after one that took longer is shared by all cores. What a shorter one would win nobody sees.
 const LONG: Duration = Duration::from_millis(50);
 /// A difference between the two clocks that is a jump and no drift.
 const STEP: Duration = Duration::from_millis(500);
