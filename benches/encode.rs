@@ -101,7 +101,7 @@ fn encode(encoder: &mut Encoder, snapshot: &Snapshot, metrics: &Metrics, page: V
 /// A publication in which nothing moved, in which one alloc changed, and in which everything moved.
 fn assemble(
     assembler: &mut allostat::snapshot::assemble::Assembler,
-    board: &allostat::runner::board::BoardView,
+    board: &allostat::board::BoardView,
     said: &synthetic::Said,
 ) {
     use allostat::snapshot::assemble::Moment;

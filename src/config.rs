@@ -4,12 +4,16 @@
 //! [`SETTINGS`] is the one list of them.
 
 mod settings;
+mod values;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use crate::api;
+use crate::devices;
+use crate::exporters::otlp;
+use crate::fingerprint;
 use crate::host::http::{MAX_SOCKET_PATH_BYTES, socket_path_fits};
 use crate::jobspec;
 use crate::jobspec::diagnostic::{Diagnostics, Problems, SourceText, Span};
@@ -17,11 +21,13 @@ use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
 use crate::runner::GcConfig;
+use crate::runner::drivers::DriverSettings;
 use crate::snapshot::{self, RetentionConfig};
 use crate::telemetry::LogLevel;
 
-use settings::{Kind, list};
+use settings::Kind;
 pub use settings::{SETTINGS, Setting};
+use values::list;
 
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +38,10 @@ pub struct Config {
     pub telemetry: snapshot::Config,
     pub cgroup: CgroupConfig,
     pub drivers: DriversConfig,
+    pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
+    pub otlp: otlp::Config,
+    pub devices: devices::Config,
     pub log_level: LogLevel,
 }
 
@@ -48,11 +57,13 @@ pub struct CgroupConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriversConfig {
     pub enabled: Vec<String>,
+    /// What each has of its own.
+    pub settings: DriverSettings,
 }
 
 impl Default for DriversConfig {
     fn default() -> DriversConfig {
-        DriversConfig { enabled: vec!["raw_exec".into()] }
+        DriversConfig { enabled: vec!["raw_exec".into()], settings: DriverSettings::default() }
     }
 }
 
@@ -64,7 +75,10 @@ impl Config {
             telemetry: snapshot::Config::default(),
             cgroup: CgroupConfig::default(),
             drivers: DriversConfig::default(),
+            fingerprint: fingerprint::Config::default(),
             gc: GcConfig::default(),
+            otlp: otlp::Config::default(),
+            devices: devices::Config::default(),
             log_level: LogLevel::default(),
         }
     }
@@ -127,7 +141,8 @@ impl Sources {
     pub fn with_environment(mut self) -> Sources {
         self.env = SETTINGS
             .iter()
-            .filter_map(|s| Some((s.env.to_owned(), std::env::var(s.env).ok()?)))
+            .flat_map(|setting| setting.variables())
+            .filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)))
             .filter(|(_, value)| !value.is_empty())
             .collect();
         self
@@ -142,7 +157,7 @@ impl Sources {
             read_file(path, &mut config)?;
         }
         for (name, value) in &self.env {
-            if let Some(setting) = SETTINGS.iter().find(|s| s.env == name) {
+            if let Some(setting) = SETTINGS.iter().find(|s| s.variables().contains(name)) {
                 setting
                     .set(&mut config, value)
                     .map_err(|message| ConfigError::Value { name: name.clone(), message })?;
@@ -178,6 +193,15 @@ fn together(config: &Config) -> Result<(), ConfigError> {
         return Err(ConfigError::Together(format!(
             "telemetry.retention_max ({}) is shorter than telemetry.retention ({})",
             format_duration(most),
+            format_duration(least)
+        )));
+    }
+    let interval = config.otlp.interval;
+    if config.otlp.target().is_some() && interval > least {
+        return Err(ConfigError::Together(format!(
+            "otlp.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would never \
+             be pushed",
+            format_duration(interval),
             format_duration(least)
         )));
     }
@@ -228,7 +252,7 @@ pub fn read_text(name: &str, text: &str, config: &mut Config) -> Result<(), Conf
 /// The value as the text that `set` reads; a wrong type is recorded and yields nothing.
 fn value_of(fields: &Fields<'_>, setting: &Setting) -> Option<(String, Span)> {
     match setting.kind {
-        Kind::Text(_) => fields.text(setting.key).map(|at| (at.value, at.span)),
+        Kind::Text(_) | Kind::OfDriver(_) => fields.text(setting.key).map(|at| (at.value, at.span)),
         Kind::Duration(..) => fields.duration(setting.key).map(|at| (format_duration(at.value), at.span)),
         Kind::Whole(least, most, _) => {
             fields.integer(setting.key, least..=most).map(|at| (at.value.to_string(), at.span))
@@ -249,10 +273,10 @@ pub fn print(config: &Config) -> String {
         for setting in SETTINGS.iter().filter(|s| s.stanza == stanza.name) {
             out.push_str(&format!("  # {} ({})\n", setting.about, setting.env));
             let quoted = |text: &str| format!("{:?}", tree::escape(text));
-            match ((setting.get)(config), &setting.kind) {
+            match (setting.get(config), &setting.kind) {
                 (None, _) => out.push_str(&format!("  # {} =\n", setting.key)),
                 (Some(text), Kind::Whole(..) | Kind::Bool(_)) => out.push_str(&format!("  {} = {text}\n", setting.key)),
-                (Some(text), Kind::Text(_) | Kind::Duration(..)) => {
+                (Some(text), Kind::Text(_) | Kind::OfDriver(_) | Kind::Duration(..)) => {
                     out.push_str(&format!("  {} = {}\n", setting.key, quoted(&text)));
                 }
                 (Some(text), Kind::Texts(_)) => {
@@ -311,6 +335,8 @@ mod tests {
             (2, "cgroup {\n parent = \"allostat\" }"),
             (1, "cgroup { parent = \"/a/../b\" }"),
             (1, "drivers { enabled = [\"docker\"] }"),
+            (1, "fingerprint { allowlist = [\"cpu\", \"gpus\"] }"),
+            (2, "mock {\n fingerprint = \"helthy\" }"),
             (1, "agent { listen = \"9740\" }"),
             (1, "agent { max_connections = 0 }"),
             (1, "log { level = \"loud\" }"),
@@ -363,6 +389,7 @@ mod tests {
         let mut config = base();
         config.api.host_names = vec!["a.example".into(), "b.example".into()];
         config.telemetry.tick = Duration::from_millis(1500);
+        config.fingerprint.denylist = vec!["cpu".into(), "network".into()];
         config.api.listen = None;
         config.cgroup.parent = Some("/odd ${name}".into());
         let mut again = base();
@@ -378,7 +405,7 @@ mod tests {
         }
         #[test]
         fn no_value_panics(text in ".*") {
-            for setting in SETTINGS {
+            for setting in SETTINGS.iter() {
                 let _ = setting.set(&mut base(), &text);
             }
         }

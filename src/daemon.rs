@@ -14,6 +14,7 @@ mod node;
 mod once;
 mod signals;
 mod steps;
+mod stock;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,15 +33,22 @@ use self::home::Home;
 use self::needs::Needs;
 use self::signals::Signals;
 use self::steps::{Step, Steps};
+use self::stock::Stock;
 use crate::api::{self, Context, Door};
+use crate::board::devices::{DeviceSource, DevicesView};
+use crate::board::facts::Facts;
 use crate::collectors::{self, FdBudget, Sampling, capability};
 use crate::config::Config;
+use crate::devices::keeper::Keeper;
+use crate::devices::{self, DeviceChange};
 use crate::exporters;
 use crate::exporters::prometheus::Bodies;
+use crate::fingerprint;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
 use crate::host::process;
 use crate::host::roots::Roots;
+use crate::model::event::EventKind;
 use crate::model::host::NodeInfo;
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext};
@@ -55,6 +63,8 @@ use crate::telemetry::Metrics;
 const OURSELVES: &str = "/proc/self/exe";
 /// How long answers that have begun may take when the agent ends.
 const DRAIN: Duration = Duration::from_secs(3);
+/// How long plugins of devices may take for it.
+const PLUGINS_END: Duration = Duration::from_secs(1);
 /// How long the first look at everything may take before answers begin without it.
 const FIRST_TICK: Duration = Duration::from_secs(30);
 /// Between two looks at the processes that were given to the agent: who is there at two of them is awaited by nobody.
@@ -69,15 +79,24 @@ pub struct Daemon {
     pub socket: PathBuf,
     pub info: Arc<NodeInfo>,
     handle: Handle,
+    devices: Arc<devices::DeviceManager>,
     sampler: Sampler,
     stop: watch::Sender<bool>,
     servers: Vec<JoinHandle<()>>,
     chores: Vec<JoinHandle<()>>,
+    /// Each follows a plugin of devices.
+    plugins: Vec<JoinHandle<()>>,
+    fingerprints: fingerprint::Fingerprinting,
     parent: Option<node::Parent>,
     _socket_file: bind::SocketFile,
 }
 
 impl Daemon {
+    /// What is known of devices at this moment.
+    pub fn devices(&self) -> Arc<DevicesView> {
+        self.devices.look()
+    }
+
     /// Builds everything, each step in its time. Errors: nothing is left behind but the directories of the data directory, without a
     /// job in them; where a step is late, what it waits for.
     pub async fn start(config: Config) -> Result<Daemon, DaemonError> {
@@ -127,14 +146,26 @@ impl Daemon {
         warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(home::MARK);
         let ground = Ground::prepare(&roots, &config, mark, data_dir.before()).await?;
+        // Before the runner: what it starts may refer to what the host is.
+        let fingerprints = fingerprint::Fingerprinting::start(fingerprint::Parts {
+            fingerprinters: config.fingerprint.chosen(),
+            request: fingerprint::FingerprintRequest { roots, root: "/".into(), data_dir: data_dir.root().to_owned() },
+            facts: Arc::clone(&ground.facts),
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+        })
+        .await;
         let handle = start_runner(&config, data_dir.clone(), needs, &ground, &clock, &metrics, &steps).await?;
         steps.at(Step::Sampler);
-        let Ground { sampling, info, parent, home } = ground;
+        let Ground { sampling, info, parent, home, stock, .. } = ground;
 
+        let devices = follow_devices(&config, &handle, &clock, &sampling.roots);
+        stock.open(&devices);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
             config: config.telemetry,
             board: Arc::clone(handle.board()),
+            devices: Some(Arc::clone(&devices) as Arc<dyn DeviceSource>),
             sampling,
             collectors: collectors::host(vec![("data", data_dir.root().to_owned())]),
             info: Arc::clone(&info),
@@ -145,13 +176,21 @@ impl Daemon {
         .map_err(DaemonError::Setup)?;
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics)));
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
-        let parts = exporters::Parts { bodies: Arc::clone(&bodies), snapshots, tick };
+        let parts = exporters::Parts {
+            bodies: Arc::clone(&bodies),
+            snapshots,
+            tick,
+            metrics: Arc::clone(&metrics),
+            otlp: config.otlp.clone(),
+            data_dir: data_dir.root().to_owned(),
+        };
         let mut chores = vec![
             tokio::spawn(hand_over_retired(handle.clone(), sampler.snapshots.clone())),
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
-        chores.extend(exporters::ALL.iter().map(|exporter| (exporter.run)(&parts)));
+        let plugins = devices.follow().into_iter().map(tokio::spawn).collect();
+        chores.extend(exporters::ALL.iter().filter_map(|exporter| (exporter.run)(&parts)));
         if process::are_given() {
             chores.push(tokio::spawn(reap_given()));
         }
@@ -171,16 +210,20 @@ impl Daemon {
             scrapers,
             metrics,
             followers: api::Followers::of(config.api.max_connections),
+            fingerprinters: fingerprints.states(),
         }));
         Ok(Daemon {
             tcp: tcp_address,
             socket,
             info,
             handle,
+            devices,
             sampler,
             stop,
             servers,
             chores,
+            plugins,
+            fingerprints,
             parent: parent.ok(),
             _socket_file: socket_file,
         })
@@ -195,7 +238,16 @@ impl Daemon {
             // A server only ends; how it ended changes nothing any more.
             let _ = tokio::time::timeout(DRAIN, server).await;
         }
+        self.devices.stop();
+        let plugins = async {
+            for plugin in self.plugins {
+                let _ = plugin.await;
+            }
+        };
+        // One that hangs dies with us, and leaves behind what it would have cleared away.
+        let _ = tokio::time::timeout(PLUGINS_END, plugins).await;
         self.chores.iter().for_each(JoinHandle::abort);
+        drop(self.fingerprints);
         drop(self.sampler);
         let handle = self.handle;
         // Blocks until the state is on disk.
@@ -215,6 +267,8 @@ struct Ground {
     /// Errors: why it cannot be made.
     parent: Result<node::Parent, String>,
     home: Home,
+    facts: Arc<Facts>,
+    stock: Arc<Stock>,
 }
 
 impl Ground {
@@ -244,7 +298,7 @@ impl Ground {
         let can = |feature| info.capabilities.iter().any(|c| c.feature == feature && c.available);
         let windows = can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
-        Ok(Ground { sampling, info, parent: made, home })
+        Ok(Ground { sampling, info, parent: made, home, facts: Arc::default(), stock: Arc::default() })
     }
 }
 
@@ -258,7 +312,7 @@ async fn start_runner(
     steps: &Steps,
 ) -> Result<Handle, DaemonError> {
     steps.at(Step::Database);
-    let Ground { sampling, info, parent, home } = ground;
+    let Ground { sampling, info, parent, home, facts, stock } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
     close_allocs(&data_dir).await?;
     let store: Arc<dyn Store> = Arc::new(SledStore::open(&data_dir.state())?);
@@ -275,9 +329,11 @@ async fn start_runner(
         descriptors: process::original_descriptor_limit(),
         watches: needs.watches(&sampling.budget),
         no_cgroups: no_cgroups.clone(),
+        settings: config.drivers.settings.clone(),
     };
     let enabled = |name: &str| config.drivers.enabled.iter().any(|e| e == name);
-    let drivers = drivers::ALL.iter().filter(|(name, _)| enabled(name)).map(|(name, build)| (*name, build(&context)));
+    let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
+    let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
         config: runner::Config { cgroup_parent: home.parent.clone(), gc: config.gc, ..runner::Config::default() },
         fill: {
@@ -292,11 +348,44 @@ async fn start_runner(
             None => Some(Arc::new(HostCgroups::new(Arc::clone(sampling)))),
             Some(_) => None,
         },
+        devices: Some(Arc::new(Keeper::new(Arc::clone(stock) as _))),
         metrics: Arc::clone(metrics),
         node: NodeInfo::clone(info),
+        facts: Arc::clone(facts),
         inherited: inherited(),
     };
     Ok(Handle::start(parts).await?)
+}
+
+/// Their changes are logged, and told as events.
+fn follow_devices(
+    config: &Config,
+    handle: &Handle,
+    clock: &Arc<dyn Clock>,
+    roots: &Roots,
+) -> Arc<devices::DeviceManager> {
+    // Not the runner: what reads a device may outlive everything, and must not keep its database open.
+    let (events, now_is) = (Arc::clone(handle.events()), Arc::clone(clock));
+    let tell = move |change: &DeviceChange| {
+        let (device, now) = (change.device.as_str(), change.now);
+        match now {
+            "up" => tracing::info!(device, kind = %change.kind, "device is there"),
+            _ => tracing::warn!(device, kind = %change.kind, now, message = change.message, "device changed"),
+        }
+        let mut details = vec![("device", device), ("now", now)];
+        // In a plugin's own words, which may say more of this host than everybody is to know.
+        details.extend(change.error.as_deref().map(|error| ("error", error)));
+        events.tell(now_is.now(), EventKind::Device, change.message.clone(), &details);
+    };
+    devices::DeviceManager::new(devices::manager::Parts {
+        config: config.devices.follow.clone(),
+        tick: config.telemetry.tick,
+        plugins: devices::plugins(&config.devices, clock),
+        board: Arc::clone(handle.board()),
+        clock: Arc::clone(clock),
+        roots: roots.clone(),
+        tell: Box::new(tell),
+    })
 }
 
 /// Where tasks of several users share a directory, the kernel keeps one from being led by what another planted there: if it is told to.
@@ -353,7 +442,7 @@ async fn hand_over_retired(handle: Handle, mut snapshots: watch::Receiver<Arc<Sn
         if snapshot.epoch != epoch {
             epoch = snapshot.epoch;
             let retired = snapshot.allocs.iter().filter(|a| a.ended && a.retired);
-            handle.collectable(retired.map(|a| a.status.id.clone()));
+            handle.collectable(retired.map(|a| a.identity.id.clone()));
         }
     }
 }

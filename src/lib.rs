@@ -5,13 +5,16 @@
 //!    cli/           one file per command
 //!    daemon         the one place that knows every room: build, bind, spawn, drain
 //!    config         gathers each room's Config; loads, merges, checks
-//! 5  exporters/     walk (what a snapshot says, in no format), its listeners: prometheus; json for the API
+//! 5  exporters/     walk (what a snapshot says, in no format), its listeners: prometheus, otlp; json for the API
 //!    api/           one file per resource
 //! 4  snapshot/      Snapshot; sampler, aggregate, retention
-//! 3  runner/        manager, task, alloc, hooks, drivers, shown, kept, decide: its header draws the shelf
+//! 3  devices/       which there are, who holds them, who uses them; plugins
+//!    runner/        manager, task, alloc, hooks, drivers, events, kept, decide: its header draws the shelf
+//!    fingerprint/   what this host is: one file per fingerprinter, and the manager that repeats them
 //! 2  collectors/    one subject per file; TaskReader
+//!    board/         what is known of allocs and of the host: where their runners, watchers and fingerprinters publish it
 //! 1  host/          the doors: roots, cgroup, process, clock, http (client)
-//!    store/         the Store trait; a log with sled beside it, memory, failing; dedup above all of them
+//!    store/         the Store trait; a log with sled beside it, memory, failing; dedup above all of them; queue
 //!    supervisor/    the small process that holds one task when the agent is gone; knows only host/
 //! 0  kernel/        kernel text to values
 //!    jobspec/       HCL and JSON to model, with line and column in every error
@@ -19,11 +22,14 @@
 //! |  telemetry/     logs, self-metrics; open to floors 1 to 6
 //! ```
 //!
-//! One natural way for data: kernel → collectors → snapshot → exporters and API. One for wishes: API →
+//! One natural way for data: kernel → collectors → board → snapshot → exporters and API. One for wishes: API →
 //! [`runner::Handle`](runner) → alloc → task → driver.
 
+pub mod board;
 pub mod collectors;
+pub mod devices;
 pub mod exporters;
+pub mod fingerprint;
 pub mod host;
 pub mod jobspec;
 pub mod kernel;

@@ -1,4 +1,4 @@
-//! Parses, calls, exits. Supervisors and the keeper of their scope are this same binary: they are told apart before anything else
+//! Parses, calls, exits. Supervisors, who forks them and the keeper of their scope are this same binary: they are told apart before anything else
 //! is set up, so that they stay as small as they can be.
 
 use std::process::ExitCode;
@@ -9,6 +9,8 @@ fn main() -> ExitCode {
     let word = std::env::args_os().nth(1);
     let done = if word.as_ref().is_some_and(|word| word == "supervise") {
         supervisor::main()
+    } else if word.as_ref().is_some_and(|word| word == supervisor::SPAWN) {
+        supervisor::serve()
     } else if word.is_some_and(|word| word == supervisor::KEEP) {
         supervisor::keep()
     } else {

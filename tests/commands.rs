@@ -354,6 +354,104 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     agent.assert_nothing_left();
 }
 
+/// Its health is followed: what is to start waits for it, what runs is left alone, and each change is shown wherever somebody looks.
+#[test]
+fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_is_not_well_again() {
+    let script = "undetected 8s, healthy 3s, unhealthy";
+    let config = format!("drivers {{\n  enabled = [\"mock\"]\n}}\nmock {{\n  fingerprint = \"{script}\"\n}}\n");
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let mock = [("driver", "mock")];
+    let healthy = |agent: &Agent| agent.metrics().one("allostat_driver_healthy", &mock).map(|s| s.u64());
+    wait_for("its first report", Duration::from_secs(5) * patience(), || (healthy(&agent) == Some(0)).then_some(()));
+    let job = "job \"waits\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n    }\n  }\n}\n";
+    let file = agent.scratch().join("job.hcl");
+    std::fs::write(&file, job).expect("a job file can be written");
+    let ran = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+    let warning = "job.hcl:4:16: warning: it will wait for its driver, which is undetected: told to say so";
+    assert!(ran.code == Some(0) && ran.stderr.contains(warning), "{}", ran.stderr);
+    let id = ran.stdout.trim();
+    let state = |agent: &Agent| agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"].clone();
+    let waiting = "waiting for its driver mock, which is undetected: told to say so";
+    wait_for("it to wait", Duration::from_secs(5) * patience(), || {
+        (state(&agent) == "starting" && agent.cli(&["events", id]).ok().contains(waiting)).then_some(())
+    });
+    let shown = agent.cli(&["node"]).ok();
+    assert!(shown.contains("mock    undetected  told to say so"), "{shown}");
+    wait_for("it to run", Duration::from_secs(15) * patience(), || (state(&agent) == "running").then_some(()));
+    wait_for("it to be unhealthy again", Duration::from_secs(15) * patience(), || {
+        let changes = agent.metrics().one("allostat_driver_health_changes_total", &mock).map(|s| s.u64());
+        ((changes, healthy(&agent)) == (Some(2), Some(0))).then_some(())
+    });
+    assert_eq!(state(&agent), "running");
+    let driver = agent.json("/v1/node")["drivers"][0].clone();
+    assert_eq!((&driver["health"], &driver["healthy"]), (&"unhealthy".into(), &false.into()), "{driver}");
+    assert!(driver["since"].is_u64() && driver["attributes"].as_object().is_some_and(|a| a.is_empty()), "{driver}");
+    let events = agent.cli(&["events"]).ok();
+    for health in ["undetected: told to say so", "healthy: runs nothing: for tests", "unhealthy: told to say so"] {
+        assert!(events.contains(&format!("-  -  Driver  driver mock is {health}")), "{events}");
+    }
+    assert!(!agent.cli(&["events", id]).ok().contains("driver mock is"), "they are no alloc's");
+    agent.cli(&["stop", id]).ok();
+    agent.stop();
+}
+
+/// API, command and what a task is told; a fingerprinter that is forbidden looks for nothing.
+#[test]
+fn what_the_host_is_is_told_alike_by_api_command_and_references() {
+    let config = "fingerprint {\n  denylist = [\"network\"]\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let driver = "driver.raw_exec";
+    let attributes = wait_for("the driver's report", Duration::from_secs(5) * patience(), || {
+        let attributes = agent.json("/v1/node")["attributes"].as_object().expect("by name").clone();
+        attributes.contains_key(driver).then_some(attributes)
+    });
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel has a release");
+    assert_eq!(attributes["kernel.version"]["text"], kernel.trim());
+    assert_eq!((&attributes["kernel.name"]["text"], &attributes[driver]["bool"]), (&"linux".into(), &true.into()));
+    assert!(attributes["unique.storage.bytestotal"]["number"]["value"].as_u64() > Some(0), "{attributes:?}");
+    assert!(!attributes.contains_key("unique.network.ip-address"), "nobody looked for it");
+    let fingerprinters = agent.json("/v1/node")["fingerprinters"].clone();
+    let names: Vec<_> = fingerprinters.as_array().expect("a list").iter().map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, ["arch", "cgroup", "cpu", "host", "memory", "signal", "storage"].map(Some));
+
+    // What is free changes meanwhile.
+    let stays = attributes.iter().filter(|(name, _)| *name != "unique.storage.bytesfree");
+    let told: Vec<(&String, String)> = stays
+        .map(|(name, value)| {
+            let value = value
+                .get("number")
+                .map_or_else(|| value.as_object().expect("typed").values().next(), |n| n.get("value"));
+            let value = value.expect("a value");
+            (name, value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        })
+        .collect();
+    let args: Vec<String> = told.iter().map(|(name, _)| format!("\"${{attr.{name}}}\"")).collect();
+    let job =
+        batch("told", "printf '%s\\n' \"$@\"", "").replace("\"]\n }", &format!("\", \"x\", {}]\n }}", args.join(", ")));
+    let ran = run(&agent, &job);
+    assert_eq!(ran.code, Some(0), "{job}\n{}", ran.stderr);
+    let allocs = agent.json("/v1/allocs");
+    let logs = agent.cli(&["logs", allocs["allocs"][0]["id"].as_str().expect("an id"), "t"]).ok();
+    assert_eq!(logs.lines().collect::<Vec<_>>(), told.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>());
+    let shown = agent.cli(&["node"]).ok();
+    for (name, value) in &told {
+        let row = shown.lines().find(|line| line.split_whitespace().next() == Some(name));
+        assert!(row.is_some_and(|row| row.contains(value.as_str())), "{name} = {value}: {shown}");
+    }
+    let absent = run(&agent, &batch("absent", "true", "env {\n IP = \"${attr.unique.network.ip-address}\"\n }"));
+    let why = "env.IP: `${attr.unique.network.ip-address}` cannot be resolved: this host has no such attribute";
+    assert!(absent.code != Some(0) && (absent.stdout + &absent.stderr).contains(why));
+    let unknown = run(&agent, &batch("unknown", "true", "env {\n X = \"${attr.driver.mock.pretends}\"\n }"));
+    fails(&unknown, 65, &["job.hcl:15:6: error: there is no driver \"mock\"; this agent has raw_exec"]);
+    let unknown = run(&agent, &batch("unknown", "true", "env {\n IP = \"${attr.unique.network.ip}\"\n }"));
+    fails(
+        &unknown,
+        65,
+        &["job.hcl:15:8: error: `${attr.unique.network.ip}` can never be resolved: there is no such attribute"],
+    );
+    agent.stop();
+}
+
 /// The first answer after a restart is as whole as any later one: an empty world would be taken for the truth.
 #[test]
 fn an_agent_that_comes_back_says_nothing_before_it_knows_everything() {
@@ -520,7 +618,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     assert_eq!(both.code, Some(7), "{}", both.stdout);
     assert!(both.stdout.contains("failed: task t of "), "{}", both.stdout);
     let node = agent.cli(&["node"]).ok();
-    for part in ["raw_exec", "alloc_dir, cgroup, stats", "validate, task_dir, env"] {
+    for part in ["raw_exec", "alloc_dir, cgroup, stats", "validate, task_dir, devices, env"] {
         assert!(node.contains(part), "{part}: {node}");
     }
     fails(&agent.cli(&["status", "ffffffff-0000"]), 66, &["no alloc"]);
@@ -752,10 +850,24 @@ fn the_demo_shows_its_tasks_and_leaves_nothing() {
     let parent = format!("allostat-demo-{}", demo.id());
     let ended: Cli = demo.wait_with_output().expect("our own child").into();
     let text = ended.clone().ok();
-    for word in ["web", "worker", "leak", "running", "/metrics", "tasks of 50 ms"] {
+    for word in ["web", "worker", "leak", "running", "/metrics", "tasks of 50 ms", "gpu 0, scripted (not real): "] {
         assert!(text.contains(word), "{word} is not in {text}");
     }
     assert_eq!(left(dir.path(), &parent), Vec::<String>::new(), "{}", ended.stderr);
+}
+
+/// Nothing is made up where something is.
+#[test]
+fn a_demo_on_a_host_with_a_gpu_shows_that_one() {
+    let (dir, driver) = (test_dir(), test_dir());
+    let scenario = fake_nvml::Scenario::new().with(fake_nvml::Device::of("t4"));
+    fake_nvml::install(driver.path(), &scenario).expect("the fake NVML is built");
+    let mut command = Command::new(allostat());
+    command.args(["demo", "--plain", "--duration", "7s"]).env("TMPDIR", dir.path()).env_remove("ALLOSTAT_ADDR");
+    let ended: Cli =
+        command.env("LD_LIBRARY_PATH", driver.path()).stdin(Stdio::null()).output().expect("it starts").into();
+    let text = ended.ok();
+    assert!(text.contains("gpu 0, Tesla T4: 0.0 % busy, ") && !text.contains("scripted"), "{text}");
 }
 
 #[test]

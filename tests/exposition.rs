@@ -3,6 +3,11 @@
 
 #[path = "common/openmetrics.rs"]
 mod openmetrics;
+#[path = "common/otlp.rs"]
+mod otlp;
+#[allow(dead_code)]
+#[path = "common/exposition.rs"]
+mod parsed;
 mod synthetic;
 
 use std::collections::BTreeMap;
@@ -10,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allostat::board::{Board, Published};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
-use allostat::exporters::walk::{Filter, Head, HistogramPoint, Listener, Point, Walk};
+use allostat::exporters::walk::{Filter, Head, HistogramPoint, Listener, OF_ALLOCS, OF_TASKS, Point, Walk};
 use allostat::exporters::{self, Format, catalogue, prometheus};
 use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
@@ -21,9 +27,10 @@ use allostat::model::id::{AllocId, CgroupPath, TaskName};
 use allostat::model::job::Job;
 use allostat::model::metric::{Exemplar, Kind, Samples, Value};
 use allostat::model::task::{ExitStatus, Outcome, TaskState};
+use allostat::model::totals::{NodeTotals, TaskTotals, Totals};
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
-use allostat::runner::board::{Board, NodeTotals, Published, TaskTotals, Totals};
+use allostat::snapshot::assemble::Tick;
 use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
@@ -60,7 +67,7 @@ fn compare_with_golden_of(name: &str, snapshot: &Snapshot, metrics: &Metrics) {
     let filter = Filter::default().without_process();
     let walk = Walk::new(snapshot, metrics, &filter);
     for (extension, bytes) in exporters::ALL.iter().flat_map(|exporter| (exporter.write)(&walk)) {
-        let text = text(bytes);
+        let text = if extension == "otlp" { otlp::text(&bytes) } else { text(bytes) };
         if extension == "om" {
             openmetrics::check(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
         }
@@ -108,19 +115,20 @@ fn machine(name: &str) -> Arc<Snapshot> {
     let sampling = Sampling::new(roots, layout, FdBudget::of(1_000));
     let job = synthetic::job("shop", &["web", "sidecar"]);
     let running = |name| synthetic::task(name, TaskState::Running, Timestamp(NOW.0 - 90 * SECOND));
-    let status = synthetic::alloc(ALLOC, &job, vec![running("web"), running("sidecar")]);
+    let alloc = synthetic::alloc(ALLOC, &job, vec![running("web"), running("sidecar")]);
     let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
     let board = Arc::new(Board::default());
     let published = Published {
         readers: ["web", "sidecar"].map(|task| Some(reader(format!("/allostat/{ALLOC}/{task}")))).to_vec(),
         alloc_reader: Some(reader(format!("/allostat/{ALLOC}"))),
-        ..(*synthetic::published(status)).clone()
+        ..alloc
     };
     board.publish([published], |totals| known(totals, &job));
     let capabilities = vec![Capability::yes("cgroup"), Capability::no("example", "this one is always missing")];
     sampler::once(Parts {
         config: allostat::snapshot::Config::default(),
         board,
+        devices: None,
         sampling,
         collectors: host(Vec::new()),
         info: synthetic::info(mode, capabilities),
@@ -179,8 +187,8 @@ fn full() -> Arc<Snapshot> {
     step.finished_at = Some(Timestamp(NOW.0 - 2 * SECOND));
     step.base = Arc::new(synthetic::usage(1_000_000_000));
     let mut ended = synthetic::alloc("00000000-0000-4000-8000-000000000002", &batch, vec![step.clone()]);
-    ended.cgroup = None;
-    ended.measured = allostat::model::alloc::Measured::Process;
+    let identity = Arc::make_mut(&mut ended.identity);
+    (identity.cgroup, identity.measured) = (None, allostat::model::alloc::Measured::Process);
 
     let mut totals = Totals::default();
     known(&mut totals, &job);
@@ -189,7 +197,8 @@ fn full() -> Arc<Snapshot> {
     let usage = (*step.base).clone();
     let error = synthetic::exit(Outcome::Error, ExitStatus::Code(3), usage.clone());
     steps.add_exit(&error);
-    let whose = Exemplar { alloc_id: ended.id.clone(), event_id: Some(u64::MAX), value: Value::Int(1), at: NOW };
+    let whose =
+        Exemplar { alloc_id: ended.identity.id.clone(), event_id: Some(u64::MAX), value: Value::Int(1), at: NOW };
     steps.note_exit(&error, &whose);
     steps.add_exit(&synthetic::exit(Outcome::Signal, ExitStatus::Signal(11), Usage::default()));
     steps.add_event(allostat::model::event::EventKind::Terminated);
@@ -198,11 +207,12 @@ fn full() -> Arc<Snapshot> {
     totals.node = Arc::new(NodeTotals { totals: retired, allocs: 102 });
 
     let mut said = Said::default();
-    said.task(running.id.as_str(), 0, synthetic::usage(40_000_000).with(Field::oom_kills, (1 << 53) + 1));
-    said.alloc(running.id.as_str(), synthetic::usage(50_000_000));
-    let board = synthetic::board(vec![synthetic::published(running), synthetic::published(ended)], totals);
+    said.task(running.identity.id.as_str(), 0, synthetic::usage(40_000_000).with(Field::oom_kills, (1 << 53) + 1));
+    said.alloc(running.identity.id.as_str(), synthetic::usage(50_000_000));
+    let devices = Arc::new(synthetic::devices::some([&running.identity, &ended.identity]));
+    let board = synthetic::board(vec![Arc::new(running), Arc::new(ended)], totals);
     let mut assembler = synthetic::assembler(synthetic::info("hybrid", vec![]));
-    synthetic::tick(&mut assembler, &board, &said, Samples::default())
+    synthetic::tick_of(&mut assembler, &board, &said, Tick { devices, ..Tick::default() })
 }
 
 #[test]
@@ -221,7 +231,8 @@ fn every_family_of_a_body_is_in_the_catalogue_with_its_type_and_nothing_else_is_
     for machine in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         for (name, kind) in families(&encode(&machine, Format::Text)) {
             let desc = catalogue::find(&name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
-            assert_eq!(kind, desc.kind.type_word(), "{name}");
+            let expected = if desc.kind == Kind::Info { Kind::Gauge } else { desc.kind };
+            assert_eq!(kind, expected.as_str(), "{name}");
         }
     }
 }
@@ -432,12 +443,50 @@ fn the_number_of_series_of_each_family_is_what_stands_there() {
     }
 }
 
+/// Who it is and what it uses is told of an alloc that somebody else runs; of what it goes through nothing, which is not 0.
+#[test]
+fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_others() {
+    let (shop, mut said) = (synthetic::job("shop", &["web"]), Said::default());
+    let managed = Arc::new(synthetic::alloc(ALLOC, &shop, vec![synthetic::task("web", TaskState::Running, NOW)]));
+    said.task(ALLOC, 0, synthetic::usage(40_000_000));
+    let observed = Arc::new(synthetic::observed("nginx.service", &["main"]));
+    said.task("nginx.service", 0, synthetic::usage(20_000_000));
+    said.alloc("nginx.service", synthetic::usage(30_000_000));
+    let body = |allocs: Vec<Arc<Published>>, format| {
+        let mut totals = Totals::default();
+        known(&mut totals, &shop);
+        let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+        let board = synthetic::board(allocs, totals);
+        encode(&synthetic::tick(&mut assembler, &board, &said, Samples::default()), format)
+    };
+    for format in [Format::Text, Format::OpenMetrics] {
+        let both = body(vec![Arc::clone(&observed), Arc::clone(&managed)], format);
+        let of_observed = |line: &&str| line.contains("alloc_id=\"nginx.service\"");
+        let told: Vec<&str> = both.lines().filter(of_observed).collect();
+        assert!(told.iter().all(|line| !line.contains("workload=")), "nobody said whose it is");
+        let names: std::collections::BTreeSet<&str> = told.iter().filter_map(|l| Some(l.split_once('{')?.0)).collect();
+        let measures = OF_TASKS.families.iter().chain(&*OF_ALLOCS.families).map(|f| f.desc.name);
+        assert_eq!(names, measures.chain(["allostat_alloc_info", "allostat_task_info"]).collect());
+        assert!(told.iter().any(|line| line.contains("source=\"cgroup\"")));
+
+        let alone = body(vec![Arc::clone(&managed)], format);
+        let others = |body: &str| -> Vec<String> {
+            let kept = body.lines().filter(|l| !of_observed(l) && !l.starts_with("allostat_series{"));
+            kept.map(str::to_owned).collect()
+        };
+        // With its headers: what only the observed one has a value of.
+        let headers = |lines: Vec<String>| lines.into_iter().filter(|l| !l.starts_with('#')).collect::<Vec<_>>();
+        assert_eq!(headers(others(&both)), headers(others(&alone)), "no count and no sum has it");
+    }
+    openmetrics::check(&body(vec![observed, managed], Format::OpenMetrics)).unwrap();
+}
+
 fn one_task(id: &str, workload: &str, task: &str, usage: Usage) -> Arc<Snapshot> {
     let job = synthetic::job(workload, &[task]);
-    let status = synthetic::alloc(id, &job, vec![synthetic::task(task, TaskState::Running, NOW)]);
+    let alloc = synthetic::alloc(id, &job, vec![synthetic::task(task, TaskState::Running, NOW)]);
     let mut said = Said::default();
     said.task(AllocId::from(id).as_str(), 0, usage);
-    let board = synthetic::board(vec![synthetic::published(status)], Totals::default());
+    let board = synthetic::board(vec![Arc::new(alloc)], Totals::default());
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     synthetic::tick(&mut assembler, &board, &said, Samples::default())
 }
@@ -490,7 +539,7 @@ fn the_kinds_of_a_body_are_those_of_the_catalogue_in_openmetrics_too() {
             Kind::Gauge | Kind::Histogram => desc.name,
         };
         if let Some(family) = families.get(stem) {
-            assert_eq!(family.kind, catalogue::kind_word(desc.kind), "{}", desc.name);
+            assert_eq!(family.kind, desc.kind.as_str(), "{}", desc.name);
         }
     }
 }
@@ -561,7 +610,174 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
     assert_eq!(heard.series, written);
 
     let web = r#"[("alloc_id", "00000000-0000-4000-8000-000000000001"), ("task", "web"), ("workload", "shop")]"#;
-    assert_eq!(heard.times[web], (Some(NOW), Some(snapshot.allocs[0].status.created_at)));
+    assert_eq!(heard.times[web], (Some(NOW), snapshot.allocs[0].identity.created_at));
     let workload = r#"[("task", "web"), ("workload", "shop")]"#;
     assert_eq!(heard.times[workload], (None, Some(Timestamp(NOW.0 - 100 * SECOND - 7))), "since it was submitted");
+}
+
+/// Whose a series is, what it is called there, and how points tell them apart: by the documents, and written down once more.
+fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) {
+    let label = |name: &str| sample.labels.get(name).cloned();
+    let (instance, whose): (String, &[&str]) = match (label("alloc_id"), label("task")) {
+        (Some(alloc), Some(task)) => (format!("{alloc}/{task}"), &["alloc_id", "task", "workload"]),
+        (Some(alloc), None) => (alloc, &["alloc_id", "workload"]),
+        (None, _) => {
+            let of_host = ["allostat_host_", "allostat_device_", "allostat_mig_"];
+            let is_hosts = of_host.iter().any(|start| sample.name.starts_with(start));
+            let source = if is_hosts && !sample.name.contains("_allocated_") { "host" } else { "agent" };
+            (format!("host/{source}"), &[])
+        }
+    };
+    let rest = sample.labels.iter().filter(|(name, _)| !whose.contains(&name.as_str()));
+    let mut attributes: otlp::Attributes = rest
+        .map(|(name, value)| {
+            let theirs = match (name.as_str(), metric) {
+                ("mode", _) => "cpu.mode",
+                ("kind", m) if m.ends_with("paging.faults") => "system.paging.fault.type",
+                ("interface", "system.network.packet.count") => "system.device",
+                ("interface", _) => "network.interface.name",
+                ("directory", _) => "allostat.directory",
+                ("device_uuid", _) => "hw.id",
+                ("engine", "hw.gpu.utilization") => "hw.gpu.task",
+                ("sensor", "hw.temperature") => "hw.sensor_location",
+                ("threshold", "hw.temperature.limit") => "hw.limit_type",
+                ("kind", "hw.errors") => "error.type",
+                ("collector", "otel.sdk.metric_reader.collection.duration") => "otel.component.name",
+                (ours, _) => ours,
+            };
+            (theirs.to_owned(), value.clone())
+        })
+        .collect();
+    let name = sample.name.as_str();
+    let apart = [
+        ("_io_read_bytes", "disk.io.direction", "read"),
+        ("_io_written_bytes", "disk.io.direction", "write"),
+        ("_io_reads", "operation", "read"),
+        ("_io_writes", "operation", "write"),
+        ("_device_pcie_transmit", "network.io.direction", "transmit"),
+        ("_device_pcie_receive", "network.io.direction", "receive"),
+        ("_device_power_watts", "hw.type", "gpu"),
+        ("allostat_device_energy", "hw.type", "gpu"),
+        ("_device_ecc_errors", "hw.type", "gpu"),
+        ("_network_receive", "network.io.direction", "receive"),
+        ("_network_transmit", "network.io.direction", "transmit"),
+        ("_swap_used", "system.paging.state", "used"),
+        ("_filesystem_avail", "system.filesystem.state", "free"),
+    ];
+    attributes
+        .extend(apart.iter().filter(|(part, ..)| name.contains(part)).map(|(_, k, v)| ((*k).into(), (*v).into())));
+    (instance, attributes)
+}
+
+/// One snapshot in both: each series is a point with its value, and there is no other point.
+#[test]
+fn otlp_says_point_by_point_what_the_exposition_says() {
+    let (_, metrics) = exemplary(ALLOC);
+    for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
+        let filter = Filter::default();
+        let walk = Walk::new(&snapshot, &metrics, &filter);
+        let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
+        let mut points = otlp::points(&otlp::decode(&exporters::otlp::encode(&walk)));
+        let mut compared = 0;
+        for sample in &body.samples {
+            let Some(desc) = catalogue::find(&sample.name).or_else(|| catalogue::family(&sample.name)) else {
+                panic!("{} is not in the catalogue", sample.name)
+            };
+            let Some(twin) = desc.otlp.filter(|_| desc.name != "allostat_series") else { continue };
+            let part = sample.name.strip_prefix(desc.name).filter(|_| desc.kind == Kind::Histogram);
+            // Its buckets and its sum are one point, found by its count.
+            if part.is_some_and(|part| part != "_count") {
+                continue;
+            }
+            let (instance, attributes) = in_otlp(sample, twin.name);
+            let found = points.iter().position(|told| {
+                let same = told.metric == twin.name && told.attributes == attributes && told.unit == twin.unit;
+                same && told.resource["service.instance.id"] == instance
+            });
+            let said = format!("{} of {instance} as {} {attributes:?}", sample.name, twin.name);
+            let Some(found) = found else {
+                // Told by mode instead; only while it runs.
+                let by_mode = twin.name.ends_with("cpu.time") && !sample.labels.contains_key("mode");
+                assert!(by_mode || twin.name == "container.uptime", "no point: {said}");
+                continue;
+            };
+            let told = points.remove(found);
+            compared += 1;
+            let expected = sample.f64();
+            match told.value {
+                #[allow(clippy::cast_precision_loss)]
+                otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{said}"),
+                otlp::Value::Float(n) if twin.name.ends_with(".uptime") => {
+                    #[allow(clippy::cast_precision_loss)]
+                    let at = told.at as f64 / 1e9;
+                    assert!((at - n - expected).abs() < 1e-3, "{said}: {n} s before {at} is not {expected}");
+                }
+                otlp::Value::Float(n) => {
+                    assert!((n - expected).abs() <= expected.abs() * 1e-15, "{said}: {n}, {expected}")
+                }
+                otlp::Value::Histogram { ref counts, sum, .. } => {
+                    #[allow(clippy::cast_precision_loss)]
+                    let count = counts.iter().sum::<u64>() as f64;
+                    assert_eq!(count, expected, "{said}");
+                    let name = format!("{}_sum", desc.name);
+                    let of = |s: &&parsed::Sample| s.name == name && s.labels == sample.labels;
+                    assert_eq!(sum, body.samples.iter().find(of).unwrap().f64(), "{said}");
+                }
+                otlp::Value::Ended => panic!("{said} has ended"),
+            }
+            assert!(told.at <= snapshot.taken_at.0 && told.start <= told.at, "{told:?}");
+        }
+        assert!(compared > 100, "{compared}");
+        assert_eq!(points, [], "what the exposition does not say");
+    }
+}
+
+/// Receivers go on with the last value until they are told that there is none.
+#[test]
+fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
+    let running = full();
+    let (metrics, filter) = (Metrics::new(), Filter::new([], ["managed"]).unwrap());
+    let mut endings = exporters::otlp::Endings::default();
+    let mut told = |snapshot: &Snapshot| {
+        let walk = Walk::new(snapshot, &metrics, &filter);
+        otlp::points(&exporters::otlp::collect(&walk, &exporters::otlp::HostIdentity::default(), &mut endings))
+    };
+    let series = |told: &otlp::Told| {
+        (told.resource["service.instance.id"].clone(), told.metric.clone(), told.attributes.clone())
+    };
+    let ended = |all: &[otlp::Told]| -> std::collections::BTreeSet<_> {
+        all.iter().filter(|told| told.value == otlp::Value::Ended).map(series).collect()
+    };
+    let before = told(&running);
+    assert_eq!(ended(&before), std::collections::BTreeSet::new(), "nobody was told anything before");
+    assert_eq!(ended(&told(&running)), std::collections::BTreeSet::new(), "it goes on");
+
+    // One whose task has ended: what is used now goes, what stays stays.
+    let mut later = (*running).clone();
+    let mut alloc = (*later.allocs[0]).clone();
+    let mut task = (*alloc.tasks[0]).clone();
+    assert!(task.attempt.take().is_some(), "it runs");
+    let name = alloc.identity.tasks[0].name.clone();
+    alloc.tasks[0] = Arc::new(task);
+    let id = alloc.identity.id.clone();
+    later.allocs[0] = Arc::new(alloc);
+    later.taken_at = Timestamp(running.taken_at.0 + 10 * SECOND);
+    let after = told(&later);
+    let gone = ended(&after);
+    let has = |metric: &str| gone.contains(&(format!("{id}/{name}"), metric.to_owned(), otlp::Attributes::new()));
+    assert!(has("container.memory.usage") && has("container.memory.working_set"), "{gone:?}");
+    assert!(!has("allostat.task.memory.peak"), "a peak stays");
+    let points = after.iter().filter(|told| told.value == otlp::Value::Ended);
+    assert!(points.clone().count() == gone.len() && points.clone().all(|told| told.at == later.taken_at.0));
+    assert_eq!(ended(&told(&later)), std::collections::BTreeSet::new(), "once");
+
+    // And one that is shown no more ends whole.
+    later.allocs.remove(0);
+    let of_alloc =
+        |(instance, ..): &&(String, _, _)| *instance == id.as_str() || instance.starts_with(&format!("{id}/"));
+    let still: std::collections::BTreeSet<_> =
+        before.iter().map(series).filter(|s| of_alloc(&s) && !gone.contains(s)).collect();
+    assert!(still.len() > 50, "{}", still.len());
+    assert_eq!(ended(&told(&later)), still);
+    assert_eq!(ended(&told(&later)), std::collections::BTreeSet::new(), "once");
 }

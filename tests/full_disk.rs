@@ -6,6 +6,8 @@ mod common;
 use std::path::PathBuf;
 use std::process::Command;
 
+use allostat::model::units::Timestamp;
+use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
 use allostat::store::{Batch, SledStore, Store};
 
 /// A small file system of its own, unmounted with the value.
@@ -59,6 +61,47 @@ fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room(
     let store = SledStore::open(&disk.path("state")).unwrap();
     assert_eq!(store.scan("k/").unwrap().len(), written);
     assert!(store.get("again").unwrap().is_some());
+}
+
+#[test]
+fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is_room() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let Some(disk) = SmallDisk::mount() else { skip_test!("cannot-mount") };
+    std::fs::write(disk.path("ballast"), vec![0; 3 << 20]).unwrap();
+    let limits = QueueLimits { bytes: 1 << 30, age: std::time::Duration::from_secs(3_600), memory_bytes: 1 << 20 };
+    let open = || Queue::open(Box::new(SegmentFiles::new(&disk.path("otlp"))), limits);
+    let mut queue = open();
+    let mut pushed: u64 = 0;
+    let mut push = |queue: &mut Queue| {
+        pushed += 1;
+        queue.push(Timestamp(pushed), 1, [pushed.to_le_bytes().to_vec(), vec![7; 50_000]].concat())
+    };
+    let mut durable: u64 = 0;
+    while push(&mut queue) == Accepted::Durable {
+        durable += 1;
+        assert!(durable < 1_000, "the disk never filled up");
+    }
+    assert!(queue.refused.as_ref().is_some_and(|error| error.kind() == std::io::ErrorKind::StorageFull));
+    assert!(durable > 10);
+    for _ in 0..9 {
+        assert_eq!(push(&mut queue), Accepted::InMemory);
+    }
+    assert_eq!(queue.in_memory(), 10);
+    std::fs::remove_file(disk.path("ballast")).unwrap();
+    assert_eq!(push(&mut queue), Accepted::Durable);
+    assert_eq!(queue.in_memory(), 0);
+    drop(queue);
+    let mut queue = open();
+    for expected in 1..=pushed {
+        let parcel = queue.front(Timestamp(pushed)).expect("each of them");
+        assert_eq!(parcel.bytes[..8], expected.to_le_bytes());
+        queue.settle(Timestamp(pushed), parcel.id, 0);
+    }
+    let counts = queue.ledger();
+    assert!(counts.balances() && counts.exported == pushed && counts.dropped == [0; 5], "{counts:?}");
+    assert_eq!(queue.segments(), 1, "those that were settled are gone");
 }
 
 /// The kernel sends SIGXFSZ with it, which ends whoever has not said otherwise.

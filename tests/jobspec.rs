@@ -70,7 +70,7 @@ fn every_word_variable_and_attribute_stands_in_the_documentation() {
         }
     }
     let variables = env::ALWAYS.iter().map(|name| format!("`{name}`"));
-    let attributes = env::ATTRIBUTES.iter().map(|name| format!("`${{{name}}}`"));
+    let attributes = env::attribute_names().map(|name| format!("`${{{name}}}`"));
     for name in variables.chain(attributes) {
         assert!(text.contains(&name), "{name}");
     }

@@ -125,7 +125,7 @@ fn no_command_panics_wherever_its_output_goes() {
             }
         }
     }
-    let wrong: [(&[&str], i32); 8] = [
+    let wrong: [(&[&str], i32); 9] = [
         (&[], 2),
         (&["stauts"], 2),
         (&["status", "ffff"], 66),
@@ -133,6 +133,7 @@ fn no_command_panics_wherever_its_output_goes() {
         (&["check", "/nowhere.hcl"], 66),
         (&["status", "--address", "unix:/nowhere"], 69),
         (&["supervise"], 64),
+        (&["spawn"], 64),
         (&["keep", "/nowhere"], 64),
     ];
     for (args, wanted) in wrong {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use allostat::board::{BoardView, Published};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
@@ -16,9 +17,9 @@ use allostat::model::id::CgroupPath;
 use allostat::model::measure::Nature;
 use allostat::model::metric::{Sample, Value};
 use allostat::model::task::{TaskState, TaskStatus};
+use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::Field;
-use allostat::runner::board::{BoardView, Published, Totals};
 use allostat::snapshot::assemble::{Assembler, Moment, Tick};
 use allostat::snapshot::pass::Pass;
 use allostat::snapshot::{AllocView, Snapshot};
@@ -117,7 +118,7 @@ impl World {
             root,
             alloc_reader: Arc::new(TaskReader::for_alloc_cgroup(&sampling, path)),
             sampling,
-            published: synthetic::published(synthetic::alloc(ALLOC, &job, pending)),
+            published: Arc::new(synthetic::alloc(ALLOC, &job, pending)),
             tasks: (0..tasks).map(|_| Task::default()).collect(),
             left: Kernel::default(),
             assembler: synthetic::assembler(synthetic::info("v2", vec![])),
@@ -159,10 +160,10 @@ impl World {
         self.published = Arc::new(Published { readers, alloc_reader: Some(Arc::clone(&self.alloc_reader)), ..now });
     }
     fn change(&mut self, task: usize, change: impl FnOnce(&mut TaskStatus)) {
-        let mut status = (*self.published.status).clone();
+        let mut status = self.published.status.as_deref().expect("it is managed").clone();
         change(Arc::make_mut(&mut status.tasks[task]));
         status.generation += 1;
-        self.published = Arc::new(Published { status: Arc::new(status), ..(*self.published).clone() });
+        self.published = Arc::new(Published { status: Some(Arc::new(status)), ..(*self.published).clone() });
         self.publish();
     }
 
@@ -401,8 +402,8 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
     let readers: Vec<_> = (0..1_000).map(|_| Arc::new(TaskReader::told(&sampling))).collect();
     let published = |(n, reader): (usize, &Arc<TaskReader>)| {
         let tasks = vec![synthetic::task(TASKS[0], TaskState::Running, NOW)];
-        let alloc = synthetic::published(synthetic::alloc(&format!("a{n}"), &job, tasks));
-        Arc::new(Published { readers: vec![Some(Arc::clone(reader))], ..(*alloc).clone() })
+        let alloc = synthetic::alloc(&format!("a{n}"), &job, tasks);
+        Arc::new(Published { readers: vec![Some(Arc::clone(reader))], ..alloc })
     };
     let allocs = readers.iter().enumerate().map(published).collect();
     let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()) };
@@ -416,7 +417,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
         let mut pass = Pass::over_all(moment).on(NonZero::new(threads).expect("some"));
         let (snapshot, _) = assembler.tick(&board, &mut pass, Tick::default(), moment);
         for (n, alloc) in (0_u64..).zip(&snapshot.allocs) {
-            assert_eq!(alloc.status.id.as_str(), format!("a{n}"));
+            assert_eq!(alloc.identity.id.as_str(), format!("a{n}"));
             let last = (1..=round).rfind(|round| n.is_multiple_of(*round)).expect("all said something at first");
             assert_eq!(alloc.tasks[0].usage.cpu_usage_ns(), Some(last * 10_000 + n), "{threads} threads");
         }

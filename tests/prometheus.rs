@@ -62,7 +62,7 @@ fn the_open_metrics_parser_of_prometheus_client_finds_nothing_wrong() {
     assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
     let Some(verdict) = python_openmetrics(&response.body) else {
         agent.stop();
-        skip_test!("no-python-prometheus-client")
+        skip_test!("no-python")
     };
     assert!(verdict.ok, "prometheus_client says:\n{}", verdict.said);
     let lines = response.text().lines().filter(|line| !line.starts_with('#') && !line.is_empty()).count();

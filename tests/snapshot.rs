@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use allostat::board::{Board, BoardView, Published};
 use allostat::collectors::{CollectError, Collector, FdBudget, Sampling, measures};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
@@ -16,12 +17,13 @@ use allostat::host::clock::SystemClock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::alloc::AllocStatus;
+use allostat::model::answer::Detail;
 use allostat::model::job::Job;
 use allostat::model::metric::{MetricDesc, Samples, Value};
 use allostat::model::task::{ExitStatus, Outcome, TaskState, TaskStatus};
+use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Field, Usage};
-use allostat::runner::board::{Board, BoardView, Published, Totals};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{Aggregation, Parts, Sampler, Scrapers, Snapshot};
 use allostat::telemetry::Metrics;
@@ -55,8 +57,8 @@ impl Stage {
             totals: Totals::default(),
         }
     }
-    fn with(allocs: Vec<AllocStatus>) -> Stage {
-        Stage { allocs: allocs.into_iter().map(synthetic::published).collect(), ..Stage::new() }
+    fn with(allocs: Vec<Published>) -> Stage {
+        Stage { allocs: allocs.into_iter().map(Arc::new).collect(), ..Stage::new() }
     }
     fn board(&self) -> BoardView {
         BoardView { version: 1, allocs: self.allocs.clone(), totals: Arc::new(self.totals.clone()) }
@@ -76,22 +78,22 @@ impl Stage {
         self.wall = self.wall.plus(Nanos::from_duration(time));
     }
     fn publish(&mut self, n: usize, change: impl FnOnce(&mut AllocStatus)) {
-        let mut status = (*self.allocs[n].status).clone();
-        change(&mut status);
-        self.allocs[n] = Arc::new(Published { status: Arc::new(status), ..(*self.allocs[n]).clone() });
+        let mut alloc = Published::clone(&self.allocs[n]);
+        change(Arc::make_mut(alloc.status.as_mut().expect("it is managed")));
+        self.allocs[n] = Arc::new(alloc);
     }
 }
 
-fn one_running(id: &str, job: &Arc<Job>) -> AllocStatus {
+fn one_running(id: &str, job: &Arc<Job>) -> Published {
     synthetic::alloc(id, job, vec![synthetic::task("web", TaskState::Running, NOW)])
 }
 
 /// The attempt ends: what it used goes to the base and the totals in one step, as the runner does it.
 fn end(stage: &mut Stage, n: usize, last: &Usage) {
-    let job = Arc::clone(&stage.allocs[n].status.job);
+    let job = Arc::clone(&stage.allocs[n].status.as_ref().expect("it is managed").job);
     let exit = synthetic::exit(Outcome::Success, ExitStatus::Code(0), last.clone());
     stage.totals.task_mut(&job.id, &job.groups[0].tasks[0].name).add_exit(&exit);
-    stage.said.0.retain(|(id, _), _| *id != stage.allocs[n].status.id);
+    stage.said.0.retain(|(id, _), _| *id != stage.allocs[n].identity.id);
     let wall = stage.wall;
     stage.publish(n, |status| {
         let mut task: TaskStatus = (*status.tasks[0]).clone();
@@ -136,7 +138,7 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
         for usage in [&a.usage, &a.tasks[0].usage] {
             assert_eq!(**usage, Usage::default());
         }
-        assert_eq!(a.status.tasks[0].state, TaskState::Running, "as it is recorded");
+        assert_eq!(a.status.as_ref().unwrap().tasks[0].state, TaskState::Running, "as it is recorded");
         assert_eq!(usage_of(&snapshot, "shop"), Usage::default());
         assert_eq!(usage_of(&snapshot, "bank").cpu_usage_ns(), Some(7));
         assert_eq!((snapshot.node.cpu_usage_ns, snapshot.node.oom_kills), (None, None));
@@ -179,6 +181,45 @@ fn the_siblings_of_what_is_looked_for_are_measured() {
 }
 
 #[test]
+fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_invented() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![synthetic::observed("nginx", &["main"]), one_running("a", &job)]);
+    stage.said.task("nginx", 0, used(100, 50, 40));
+    stage.said.alloc("nginx", used(110, 55, 45));
+    stage.tick();
+    // Its cgroup is read no more, and then somebody has another task in it.
+    stage.said.0.clear();
+    let quiet = stage.tick();
+    assert_eq!(quiet.allocs[0].tasks[0].usage.cpu_usage_ns(), Some(100), "no counter falls");
+    assert_eq!(quiet.allocs[0].usage.memory_usage_bytes(), None, "what was used now is gone");
+    let mut other = Published::clone(&stage.allocs[0]);
+    Arc::make_mut(&mut other.identity).tasks[0].name = "other".into();
+    stage.allocs[0] = Arc::new(other);
+    stage.said.task("nginx", 0, used(7, 3, 2));
+    let snapshot = stage.tick();
+    let nginx = &snapshot.allocs[0];
+    assert_eq!(nginx.tasks[0].usage.cpu_usage_ns(), Some(7), "another task begins anew");
+    assert!(nginx.tasks[0].managed.is_none() && !nginx.ended);
+    assert_eq!(snapshot.workloads.iter().map(|w| w.workload.as_str()).collect::<Vec<_>>(), ["shop"]);
+    assert_eq!((snapshot.counts.allocs, snapshot.counts.tasks), ([0, 1, 0, 0], [0, 0, 1, 0, 0, 0]), "the other one");
+    assert_eq!(snapshot.node.cpu_usage_ns, Some(0), "not what the agent ran");
+
+    let (all, stats) = (json::alloc(nginx, Detail::Full), json::stats(&snapshot, nginx, Detail::Full, NOW));
+    for (told, unknown) in [
+        (&all, &["status", "desired", "description", "job", "group", "index", "created_at", "definition"][..]),
+        (&all["tasks"]["other"], &["state", "failed", "restarts", "driver", "exits"]),
+        (&stats["tasks"]["other"], &["state", "attempt", "time_in_state_ns"]),
+    ] {
+        assert_eq!(unknown.iter().find(|field| told.get(field).is_some()), None, "{told}");
+    }
+    assert_eq!((&all["id"], &all["source"]), (&"nginx".into(), &"cgroup".into()));
+    assert_eq!(stats["tasks"]["other"]["usage"]["cpu_usage_ns"], 7);
+    assert_eq!(json::allocs(&snapshot, Detail::Public)["allocs"].as_array().map(Vec::len), Some(2));
+    stage.allocs.remove(0);
+    assert_eq!(stage.change().allocs.len(), 1, "gone with who observed it");
+}
+
+#[test]
 fn what_did_not_move_is_shared_with_the_snapshot_before() {
     let job = synthetic::job("shop", &["web"]);
     let mut stage = Stage::with(vec![one_running("a", &job), one_running("b", &job)]);
@@ -206,7 +247,7 @@ fn what_did_not_move_is_shared_with_the_snapshot_before() {
 struct At(Said, Timestamp);
 
 impl Readings for At {
-    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<assemble::Said>> {
+    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
         let mut said = self.0.read(asked);
         for reading in said.iter_mut().flatten().flat_map(|s| s.tasks.iter_mut().flatten()) {
             reading.at = self.1;
@@ -228,6 +269,20 @@ fn a_task_that_was_looked_at_again_is_not_shown_as_older_than_that() {
     assert_eq!((times(&first), times(&second)), ((Some(NOW), Some(NOW)), (Some(later), Some(later))));
     assert!(Arc::ptr_eq(&first.allocs[0].tasks[0].usage, &second.allocs[0].tasks[0].usage), "nothing moved");
     assert!(Arc::ptr_eq(&first.workloads[0], &second.workloads[0]), "nothing is added up again");
+}
+
+/// Somebody has set the clock back: what is read by it is not shown as read in the future.
+#[test]
+fn an_alloc_was_read_when_it_was_read_also_after_the_clock_went_back() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut stage = Stage::with(vec![one_running("a", &job)]);
+    stage.said.task("a", 0, used(5, 10, 7));
+    stage.tick();
+    let earlier = Timestamp(NOW.0 - Nanos::from_secs(3_600).0);
+    let mut again = At(stage.said.clone(), earlier);
+    let (second, _) = stage.assembler.tick(&stage.board(), &mut again, Tick::default(), stage.moment());
+    let alloc = &second.allocs[0];
+    assert_eq!((alloc.tasks[0].sampled_at, alloc.sampled_at), (Some(earlier), Some(earlier)));
 }
 
 #[test]
@@ -291,11 +346,11 @@ fn attempts_add_up_and_gauges_are_absent_between_them() {
 fn two_tasks(cgroup: bool) -> Stage {
     let job = synthetic::job("shop", &["web", "db"]);
     let running = |name| synthetic::task(name, TaskState::Running, NOW);
-    let mut status = synthetic::alloc("a", &job, vec![running("web"), running("db")]);
+    let mut alloc = synthetic::alloc("a", &job, vec![running("web"), running("db")]);
     if !cgroup {
-        status.cgroup = None;
+        Arc::make_mut(&mut alloc.identity).cgroup = None;
     }
-    Stage::with(vec![status])
+    Stage::with(vec![alloc])
 }
 
 #[test]
@@ -308,7 +363,7 @@ fn an_alloc_without_a_cgroup_is_the_sum_of_its_tasks_but_never_of_peaks_or_limit
     assert_eq!(alloc.aggregation, Aggregation::Sum);
     assert_eq!((alloc.usage.cpu_usage_ns(), alloc.usage.memory_usage_bytes()), (Some(15), Some(50)));
     assert_eq!((alloc.usage.memory_peak_bytes(), alloc.usage.memory_limit_bytes()), (None, None));
-    let stats = json::stats(&snapshot, alloc, NOW);
+    let stats = json::stats(&snapshot, alloc, Detail::Full, NOW);
     assert_eq!(stats["sum_of_task_peaks_bytes"], 150, "in the API, under its own name");
 }
 
@@ -350,7 +405,7 @@ fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
         seen += 1;
     }
     assert!(seen > 10, "{seen}");
-    let stats = json::stats(&snapshot, alloc, NOW);
+    let stats = json::stats(&snapshot, alloc, Detail::Full, NOW);
     assert_eq!((stats["usage"]["processes"].as_u64(), stats["usage"]["open_fds"].as_u64()), (Some(14), Some(14)));
 }
 
@@ -377,7 +432,7 @@ fn time_in_a_state_never_falls_whatever_the_wall_clock_does() {
         });
         for snapshot in [stage.change(), stage.tick()] {
             let task = &snapshot.allocs[0].tasks[0];
-            let now = TaskState::ALL.map(|s| task.time_in(s, snapshot.steady_at));
+            let now = TaskState::ALL.map(|s| task.managed.as_ref().unwrap().time_in(s, snapshot.steady_at));
             assert!(now.iter().zip(last).all(|(now, before)| *now >= before), "step {step}: {last:?} then {now:?}");
             last = now;
         }
@@ -499,8 +554,8 @@ fn rising(snapshot: &Snapshot) -> Vec<(String, u64)> {
         now.extend(never_fall.filter_map(|field| Some((format!("{whose} {}", field.name()), usage.get(field)?))));
     };
     for alloc in &snapshot.allocs {
-        note(alloc.status.id.as_str(), &alloc.tasks[0].usage);
-        note(&format!("{} alloc", alloc.status.id), &alloc.usage);
+        note(alloc.identity.id.as_str(), &alloc.tasks[0].usage);
+        note(&format!("{} alloc", alloc.identity.id), &alloc.usage);
     }
     for workload in &snapshot.workloads {
         note("workload", &workload.usage);
@@ -555,14 +610,14 @@ proptest! {
             let snapshot = match step {
                 Step::Admit => {
                     let id = format!("alloc-{}", lives.len() + gone);
-                    stage.allocs.push(synthetic::published(one_running(&id, &job)));
+                    stage.allocs.push(Arc::new(one_running(&id, &job)));
                     lives.push((0, true));
                     continue;
                 }
                 Step::Use { alloc, cpu } => {
                     let Some((so_far, true)) = lives.get_mut(alloc) else { continue };
                     *so_far += cpu;
-                    let id = stage.allocs[alloc].status.id.to_string();
+                    let id = stage.allocs[alloc].identity.id.to_string();
                     stage.said.task(&id, 0, all_used(*so_far));
                     // Its own cgroup is a little ahead, or behind, or says nothing.
                     match cpu % 3 {
@@ -655,6 +710,7 @@ fn parts(board: &Arc<Board>, tick: Duration) -> Parts {
     Parts {
         config: allostat::snapshot::Config { tick, ..Default::default() },
         board: Arc::clone(board),
+        devices: None,
         sampling,
         collectors: vec![Box::new(Bad), Box::new(Good(Arc::default()))],
         info: synthetic::info("v2", vec![]),
@@ -702,8 +758,7 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
     let sampler = Sampler::start(parts(&board, SECOND * 3_600)).unwrap();
     wait(&sampler, |s| s.epoch == 1);
     let job = synthetic::job("shop", &["web"]);
-    let publish =
-        |n: usize| board.publish([(*synthetic::published(one_running(&n.to_string(), &job))).clone()], |_| ());
+    let publish = |n: usize| board.publish([one_running(&n.to_string(), &job)], |_| ());
     let mut best = SECOND;
     for n in 0..30 {
         std::thread::sleep(Duration::from_millis(3));

@@ -84,7 +84,7 @@ fn the_help_lists_every_command_and_every_exit_code() {
         assert!(root.lines().any(|l| l.trim_start().starts_with(&format!("{name} "))), "{name}");
     }
     assert!(root.contains("Exit codes:"));
-    for hidden in ["workload", "sweep", "supervise"] {
+    for hidden in ["workload", "sweep", "supervise", "spawn"] {
         assert!(!root.contains(hidden), "{hidden}");
     }
 }

@@ -54,7 +54,7 @@ pub(super) static STATS: Route = Route {
             request.query().only(&[])?;
             let snapshot = context.snapshot();
             let alloc = find(&snapshot, request.param(0))?;
-            Ok(Reply::json(&views::stats(&snapshot, &alloc, context.clock.now())))
+            Ok(Reply::json(&views::stats(&snapshot, &alloc, request.origin.detail(), context.clock.now())))
         })
     },
 };
@@ -88,7 +88,7 @@ pub(super) static SIGNAL: Route = Route {
 /// Errors: none (then with the nearest id), or more than one.
 pub(super) fn find(snapshot: &Snapshot, id: &str) -> Result<Arc<AllocView>, ApiError> {
     let wanted = id.to_ascii_lowercase();
-    let ids = || snapshot.allocs.iter().map(|a| a.status.id.as_str());
+    let ids = || snapshot.allocs.iter().map(|a| a.identity.id.as_str());
     match pick(ids(), &wanted) {
         Picked::One(at) => Ok(Arc::clone(&snapshot.allocs[at])),
         Picked::Many(some) => {
@@ -142,9 +142,9 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
 async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&[])?;
     let alloc = find(&context.snapshot(), request.param(0))?;
-    let id = &alloc.status.id;
+    let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
-    let mut answer = json!({ "id": id, "had_ended": alloc.status.is_terminal() });
+    let mut answer = json!({ "id": id, "had_ended": alloc.ended });
     if let Some(why) = unsaved {
         answer["unsaved"] = why.to_string().into();
     }
@@ -166,7 +166,7 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
         (None, true) => Restarted::All,
         (None, false) => Restarted::Running,
     };
-    let id = &alloc.status.id;
+    let id = &alloc.identity.id;
     let tasks = context.runner.restart(id, what).await?;
     Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "tasks": tasks })) })
 }
@@ -174,7 +174,7 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
 async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&["signal", "task"])?;
     let alloc = find(&context.snapshot(), request.param(0))?;
-    let id = &alloc.status.id;
+    let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
         return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));
     };
@@ -185,11 +185,13 @@ async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
 
 /// Errors: the alloc has no such task; then it says which it has.
 pub(super) fn task_of(alloc: &AllocView, name: &str) -> Result<TaskName, ApiError> {
-    match alloc.status.tasks.iter().find(|t| t.name.as_str() == name) {
+    let tasks = &alloc.identity.tasks;
+    match tasks.iter().find(|t| t.name.as_str() == name) {
         Some(task) => Ok(task.name.clone()),
         None => {
-            let has: Vec<&str> = alloc.status.tasks.iter().map(|t| t.name.as_str()).collect();
-            let message = format!("alloc {} has no task {name:?}; it has {}", alloc.status.id.short(), has.join(", "));
+            let has: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
+            let message =
+                format!("alloc {} has no task {name:?}; it has {}", alloc.identity.id.short(), has.join(", "));
             Err(ApiError::new(Code::NotFound, message).on("task"))
         }
     }

@@ -77,8 +77,8 @@ struct Filter {
 
 impl Filter {
     fn wants(&self, event: &Event) -> bool {
-        self.alloc.as_ref().is_none_or(|id| event.alloc_id == *id)
-            && self.task.as_ref().is_none_or(|task| event.task.as_str() == task)
+        self.alloc.as_ref().is_none_or(|id| event.alloc_id.as_ref() == Some(id))
+            && self.task.as_deref().is_none_or(|task| event.task.as_ref().is_some_and(|of| of.as_str() == task))
     }
 }
 
@@ -92,7 +92,7 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
     if let (Some(alloc), Some(task)) = (&alloc, task) {
         allocs::task_of(alloc, task)?;
     }
-    let filter = Filter { alloc: alloc.map(|alloc| alloc.status.id.clone()), task: task.map(str::to_owned) };
+    let filter = Filter { alloc: alloc.map(|alloc| alloc.identity.id.clone()), task: task.map(str::to_owned) };
     let since = place(request)?;
     let detail = request.origin.detail();
     if wants_stream(request)? {
@@ -244,9 +244,9 @@ mod tests {
             task_seq: 1,
             time: Timestamp(1),
             kind: EventKind::Started,
-            workload: "j".into(),
-            alloc_id: "a".into(),
-            task: task.into(),
+            workload: Some("j".into()),
+            alloc_id: Some("a".into()),
+            task: Some(task.into()),
             message: "a\nb".to_owned(),
             details: std::collections::BTreeMap::new(),
             fails_task: false,

@@ -22,7 +22,7 @@ pub(super) static GC: Route = Route {
                 (None, None | Some("false")) => Collect::Limits,
                 (None, Some("true")) => Collect::All,
                 (Some(id), None | Some("false")) => {
-                    Collect::One(find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?.status.id.clone())
+                    Collect::One(find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?.identity.id.clone())
                 }
                 (Some(_), Some("true")) => {
                     return Err(ApiError::bad_parameter("all", "name an alloc, or say all=true, not both"));

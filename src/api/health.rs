@@ -52,9 +52,9 @@ fn ready(context: &Context, may_name: bool) -> Result<(), ApiError> {
         return Err(ApiError::new(Code::NotReady, "nothing is sampled yet"));
     }
     let names = |a: &Arc<AllocView>| {
-        let alloc = a.status.id.clone();
+        let alloc = a.identity.id.clone();
         let name = move |task: &TaskName| format!("{task} of {}", alloc.short());
-        a.status.sought.iter().map(name).collect::<Vec<_>>()
+        a.status.iter().flat_map(|status| &status.sought).map(name).collect::<Vec<_>>()
     };
     let sought: Vec<String> = snapshot.allocs.iter().flat_map(names).collect();
     if sought.is_empty() {

@@ -34,7 +34,7 @@ async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
     let submitted = submission::submit(context, &job).await?;
     let mut snapshots = context.snapshots.clone();
     let seen =
-        snapshots.wait_for(|s| submitted.allocs.iter().all(|id| s.allocs.iter().any(|a| a.status.id.as_str() == id)));
+        snapshots.wait_for(|s| submitted.allocs.iter().all(|id| s.allocs.iter().any(|a| a.identity.id.as_str() == id)));
     // Late or not: they are submitted.
     let _ = tokio::time::timeout(SEEN_WITHIN, seen).await;
     Ok(Reply { status: 201, ..Reply::json(&submitted) })

@@ -53,12 +53,12 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     let alloc = allocs::find(&context.snapshot(), request.param(0))?;
     // The name comes from the alloc, never from the request: no path of somebody else's choosing.
     let task = allocs::task_of(&alloc, request.param(1))?;
-    let group = alloc.status.job.group(alloc.status.group.as_str());
+    let group = alloc.status.as_ref().and_then(|status| status.task_group());
     if group.and_then(|group| group.task(task.as_str())).is_some_and(|task| task.logs.disabled) {
         let message = format!("what task {task} writes is not kept: its job says logs {{ disabled = true }}");
         return Err(ApiError::new(Code::NotFound, message).on("task"));
     }
-    let dir = context.data_dir.root().join("alloc").join(alloc.status.id.as_str()).join("alloc/logs");
+    let dir = context.data_dir.root().join("alloc").join(alloc.identity.id.as_str()).join("alloc/logs");
     let prefix = format!("{task}.{stream}.");
     let piece = tokio::task::spawn_blocking(move || read(&dir, &prefix, from))
         .await

@@ -8,6 +8,8 @@
 mod access;
 mod allocs;
 mod catalogue;
+mod client;
+mod devices;
 mod door;
 mod error;
 mod events;
@@ -49,6 +51,7 @@ pub use submission::{JobText, Submitted};
 pub use target::encode;
 
 use crate::exporters::prometheus::Bodies;
+use crate::fingerprint::FingerprinterStates;
 use crate::host::clock::Clock;
 use crate::runner::Handle;
 use crate::runner::datadir::DataDir;
@@ -104,6 +107,7 @@ pub struct Context {
     pub scrapers: Arc<Scrapers>,
     pub metrics: Arc<Metrics>,
     pub followers: Followers,
+    pub fingerprinters: Arc<FingerprinterStates>,
 }
 
 impl Context {
@@ -158,5 +162,8 @@ pub static ROUTES: &[&Route] = &[
     &events::EVENTS,
     &jobs::SUBMIT,
     &node::NODE,
+    &devices::DEVICES,
+    &client::ALLOCATION,
+    &client::HOST,
     &catalogue::CATALOGUE,
 ];

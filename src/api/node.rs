@@ -1,4 +1,4 @@
-//! `GET /v1/node`: this host, what can be measured on it and why the rest cannot, and the drivers.
+//! `GET /v1/node`: this host and its attributes, what can be measured on it and why the rest cannot, and the drivers.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,9 @@ use super::access::Access;
 use super::http::Reply;
 use super::{Context, Method, Route};
 use crate::exporters::json as views;
+use crate::fingerprint::{FingerprinterInfo, FingerprinterState};
 use crate::model::answer::{Detail, WITHHELD};
+use crate::runner::drivers::{DriverInfo, Fingerprint};
 use crate::runner::{Fate, Orphan, Stray, Watchers};
 use crate::telemetry::metrics::WatchedBy;
 
@@ -26,11 +28,9 @@ pub(super) static NODE: Route = Route {
 fn node(context: &Context, detail: Detail) -> Value {
     let runner = &context.runner;
     let mut node = views::node(&context.snapshot());
-    let drivers = runner.drivers().iter().map(|(name, driver)| {
-        let (healthy, message) = driver.health();
-        json!({ "name": name, "healthy": healthy, "message": message })
-    });
-    node["drivers"] = drivers.collect();
+    node["drivers"] = runner.driver_infos().iter().map(|(name, info)| driver(name, info)).collect();
+    node["attributes"] = json!(*runner.facts().now());
+    node["fingerprinters"] = context.fingerprinters.now().iter().map(|one| fingerprinter(one, detail)).collect();
     node["hooks"] = runner.hooks().into_iter().map(|(runner, order)| (runner.to_owned(), json!(order))).collect();
     let quarantined = runner.quarantined();
     node["quarantined"] = match detail {
@@ -47,6 +47,26 @@ fn node(context: &Context, detail: Detail) -> Value {
         }
     }
     node
+}
+
+fn driver(name: &str, info: &DriverInfo) -> Value {
+    let mut row = json!({ "name": name, "healthy": info.is_healthy(), "since": info.since, "message": "it has not said yet how it is" });
+    if let Some(Fingerprint { health, description, attributes }) = &info.fingerprint {
+        row["message"] = json!(description);
+        row["health"] = json!(health);
+        row["attributes"] = json!(attributes);
+    }
+    row
+}
+
+fn fingerprinter(info: &FingerprinterInfo, detail: Detail) -> Value {
+    let FingerprinterInfo { name, state, since } = info;
+    let mut row = json!({ "name": name, "state": state.as_str(), "since": since });
+    if let FingerprinterState::Degraded(why) = state {
+        // It may cite a path.
+        row["message"] = json!(if detail == Detail::Full { why } else { WITHHELD });
+    }
+    row
 }
 
 /// How many there are on this host, by who watches them.

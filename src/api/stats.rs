@@ -8,6 +8,7 @@ use super::access::Access;
 use super::http::{Reply, encoded};
 use super::{Context, Method, Route};
 use crate::exporters::json as views;
+use crate::model::answer::Detail;
 
 pub(super) static ALL: Route = Route {
     method: Method::Get,
@@ -17,14 +18,14 @@ pub(super) static ALL: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            let context = Arc::clone(context);
-            encoded(move || all(&context)).await
+            let (context, detail) = (Arc::clone(context), request.origin.detail());
+            encoded(move || all(&context, detail)).await
         })
     },
 };
 
-fn all(context: &Context) -> Reply {
+fn all(context: &Context, detail: Detail) -> Reply {
     let (snapshot, now) = (context.snapshot(), context.clock.now());
-    let each: Vec<Value> = snapshot.allocs.iter().map(|alloc| views::stats(&snapshot, alloc, now)).collect();
+    let each: Vec<Value> = snapshot.allocs.iter().map(|alloc| views::stats(&snapshot, alloc, detail, now)).collect();
     Reply::json(&json!({ "allocs": each }))
 }

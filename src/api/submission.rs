@@ -12,7 +12,7 @@ use crate::model::id::AllocId;
 use crate::model::job::{Task, TaskGroup};
 use crate::runner::Drivers;
 use crate::runner::datadir::DataDir;
-use crate::runner::drivers::{self, DriverError};
+use crate::runner::drivers::{self, DriverError, DriverInfo, Fingerprint, Health};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -77,10 +77,10 @@ pub(super) async fn plan(context: &Context, job: &JobText) -> Result<Submitted, 
     context.runner.check(&parsed.job)?;
     let mut planned = describe(context, &parsed).await;
     let view = context.runner.board().view();
-    let live = view.allocs.iter().map(|a| &a.status).filter(|s| s.job.id == parsed.job.id && !s.is_terminal());
-    for status in live {
+    let allocs = view.allocs.iter().filter_map(|a| Some((&a.identity.id, a.status.as_ref()?)));
+    for (id, status) in allocs.filter(|(_, s)| s.job.id == parsed.job.id && !s.is_terminal()) {
         let known = if *status.job == parsed.job { &mut planned.unchanged } else { &mut planned.replaces };
-        known.push(status.id.to_string());
+        known.push(id.to_string());
     }
     Ok(planned)
 }
@@ -109,6 +109,7 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
         |group: &TaskGroup| PlannedGroup { name: group.name.to_string(), count: group.count, tasks: tasks(group) };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
+    warnings.extend(waiting(parsed, &context.runner.driver_infos()));
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     Submitted {
@@ -199,6 +200,20 @@ fn invalid(errors: &Diagnostics) -> ApiError {
 
 fn strings(ids: &[AllocId]) -> Vec<String> {
     ids.iter().map(ToString::to_string).collect()
+}
+
+/// Tells of each task that will wait for its driver.
+fn waiting(parsed: &ParsedJob, drivers: &[(&'static str, DriverInfo)]) -> Vec<Diagnostic> {
+    let tasks = parsed.job.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
+    let wait = |(group, task): (&TaskGroup, &Task)| {
+        let (_, info) = drivers.iter().find(|(name, _)| *name == task.driver)?;
+        let Fingerprint { health, description, .. } =
+            info.fingerprint.as_ref().filter(|report| report.health != Health::Healthy)?;
+        let path = parsed.task_path(group.name.as_str(), task.name.as_str(), "driver");
+        let message = format!("it will wait for its driver, which is {}: {description}", health.as_str());
+        Some(parsed.diagnose(Severity::Warning, &path, message))
+    };
+    tasks.filter_map(wait).collect()
 }
 
 /// What the file says and this host will not do, by each task's driver.

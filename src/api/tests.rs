@@ -16,11 +16,13 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::collectors::{FdBudget, Sampling};
+use crate::fingerprint::{self, FingerprintRequest, Fingerprinting};
 use crate::host::clock::SystemClock;
 use crate::host::hierarchy::Layout;
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::host::roots::Roots;
+use crate::model::answer::WITHHELD;
 use crate::model::host::NodeInfo;
 use crate::model::id::{BootId, JobId};
 use crate::model::units::Timestamp;
@@ -50,6 +52,7 @@ struct Server {
     stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
     _snapshots: watch::Sender<Arc<Snapshot>>,
+    _fingerprints: Fingerprinting,
     _dir: tempfile::TempDir,
 }
 
@@ -90,6 +93,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         supervisors: None,
         watches: 100,
         no_cgroups: None,
+        settings: Default::default(),
     });
     let parts = runner::Parts {
         config: runner::Config::default(),
@@ -99,11 +103,27 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         drivers: Drivers::from([(Mock::NAME, Arc::new(mock) as _)]),
         clock: Arc::new(SystemClock),
         cgroups: None,
+        devices: None,
         metrics: Arc::clone(metrics),
         node: node(),
+        facts: Arc::default(),
         inherited: BTreeMap::new(),
     };
     Handle::start(parts).await.unwrap()
+}
+
+/// One of two fails: there is no such directory.
+async fn fingerprints(runner: &Handle, metrics: &Arc<Metrics>) -> Fingerprinting {
+    let chosen = fingerprint::Config { allowlist: vec!["signal".into(), "storage".into()], denylist: Vec::new() };
+    let roots = Roots::default();
+    let parts = fingerprint::Parts {
+        fingerprinters: chosen.chosen(),
+        request: FingerprintRequest { roots, root: "/".into(), data_dir: "/no/such/place".into() },
+        facts: Arc::clone(runner.facts()),
+        clock: Arc::new(SystemClock),
+        metrics: Arc::clone(metrics),
+    };
+    Fingerprinting::start(parts).await
 }
 
 fn server() -> Server {
@@ -121,6 +141,7 @@ fn start(config: Config, opened: bool) -> Server {
     let metrics = Arc::new(Metrics::default());
     let data_dir = Arc::new(DataDir::open(&dir.path().join("data")).unwrap());
     let runner = runtime.block_on(runner(&data_dir, &metrics));
+    let fingerprints = runtime.block_on(fingerprints(&runner, &metrics));
     let (snapshots, receiver) = watch::channel(Arc::new(snapshot()));
     let context = Arc::new(Context {
         snapshots: receiver,
@@ -132,6 +153,7 @@ fn start(config: Config, opened: bool) -> Server {
         scrapers: scrapers.clone(),
         metrics: metrics.clone(),
         followers: Followers::of(config.max_connections),
+        fingerprinters: fingerprints.states(),
     });
     let door = Door::new(config);
     if opened {
@@ -146,7 +168,18 @@ fn start(config: Config, opened: bool) -> Server {
     runtime.spawn(serve_tcp(tcp_listener, door.clone(), stopped.clone()));
     runtime.spawn(serve_unix(unix_listener, door, stopped));
     drop(_inside);
-    Server { tcp, unix, runner, scrapers, metrics, stop, _runtime: runtime, _snapshots: snapshots, _dir: dir }
+    Server {
+        tcp,
+        unix,
+        runner,
+        scrapers,
+        metrics,
+        stop,
+        _runtime: runtime,
+        _snapshots: snapshots,
+        _fingerprints: fingerprints,
+        _dir: dir,
+    }
 }
 
 struct Response {
@@ -260,6 +293,22 @@ fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() 
         server.unix_raw(b"GET /v1/node HTTP/1.1\r\nHost: any\r\nConnection: close\r\n\r\n").unwrap().status,
         200
     );
+}
+
+#[test]
+fn what_is_known_of_the_host_is_told_to_all_and_why_something_is_not_on_the_socket_alone() {
+    let server = server();
+    let tcp = server.tcp("GET", "/v1/node", "Host: localhost\r\n");
+    for (answer, why) in [(server.unix("GET", "/v1/node", ""), "/no/such/place does not exist here"), (tcp, WITHHELD)] {
+        let node: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert!(node["attributes"]["os.signals"]["text"].as_str().unwrap().starts_with("SIGABRT,SIGALRM,"));
+        assert!(node["attributes"].get("unique.storage.volume").is_none());
+        let [signal, storage] = node["fingerprinters"].as_array().unwrap().as_slice() else { panic!("{node}") };
+        assert_eq!((&signal["name"], &signal["state"]), (&"signal".into(), &"current".into()));
+        assert_eq!((&storage["name"], &storage["state"]), (&"storage".into(), &"degraded".into()));
+        assert!(storage["since"].is_u64() && signal.get("message").is_none());
+        assert_eq!(storage["message"], why);
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Catalogue {
         for desc in CATALOGUE.iter().filter(|d| wanted(d.name)) {
             table.row(vec![
                 TableCell::styled(desc.name, Style::Cyan),
-                catalogue::kind_word(desc.kind).into(),
+                desc.kind.as_str().into(),
                 unit(desc.unit).into(),
                 desc.labels.join(",").into(),
                 desc.source.into(),
@@ -58,6 +58,6 @@ fn unit(unit: Unit) -> &'static str {
     match unit {
         Unit::None => "-",
         Unit::TimestampSeconds => "unix time",
-        other => other.suffix().trim_start_matches('_'),
+        other => other.as_str(),
     }
 }

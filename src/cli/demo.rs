@@ -44,8 +44,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// See it work, with nothing set up
 ///
 /// An agent on 127.0.0.1 in a temporary directory runs a job that is built in (a steady service, a worker throttled by its
-/// quota, a leak that is OOM-killed and restarted, a batch of 50 ms tasks) and shows what each uses. Ctrl-C stops and
-/// removes everything it made. As root, and where a user's systemd hands them down, it uses cgroups; otherwise it says what
+/// quota, a leak that is OOM-killed and restarted, a batch of 50 ms tasks) and shows what each uses, and the GPUs of this host;
+/// where there are none, one that is scripted, and says so. Ctrl-C stops and removes everything it made. As root, and where a user's systemd hands them down, it uses cgroups; otherwise it says what
 /// cannot be measured, and goes on.
 #[derive(Debug, clap::Args)]
 pub struct Demo {
@@ -130,6 +130,7 @@ async fn start(made: &Made) -> Result<Daemon, DaemonError> {
     config.cgroup.parent = (!daemon::has_scope_of_user()).then(|| made.cgroup_parent.clone());
     let at = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     config.api.listen = at(DEFAULT_PORT);
+    config.devices.scripted = true;
     match Daemon::start(config.clone()).await {
         // Somebody has the usual port: any free one will do.
         Err(DaemonError::Listen { .. }) => {
@@ -178,6 +179,7 @@ fn show(
         if Instant::now() >= next_draw {
             next_draw = Instant::now() + period;
             watch.look(&mut agent)?;
+            watch.view.devices = screen::devices(&daemon.devices());
             match &mut screen {
                 Some(screen) => screen.draw(&watch.view, paint)?,
                 None => print(session, &watch)?,
@@ -196,7 +198,8 @@ fn show(
 
 fn print(session: &mut Session<'_>, watch: &Watch) -> Result<(), CliError> {
     let table = screen::table(&watch.view.rows, watch.view.measured, session.paint);
-    write!(session.out, "\n{table}{}\n\n", screen::batches(&watch.view.batches))?;
+    let below: Vec<String> = watch.view.devices.iter().cloned().chain([screen::batches(&watch.view.batches)]).collect();
+    write!(session.out, "\n{table}{}\n\n", below.join("\n"))?;
     Ok(session.out.flush()?)
 }
 

@@ -13,6 +13,7 @@ use super::output::{Paint, Style, printable};
 use super::shape::{AllocList, AllocRow, EventPage};
 use super::tail::{AGAIN, KNOWS_ALLOCS, Next, Tail};
 use crate::model::event::{Event, EventKind};
+use crate::model::id::{AllocId, TaskName};
 
 /// Short tasks end within milliseconds: the first looks are close together.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
@@ -185,7 +186,7 @@ impl<'a> Follow<'a> {
             let next = tail.next(self.agent, wait)?;
             self.since = tail.place();
             match next {
-                Next::Event(event) if wanted.contains(event.alloc_id.as_str()) => {
+                Next::Event(event) if is_of(&event, wanted) => {
                     any = true;
                     print_missed(std::mem::take(&mut gone), out, paint)?;
                     writeln!(out, "{}", line(&event, paint))?;
@@ -209,7 +210,7 @@ impl<'a> Follow<'a> {
         self.since = page.next;
         print_missed(page.missed, out, paint)?;
         let mut any = false;
-        for event in page.events.iter().filter(|e| wanted.contains(e.alloc_id.as_str())) {
+        for event in page.events.iter().filter(|event| is_of(event, wanted)) {
             any = true;
             writeln!(out, "{}", line(event, paint))?;
         }
@@ -230,15 +231,20 @@ pub fn missed(count: u64, paint: Paint) -> String {
     )
 }
 
-/// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`.
+/// Whether it is of one of these allocs.
+fn is_of(event: &Event, wanted: &BTreeSet<&str>) -> bool {
+    event.alloc_id.as_ref().is_some_and(|id| wanted.contains(id.as_str()))
+}
+
+/// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`; of a driver itself, which its message names, without the two.
 pub fn line(event: &Event, paint: Paint) -> String {
     let millis = event.time.0 / 1_000_000 % 1000;
     let time = format!("{}.{millis:03}", human::time_of_day(event.time));
     format!(
         "{}  {}  {}  {}  {}",
         paint.paint(Style::Dim, &time),
-        paint.paint(Style::Cyan, event.alloc_id.short()),
-        event.task,
+        paint.paint(Style::Cyan, event.alloc_id.as_ref().map_or("-", AllocId::short)),
+        event.task.as_ref().map_or("-", TaskName::as_str),
         paint.paint(kind_style(event), event.kind.text()),
         printable(&event.message)
     )
@@ -246,9 +252,9 @@ pub fn line(event: &Event, paint: Paint) -> String {
 
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
-        DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead,
-        NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed,
-        Signaling, Started, TaskSetup, Terminated,
+        Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
+        MainTasksDead, NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay,
+        SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
         Started | Restored => Style::Green,
@@ -257,7 +263,9 @@ pub fn kind_style(event: &Event) -> Style {
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
         Killed | Killing | RestartSignaled | Restarting | Signaling | Terminated => Style::Yellow,
-        LeaderDead | MainTasksDead | NotRestarting | Received | ShutdownDelay | TaskSetup => Style::Plain,
+        Device | Driver | LeaderDead | MainTasksDead | NotRestarting | Received | ShutdownDelay | TaskSetup => {
+            Style::Plain
+        }
     }
 }
 

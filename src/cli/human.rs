@@ -56,24 +56,14 @@ pub fn percent_of(ratio: f64) -> String {
     if percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// `12:04:31`, in UTC: the local time zone needs a database that may not be there.
+/// `12:04:31`, in UTC.
 pub fn time_of_day(t: Timestamp) -> String {
-    let secs = t.0 / 1_000_000_000 % 86_400;
-    format!("{:02}:{:02}:{:02}", secs / 3600, secs % 3600 / 60, secs % 60)
+    t.time_of_day()
 }
 
 /// `2026-11-21 12:04:31`, in UTC.
 pub fn date_and_time(t: Timestamp) -> String {
-    // Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.
-    let days = t.0 / 1_000_000_000 / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {}", time_of_day(t))
+    format!("{} {}", t.date(), t.time_of_day())
 }
 
 /// `1 alloc`, `3 allocs`.

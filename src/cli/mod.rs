@@ -6,6 +6,8 @@ mod catalogue;
 mod check;
 mod connect;
 mod demo;
+mod device_plugin;
+mod devices;
 mod events;
 mod exit;
 mod follow;
@@ -85,9 +87,12 @@ commands! {
     signal::Signal,
     gc::Gc,
     node::Node,
+    devices::Devices,
     metrics::Metrics,
     catalogue::Catalogue,
     check::Check,
+    #[command(name = "device-plugin")]
+    device_plugin::ServePlugin,
     #[command(hide = true)]
     workload::Workload,
     #[command(hide = true)]

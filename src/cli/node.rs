@@ -79,8 +79,27 @@ fn text(node: &NodeReport, paint: Paint) -> String {
     append(&mut out, &table, paint);
     let mut table = Table::new(&[("DRIVER", Align::Left), ("", Align::Left), ("", Align::Left)]);
     for d in &node.drivers {
-        let (word, style) = if d.healthy { ("healthy", Style::Green) } else { ("unhealthy", Style::Red) };
+        let (word, style) = match (d.healthy, d.health.as_str()) {
+            (true, _) => ("healthy", Style::Green),
+            (false, "undetected") => ("undetected", Style::Yellow),
+            (false, _) => ("unhealthy", Style::Red),
+        };
         table.row(vec![d.name.clone().into(), TableCell::styled(word, style), printable(&d.message).into()]);
+    }
+    append(&mut out, &table, paint);
+    let mut table = Table::new(&[("ATTRIBUTE", Align::Left), ("", Align::Left)]);
+    for (name, value) in &node.attributes {
+        table.row(vec![printable(name).into(), printable(&value.to_string()).into()]);
+    }
+    append(&mut out, &table, paint);
+    let mut table = Table::new(&[
+        ("COULD NOT LOOK AT THE HOST: FINGERPRINTER", Align::Left),
+        ("", Align::Left),
+        ("WHY", Align::Left),
+    ]);
+    for one in node.fingerprinters.iter().filter(|one| one.state != "current") {
+        let state = TableCell::styled(&one.state, Style::Yellow);
+        table.row(vec![printable(&one.name).into(), state, printable(&one.message).into()]);
     }
     append(&mut out, &table, paint);
     let mut table = Table::new(&[("SET ASIDE: COULD NOT BE READ FROM THE STATE", Align::Left)]);

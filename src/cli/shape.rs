@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
@@ -102,6 +103,9 @@ pub struct TaskRow {
     /// Alone only.
     #[serde(default)]
     pub driver: Option<String>,
+    /// Alone only: those that it holds.
+    #[serde(default)]
+    pub devices: Vec<String>,
     #[serde(default)]
     pub events: Vec<Event>,
 }
@@ -133,6 +137,9 @@ pub struct StatsReply {
     #[serde(default)]
     pub age_ms: Option<u64>,
     pub tasks: BTreeMap<String, TaskStats>,
+    /// By id.
+    #[serde(default)]
+    pub devices: BTreeMap<String, DeviceRow>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -140,6 +147,76 @@ pub struct TaskStats {
     pub usage: Usage,
     #[serde(default)]
     pub sampled_at: Option<Timestamp>,
+    /// By the id of the device.
+    #[serde(default)]
+    pub devices: BTreeMap<String, TaskOnDevice>,
+}
+
+/// What a task uses of a device.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct TaskOnDevice {
+    /// In a list of them.
+    pub alloc_id: String,
+    pub task: String,
+    pub reserved: bool,
+    /// What was used at the end stays, what is used now is gone.
+    #[serde(rename = "final")]
+    pub ended: bool,
+    pub memory_used_bytes: Option<u64>,
+    pub memory_peak_bytes: Option<u64>,
+    pub sm_utilization_ratio: Option<f64>,
+    pub processes: Option<u64>,
+    pub energy_joules_total: Option<f64>,
+}
+
+/// `/v1/devices`
+#[derive(Debug, Clone, Deserialize)]
+pub struct DeviceReport {
+    pub devices: Vec<DeviceRow>,
+    pub plugins: Vec<PluginRow>,
+}
+
+/// A device, in the list or of an alloc.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceRow {
+    /// In the list.
+    pub id: String,
+    pub name: String,
+    /// The device of which it is an instance.
+    pub parent: Option<String>,
+    pub up: bool,
+    pub stuck: bool,
+    pub healthy: bool,
+    /// Why it is not.
+    pub why: Option<String>,
+    pub values: DeviceValues,
+    /// In the list.
+    pub tasks: Vec<TaskOnDevice>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceValues {
+    pub memory_used_bytes: Option<u64>,
+    pub memory_total_bytes: Option<u64>,
+    /// By engine.
+    pub utilization_ratio: BTreeMap<String, f64>,
+    /// By sensor.
+    pub temperature_celsius: BTreeMap<String, u64>,
+    pub power_watts: Option<f64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct PluginRow {
+    pub name: String,
+    pub up: bool,
+    /// Why it does not run.
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
 }
 
 /// `/v1/node`
@@ -162,6 +239,10 @@ pub struct NodeReport {
     pub tasks: BTreeMap<String, u64>,
     #[serde(default)]
     pub drivers: Vec<DriverReport>,
+    #[serde(default)]
+    pub attributes: Attributes,
+    #[serde(default)]
+    pub fingerprinters: Vec<FingerprinterReport>,
     /// By runner, in the order in which they set up.
     #[serde(default)]
     pub hooks: BTreeMap<String, Vec<String>>,
@@ -171,6 +252,16 @@ pub struct NodeReport {
     pub orphans: Vec<OrphanReport>,
     #[serde(default)]
     pub strays: Vec<StrayReport>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct FingerprinterReport {
+    pub name: String,
+    /// `pending`, `current`, `degraded`.
+    pub state: String,
+    /// Why it is degraded.
+    #[serde(default)]
+    pub message: String,
 }
 
 /// A supervisor that this agent does not watch.
@@ -210,5 +301,8 @@ pub struct KeptFiles {
 pub struct DriverReport {
     pub name: String,
     pub healthy: bool,
+    /// Of an agent that tells no more than `healthy`: empty.
+    #[serde(default)]
+    pub health: String,
     pub message: String,
 }

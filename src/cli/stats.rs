@@ -1,8 +1,9 @@
 //! `allostat stats`
 
 use super::Session;
+use super::devices::use_of;
 use super::exit::{CliResult, Exit};
-use super::human::{self, ABSENT};
+use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable};
 use super::shape::StatsReply;
 use crate::api::encode;
@@ -69,6 +70,7 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
     }
     // The first line of the table is its empty headings.
     out.push_str(table.render(paint).split_once('\n').map_or("", |(_, rest)| rest));
+    out.push_str(&devices(stats, paint));
     if !absent.is_empty() {
         let list = absent.join(", ");
         out.push_str(
@@ -77,6 +79,36 @@ fn text(stats: &StatsReply, paint: Paint) -> String {
         );
     }
     out
+}
+
+/// What each task uses of its devices. Empty: none has any.
+fn devices(stats: &StatsReply, paint: Paint) -> String {
+    let mut table = Table::new(&[
+        ("DEVICE", Align::Left),
+        ("MODEL", Align::Left),
+        ("TASK", Align::Left),
+        ("USE", Align::Left),
+        ("MEMORY", Align::Right),
+        ("PEAK", Align::Right),
+        ("BUSY", Align::Right),
+        ("ENERGY", Align::Right),
+    ]);
+    for (id, device) in &stats.devices {
+        for (name, task) in &stats.tasks {
+            let Some(task) = task.devices.get(id) else { continue };
+            table.row(vec![
+                TableCell::styled(printable(id), Style::Cyan),
+                printable(&device.name).into(),
+                printable(name).into(),
+                if task.ended { "ended".to_owned() } else { use_of(task) }.into(),
+                or_absent(task.memory_used_bytes.map(human::bytes)).into(),
+                or_absent(task.memory_peak_bytes.map(human::bytes)).into(),
+                or_absent(task.sm_utilization_ratio.map(human::percent_of)).into(),
+                or_absent(task.energy_joules_total.map(|joules| format!("{joules:.0} J"))).into(),
+            ]);
+        }
+    }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.render(paint)) }
 }
 
 /// `memory_working_set_bytes` without its unit, which stands at the value.
@@ -113,6 +145,27 @@ mod tests {
         assert_eq!(line("memory usage"), "memory usage  2.0 KiB      -");
         assert_eq!(line("oom kills"), "oom kills        0      0");
         assert_eq!(line("cpu usage"), "cpu usage        -  1.5 s");
-        assert!(line("absent:").contains("memory_peak_bytes"));
+        assert!(line("absent:").contains("memory_peak_bytes") && !text.contains("DEVICE"));
+    }
+
+    #[test]
+    fn devices_of_tasks_stand_below_and_what_ended_has_only_what_stays() {
+        let json = serde_json::json!({
+            "id": "ab12cd34-0000", "final": false, "aggregation": "cgroup", "usage": {},
+            "devices": {"GPU-0": {"name": "H100"}},
+            "tasks": {
+                "a": {"usage": {}, "devices": {"GPU-0": {"reserved": true, "final": false, "processes": 1, "memory_used_bytes": 1024}}},
+                "b": {"usage": {}, "devices": {"GPU-0": {"reserved": false, "final": true, "memory_peak_bytes": 2048, "energy_joules_total": 7.4}}},
+                "c": {"usage": {}},
+            },
+        });
+        let text = text(&serde_json::from_value(json).unwrap(), Paint(false));
+        let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("DEVICE")).take(3).collect();
+        let expected = [
+            "DEVICE  MODEL  TASK  USE                   MEMORY     PEAK  BUSY  ENERGY",
+            "GPU-0   H100   a     reserved, 1 process  1.0 KiB        -     -       -",
+            "GPU-0   H100   b     ended                      -  2.0 KiB     -     7 J",
+        ];
+        assert_eq!(rows, expected, "{text}");
     }
 }

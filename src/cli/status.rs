@@ -152,6 +152,14 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
     }
     out.push('\n');
     out.push_str(&table.render(paint));
+    let held: Vec<_> = alloc.tasks.iter().filter(|(_, task)| !task.devices.is_empty()).collect();
+    if !held.is_empty() {
+        out.push('\n');
+    }
+    for (name, task) in held {
+        let devices = task.devices.iter().map(|id| printable(id)).collect::<Vec<_>>().join(", ");
+        out.push_str(&format!("{} holds {devices}\n", printable(name)));
+    }
     let mut events: Vec<_> = alloc.tasks.values().flat_map(|t| &t.events).collect();
     events.sort_by_key(|e| e.seq);
     if !events.is_empty() {
@@ -188,6 +196,7 @@ mod tests {
             last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at) }),
             lifecycle: None,
             driver: None,
+            devices: Vec::new(),
             events: Vec::new(),
         };
         let mut alloc: AllocRow = serde_json::from_str(

@@ -43,7 +43,8 @@ impl Sweep {
         let layout = Layout::detect(&Roots::default()).map_err(|e| CliError::failed(e.to_string()))?;
         let scope = scope(&self.dir);
         let in_scope = scope.as_ref().and_then(|(_, unit)| unit.cgroup.as_ref()).map(|path| path.child(TASKS));
-        let parent = Cgroup::at(&layout, &in_scope.unwrap_or_else(|| CgroupPath::new(self.cgroup_parent.as_str())));
+        let parent = in_scope.unwrap_or_else(|| CgroupPath::new(self.cgroup_parent.as_str()));
+        let parent = Cgroup::at(&layout, &parent).with_devices(&layout);
         let until = Instant::now() + PATIENCE;
         loop {
             // A supervisor may be about to start its task: until none is left, there may be something to end again.

@@ -37,6 +37,7 @@ pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1
         probe.file("pids_peak", "pids", "pids.peak", "pids.peak", "a newer kernel"),
         probe.psi(),
         probe.cgroup_kill(),
+        probe.devices(),
     ]
 }
 
@@ -112,6 +113,18 @@ impl<'a> Probe<'a> {
             Mode::V1 | Mode::Hybrid => {
                 format!("no hierarchy with the {controller} controller is mounted: mount it, or boot with cgroup v2")
             }
+        }
+    }
+
+    /// Whether a task can be kept from opening devices that are not its own.
+    fn devices(self) -> Capability {
+        const NAME: &str = "device_nodes";
+        match self.layout.controller("devices").map(|home| home.version) {
+            Some(Version::V1) => Capability::yes(NAME),
+            Some(Version::V2) | None => Capability::no(
+                NAME,
+                "nodes of devices that are not a task's own are not closed to it: only the devices controller of cgroup v1 is used for that",
+            ),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::proc::Proc;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
+use crate::model::words;
 
 /// Concurrency: any thread; atomics only.
 #[derive(Debug)]
@@ -156,39 +157,29 @@ fn sum(counts: &[AtomicU64]) -> u64 {
     counts.iter().map(|n| n.load(Ordering::Relaxed)).sum()
 }
 
-/// Why a source gave no value although it should have: the `reason` label, a closed list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorReason {
-    /// The kernel's text is not what is documented.
-    Parse,
-    /// EACCES, EPERM.
-    Permission,
-    /// The thing went away between two system calls: expected, kept apart from real errors.
-    NotFoundRace,
-    /// It did not answer in time.
-    Timeout,
-    /// Any other error of the system.
-    Io,
+words! {
+    /// Why a source gave no value although it should have: the `reason` label, a closed list.
+    pub enum ErrorReason {
+        /// The kernel's text is not what is documented.
+        Parse = "parse",
+        /// EACCES, EPERM.
+        Permission = "permission",
+        /// The thing went away between two system calls: expected, kept apart from real errors.
+        NotFoundRace = "not_found_race",
+        /// It did not answer in time.
+        Timeout = "timeout",
+        /// Any other error of the system.
+        Io = "io",
+    }
 }
 
 impl ErrorReason {
-    pub const ALL: [ErrorReason; 5] =
-        [ErrorReason::Parse, ErrorReason::Permission, ErrorReason::NotFoundRace, ErrorReason::Timeout, ErrorReason::Io];
     pub fn of(error: &std::io::Error) -> ErrorReason {
         match error.kind() {
             std::io::ErrorKind::PermissionDenied => ErrorReason::Permission,
             std::io::ErrorKind::NotFound => ErrorReason::NotFoundRace,
             std::io::ErrorKind::TimedOut => ErrorReason::Timeout,
             _ => ErrorReason::Io,
-        }
-    }
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ErrorReason::Parse => "parse",
-            ErrorReason::Permission => "permission",
-            ErrorReason::NotFoundRace => "not_found_race",
-            ErrorReason::Timeout => "timeout",
-            ErrorReason::Io => "io",
         }
     }
 }
@@ -200,8 +191,7 @@ pub struct ErrorCounts([AtomicU64; 5]);
 impl ErrorCounts {
     /// Counts, and logs the 1st, 2nd, 4th, 8th ... of its reason, so that a file which stays broken does not fill the log.
     pub fn report(&self, reason: ErrorReason, what: impl FnOnce() -> String) {
-        let Some((_, count)) = ErrorReason::ALL.iter().zip(&self.0).find(|(r, _)| **r == reason) else { return };
-        let so_far = count.fetch_add(1, Ordering::Relaxed) + 1;
+        let so_far = self.0[reason.index()].fetch_add(1, Ordering::Relaxed) + 1;
         if so_far.is_power_of_two() {
             tracing::warn!(reason = reason.as_str(), so_far, "cannot read a measure: {}", what());
         }

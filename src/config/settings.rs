@@ -1,14 +1,17 @@
 //! Everything that can be set, once: the words of the file, the environment, the printed configuration and the table in
-//! docs/commands.md are made from it. One more setting is one more entry.
+//! docs/commands.md are made from it. One more setting is one more entry; a driver has its own beside it.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::Config;
-use crate::api::{DEFAULT_PORT, Public};
-use crate::jobspec::quantity::{format_duration, parse_duration};
-use crate::runner::drivers;
+use super::values::{
+    absolute, cgroup_parent, duration, fingerprinters, list, listed, listen_address, millis, one_of, short, size,
+};
+use crate::api::Public;
+use crate::devices::Attribution;
+use crate::exporters::otlp;
+use crate::runner::drivers::{self, DriverEntry, DriverSetting};
 use crate::telemetry::LoggingError;
 
 /// One thing that can be set.
@@ -20,8 +23,8 @@ pub struct Setting {
     /// Stands above it in the printed configuration.
     pub about: &'static str,
     pub(super) kind: Kind,
-    /// As text that can be read again; `None`: not set.
-    pub(super) get: fn(&Config) -> Option<String>,
+    /// See [`Setting::get`].
+    get: fn(&Config) -> Option<String>,
 }
 
 /// What its value is, and where that goes.
@@ -32,9 +35,28 @@ pub(super) enum Kind {
     Duration(Duration, Duration, fn(&mut Config, Duration)),
     Whole(u64, u64, fn(&mut Config, u64)),
     Bool(fn(&mut Config, bool)),
+    /// Text that a driver understands: the setting's stanza is its name.
+    OfDriver(fn(&str) -> Result<(), String>),
 }
 
 impl Setting {
+    /// As text that can be read again; `None`: not set.
+    pub(super) fn get(&self, config: &Config) -> Option<String> {
+        match self.kind {
+            Kind::OfDriver(_) => config.drivers.settings.get(&(self.stanza, self.key)).cloned(),
+            _ => (self.get)(config),
+        }
+    }
+
+    /// Those of the environment, the stronger one last: what is said of metrics wins over what is said of all signals. Of
+    /// endpoints the two are settings of their own.
+    pub(super) fn variables(&self) -> Vec<String> {
+        let of_metrics = self.env.strip_prefix("OTEL_EXPORTER_OTLP_").filter(|rest| !rest.contains("METRICS_"));
+        let of_metrics =
+            of_metrics.filter(|rest| *rest != "ENDPOINT").map(|rest| format!("OTEL_EXPORTER_OTLP_METRICS_{rest}"));
+        [self.env.to_owned()].into_iter().chain(of_metrics).collect()
+    }
+
     /// Errors: the value cannot be, in a sentence without its name.
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.kind {
@@ -51,6 +73,11 @@ impl Setting {
                 put(config, text.parse().map_err(|_| "must be true or false".to_owned())?);
                 Ok(())
             }
+            Kind::OfDriver(check) => {
+                check(text)?;
+                config.drivers.settings.insert((self.stanza, self.key), text.to_owned());
+                Ok(())
+            }
         }
     }
 }
@@ -58,7 +85,19 @@ impl Setting {
 const A_DAY: Duration = Duration::from_secs(86_400);
 const TEN_YEARS: Duration = Duration::from_secs(3_650 * 86_400);
 
-pub static SETTINGS: &[Setting] = &[
+/// Ours, then those of each driver.
+pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
+    let of_driver = |driver: &'static DriverEntry| {
+        driver.settings.iter().map(|setting| {
+            let DriverSetting { key, env, about, check } = *setting;
+            let kind = Kind::OfDriver(check);
+            &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
+        })
+    };
+    OURS.iter().chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
+});
+
+static OURS: &[Setting] = &[
     Setting {
         stanza: "agent",
         key: "data_dir",
@@ -179,6 +218,28 @@ pub static SETTINGS: &[Setting] = &[
         get: |c| Some(c.drivers.enabled.join(",")),
     },
     Setting {
+        stanza: "fingerprint",
+        key: "allowlist",
+        env: "ALLOSTAT_FINGERPRINT_ALLOWLIST",
+        about: "Which fingerprinters look at the host: arch, cgroup, cpu, ... Default: all.",
+        kind: Kind::Texts(|c, names| {
+            c.fingerprint.allowlist = fingerprinters(names)?;
+            Ok(())
+        }),
+        get: |c| listed(&c.fingerprint.allowlist),
+    },
+    Setting {
+        stanza: "fingerprint",
+        key: "denylist",
+        env: "ALLOSTAT_FINGERPRINT_DENYLIST",
+        about: "Which do not, whatever the other list says. Default: none.",
+        kind: Kind::Texts(|c, names| {
+            c.fingerprint.denylist = fingerprinters(names)?;
+            Ok(())
+        }),
+        get: |c| listed(&c.fingerprint.denylist),
+    },
+    Setting {
         stanza: "gc",
         key: "max_terminal",
         env: "ALLOSTAT_GC_MAX_TERMINAL",
@@ -211,6 +272,170 @@ pub static SETTINGS: &[Setting] = &[
         get: |c| Some(c.gc.inodes_used_percent.to_string()),
     },
     Setting {
+        stanza: "otlp",
+        key: "endpoint",
+        env: "OTEL_EXPORTER_OTLP_ENDPOINT",
+        about: "Where metrics are pushed: http://host:port, to /v1/metrics below it. Default: nowhere, and nothing is pushed.",
+        kind: Kind::Text(|c, text| otlp::endpoint(text, true).map(|endpoint| c.otlp.endpoint = Some(endpoint))),
+        get: |c| c.otlp.endpoint.as_ref().map(ToString::to_string),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "metrics_endpoint",
+        env: "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+        about: "The same, with the whole path. It wins over endpoint.",
+        kind: Kind::Text(|c, text| {
+            otlp::endpoint(text, false).map(|endpoint| c.otlp.metrics_endpoint = Some(endpoint))
+        }),
+        get: |c| c.otlp.metrics_endpoint.as_ref().map(ToString::to_string),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "protocol",
+        env: "OTEL_EXPORTER_OTLP_PROTOCOL",
+        about: "http/protobuf or grpc.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.protocol = otlp::Protocol::parse(text)
+                .ok_or_else(|| one_of(text, otlp::Protocol::ALL.map(otlp::Protocol::as_str)))?;
+            Ok(())
+        }),
+        get: |c| Some(c.otlp.protocol.as_str().to_owned()),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "headers",
+        env: "OTEL_EXPORTER_OTLP_HEADERS",
+        about: "Sent with each request: name=value, separated by commas, values percent-encoded.",
+        kind: Kind::Text(|c, text| otlp::headers(text).map(|headers| c.otlp.headers = headers)),
+        get: |c| Some(&c.otlp.headers).filter(|headers| !headers.is_empty()).map(|headers| otlp::joined(headers)),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "timeout",
+        env: "OTEL_EXPORTER_OTLP_TIMEOUT",
+        about: "How long one request may take. In the environment a number is milliseconds.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.timeout = millis(text, Duration::from_millis(100), Duration::from_secs(600))?;
+            Ok(())
+        }),
+        get: |c| Some(short(c.otlp.timeout)),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "compression",
+        env: "OTEL_EXPORTER_OTLP_COMPRESSION",
+        about: "gzip or none.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.compression = otlp::Compression::parse(text)
+                .ok_or_else(|| one_of(text, otlp::Compression::ALL.map(otlp::Compression::as_str)))?;
+            Ok(())
+        }),
+        get: |c| Some(c.otlp.compression.as_str().to_owned()),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "temporality_preference",
+        env: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+        about: "cumulative: sums count from their start. No other is made.",
+        kind: Kind::Text(|_, text| match text {
+            "cumulative" => Ok(()),
+            other => Err(one_of(other, ["cumulative"])),
+        }),
+        get: |_| Some("cumulative".to_owned()),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "interval",
+        env: "OTEL_METRIC_EXPORT_INTERVAL",
+        about: "How often points are made. In the environment a number is milliseconds.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.interval = millis(text, Duration::from_millis(100), A_DAY)?;
+            Ok(())
+        }),
+        get: |c| Some(short(c.otlp.interval)),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "resource_attributes",
+        env: "OTEL_RESOURCE_ATTRIBUTES",
+        about: "On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays.",
+        kind: Kind::Text(|c, text| otlp::pairs(text).map(|attributes| c.otlp.resource_attributes = attributes)),
+        get: |c| Some(&c.otlp.resource_attributes).filter(|all| !all.is_empty()).map(|all| otlp::joined(all)),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "queue_bytes",
+        env: "ALLOSTAT_OTLP_QUEUE_BYTES",
+        about: "What waits for the collector, in the data directory, takes no more than this: the oldest goes.",
+        kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.otlp.queue_bytes = n),
+        get: |c| Some(c.otlp.queue_bytes.to_string()),
+    },
+    Setting {
+        stanza: "otlp",
+        key: "queue_age",
+        env: "ALLOSTAT_OTLP_QUEUE_AGE",
+        about: "What waited for longer goes.",
+        kind: Kind::Duration(Duration::from_secs(60), TEN_YEARS, |c, d| c.otlp.queue_age = d),
+        get: |c| Some(short(c.otlp.queue_age)),
+    },
+    Setting {
+        stanza: "devices",
+        key: "nvidia",
+        env: "ALLOSTAT_DEVICES_NVIDIA",
+        about: "Whether NVIDIA's GPUs are looked for. Where there are none that costs nothing.",
+        kind: Kind::Bool(|c, on| c.devices.nvidia = on),
+        get: |c| Some(c.devices.nvidia.to_string()),
+    },
+    Setting {
+        stanza: "devices",
+        key: "nvidia_library",
+        env: "ALLOSTAT_DEVICES_NVIDIA_LIBRARY",
+        about: "NVML, where the loader does not find libnvidia-ml.so.1 by itself.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.devices.gpus.library = Some(path))),
+        get: |c| c.devices.gpus.library.as_ref().map(|path| path.display().to_string()),
+    },
+    Setting {
+        stanza: "devices",
+        key: "ignored",
+        env: "ALLOSTAT_DEVICES_IGNORED",
+        about: "UUIDs of GPUs that are neither shown nor given to tasks.",
+        kind: Kind::Texts(|c, ids| {
+            c.devices.gpus.ignored = ids;
+            Ok(())
+        }),
+        get: |c| Some(&c.devices.gpus.ignored).filter(|ids| !ids.is_empty()).map(|ids| ids.join(",")),
+    },
+    Setting {
+        stanza: "devices",
+        key: "plugin_dir",
+        env: "ALLOSTAT_DEVICES_PLUGIN_DIR",
+        about: "Device plugins of others, as they are written for Nomad: each program in it is one, <its name>.json beside it its \
+                configuration. What others than its owner can write is not run. Default: none.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.devices.plugin_dir = Some(path))),
+        get: |c| c.devices.plugin_dir.as_ref().map(|path| path.display().to_string()),
+    },
+    Setting {
+        stanza: "devices",
+        key: "retry",
+        env: "ALLOSTAT_DEVICES_RETRY",
+        about: "How often a driver that is not there is looked for again.",
+        kind: Kind::Duration(Duration::from_secs(1), A_DAY, |c, d| c.devices.follow.retry = d),
+        get: |c| Some(short(c.devices.follow.retry)),
+    },
+    Setting {
+        stanza: "devices",
+        key: "attribution",
+        env: "ALLOSTAT_DEVICES_ATTRIBUTION",
+        about: "Whether processes on devices are told whose they are. \"auto\": where the agent sees the processes of the whole host; \
+                elsewhere a driver's pids may be those of others. \"always\", \"never\".",
+        kind: Kind::Text(|c, text| {
+            c.devices.follow.attribution =
+                Attribution::parse(text).ok_or_else(|| one_of(text, Attribution::ALL.map(Attribution::as_str)))?;
+            Ok(())
+        }),
+        get: |c| Some(c.devices.follow.attribution.as_str().to_owned()),
+    },
+    Setting {
         stanza: "log",
         key: "level",
         env: "ALLOSTAT_LOG",
@@ -222,57 +447,3 @@ pub static SETTINGS: &[Setting] = &[
         get: |c| Some(c.log_level.to_string()),
     },
 ];
-
-fn size(n: u64) -> usize {
-    usize::try_from(n).unwrap_or(usize::MAX)
-}
-
-/// `5m` for Go's `5m0s`.
-fn short(duration: Duration) -> String {
-    let text = format_duration(duration);
-    match text.strip_suffix("m0s") {
-        Some(minutes) => format!("{minutes}m"),
-        None => text,
-    }
-}
-
-pub(super) fn list(text: &str) -> Vec<String> {
-    text.split(',').map(str::trim).filter(|t| !t.is_empty()).map(str::to_owned).collect()
-}
-
-fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if text.is_empty() {
-        return Err("a path is missing".to_owned());
-    }
-    // Against the directory that the agent is started in: it works in another one later.
-    std::path::absolute(&path).map_err(|e| format!("{text:?} is no path: {e}"))
-}
-
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    let spelled = match text.strip_prefix("localhost:") {
-        Some(port) => format!("127.0.0.1:{port}"),
-        None => text.to_owned(),
-    };
-    spelled.parse().map_err(|_| format!("{text:?} is no address: write 127.0.0.1:{} or [::1]:{0}", DEFAULT_PORT))
-}
-
-fn cgroup_parent(text: &str) -> Result<String, String> {
-    let wrong = |why: &str| Err(format!("{text:?} is no parent for cgroups: {why}"));
-    match text {
-        text if !text.starts_with('/') => wrong("it starts with /, at the root of each hierarchy"),
-        "/" => wrong("allocs are not put into the root itself"),
-        text if text.split('/').any(|part| part == "..") => wrong(".. leads out of it"),
-        text if text.split('/').skip(1).any(|part| part.is_empty() || part == ".") => wrong("a part of it is empty"),
-        text if text.contains(char::is_control) => wrong("it has a control character"),
-        text => Ok(text.to_owned()),
-    }
-}
-
-fn duration(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let value = parse_duration(text).map_err(|e| format!("{text:?} is no duration: {e}"))?;
-    if value < least || value > most {
-        return Err(format!("{text:?} is not between {} and {}", format_duration(least), format_duration(most)));
-    }
-    Ok(value)
-}

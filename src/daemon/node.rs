@@ -29,9 +29,10 @@ impl Parent {
         if layout.mode() == Mode::None {
             return Err("no cgroup hierarchy is mounted".to_owned());
         }
-        let parent = Parent { cgroup: Cgroup::at(layout, path), mark };
-        let was_there = parent.cgroup.exists();
-        parent.cgroup.create().map_err(|error| chain(&error))?;
+        let cgroup = Cgroup::at(layout, path);
+        let was_there = cgroup.exists();
+        cgroup.create().map_err(|error| chain(&error))?;
+        let parent = Parent { cgroup: cgroup.with_devices(layout), mark };
         if was_there {
             // Another user's, perhaps: whether a task can have one in it is known by trying. One name for all: what an agent
             // leaves that dies right here goes with the next one.

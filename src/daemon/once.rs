@@ -8,22 +8,18 @@ use std::sync::Arc;
 
 use super::error::DaemonError;
 use super::{home, node};
+use crate::board::{Board, Published};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
-use crate::exporters::families::{FAMILIES, Level};
 use crate::exporters::prometheus::encode;
-use crate::exporters::walk::{Filter, Walk};
+use crate::exporters::walk::{Filter, OF_ALLOCS, OF_TASKS, Walk};
 use crate::exporters::{Format, catalogue};
-use crate::host::clock::{Clock, SystemClock};
+use crate::host::clock::SystemClock;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
-use crate::model::alloc::{AllocState, AllocStatus, Desired, Measured};
-use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
-use crate::model::job::{Job, JobKind};
-use crate::model::task::{TaskState, TaskStatus};
-use crate::model::units::Timestamp;
+use crate::model::alloc::AllocIdentity;
+use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::usage::Usage;
-use crate::runner::board::{Board, Published};
 use crate::snapshot::sampler;
 use crate::telemetry::Metrics;
 
@@ -35,20 +31,20 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let info = Arc::new(node::info(&roots, &layout, &parent, config.cgroup.peak_window_v1, None)?);
     let allocs = found(&layout, &parent);
     let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let board = Arc::new(Board::default());
-    let published = allocs.iter().map(|(id, tasks)| published(&sampling, &parent, id, tasks, clock.now()));
+    let published = allocs.iter().map(|(id, tasks)| published(&sampling, &parent, id, tasks));
     board.publish(published.collect::<Vec<_>>(), |_| {});
     let metrics = Arc::new(Metrics::new());
     let snapshot = sampler::once(sampler::Parts {
         config: config.telemetry,
         board,
+        devices: None,
         sampling,
         collectors: collectors::host(vec![("data", config.data_dir.clone())]),
         info,
         metrics: Arc::clone(&metrics),
         scrapers: Arc::default(),
-        clock,
+        clock: Arc::new(SystemClock),
     });
     let body = encode(&Walk::new(&snapshot, &metrics, &known()), format);
     Ok(String::from_utf8_lossy(&body).into_owned())
@@ -56,7 +52,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
 
 /// What one look can tell: usage of tasks and allocs, the host, and what can be measured.
 fn known() -> Filter {
-    let usage = FAMILIES.iter().filter(|f| matches!(f.level, Level::Task | Level::Alloc)).map(|f| f.desc.name);
+    let usage = OF_TASKS.families.iter().chain(&*OF_ALLOCS.families).map(|f| f.desc.name);
     let hosts = collectors::host(Vec::new());
     let host = hosts.iter().flat_map(|c| c.metrics()).map(|d| d.name);
     let itself =
@@ -84,57 +80,17 @@ fn directories(path: &Path) -> Vec<String> {
     dirs.filter_map(|e| e.file_name().into_string().ok()).collect()
 }
 
-fn published(
-    sampling: &Arc<Sampling>,
-    parent: &CgroupPath,
-    id: &str,
-    tasks: &BTreeSet<String>,
-    now: Timestamp,
-) -> Published {
+fn published(sampling: &Arc<Sampling>, parent: &CgroupPath, id: &str, tasks: &BTreeSet<String>) -> Published {
     let cgroup = parent.child(id);
     let reader = |path: CgroupPath| Arc::new(TaskReader::for_cgroup(sampling, path));
-    let statuses = tasks.iter().map(|name| Arc::new(task_status(name, cgroup.child(name), now))).collect();
+    let names = tasks.iter().map(|name| TaskName::from(name.as_str()));
     Published {
-        status: Arc::new(AllocStatus {
-            id: AllocId::from(id),
-            job: Arc::new(unknown_job()),
-            group: "".into(),
-            index: 0,
-            name: String::new(),
-            created_at: now,
-            finished_at: None,
-            desired: Desired::Run,
-            state: AllocState::Running,
-            forced: None,
-            measured: Measured::Cgroup,
-            cgroup: Some(cgroup.clone()),
-            tasks: statuses,
-            sought: Vec::new(),
-            may_run: Vec::new(),
-            generation: 1,
-        }),
+        // Whose job it is stands in the agent's state, not in the cgroup.
+        identity: Arc::new(AllocIdentity::of_cgroup(AllocId::from(id), cgroup.clone(), names)),
+        status: None,
         readers: tasks.iter().map(|name| Some(reader(cgroup.child(name)))).collect(),
         until: Vec::new(),
         alloc_reader: Some(reader(cgroup)),
         alloc_base: Arc::new(Usage::default()),
     }
-}
-
-/// An empty label is an absent one: whose job it is stands in the agent's state, not in the cgroup.
-fn unknown_job() -> Job {
-    Job {
-        id: JobId::from(""),
-        name: String::new(),
-        kind: JobKind::Service,
-        namespace: String::new(),
-        region: String::new(),
-        datacenters: Vec::new(),
-        meta: BTreeMap::new(),
-        groups: Vec::new(),
-    }
-}
-
-fn task_status(name: &str, cgroup: CgroupPath, now: Timestamp) -> TaskStatus {
-    let known = TaskStatus::new(TaskName::from(name), String::new(), None, now);
-    TaskStatus { state: TaskState::Running, cgroup: Some(cgroup), ..known }
 }

@@ -4,22 +4,23 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::families::FAMILIES;
-use super::walk::lifecycle;
+use super::walk::{descriptors, devices, lifecycle};
 use crate::collectors;
-use crate::model::metric::{Kind, Life, MetricDesc};
+use crate::model::metric::{Kind, MetricDesc};
 use crate::snapshot::itself;
-use crate::telemetry::metrics;
+use crate::telemetry::{metrics, otlp};
 
 /// In the order of the exposition, families of measures first. Built once.
 pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
-    let mut all: Vec<&'static MetricDesc> = FAMILIES.iter().map(|f| &f.desc).collect();
+    let mut all = descriptors();
     all.extend(lifecycle::METRICS);
+    all.extend(devices::METRICS);
     all.extend(super::ALL.iter().flat_map(|exporter| exporter.metrics));
     // Only their lists are asked for; nothing is read.
     all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
     all.extend(itself::METRICS);
     all.extend(metrics::METRICS);
+    all.extend(otlp::METRICS);
     all
 });
 
@@ -43,23 +44,6 @@ pub fn family(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(is_it).copied()
 }
 
-/// The word for people and for JSON.
-pub fn kind_word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
-        Kind::Info => "info",
-    }
-}
-
-pub fn life_word(life: Life) -> &'static str {
-    match life {
-        Life::Live => "live",
-        Life::Final => "final",
-    }
-}
-
 /// `/v1/catalogue`.
 pub fn json() -> Value {
     let metrics: Vec<Value> = CATALOGUE.iter().map(|d| entry(d)).collect();
@@ -69,10 +53,10 @@ pub fn json() -> Value {
 fn entry(desc: &MetricDesc) -> Value {
     let mut entry = json!({
         "name": desc.name,
-        "type": kind_word(desc.kind),
+        "type": desc.kind,
         "unit": desc.unit,
         "labels": desc.labels,
-        "life": life_word(desc.life),
+        "life": desc.life,
         "source": desc.source,
         "absent": desc.absent,
         "help": desc.help,
@@ -130,23 +114,14 @@ mod tests {
 
     #[test]
     fn names_end_in_their_unit_and_in_no_other() {
-        let units = [
-            Unit::Bytes,
-            Unit::Seconds,
-            Unit::TimestampSeconds,
-            Unit::Ratio,
-            Unit::Cores,
-            Unit::Celsius,
-            Unit::Hertz,
-            Unit::Joules,
-        ];
+        let suffix = |unit: Unit| if unit == Unit::None { String::new() } else { format!("_{}", unit.as_str()) };
         laws(|d| {
-            let stem = d.name.trim_end_matches("_total");
-            if !stem.ends_with(d.unit.suffix()) {
-                return Err(format!("does not end in {}", d.unit.suffix()));
+            let (stem, own) = (d.name.trim_end_matches("_total"), suffix(d.unit));
+            if !stem.ends_with(&own) {
+                return Err(format!("does not end in {own}"));
             }
-            let other = units.iter().find(|u| stem.ends_with(u.suffix()) && u.suffix().len() > d.unit.suffix().len());
-            other.map_or(Ok(()), |u| Err(format!("ends in {} but its unit is {:?}", u.suffix(), d.unit)))
+            let longer = Unit::ALL.map(suffix).into_iter().find(|u| stem.ends_with(u) && u.len() > own.len());
+            longer.map_or(Ok(()), |u| Err(format!("ends in {u} but its unit is {:?}", d.unit)))
         });
     }
 
@@ -202,15 +177,15 @@ mod tests {
 
     #[test]
     fn the_cells_of_a_measure_have_the_same_labels_and_distinct_values() {
-        for family in FAMILIES.iter() {
+        for measure in collectors::measures() {
             let names = |c: &Cell<Usage>| c.labels.iter().map(|(n, _)| *n).collect::<Vec<_>>();
-            let first = family.measure.cells.first().map(names).unwrap_or_default();
+            let first = measure.cells.first().map(names).unwrap_or_default();
             let mut values = BTreeSet::new();
-            for cell in family.measure.cells {
-                assert_eq!(names(cell), first, "{}", family.desc.name);
-                assert!(values.insert(format!("{:?}", cell.labels)), "{}: a cell twice", family.desc.name);
+            for cell in measure.cells {
+                assert_eq!(names(cell), first, "{}", measure.stem);
+                assert!(values.insert(format!("{:?}", cell.labels)), "{}: a cell twice", measure.stem);
             }
-            assert!(!family.measure.cells.is_empty(), "{} has no cell", family.desc.name);
+            assert!(!measure.cells.is_empty(), "{} has no cell", measure.stem);
         }
     }
 }

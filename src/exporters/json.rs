@@ -1,15 +1,21 @@
 //! A snapshot as JSON: what the API answers. Absent values are absent fields; their names stand in `absent`, and the
 //! catalogue says when and why a value is absent.
 
+pub mod devices;
+mod fields;
+pub mod nomad;
+
 use serde_json::{Map, Value, json};
 
-use crate::model::alloc::{AllocState, AllocStatus};
+use self::fields::set;
+use crate::board::devices::AllocDevices;
+use crate::model::alloc::{AllocState, TaskIdentity};
 use crate::model::answer::Detail;
-use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
+use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::itself::{KEPT_FILES, KEPT_FILES_LIMIT, WANTED_FILES};
-use crate::snapshot::{AllocView, Snapshot, TaskView};
+use crate::snapshot::{AllocView, ManagedTask, Snapshot, TaskView};
 
 /// `{"allocs":[...]}`.
 pub fn allocs(snapshot: &Snapshot, detail: Detail) -> Value {
@@ -17,22 +23,22 @@ pub fn allocs(snapshot: &Snapshot, detail: Detail) -> Value {
 }
 
 fn row(alloc: &AllocView, detail: Detail) -> Value {
-    let status = &alloc.status;
-    let tasks: Map<String, Value> =
-        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_row(status, &t.status, detail))).collect();
+    let identity = &alloc.identity;
     let mut row = json!({
-        "id": status.id,
-        "job": status.job.id,
-        "group": status.group,
-        "name": status.name,
-        "status": status.state,
-        "description": status.description(),
-        "desired": status.desired,
-        "created_at": status.created_at,
-        "tasks": tasks,
+        "id": identity.id,
+        "name": identity.name,
+        "tasks": by_name(alloc.tasks(), |known, task| task_row(alloc, known, task, detail)),
     });
-    set(&mut row, "finished_at", status.finished_at);
-    set(&mut row, "may_run", Some(&status.may_run).filter(|tasks| !tasks.is_empty()));
+    set(&mut row, "job", identity.workload.as_ref());
+    set(&mut row, "group", identity.group.as_ref());
+    set(&mut row, "created_at", identity.created_at);
+    if let Some(status) = &alloc.status {
+        row["status"] = json!(status.state);
+        row["description"] = json!(status.description());
+        row["desired"] = json!(status.desired);
+        set(&mut row, "finished_at", status.finished_at);
+        set(&mut row, "may_run", Some(&status.may_run).filter(|tasks| !tasks.is_empty()));
+    }
     row
 }
 
@@ -41,7 +47,9 @@ fn number(attempt: u32) -> u64 {
     u64::from(attempt) + 1
 }
 
-fn task_row(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value {
+/// Of an observed one nothing is said of what it went through.
+fn task_row(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail: Detail) -> Value {
+    let Some(ManagedTask { status: task, .. }) = &task.managed else { return json!({}) };
     let mut row = json!({
         "state": task.state,
         "failed": task.failed,
@@ -52,9 +60,9 @@ fn task_row(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value {
     set(&mut row, "attempt", task.begun().map(number));
     set(&mut row, "started_at", task.started_at);
     set(&mut row, "finished_at", task.finished_at);
-    let known = alloc.job.group(alloc.group.as_str()).and_then(|group| group.task(task.name.as_str()));
+    let group = alloc.status.as_ref().and_then(|status| status.task_group());
     // Nothing is said of main tasks.
-    set(&mut row, "lifecycle", known.and_then(|task| task.lifecycle));
+    set(&mut row, "lifecycle", group.and_then(|group| group.task(known.name.as_str())?.lifecycle));
     set(&mut row, "next_start_at", task.next_start_at);
     set(&mut row, "last_exit", task.last_exit().map(|e| exit_row(e, detail)));
     row
@@ -72,37 +80,40 @@ fn exit_row(exit: &Exit, detail: Detail) -> Value {
     row
 }
 
-/// One alloc: the row of the list and all that its owner publishes.
+/// One alloc: the row of the list and all that is published of it.
 pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
-    let status = &alloc.status;
+    let identity = &alloc.identity;
     let mut all = row(alloc, detail);
-    all["index"] = json!(status.index);
-    all["namespace"] = json!(status.job.namespace);
-    all["type"] = json!(status.job.kind);
-    all["measured"] = json!(status.measured);
-    all["aggregation"] = json!(alloc.aggregation.as_str());
-    all["generation"] = json!(status.generation);
+    all["tasks"] = by_name(alloc.tasks(), |known, task| task_detail(alloc, known, task, detail));
+    all["source"] = json!(identity.source);
+    all["namespace"] = json!(identity.namespace);
+    all["measured"] = json!(identity.measured);
+    all["aggregation"] = json!(alloc.aggregation);
     all["exposed"] = json!(!alloc.retired);
-    for task in &alloc.tasks {
-        all["tasks"][task.status.name.as_str()] = task_detail(status, &task.status, detail);
+    if let Some(status) = &alloc.status {
+        all["index"] = json!(status.index);
+        all["type"] = json!(status.job.kind);
+        all["generation"] = json!(status.generation);
     }
     if detail == Detail::Full {
-        set(&mut all, "cgroup", status.cgroup.as_ref());
-        all["definition"] = json!(status.job);
+        set(&mut all, "cgroup", identity.cgroup.as_ref());
+        set(&mut all, "definition", alloc.status.as_ref().map(|status| &status.job));
     }
     all
 }
 
-fn task_detail(alloc: &AllocStatus, task: &TaskStatus, detail: Detail) -> Value {
-    let mut all = task_row(alloc, task, detail);
-    all["driver"] = json!(task.driver);
+fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail: Detail) -> Value {
+    let mut all = task_row(alloc, known, task, detail);
+    set(&mut all, "driver", known.driver.as_ref());
+    set(&mut all, "user", known.user.as_ref().filter(|_| detail == Detail::Full));
+    let Some(ManagedTask { status: task, .. }) = &task.managed else { return all };
     all["restarts_by_reason"] = by(RestartReason::ALL.map(RestartReason::as_str), task.restarts);
     all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
     all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
     all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
+    set(&mut all, "devices", Some(&task.devices).filter(|devices| !devices.is_empty()));
     if detail == Detail::Full {
-        set(&mut all, "user", task.user.as_ref());
         set(&mut all, "main", task.main);
         set(&mut all, "cgroup", task.cgroup.as_ref());
     }
@@ -116,39 +127,48 @@ fn exit_with_usage(exit: &Exit, detail: Detail) -> Value {
 }
 
 /// What one alloc uses. `now`: for ages.
-pub fn stats(snapshot: &Snapshot, alloc: &AllocView, now: Timestamp) -> Value {
-    let tasks: Map<String, Value> =
-        alloc.tasks.iter().map(|t| (t.status.name.to_string(), task_stats(snapshot, t, now))).collect();
+pub fn stats(snapshot: &Snapshot, alloc: &AllocView, detail: Detail, now: Timestamp) -> Value {
+    let devices = snapshot.devices.of_alloc(&alloc.identity.id);
     let measured = alloc.tasks.iter().filter(|t| *t.usage != Usage::default()).count();
     let mut all = json!({
-        "id": alloc.status.id,
+        "id": alloc.identity.id,
         "epoch": snapshot.epoch,
         "taken_at": snapshot.taken_at,
         "final": alloc.ended,
-        "aggregation": alloc.aggregation.as_str(),
+        "aggregation": alloc.aggregation,
         "measured_tasks": measured,
         "total_tasks": alloc.tasks.len(),
         "usage": *alloc.usage,
         "absent": absent(&alloc.usage, alloc.ended),
-        "tasks": tasks,
+        "tasks": by_name(alloc.tasks(), |known, task| task_stats(snapshot, known, task, &devices, now)),
     });
+    set(&mut all, "devices", devices::of_alloc(&devices, detail));
     set(&mut all, "sum_of_task_peaks_bytes", sum_of_peaks(alloc));
     sampled(&mut all, alloc.sampled_at, now);
     all
 }
 
-fn task_stats(snapshot: &Snapshot, task: &TaskView, now: Timestamp) -> Value {
+fn task_stats(
+    snapshot: &Snapshot,
+    known: &TaskIdentity,
+    task: &TaskView,
+    devices: &AllocDevices<'_>,
+    now: Timestamp,
+) -> Value {
     let running = task.attempt.is_some();
-    let dwells = TaskState::ALL.map(|s| task.time_in(s, snapshot.steady_at).0);
     let mut all = json!({
-        "state": task.status.state,
         "final": !running,
         "usage": *task.usage,
         "absent": absent(&task.usage, !running),
-        "time_in_state_ns": by(TaskState::ALL.map(TaskState::as_str), dwells),
     });
-    set(&mut all, "attempt", task.status.begun().map(number));
+    if let Some(managed) = &task.managed {
+        let dwells = TaskState::ALL.map(|s| managed.time_in(s, snapshot.steady_at).0);
+        all["time_in_state_ns"] = by(TaskState::ALL.map(TaskState::as_str), dwells);
+        all["state"] = json!(managed.status.state);
+        set(&mut all, "attempt", managed.status.begun().map(number));
+    }
     set(&mut all, "this_attempt", task.attempt.as_deref());
+    set(&mut all, "devices", devices::of_task(devices, &known.name));
     sampled(&mut all, task.sampled_at, now);
     all
 }
@@ -211,12 +231,16 @@ pub fn workloads(snapshot: &Snapshot) -> Value {
     each.collect()
 }
 
+fn by_name<'a>(
+    tasks: impl Iterator<Item = (&'a TaskIdentity, &'a TaskView)>,
+    row: impl Fn(&TaskIdentity, &TaskView) -> Value,
+) -> Value {
+    tasks.map(|(known, task)| (known.name.to_string(), row(known, task))).collect::<Map<_, _>>().into()
+}
+
 fn by<const N: usize>(names: [&'static str; N], values: [u64; N]) -> Value {
     names.into_iter().zip(values).map(|(name, n)| (name.to_owned(), json!(n))).collect::<Map<_, _>>().into()
 }
 
-fn set(object: &mut Value, key: &str, value: Option<impl serde::Serialize>) {
-    if let Some(value) = value {
-        object[key] = json!(value);
-    }
-}
+#[cfg(test)]
+mod tests;

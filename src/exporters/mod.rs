@@ -1,14 +1,15 @@
-//! Floor 5: the snapshot in the words of others. Pure views: nothing here reads the host.
+//! Floor 5: the snapshot in the words of others. Views: nothing here measures anything.
 //!
 //! An exporter is a listener of the [`walk`] in its file, and its entry in [`ALL`]. `json` is what the API answers and shows what
 //! an alloc is rather than its series.
 
 pub mod catalogue;
-pub mod families;
 pub mod json;
+pub mod otlp;
 pub mod prometheus;
 pub mod walk;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::model::metric::MetricDesc;
 use crate::snapshot::Snapshot;
+use crate::telemetry::Metrics;
 use walk::Walk;
 
 pub use prometheus::{Encoding, Format};
@@ -29,8 +31,8 @@ pub struct Exporter {
     pub metrics: &'static [&'static MetricDesc],
     /// A walk in each of its formats.
     pub write: fn(&Walk<'_>) -> Vec<Written>,
-    /// What it does by itself as long as there are snapshots.
-    pub run: fn(&Parts) -> JoinHandle<()>,
+    /// What it does by itself as long as there are snapshots; `None`: nothing.
+    pub run: fn(&Parts) -> Option<JoinHandle<()>>,
 }
 
 /// One format: what a file of it ends in, and what would stand in that.
@@ -43,13 +45,27 @@ pub struct Parts {
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
     /// Between two snapshots of which the later was read anew.
     pub tick: Duration,
+    pub metrics: Arc<Metrics>,
+    pub otlp: otlp::Config,
+    pub data_dir: PathBuf,
 }
 
-pub static ALL: &[Exporter] = &[Exporter {
-    name: "prometheus",
-    metrics: prometheus::METRICS,
-    write: |walk| {
-        vec![("prom", prometheus::encode(walk, Format::Text)), ("om", prometheus::encode(walk, Format::OpenMetrics))]
+pub static ALL: &[Exporter] = &[
+    Exporter {
+        name: "prometheus",
+        metrics: prometheus::METRICS,
+        write: |walk| {
+            vec![
+                ("prom", prometheus::encode(walk, Format::Text)),
+                ("om", prometheus::encode(walk, Format::OpenMetrics)),
+            ]
+        },
+        run: |parts| Some(tokio::spawn(Arc::clone(&parts.bodies).run_ahead(parts.snapshots.clone(), parts.tick))),
     },
-    run: |parts| tokio::spawn(Arc::clone(&parts.bodies).run_ahead(parts.snapshots.clone(), parts.tick)),
-}];
+    Exporter {
+        name: "otlp",
+        metrics: &[],
+        write: |walk| vec![("otlp", otlp::encode(walk))],
+        run: |parts| otlp::run(&parts.otlp, &parts.data_dir, &parts.metrics, &parts.snapshots),
+    },
+];

@@ -76,6 +76,9 @@ pub struct CgroupDir {
 /// v2 controllers that are handed down to tasks where there are any.
 const V2_CONTROLLERS: [&str; 4] = ["cpu", "io", "memory", "pids"];
 
+/// v1 only: on v2 a program of BPF would have to be loaded for it.
+const DEVICES: &str = "devices";
+
 /// Where this process is in the unified tree. `None`: there is none, or the place was removed.
 pub fn own(roots: &Roots) -> Option<CgroupPath> {
     let text = roots.read_proc("self/cgroup").ok()?;
@@ -95,6 +98,24 @@ impl Cgroup {
             }
         });
         Cgroup { path: path.clone(), places: places.collect() }
+    }
+
+    /// With a place in v1's hierarchy of devices, if there is one: made for a task that is not to open all of them, looked for by whoever
+    /// removes what may be of such a task.
+    #[must_use]
+    pub fn with_devices(mut self, layout: &Layout) -> Cgroup {
+        let home = layout.controller(DEVICES).filter(|hierarchy| hierarchy.version == Version::V1);
+        if let Some(home) = home
+            && self.controller(DEVICES).is_none()
+        {
+            self.places.push(CgroupDir {
+                mount: home.mount.clone(),
+                directory: home.mount.join(self.path.relative()),
+                unified: false,
+                controllers: home.controllers.clone(),
+            });
+        }
+        self
     }
 
     pub fn exists(&self) -> bool {

@@ -6,6 +6,8 @@
 // No `async fn` on this floor: nobody above sees a future of ours. These private ones are driven right here.
 #![allow(clippy::manual_async_fn)]
 
+pub mod grpc;
+
 use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -154,6 +156,7 @@ pub struct Client {
     /// Of each connection: who listens there may change.
     trust: Trust,
     timeout: Duration,
+    largest_answer: usize,
     runtime: tokio::runtime::Runtime,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
@@ -164,7 +167,14 @@ impl Client {
             .enable_all()
             .build()
             .map_err(|source| HttpError::Setup { source })?;
-        Ok(Client { address, trust, timeout: Duration::from_secs(30), runtime, connection: None })
+        Ok(Client {
+            address,
+            trust,
+            timeout: Duration::from_secs(30),
+            largest_answer: MAX_ANSWER_BYTES,
+            runtime,
+            connection: None,
+        })
     }
     pub fn address(&self) -> &Address {
         &self.address
@@ -175,6 +185,10 @@ impl Client {
     /// How long one request may take, connecting included. Default 30 s.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+    /// One that is larger is refused.
+    pub fn set_largest_answer(&mut self, bytes: usize) {
+        self.largest_answer = bytes;
     }
     /// Connects now, so that a missing agent shows before anything is asked.
     pub fn connect(&mut self) -> Result<(), HttpError> {
@@ -194,8 +208,8 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response, HttpError> {
-        let Client { address, trust, timeout, runtime, connection } = self;
-        let exchange = exchange((address, *trust), connection, method, target, headers, body);
+        let Client { address, trust, timeout, largest_answer, runtime, connection } = self;
+        let exchange = exchange((address, *trust), (connection, *largest_answer), method, target, headers, body);
         match runtime.block_on(within(*timeout, exchange)) {
             Some(result) => result,
             None => {
@@ -238,7 +252,7 @@ fn open<'a>(at: At<'a>, target: &'a str) -> impl Future<Output = Result<Opened, 
         if answer.status().is_success() && goes_on {
             return Ok(Opened::Stream(Stream { body: answer.into_body(), _sender: sender }));
         }
-        Ok(Opened::Answer(whole(at.0, answer).await?))
+        Ok(Opened::Answer(whole(at.0, answer, MAX_ANSWER_BYTES).await?))
     }
 }
 
@@ -250,7 +264,7 @@ fn within<T>(limit: Duration, work: impl Future<Output = T>) -> impl Future<Outp
 
 fn exchange<'a>(
     at: At<'a>,
-    kept: &'a mut Option<SendRequest<Full<Bytes>>>,
+    (kept, largest_answer): (&'a mut Option<SendRequest<Full<Bytes>>>, usize),
     method: Method,
     target: &'a str,
     headers: &'a [(&'a str, &'a str)],
@@ -258,7 +272,7 @@ fn exchange<'a>(
 ) -> impl Future<Output = Result<Response, HttpError>> + 'a {
     async move {
         let (sender, answer) = send(at, kept.take(), method, target, headers, body).await?;
-        let answer = whole(at.0, answer).await?;
+        let answer = whole(at.0, answer, largest_answer).await?;
         *kept = Some(sender);
         Ok(answer)
     }
@@ -271,12 +285,23 @@ fn broken(address: &Address, error: &dyn fmt::Display) -> HttpError {
 fn whole(
     address: &Address,
     answer: hyper::Response<Incoming>,
+    largest: usize,
 ) -> impl Future<Output = Result<Response, HttpError>> + '_ {
     async move {
         let (parts, body) = answer.into_parts();
-        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
+        let body = Limited::new(body, largest).collect().await;
         let body = body.map_err(|e| broken(address, &e))?.to_bytes();
         Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
+    }
+}
+
+/// Nobody drives the runtime between two requests: what a kept connection has been told meanwhile, its end above all, is heard
+/// before anything is sent on it. A task that yields goes on when the runtime has looked at its sockets.
+fn hear() -> impl Future<Output = ()> {
+    async {
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -294,6 +319,7 @@ fn send<'a>(
     async move {
         let (address, _) = at;
         let broken = |e: &dyn fmt::Display| broken(address, e);
+        hear().await;
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(at).await?,
@@ -413,6 +439,34 @@ mod tests {
         let error =
             Client::new(Address::Unix(dir.path().join("none")), Trust::Ours).unwrap().get("/", &[]).unwrap_err();
         assert!(error.nobody_there() && !error.not_permitted(), "{error}");
+    }
+
+    /// One request on each connection, which ends after its answer.
+    fn takes_one_request_on_each(listener: std::net::TcpListener, connections: usize) {
+        use std::io::{BufRead, Write};
+        for _ in 0..connections {
+            let (mut socket, _) = listener.accept().unwrap();
+            let head = std::io::BufReader::new(socket.try_clone().unwrap()).lines();
+            assert!(head.map_while(Result::ok).any(|line| line.is_empty()), "the end of a head");
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+            // By then nobody over there drives the connection any more.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_kept_connection_that_the_other_end_has_closed_meanwhile_costs_no_request() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+        let server = std::thread::spawn(move || takes_one_request_on_each(listener, 3));
+        let mut client = Client::new(address, Trust::Named).unwrap();
+        for _ in 0..3 {
+            let answer = client.request(Method::Post, "/", &[], Bytes::new());
+            assert_eq!(answer.unwrap().status, 200);
+            // As between two pushes.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        server.join().unwrap();
     }
 
     proptest! {

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod cgroup;
 pub mod clock;
+pub mod gpu;
 pub mod hierarchy;
 pub mod http;
 pub mod peer;

@@ -7,6 +7,7 @@
 
 mod child;
 mod given;
+mod held;
 mod launch;
 mod rlimit;
 mod user;
@@ -26,6 +27,7 @@ use crate::model::id::{BootId, ProcessId};
 
 pub use child::Child;
 pub use given::{Given, are_given};
+pub use held::spawn_held;
 pub use launch::{Gated, LaunchError, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
 pub use user::{Account, UserError, account};
@@ -47,6 +49,12 @@ pub fn identity(pid: u32) -> io::Result<Option<ProcessId>> {
         Ok(stat) => Ok(Some(ProcessId { pid, start_ticks: stat.start_ticks })),
         Err(e) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}: {e}"))),
     }
+}
+
+/// Whether we see the processes of the whole host, under the numbers that its kernel gives them: we are in the first pid namespace.
+/// Source: `/proc/self/ns/pid`; the first one has a number of its own (`PROC_PID_INIT_INO`).
+pub fn sees_all(roots: &Roots) -> bool {
+    std::fs::read_link(roots.proc("self/ns/pid")).is_ok_and(|namespace| namespace.as_os_str() == "pid:[4026531836]")
 }
 
 /// The session that a process is in, named by the pid of its first leader; `None`: the process is gone, or its session is not of
@@ -112,6 +120,13 @@ impl Process {
         // Only now: what has the pid while we hold its pidfd is what the pidfd means, if it is still there at all.
         Ok((identity(id.pid)? == Some(id)).then_some(Process { id, pidfd }))
     }
+    /// Of whom the pidfd is: its parent says so, who had not waited for it.
+    pub fn with_pidfd(id: ProcessId, pidfd: OwnedFd) -> Process {
+        Process { id, pidfd }
+    }
+    pub fn try_clone(&self) -> io::Result<Process> {
+        Ok(Process { id: self.id, pidfd: self.pidfd.try_clone()? })
+    }
     pub fn id(&self) -> ProcessId {
         self.id
     }
@@ -125,9 +140,15 @@ impl Process {
     }
     /// Whether it has ended (a zombie has).
     pub fn has_ended(&self) -> io::Result<bool> {
+        self.ends_within(Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }))
+    }
+    /// Blocks until it has ended.
+    pub fn wait(&self) -> io::Result<()> {
+        self.ends_within(None).map(drop)
+    }
+    fn ends_within(&self, limit: Option<&rustix::event::Timespec>) -> io::Result<bool> {
         let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
-        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        Ok(rustix::event::poll(&mut fds, Some(&zero))? > 0)
+        Ok(rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, limit))? > 0)
     }
     /// Becomes readable when it ends.
     pub fn into_pidfd(self) -> OwnedFd {
@@ -307,6 +328,19 @@ pub fn next_signal(descriptor: &OwnedFd) -> Option<i32> {
 
 /// What the kernel sends to who writes beyond its limit of file sizes, SIGXFSZ.
 pub const FILE_TOO_LARGE: i32 = libc::SIGXFSZ;
+
+/// A copy of this process, which goes on here as well: `None` there, and its pid here.
+/// Errors: we have other threads (what they hold would be held there for ever), or there is no room for one more process.
+pub fn fork() -> io::Result<Option<Pid>> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("only a process of one thread can be copied"));
+    }
+    // SAFETY: nobody else runs here who could hold a lock or be amid a change of memory.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
 
 /// Alone in a session, unless we lead one already.
 pub fn lead_session() -> io::Result<()> {

@@ -41,14 +41,14 @@ pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
     if problems.has_errors() { None } else { job }
 }
 
-struct Builder<'p> {
-    problems: &'p Problems<'p>,
+pub(super) struct Builder<'p> {
+    pub(super) problems: &'p Problems<'p>,
     /// Words without effect that were warned of.
     seen: Vec<&'static str>,
 }
 
 impl<'p> Builder<'p> {
-    fn open<'a>(&self, body: &'a Body, stanza: &'static Stanza, path: String) -> Fields<'a>
+    pub(super) fn open<'a>(&self, body: &'a Body, stanza: &'static Stanza, path: String) -> Fields<'a>
     where
         'p: 'a,
     {
@@ -296,6 +296,7 @@ impl<'p> Builder<'p> {
             cpu_shares: fields.integer("cpu", 1..=limits::CPU_SHARES).map(|at| at.value),
             memory_bytes: memory.as_ref().map(mebibytes),
             memory_max_bytes: memory_max.as_ref().map(mebibytes),
+            devices: self.devices(&fields),
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! ${NOMAD_ALLOC_ID}  ${HOME}  ${env["HOME"]}   a variable of the task's environment
 //! ${meta.owner}      ${meta["owner"]}          the task's metadata (its own, its group's, its job's)
-//! ${attr.cpu.arch}   ${node.unique.name}       what the host is: model::env::ATTRIBUTES
+//! ${attr.cpu.arch}   ${node.unique.name}       what the host is: model::env::attribute_names
 //! $${                                          the two characters ${
 //! ```
 //!
@@ -12,6 +12,8 @@
 //! `NOMAD_*` variables and what the task inherits, not against itself; `config` against the whole environment.
 
 use std::collections::BTreeMap;
+
+use serde_json::Value;
 
 use crate::model::env::{self, Env, TaskContext};
 use crate::model::job::Task;
@@ -103,15 +105,48 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
             ("there is no such key in `meta`".to_owned(), near(&key, &mut known.meta.keys().map(String::as_str)))
         }
         Ok(Target::Attribute(name)) => {
-            if env::ATTRIBUTES.contains(&name.as_str()) {
+            if env::may_be_attribute(&name) {
                 return None;
             }
-            let suggestion = near(&name, &mut env::ATTRIBUTES.iter().copied())
-                .unwrap_or_else(|| format!("known are: {}", env::ATTRIBUTES.join(", ")));
+            let names: Vec<String> = env::attribute_names().collect();
+            let suggestion = near(&name, &mut names.iter().map(String::as_str))
+                .unwrap_or_else(|| format!("known are: {}", names.join(", ")));
             ("there is no such attribute".to_owned(), Some(suggestion))
         }
     };
     Some(Never { written, reason, suggestion })
+}
+
+/// The attributes that a task refers to, each behind the field that does: `env.ARCH`, `config.args[1]`.
+pub fn attributes_in(task: &Task) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (name, template) in &task.env {
+        attributes_of(&format!("env.{name}"), template, &mut found);
+    }
+    for (key, value) in &task.config {
+        attributes_below(&format!("config.{key}"), value, &mut found);
+    }
+    found
+}
+
+fn attributes_below(field: &str, value: &Value, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::String(template) => attributes_of(field, template, found),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(i, item)| attributes_below(&format!("{field}[{i}]"), item, found));
+        }
+        Value::Object(map) => {
+            map.iter().for_each(|(key, item)| attributes_below(&format!("{field}.{key}"), item, found));
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn attributes_of(field: &str, template: &str, found: &mut Vec<(String, String)>) {
+    found.extend(parts(template).into_iter().filter_map(|part| match part {
+        Part::Reference(_, Ok(Target::Attribute(name))) => Some((field.to_owned(), name)),
+        Part::Reference(..) | Part::Text(_) => None,
+    }));
 }
 
 fn limit_field(variable: &str) -> Option<&'static str> {
@@ -127,7 +162,7 @@ fn limit_field(variable: &str) -> Option<&'static str> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared {
     pub task: Task,
-    /// Inherited < `NOMAD_*` < the task's own `env`.
+    /// Inherited < `NOMAD_*` < the task's own `env` < what says which devices are its own.
     pub env: Env,
 }
 
@@ -138,6 +173,7 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     let meta = env::merged_meta(context.job, context.group, context.task);
     let mut whole = context.inherited.clone();
     whole.extend(env::nomad_variables(context));
+    whole.extend(context.devices.clone());
     let mut task = context.task.clone();
     let mut failed = Vec::new();
     let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
@@ -147,6 +183,7 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
         base.replace(&format!("env.{name}"), value, &mut failed);
     }
     whole.extend(task.env.iter().map(|(name, value)| (env::clean_name(name), value.clone())));
+    whole.extend(context.devices.clone());
     let all = Scope { env: &whole, meta: &meta, attributes: context.attributes };
     for (key, value) in &mut task.config {
         all.replace_in(&format!("config.{key}"), value, &mut failed);
@@ -194,8 +231,7 @@ impl Scope<'_> {
         };
         found.map(String::as_str)
     }
-    fn replace_in(&self, field: &str, value: &mut serde_json::Value, failed: &mut Vec<NotReady>) {
-        use serde_json::Value;
+    fn replace_in(&self, field: &str, value: &mut Value, failed: &mut Vec<NotReady>) {
         match value {
             Value::String(template) => self.replace(field, template, failed),
             Value::Array(list) => {

@@ -3,6 +3,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::attribute::{Attribute, Unit};
+use crate::model::attributes::Attributes;
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Job;
@@ -26,8 +28,19 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         cgroup_mode: "v2".to_owned(),
         capabilities: Vec::new(),
     };
+    let known = Attributes::from([
+        ("cpu.arch".to_owned(), "amd64".into()),
+        ("cpu.frequency".to_owned(), Attribute::with_unit(2_600_u64.into(), Unit::MHz)),
+        ("cpu.numcores".to_owned(), 4.into()),
+        ("driver.raw_exec".to_owned(), Attribute::Bool(true)),
+        ("driver.raw_exec.cgroups".to_owned(), "v2".into()),
+        ("kernel.name".to_owned(), "linux".into()),
+        ("kernel.version".to_owned(), "6.1.0".into()),
+        ("unique.hostname".to_owned(), "box".into()),
+    ]);
     let inherited = [("HOME", "/root"), ("PATH", "/bin"), ("NOMAD_DC", "of the agent")];
     let inherited: Env = inherited.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    let devices: Env = [("GPUS".to_owned(), "GPU-1".to_owned())].into();
     prepare(&TaskContext {
         job: &job,
         group: &job.groups[0],
@@ -40,8 +53,17 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         secrets_dir: Path::new("/d/a/server/secrets"),
         alloc_cgroup: Some(&CgroupPath::from("/allostat/a")),
         inherited: &inherited,
-        attributes: &env::node_attributes(&node, &job),
+        devices: &devices,
+        attributes: &env::node_attributes(&node, &known, &job),
     })
+}
+
+#[test]
+fn which_devices_are_its_own_a_task_can_refer_to_and_not_change() {
+    let own = prepared("env {\n  GPUS = \"all\"\n}\nconfig {\n  a = \"${GPUS}\"\n}").unwrap();
+    assert_eq!((own.env["GPUS"].as_str(), own.task.config["a"].as_str()), ("GPU-1", Some("GPU-1")));
+    let refers = prepared("env {\n  MINE = \"${GPUS}\"\n}").unwrap();
+    assert_eq!(refers.env["MINE"], "GPU-1");
 }
 
 #[test]
@@ -50,6 +72,7 @@ fn a_task_gets_the_nomad_variables_over_what_it_inherits_and_its_own_over_both()
         .unwrap()
         .env;
     let expected = [
+        ("GPUS", "GPU-1"),
         ("HOME", "/root"),
         ("NOMAD_ALLOC_DIR", "/d/a/alloc"),
         ("NOMAD_ALLOC_ID", "0123456789abcdef"),

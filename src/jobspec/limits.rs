@@ -8,6 +8,10 @@ pub const COUNT: u64 = 10_000;
 pub const MEMORY_MIB: u64 = (1 << 43) - 1;
 /// The largest `cpu.shares`; weights of v2 are made of shares.
 pub const CPU_SHARES: u64 = 262_144;
+/// Of one `device` stanza, on one host.
+pub const DEVICE_COUNT: u64 = 1_024;
+/// Stanzas of one task: what each of them may get is weighed against all others.
+pub const DEVICES: usize = 8;
 pub const LOG_FILES: u64 = 1_000;
 /// One log file, in MiB: 1 TiB.
 pub const LOG_FILE_MIB: u64 = 1 << 20;

@@ -18,6 +18,7 @@
 //! Configuration files are read through the same [`read`], [`fields`] and [`diagnostic`].
 
 mod build;
+mod devices;
 pub mod diagnostic;
 pub mod fields;
 mod hcl;

@@ -64,7 +64,7 @@ fn lines_that_end_with_a_carriage_return_alone_are_told_and_those_of_windows_are
 fn what_is_wrong_in_a_task_is_told_with_its_place() {
     for (lines, expected) in [
         ("drivr = 1", "5:1 `drivr` is not a field of `task` (did you mean `driver`?)"),
-        ("count = 3", "5:1 `count` belongs in `group`, not in `task`"),
+        ("count = 3", "5:1 `count` belongs in `group` or `device`, not in `task`"),
         ("memory = 3", "5:1 `memory` belongs in `resources`, not in `task`"),
         (
             "lifecycle {\n}",
@@ -105,11 +105,11 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
         ("resources {\n  memroy = 5\n}", "6:3 `memroy` is not a field of `resources` (did you mean `memory`?)"),
         (
             "resources {\n  gpus = 5\n}",
-            "6:3 `gpus` is not a field of `resources` (known here: cpu, memory, memory_max)",
+            "6:3 `gpus` is not a field of `resources` (known here: cpu, memory, memory_max, device)",
         ),
         (
             "resources {\n  bandwidth = 5\n}",
-            "6:3 `bandwidth` is not a field of `resources` (known here: cpu, memory, memory_max)",
+            "6:3 `bandwidth` is not a field of `resources` (known here: cpu, memory, memory_max, device)",
         ),
         ("resources {\n  driver = 5\n}", "6:3 `driver` belongs in `task`, not in `resources`"),
         ("resources {\n  memory = 0\n}", "6:12 `memory` must be at least 1"),
@@ -121,7 +121,6 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
         ),
         ("resources {\n  memory = 1.5\n}", "6:12 `memory` takes a whole number, not a number with a fraction"),
         ("resources {\n  memory = 5\n  memory_max = 4\n}", "7:16 `memory_max` (4 MiB) is less than `memory` (5 MiB)"),
-        ("resources {\n  device \"nvidia/gpu\" {\n  }\n}", "6:3 `device` is not supported yet (remove it)"),
         ("logs {\n  max_files = 0\n}", "6:15 `max_files` must be at least 1"),
         (
             "logs {\n  disabled = \"true\"\n}",
@@ -169,6 +168,115 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
     ] {
         refused(&in_task(lines), expected);
     }
+}
+
+fn in_device(name: &str, lines: &str) -> String {
+    in_task(&format!("resources {{\ndevice \"{name}\" {{\n{lines}\n}}\n}}"))
+}
+
+#[test]
+fn what_is_wrong_in_a_device_is_told_with_its_place() {
+    let names = "write `type`, `vendor/type` or `vendor/type/name`: `gpu`, `nvidia/gpu`, `nvidia/gpu/Tesla T4`";
+    for name in ["", "nvidia/", "/gpu", "nvidia//T4"] {
+        refused(&in_device(name, ""), &format!("6:8 `{name}` names no devices ({names})"));
+    }
+    let of = |attribute: &str, rest: &str| format!("constraint {{\nattribute = \"{attribute}\"\n{rest}\n}}");
+    let memory = |rest: &str| of("${device.attr.memory}", rest);
+    let advice = "refer to ${device.attr.*}, ${device.model}, ${device.vendor}, ${device.type} or ${device.ids}";
+    for (lines, expected) in [
+        ("count = 0".to_owned(), "7:9 `count` must be at least 1".to_owned()),
+        ("count = 1025".to_owned(), "7:9 `count` must be at most 1024".to_owned()),
+        ("memory = 5".to_owned(), "7:1 `memory` belongs in `resources`, not in `device`".to_owned()),
+        ("cuont = 5".to_owned(), "7:1 `cuont` is not a field of `device` (did you mean `count`?)".to_owned()),
+        (
+            "constraint = {}".to_owned(),
+            "7:1 `constraint` is a stanza: write `constraint { ... }` without `=`".to_owned(),
+        ),
+        (
+            "constraint {\nvalue = 5\n}".to_owned(),
+            "7:1 the `constraint` has no `attribute` (add attribute = \"${device.attr.memory}\")".to_owned(),
+        ),
+        (memory(""), "7:1 the operator `=` needs a `value` (add value = \"...\")".to_owned()),
+        (
+            memory("operator = \"is_set\"\nvalue = 5"),
+            "10:9 the operator `is_set` takes no `value` (remove it)".to_owned(),
+        ),
+        (memory("operator = \"=>\"\nvalue = 5"), "9:12 there is no operator `=>` (did you mean `>=`?)".to_owned()),
+        (
+            memory("operator = \"near\"\nvalue = 5"),
+            "9:12 there is no operator `near` (known are: = != < <= > >= version regexp set_contains set_contains_any \
+             is_set is_not_set)"
+                .to_owned(),
+        ),
+        (memory("value = [1]"), "9:9 `value` takes a text, not a list".to_owned()),
+        (
+            memory("value = \"99999999999999999999 MiB\""),
+            "9:9 `99999999999999999999 MiB` cannot be compared by `=`: 99999999999999999999 does not fit 64 bits"
+                .to_owned(),
+        ),
+        (
+            memory("operator = \"version\"\nvalue = \">= a\""),
+            "10:9 `>= a` cannot be compared by `version`: it is no version".to_owned(),
+        ),
+        (
+            memory("operator = \"regexp\"\nvalue = \"(\""),
+            "10:9 `(` cannot be compared by `regexp`: it is no regular expression: unclosed group".to_owned(),
+        ),
+        (
+            memory("version = \"> 1\"\nvalue = 1"),
+            "9:1 `version` is not supported: write operator = \"version\" and the version as `value` (remove it)"
+                .to_owned(),
+        ),
+        (
+            of("${attr.cpu.arch}", "value = \"arm64\""),
+            format!("8:13 `${{attr.cpu.arch}}` is no attribute of a device ({advice})"),
+        ),
+        (
+            of("${device.modell}", "value = \"x\""),
+            "8:13 `${device.modell}` is no attribute of a device (did you mean `${device.model}`?)".to_owned(),
+        ),
+        (
+            of("device.model", "value = \"x\""),
+            "8:13 `device.model` is no attribute of a device (write `${device.model}`)".to_owned(),
+        ),
+        (
+            "affinity {\nattribute = \"${device.model}\"\nvalue = \"x\"\nweight = 101\n}".to_owned(),
+            "10:10 `weight` must be at most 100".to_owned(),
+        ),
+        (
+            "affinity {\nattribute = \"${device.model}\"\nvalue = \"x\"\nweight = 0\n}".to_owned(),
+            "10:10 a `weight` of 0 changes nothing (leave the `affinity` out)".to_owned(),
+        ),
+    ] {
+        refused(&in_device("nvidia/gpu", &lines), &expected);
+    }
+    let many = "device \"gpu\" {\n}\n".repeat(9);
+    refused(&in_task(&format!("resources {{\n{many}}}")), "22:8 a task asks for devices in at most 8 stanzas");
+}
+
+#[test]
+fn a_device_is_read_as_it_is_meant() {
+    let lines = "constraint {\nattribute = \"${device.attr.memory}\"\noperator = \">=\"\nvalue = \"20 GiB\"\n}\n\
+                 constraint {\nattribute = \"${ device.attr.ecc }\"\noperator = \"is\"\nvalue = true\n}\n\
+                 affinity {\nattribute = \"${device.model}\"\noperator = \"regexp\"\nvalue = \"^A100\"\nweight = -7\n}";
+    let job = parse("x.hcl", &in_device("nvidia/gpu", lines)).unwrap_or_else(|e| panic!("{e}")).job;
+    let [asked] = job.groups[0].tasks[0].resources.devices.as_slice() else { panic!("one") };
+    let constraints: Vec<String> = asked.constraints.iter().map(ToString::to_string).collect();
+    assert_eq!((asked.name.to_string().as_str(), asked.count), ("nvidia/gpu", 1));
+    assert_eq!(constraints, ["device.attr.memory >= 20 GiB", "device.attr.ecc = true"]);
+    let [liked] = asked.affinities.as_slice() else { panic!("one") };
+    assert_eq!((liked.constraint.to_string().as_str(), liked.weight), ("device.model regexp ^A100", -7));
+    let twice = in_task("resources {\ndevice \"gpu\" {\n}\ndevice \"gpu\" {\n}\n}");
+    assert_eq!(parse("x.hcl", &twice).unwrap().job.groups[0].tasks[0].resources.devices.len(), 2);
+}
+
+#[test]
+fn a_job_without_devices_is_stored_as_it_always_was() {
+    let stored = serde_json::to_value(parse("x.hcl", &in_job("")).unwrap().job).unwrap();
+    let resources = &stored["groups"][0]["tasks"][0]["resources"];
+    let older = serde_json::json!({"cpu_shares": null, "memory_bytes": null, "memory_max_bytes": null});
+    assert_eq!(resources, &older);
+    assert_eq!(serde_json::from_value::<crate::model::job::Resources>(older).unwrap().devices, []);
 }
 
 #[test]

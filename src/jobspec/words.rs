@@ -124,7 +124,7 @@ pub static RESOURCES: Stanza = Stanza {
         Word::value("cpu"),
         Word::value("memory"),
         Word::value("memory_max"),
-        Word::not_yet("device"),
+        Word::named("device"),
         Word::not_yet("network"),
         Word::refused("cores", "no cores are reserved; use `cpu` for shares, or `cpu_hard_limit` in `config`"),
         Word::refused("disk", "disk space is not limited"),
@@ -157,12 +157,59 @@ pub static LOGS: Stanza = Stanza {
 
 pub static LIFECYCLE: Stanza = Stanza { name: "lifecycle", words: &[Word::value("hook"), Word::value("sidecar")] };
 
+pub static DEVICE: Stanza =
+    Stanza { name: "device", words: &[Word::value("count"), Word::stanzas("constraint"), Word::stanzas("affinity")] };
+
+/// Of a `device`; those of jobs, groups and tasks are not checked.
+pub static DEVICE_CONSTRAINT: Stanza = Stanza {
+    name: "constraint",
+    words: &[
+        Word::value("attribute"),
+        Word::value("operator"),
+        Word::value("value"),
+        Word::refused("version", "write operator = \"version\" and the version as `value`"),
+        Word::refused("semver", "write operator = \"version\" and the version as `value`"),
+        Word::refused("regexp", "write operator = \"regexp\" and the expression as `value`"),
+        Word::refused("set_contains", "write operator = \"set_contains\" and the words as `value`"),
+        Word::refused("distinct_hosts", "there is one host"),
+        Word::refused("distinct_property", "there is one host"),
+    ],
+};
+
+pub static DEVICE_AFFINITY: Stanza = Stanza {
+    name: "affinity",
+    words: &[
+        Word::value("attribute"),
+        Word::value("operator"),
+        Word::value("value"),
+        Word::value("weight"),
+        Word::refused("version", "write operator = \"version\" and the version as `value`"),
+        Word::refused("semver", "write operator = \"version\" and the version as `value`"),
+        Word::refused("regexp", "write operator = \"regexp\" and the expression as `value`"),
+        Word::refused("set_contains", "write operator = \"set_contains\" and the words as `value`"),
+    ],
+};
+
 /// Every stanza with a table: a word of one that stands in another is told where it belongs.
-pub static ALL: &[&Stanza] = &[&FILE, &JOB, &GROUP, &TASK, &RESOURCES, &RESTART, &LOGS, &LIFECYCLE];
+pub static ALL: &[&Stanza] = &[
+    &FILE,
+    &JOB,
+    &GROUP,
+    &TASK,
+    &RESOURCES,
+    &DEVICE,
+    &DEVICE_CONSTRAINT,
+    &DEVICE_AFFINITY,
+    &RESTART,
+    &LOGS,
+    &LIFECYCLE,
+];
 
 /// Whether a key may hold a stanza that is read.
 pub(super) fn is_stanza(key: &str) -> bool {
-    let holds = |word: &Word| word.name == key && matches!(word.shape, Shape::Stanza | Shape::Named | Shape::Map);
+    let holds = |word: &Word| {
+        word.name == key && matches!(word.shape, Shape::Stanza | Shape::Stanzas | Shape::Named | Shape::Map)
+    };
     ALL.iter().any(|stanza| stanza.words.iter().any(holds))
 }
 

@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
-use super::job::Job;
+use super::job::{Job, TaskGroup};
 use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
 use super::words;
@@ -72,31 +70,80 @@ words! {
     }
 }
 
-/// An alloc as its owner publishes it: plain values, replaced as a whole at each change.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AllocStatus {
+words! {
+    /// Who runs it: `alloc_info{source=...}`.
+    pub enum AllocSource {
+        /// This agent.
+        Managed = "managed",
+        /// Somebody who cannot be asked: its cgroups are all that is known of it.
+        Cgroup = "cgroup",
+    }
+}
+
+/// Who an alloc is, whoever runs it. Replaced as a whole when something of it changes, which is seldom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllocIdentity {
     pub id: AllocId,
+    pub source: AllocSource,
+    /// Its job. `None`, or an empty text: nobody says.
+    pub workload: Option<JobId>,
+    pub namespace: String,
+    pub group: Option<GroupName>,
+    /// What people call it: Nomad's `job.group[index]`.
+    pub name: String,
+    pub created_at: Option<Timestamp>,
+    pub measured: Measured,
+    /// The alloc's own parent cgroup.
+    pub cgroup: Option<CgroupPath>,
+    pub tasks: Vec<TaskIdentity>,
+}
+
+impl AllocIdentity {
+    /// Of one of which its cgroups are all that is known.
+    pub fn of_cgroup(id: AllocId, cgroup: CgroupPath, tasks: impl IntoIterator<Item = TaskName>) -> AllocIdentity {
+        let task = |name| TaskIdentity { name, driver: None, user: None };
+        AllocIdentity {
+            id,
+            source: AllocSource::Cgroup,
+            workload: None,
+            namespace: String::new(),
+            group: None,
+            name: String::new(),
+            created_at: None,
+            measured: Measured::Cgroup,
+            cgroup: Some(cgroup),
+            tasks: tasks.into_iter().map(task).collect(),
+        }
+    }
+}
+
+/// Which task of its alloc it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskIdentity {
+    pub name: TaskName,
+    pub driver: Option<String>,
+    pub user: Option<String>,
+}
+
+/// The lifecycle of a managed alloc, as its owner publishes it: plain values, replaced as a whole at each change. An observed
+/// alloc has none.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AllocStatus {
     pub job: Arc<Job>,
     pub group: GroupName,
-    /// 0 .. count-1. `name` is Nomad's `job.group[index]`.
+    /// 0 .. count-1.
     pub index: u32,
-    pub name: String,
-    pub created_at: Timestamp,
     /// When the last task died; absent while one lives.
     pub finished_at: Option<Timestamp>,
     pub desired: Desired,
     pub state: AllocState,
     pub forced: Option<Forced>,
-    pub measured: Measured,
-    /// The alloc's own parent cgroup.
-    pub cgroup: Option<CgroupPath>,
+    /// In the order of [`AllocIdentity::tasks`].
     pub tasks: Vec<Arc<TaskStatus>>,
     /// Tasks that are still looked for after a start of the agent: shown as they are recorded. Until all are found nothing is
     /// known of what the alloc as a whole uses.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sought: Vec<TaskName>,
     /// Tasks that were given up: they are dead, and something of them may still be there.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub may_run: Vec<TaskName>,
     /// Grows with each published change.
     pub generation: u64,
@@ -125,6 +172,10 @@ impl AllocStatus {
     }
     pub fn workload(&self) -> &JobId {
         &self.job.id
+    }
+    /// What its job file says of it.
+    pub fn task_group(&self) -> Option<&TaskGroup> {
+        self.job.group(self.group.as_str())
     }
     pub fn is_terminal(&self) -> bool {
         self.tasks.iter().all(|t| t.state == TaskState::Dead)

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::attribute::Attribute;
 use super::event::{Event, EventKind};
+use super::stat::{StatObject, StatReading, StatValue};
 use super::task::ExitStatus;
 use super::words;
 
@@ -61,19 +63,35 @@ impl Detail {
             (Detail::Public, ExitStatus::Code(_) | ExitStatus::Signal(_)) | (Detail::Full, _) => status.clone(),
         }
     }
+    /// What a plugin tells, as this reader may see it: its texts may be anything.
+    pub fn stats(self, stats: &StatObject) -> StatObject {
+        if self == Detail::Full {
+            return stats.clone();
+        }
+        let told = stats.attributes.iter().filter(|(_, stat)| !matches!(stat.value, Some(StatReading::Text(_))));
+        let bare = |stat: &StatValue| StatValue { description: None, ..stat.clone() };
+        StatObject {
+            attributes: told.map(|(name, stat)| (name.clone(), bare(stat))).collect(),
+            nested: stats.nested.iter().map(|(name, nested)| (name.clone(), self.stats(nested))).collect(),
+        }
+    }
+    /// Whether this reader may see it.
+    pub fn tells(self, attribute: &Attribute) -> bool {
+        self == Detail::Full || !matches!(attribute, Attribute::Text(_))
+    }
 }
 
 /// Whether all that it says is our own words and numbers. A detail that is called `error` never is.
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
-        DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead,
-        NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed,
-        Signaling, Started, TaskSetup, Terminated,
+        Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
+        MainTasksDead, NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay,
+        SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
-        SetupFailure | FailedValidation | DriverFailure | FailedRestore | HookFailed => false,
-        Received | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting | Signaling
-        | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
+        SetupFailure | FailedValidation | Driver | DriverFailure | FailedRestore | HookFailed => false,
+        Received | Device | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting
+        | Signaling | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
             !event.details.contains_key("error")
         }
     }
@@ -90,9 +108,9 @@ mod tests {
             task_seq: 1,
             time: Timestamp(1),
             kind,
-            workload: "j".into(),
-            alloc_id: "a".into(),
-            task: "t".into(),
+            workload: Some("j".into()),
+            alloc_id: Some("a".into()),
+            task: Some("t".into()),
             message: "a SECRET".to_owned(),
             details: details.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
             fails_task: true,
@@ -111,6 +129,30 @@ mod tests {
         assert!(!Detail::Public.event(&event(EventKind::SetupFailure, &[])).message.contains("SECRET"));
         let plain = event(EventKind::Terminated, &[("exit_code", "3")]);
         assert_eq!(Detail::Public.event(&plain), plain, "its words are ours");
+    }
+
+    #[test]
+    fn texts_of_plugins_are_for_the_owner_and_their_numbers_for_everybody() {
+        let stat = |value| StatValue { value: Some(value), description: Some("SECRET".to_owned()) };
+        let below = StatObject {
+            attributes: [("n".to_owned(), stat(StatReading::number(7u64, None)))].into(),
+            ..StatObject::default()
+        };
+        let of = [
+            ("t".to_owned(), stat(StatReading::Text("SECRET".into()))),
+            ("b".to_owned(), stat(StatReading::Bool(true))),
+        ];
+        let all = StatObject { attributes: of.into(), nested: [("below".to_owned(), below)].into() };
+        let told = serde_json::to_string(&Detail::Public.stats(&all)).unwrap();
+        assert_eq!(
+            told,
+            r#"{"attributes":{"b":{"value":{"bool":true}}},"nested":{"below":{"attributes":{"n":{"value":{"ratio":{"numerator":7}}}}}}}"#
+        );
+        assert_eq!(Detail::Full.stats(&all), all);
+        let text = Attribute::Text("SECRET".into());
+        assert!(
+            !Detail::Public.tells(&text) && Detail::Full.tells(&text) && Detail::Public.tells(&Attribute::Bool(true))
+        );
     }
 
     #[test]

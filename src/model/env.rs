@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::attributes::{Attributes, HostAttribute, OF_DRIVERS};
 use super::host::NodeInfo;
 use super::id::{AllocId, CgroupPath};
 use super::job::{Job, Task, TaskGroup};
@@ -28,6 +29,8 @@ pub struct TaskContext<'a> {
     pub alloc_cgroup: Option<&'a CgroupPath>,
     /// What the task inherits of the agent's own environment.
     pub inherited: &'a Env,
+    /// What comes with the devices that were reserved for it.
+    pub devices: &'a Env,
     /// `attr.*` and `node.*`: [`node_attributes`].
     pub attributes: &'a Env,
 }
@@ -53,18 +56,23 @@ pub static ALWAYS: &[&str] = &[
 /// Where there are cgroups.
 pub const PARENT_CGROUP: &str = "NOMAD_PARENT_CGROUP";
 
-/// Every attribute that a reference may name. Those of memory may be unknown on a host.
-pub static ATTRIBUTES: &[&str] = &[
-    "attr.cpu.arch",
-    "attr.cpu.numcores",
-    "attr.kernel.name",
-    "attr.kernel.version",
-    "attr.memory.totalbytes",
-    "attr.unique.hostname",
-    "node.datacenter",
-    "node.region",
-    "node.unique.name",
-];
+/// What a reference may name of the node beside its attributes.
+pub static NODE: [&str; 3] = ["node.datacenter", "node.region", "node.unique.name"];
+
+/// Every attribute that a reference may name, but those of drivers. A host need not have each.
+pub fn attribute_names() -> impl Iterator<Item = String> {
+    let of_host = HostAttribute::ALL.into_iter().map(|name| format!("attr.{}", name.as_str()));
+    of_host.chain(NODE.into_iter().map(str::to_owned))
+}
+
+/// Whether a host may have an attribute of this name. What drivers say of themselves is theirs to name.
+pub fn may_be_attribute(name: &str) -> bool {
+    let of_driver = |name: &str| name.strip_prefix(OF_DRIVERS).is_some_and(|rest| !rest.is_empty());
+    match name.strip_prefix("attr.") {
+        Some(name) => HostAttribute::parse(name).is_some() || of_driver(name),
+        None => NODE.contains(&name),
+    }
+}
 
 /// The name of the datacenter where a job names none, or only patterns.
 pub const DEFAULT_DATACENTER: &str = "dc1";
@@ -74,31 +82,11 @@ pub fn datacenter(job: &Job) -> &str {
     job.datacenters.iter().find(|dc| !dc.contains('*')).map_or(DEFAULT_DATACENTER, String::as_str)
 }
 
-/// The values behind [`ATTRIBUTES`], Nomad's names for this host.
-pub fn node_attributes(node: &NodeInfo, job: &Job) -> Env {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        other => other,
-    };
-    let mut attributes: Env = [
-        ("attr.cpu.arch", arch.to_owned()),
-        ("attr.cpu.numcores", node.cpus.to_string()),
-        ("attr.kernel.name", "linux".to_owned()),
-        ("attr.kernel.version", node.kernel.clone()),
-        ("attr.unique.hostname", node.hostname.clone()),
-        ("node.datacenter", datacenter(job).to_owned()),
-        ("node.region", job.region.clone()),
-        ("node.unique.name", node.hostname.clone()),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect();
-    if let Some(bytes) = node.memory_bytes {
-        attributes.insert("attr.memory.totalbytes".to_owned(), bytes.to_string());
-    }
-    attributes
+/// What references to attributes come to: what is known of the host now, and what the node is to this job.
+pub fn node_attributes(node: &NodeInfo, known: &Attributes, job: &Job) -> Env {
+    let of_host = known.iter().map(|(name, value)| (format!("attr.{name}"), value.bare()));
+    let of_node = NODE.into_iter().zip([datacenter(job), &job.region, &node.hostname]);
+    of_host.chain(of_node.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
 }
 
 /// A variable's name as a shell can use it: what is neither letter, digit nor underscore becomes an underscore, and so

@@ -1,4 +1,4 @@
-//! What happened to a task, in Nomad's words.
+//! What happened to a task or a driver, in Nomad's words.
 
 use std::collections::BTreeMap;
 
@@ -28,6 +28,10 @@ event_kinds! {
     /// A hook failed that keeps nothing from going on; details: `hook`, `phase`.
     HookFailed = "hook_failed", "Task hook failed";
     FailedValidation = "failed_validation", "Failed Validation";
+    /// What its driver says; of no task: how a driver is from now on, details: `driver`, `health`.
+    Driver = "driver", "Driver";
+    /// How a device of the host is from now on; of no task, details: `device`, `now`.
+    Device = "device", "Device";
     /// The driver could not start it.
     DriverFailure = "driver_failure", "Driver Failure";
     Started = "started", "Started";
@@ -59,9 +63,13 @@ pub struct Event {
     pub task_seq: u64,
     pub time: Timestamp,
     pub kind: EventKind,
-    pub workload: JobId,
-    pub alloc_id: AllocId,
-    pub task: TaskName,
+    /// Whose it is; these three are absent where it is a driver's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<JobId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc_id: Option<AllocId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskName>,
     /// A sentence for people.
     pub message: String,
     /// Typed details: `exit_code`, `signal`, `oom`, `delay_ns`, `reason`, `error` ...

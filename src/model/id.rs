@@ -56,6 +56,10 @@ text_id!(
     GroupName
 );
 text_id!(
+    /// The id of a device, unique on its host: of a GPU its UUID.
+    DeviceId
+);
+text_id!(
     /// The name of a task, unique within its group.
     TaskName
 );

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
 use super::words;
 
@@ -70,7 +71,7 @@ pub struct Task {
     pub logs: LogConfig,
     /// How long after the kill signal the task is killed by force. Default 5 s.
     pub kill_timeout: Duration,
-    /// A signal's name; `None`: `SIGINT`.
+    /// A signal's name; `None`: its driver's own.
     pub kill_signal: Option<String>,
     /// `None`: a main task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +112,8 @@ pub struct Resources {
     pub memory_bytes: Option<u64>,
     /// Nomad's `memory_max` in MiB, here in bytes: then this is enforced and `memory` is the reservation.
     pub memory_max_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceRequest>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

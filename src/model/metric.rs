@@ -4,32 +4,24 @@ use std::borrow::Cow;
 
 use super::id::AllocId;
 use super::units::{Timestamp, Unit};
+use super::words;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-    /// Value 1; what it says is in its labels. TYPE gauge in text 0.0.4 and OpenMetrics alike.
-    Info,
-}
-
-impl Kind {
-    /// The word after `# TYPE name`.
-    pub fn type_word(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge | Kind::Info => "gauge",
-            Kind::Histogram => "histogram",
-        }
+words! {
+    pub enum Kind {
+        Counter = "counter",
+        Gauge = "gauge",
+        Histogram = "histogram",
+        /// Value 1; what it says is in its labels. TYPE gauge in text 0.0.4.
+        Info = "info",
     }
 }
 
-/// Whether a series goes with the end of its task (gauges of what is used now), or stays until it was scraped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Life {
-    Live,
-    Final,
+words! {
+    /// Whether a series goes with the end of its task (gauges of what is used now), or stays until it was scraped.
+    pub enum Life {
+        Live = "live",
+        Final = "final",
+    }
 }
 
 /// A value as it goes to the text: integers stay integers.
@@ -168,6 +160,16 @@ impl MetricDesc {
         Some(format!("{stem}_created"))
     }
 }
+
+/// Declares families, and lists them in the order in which the catalogue shows them.
+macro_rules! families {
+    ($(pub static $name:ident: MetricDesc = $desc:expr;)*) => {
+        $(pub static $name: MetricDesc = $desc;)*
+        pub static METRICS: &[&MetricDesc] = &[$(&$name,)*];
+    };
+}
+
+pub(crate) use families;
 
 /// Samples of families that have no per-task shape: what host collectors push.
 #[derive(Debug, Clone, Default)]

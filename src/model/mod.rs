@@ -5,7 +5,10 @@
 pub mod alloc;
 pub mod answer;
 pub mod attribute;
+pub mod attributes;
 pub mod capability;
+pub mod demand;
+pub mod device;
 pub mod env;
 pub mod event;
 pub mod host;
@@ -19,6 +22,7 @@ pub mod task;
 pub mod totals;
 pub mod units;
 pub mod usage;
+pub mod version;
 mod word;
 
 pub(crate) use word::words;

@@ -8,7 +8,7 @@ use serde::de::value::Error as ValueError;
 use serde::{Deserialize, Serialize};
 
 use super::event::Event;
-use super::id::{BootId, CgroupPath, ProcessId, TaskName};
+use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
 use super::words;
@@ -133,12 +133,15 @@ pub struct TaskHandle {
     pub boot_id: BootId,
     /// The supervisor's directory for this attempt: its record file is in it.
     pub run_dir: std::path::PathBuf,
-    /// `None` where the task has no cgroup of its own.
+    /// `None` where the task has no cgroup of its own, or its driver learns of it with the start.
     pub cgroup: Option<CgroupPath>,
     /// `None` until it is known that they run.
     pub supervisor: Option<ProcessId>,
     pub main: Option<ProcessId>,
     pub started_at: Option<Timestamp>,
+    /// What its driver needs beside that to find it again, in words that are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_state: Option<serde_json::Value>,
 }
 
 /// A task as its owner publishes it: plain values, replaced as a whole at each change.
@@ -166,6 +169,9 @@ pub struct TaskStatus {
     pub attempt: u32,
     pub main: Option<ProcessId>,
     pub cgroup: Option<CgroupPath>,
+    /// Those that the attempt holds: from before it starts until nothing of it can run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceId>,
     /// Counters and peaks of all *ended* attempts together (peak: the maximum, counters: the sum).
     pub base: Arc<Usage>,
     /// The newest 10 ended attempts, oldest first.
@@ -176,6 +182,7 @@ pub struct TaskStatus {
     /// How many events of each kind there were; counts never reset.
     pub event_counts: BTreeMap<String, u64>,
     /// The newest 10 events, oldest first.
+    #[serde(deserialize_with = "known_events")]
     pub events: VecDeque<Arc<Event>>,
 }
 
@@ -204,6 +211,7 @@ impl TaskStatus {
             attempt: 0,
             main: None,
             cgroup: None,
+            devices: Vec::new(),
             base: Arc::default(),
             exits: VecDeque::new(),
             exit_counts: [0; 6],
@@ -219,6 +227,22 @@ impl TaskStatus {
     }
 }
 
+/// Events of a kind that a newer agent wrote, and nobody here knows, are left out: the rest of the record holds.
+pub fn known_events<'de, D: serde::Deserializer<'de>>(from: D) -> Result<VecDeque<Arc<Event>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Read {
+        Known(Arc<Event>),
+        Unknown(serde::de::IgnoredAny),
+    }
+    let events = Vec::<Read>::deserialize(from)?.into_iter();
+    let known = events.filter_map(|event| match event {
+        Read::Known(event) => Some(event),
+        Read::Unknown(_) => None,
+    });
+    Ok(known.collect())
+}
+
 /// Counts by a closed list that grows: a record of an older agent has fewer of them, and those were never counted; of one that a
 /// newer agent wrote, those that we have no name for are left out.
 pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Result<[u64; N], D::Error> {
@@ -231,6 +255,41 @@ pub fn padded<'de, D: serde::Deserializer<'de>, const N: usize>(from: D) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::event::EventKind;
+
+    #[test]
+    fn a_handle_of_another_version_is_read_for_what_is_known_of_it() {
+        let older = r#"{"driver":"mock","attempt":0,"boot_id":"b","run_dir":"/r","cgroup":null,"supervisor":null,"main":null,"started_at":null}"#;
+        let read = |text: &str| serde_json::from_str::<TaskHandle>(text).unwrap();
+        assert_eq!(read(older).driver_state, None);
+        assert_eq!(serde_json::to_string(&read(older)).unwrap(), older, "and an older agent reads what has none");
+        let newer = older.replace("null}", r#"null,"driver_state":{"id":7},"more":1}"#);
+        assert_eq!(read(&newer), TaskHandle { driver_state: Some(serde_json::json!({ "id": 7 })), ..read(older) });
+    }
+
+    #[test]
+    fn an_event_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {
+        let mut task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
+        task.event_counts.insert("struck".to_owned(), 1);
+        let event = |seq, kind| Event {
+            seq,
+            task_seq: seq,
+            time: Timestamp(seq),
+            kind,
+            workload: Some("j".into()),
+            alloc_id: Some("a".into()),
+            task: Some("t".into()),
+            message: String::new(),
+            details: BTreeMap::new(),
+            fails_task: false,
+        };
+        task.events = [event(1, EventKind::Received), event(2, EventKind::Killed)].map(Arc::new).into();
+        let text = serde_json::to_string(&task).unwrap();
+        let read = |text: &str| serde_json::from_str::<TaskStatus>(text).unwrap();
+        assert_eq!(read(&text), task);
+        task.events.pop_back();
+        assert_eq!(read(&text.replace("\"Killed\"", "\"Struck By Lightning\"")), task);
+    }
 
     #[test]
     fn a_failure_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {

@@ -122,27 +122,24 @@ impl TaskTotals {
     pub fn merge(&mut self, other: &TaskTotals) {
         self.created = self.created.zip(other.created).map(|(ours, theirs)| ours.min(theirs));
         self.usage.add_counters(&other.usage);
-        for (mine, theirs) in self.exits.iter_mut().zip(other.exits) {
-            *mine = mine.saturating_add(theirs);
-        }
-        for (mine, theirs) in self.restarts.iter_mut().zip(other.restarts) {
-            *mine = mine.saturating_add(theirs);
-        }
-        for (mine, theirs) in self.run_ns.iter_mut().zip(other.run_ns) {
-            *mine = mine.saturating_add(theirs);
-        }
-        for (code, n) in &other.exit_codes {
-            *self.exit_codes.entry(*code).or_default() += n;
-        }
-        for (signal, n) in &other.exit_signals {
-            *self.exit_signals.entry(*signal).or_default() += n;
-        }
-        for (label, n) in &other.events {
-            *self.events.entry(label.clone()).or_default() += n;
-        }
+        add_each(&mut self.exits, &other.exits);
+        add_each(&mut self.restarts, &other.restarts);
+        add_each(&mut self.run_ns, &other.run_ns);
+        add_all(&mut self.exit_codes, &other.exit_codes);
+        add_all(&mut self.exit_signals, &other.exit_signals);
+        add_all(&mut self.events, &other.events);
         self.kill_escalations = self.kill_escalations.saturating_add(other.kill_escalations);
         self.given_up = self.given_up.saturating_add(other.given_up);
     }
+}
+
+/// Counts by a closed list.
+pub fn add_each<const N: usize>(ours: &mut [u64; N], theirs: &[u64; N]) {
+    ours.iter_mut().zip(theirs).for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
+}
+
+fn add_all<K: Ord + Clone>(ours: &mut BTreeMap<K, u64>, theirs: &BTreeMap<K, u64>) {
+    theirs.iter().for_each(|(key, n)| *ours.entry(key.clone()).or_default() += n);
 }
 
 #[derive(Debug, Clone, Default)]

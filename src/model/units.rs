@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::words;
+
 /// A duration or a counter of time, in integer nanoseconds: integers stay integers from the kernel file to the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -52,6 +54,29 @@ impl Timestamp {
         let d = t.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
     }
+    /// `2026-11-21`, in UTC.
+    ///
+    /// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+    pub fn date(self) -> String {
+        let days = self.0 / 1_000_000_000 / 86_400 + 719_468;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let shifted_month = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+        let year = year_of_era + era * 400 + u64::from(month <= 2);
+        format!("{year:04}-{month:02}-{day:02}")
+    }
+    /// `12:04:31`, in UTC: the local time zone needs a database that may not be there.
+    pub fn time_of_day(self) -> String {
+        let secs = self.0 / 1_000_000_000 % 86_400;
+        format!("{:02}:{:02}:{:02}", secs / 3600, secs % 3600 / 60, secs % 60)
+    }
+    /// `2026-11-21T12:04:31.000000001Z`.
+    pub fn rfc3339(self) -> String {
+        format!("{}T{}.{:09}Z", self.date(), self.time_of_day(), self.0 % 1_000_000_000)
+    }
 }
 
 /// A moment of the runner's own line of time, which nobody sets (`runner::kept::steady`): nanoseconds, near those of the wall clock
@@ -87,48 +112,20 @@ impl Limit {
     }
 }
 
-/// The unit of a metric: base units only. The name of a metric ends with [`Unit::suffix`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unit {
-    /// A plain count: no suffix.
-    None,
-    Bytes,
-    Seconds,
-    /// Seconds since 1970 (`_timestamp_seconds`).
-    TimestampSeconds,
-    Ratio,
-    Cores,
-    Celsius,
-    Hertz,
-    Joules,
-}
-
-impl Unit {
-    /// What a metric name in this unit ends with, before `_total`.
-    pub fn suffix(self) -> &'static str {
-        match self {
-            Unit::None => "",
-            Unit::Bytes => "_bytes",
-            Unit::Seconds => "_seconds",
-            Unit::TimestampSeconds => "_timestamp_seconds",
-            Unit::Ratio => "_ratio",
-            Unit::Cores => "_cores",
-            Unit::Celsius => "_celsius",
-            Unit::Hertz => "_hertz",
-            Unit::Joules => "_joules",
-        }
-    }
-    /// The unit in OTLP's notation (UCUM).
-    pub fn ucum(self) -> &'static str {
-        match self {
-            Unit::None | Unit::Ratio => "1",
-            Unit::Bytes => "By",
-            Unit::Seconds | Unit::TimestampSeconds => "s",
-            Unit::Cores => "{cpu}",
-            Unit::Celsius => "Cel",
-            Unit::Hertz => "Hz",
-            Unit::Joules => "J",
-        }
+words! {
+    /// The unit of a metric: base units only. The name of a metric ends in it.
+    pub enum Unit {
+        /// A plain count.
+        None = "none",
+        Bytes = "bytes",
+        Seconds = "seconds",
+        /// Seconds since 1970.
+        TimestampSeconds = "timestamp_seconds",
+        Ratio = "ratio",
+        Cores = "cores",
+        Celsius = "celsius",
+        Hertz = "hertz",
+        Joules = "joules",
+        Watts = "watts",
     }
 }

@@ -56,6 +56,6 @@ impl AllocCgroups for HostCgroups {
         usage
     }
     fn remove(&self, path: &CgroupPath) -> Result<(), String> {
-        self.at(path).remove(PATIENCE).map_err(|e| chain(&e))
+        self.at(path).with_devices(&self.sampling.layout).remove(PATIENCE).map_err(|e| chain(&e))
     }
 }

@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::cgroups::AllocCgroups;
 use super::decide::limits::Fill;
-use super::drivers::Driver;
+use super::devices::DeviceKeeper;
+use super::drivers::{Driver, DriverInfo};
+use super::events::Log;
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
 use super::places::Places;
 use super::settings::Config;
-use super::shown::board::Board;
-use super::shown::events::Log;
+use crate::board::Board;
+use crate::board::facts::Facts;
 use crate::host::clock::Clock;
 use crate::model::env::Env;
 use crate::model::host::NodeInfo;
@@ -37,9 +40,13 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// `None`: no cgroups can be made here.
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
+    /// `None`: nobody knows of any devices here.
+    pub devices: Option<Arc<dyn DeviceKeeper>>,
     pub metrics: Arc<Metrics>,
-    /// What `${attr...}` and `${node...}` in a job file say.
+    /// What `${node...}` in a job file says.
     pub node: NodeInfo,
+    /// What `${attr...}` in a job file says; drivers tell it of themselves here.
+    pub facts: Arc<Facts>,
     /// What every task has of the agent's own environment.
     pub inherited: Env,
 }
@@ -51,10 +58,14 @@ pub struct Context {
     pub fill: AskFill,
     pub journal: Journal,
     pub drivers: Drivers,
+    /// What each of them last said of itself.
+    pub driver_infos: BTreeMap<&'static str, watch::Sender<DriverInfo>>,
     pub clock: Arc<dyn Clock>,
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
+    pub devices: Option<Arc<dyn DeviceKeeper>>,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
+    pub facts: Arc<Facts>,
     pub inherited: Env,
     pub board: Arc<Board>,
     pub events: Arc<Log>,
@@ -72,9 +83,7 @@ const BLOCKING_AT_ONCE: usize = 4;
 
 impl Context {
     pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
-        let Parts { config, data_dir, fill, journal, drivers, clock, cgroups, metrics, node, inherited } = parts;
-        let samples = Arc::new(SampleFile::open(&data_dir.samples()));
-        Context {
+        let Parts {
             config,
             data_dir,
             fill,
@@ -82,8 +91,29 @@ impl Context {
             drivers,
             clock,
             cgroups,
+            devices,
             metrics,
             node,
+            facts,
+            inherited,
+        } = parts;
+        let now = clock.now();
+        let infos = drivers.keys().map(|name| (*name, watch::Sender::new(DriverInfo::unknown(now))));
+        let driver_infos = infos.collect();
+        let samples = Arc::new(SampleFile::open(&data_dir.samples()));
+        Context {
+            config,
+            data_dir,
+            fill,
+            journal,
+            drivers,
+            driver_infos,
+            clock,
+            cgroups,
+            devices,
+            metrics,
+            node,
+            facts,
             inherited,
             board,
             events,

@@ -8,11 +8,12 @@
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, show, again, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
+//! devices    what is asked of who keeps the devices
 //! drivers/   how a task is started, recovered, stopped
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
-//! shown/     board and events: the only way up
-//! kept/      what outlives the agent: record, journal, marks, samples, steady, datadir
+//! events     numbered, kept, read along
+//! kept/      what outlives the agent: record, journal, samples, steady, datadir
 //! decide/    pure: step, restart, coordinator, outcome, wish, plan, limits, whose
 //! places     few at once: what may block
 //! ```
@@ -27,14 +28,15 @@
 mod alloc;
 mod cgroups;
 mod decide;
+mod devices;
 pub mod drivers;
+pub mod events;
 mod ground;
 mod hooks;
 mod kept;
 mod manager;
 mod places;
 mod settings;
-mod shown;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -44,10 +46,10 @@ pub use cgroups::{AllocCgroups, HostCgroups};
 #[doc(hidden)]
 pub use decide::foresee;
 pub use decide::limits::{Fill, GcConfig};
+pub use devices::DeviceKeeper;
 pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{
     Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply, Wait, Watchers,
 };
 pub use settings::Config;
-pub use shown::{board, events};

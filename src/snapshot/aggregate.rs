@@ -2,40 +2,43 @@
 
 use std::sync::Arc;
 
-use super::{AllocView, TaskView};
+use super::{AllocView, ManagedTask, TaskView};
 use crate::collectors::Reading;
 use crate::model::alloc::AllocStatus;
 use crate::model::task::TaskStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
-/// A task as it stands: all attempts together. `until`: up to when its state is shown. `previous`: what the last snapshot
-/// showed, and its `steady_at`.
+/// A task as it stands: all attempts together. `status`: of a managed one. `until`: up to when its state is shown. `previous`:
+/// what the last snapshot showed, and its `steady_at`.
 pub fn task(
-    status: &Arc<TaskStatus>,
+    status: Option<&Arc<TaskStatus>>,
     reading: Option<&Reading>,
     until: Timestamp,
     previous: Option<(&TaskView, Timestamp)>,
 ) -> TaskView {
     let attempt = reading.map(|r| Arc::clone(&r.usage));
-    let mut usage = match &attempt {
-        // The first attempt has nothing below it: nothing to add, nothing to copy.
-        Some(attempt) if *status.base == Usage::default() => Arc::clone(attempt),
-        Some(attempt) => Arc::new(attempt.on_top_of(&status.base)),
-        None => Arc::new(status.base.without_live()),
+    // The first attempt has nothing below it: nothing to add, nothing to copy.
+    let base = status.map(|status| &*status.base).filter(|base| **base != Usage::default());
+    let mut usage = match (&attempt, base) {
+        (Some(attempt), None) => Arc::clone(attempt),
+        (Some(attempt), Some(base)) => Arc::new(attempt.on_top_of(base)),
+        (None, base) => base.map_or_else(Arc::default, |base| Arc::new(base.without_live())),
     };
-    let mut finished_dwells = status.time_in_state;
-    let mut sampled_at = reading.map(|r| r.at);
-    if let Some((earlier, steady_at)) = previous {
+    if let Some((earlier, _)) = previous {
         never_fall(&mut usage, &earlier.usage);
-        if !Arc::ptr_eq(status, &earlier.status) {
+    }
+    let managed = status.map(|status| {
+        let mut finished_dwells = status.time_in_state;
+        if let Some((earlier, steady_at)) = previous.and_then(|(p, at)| Some((p.managed.as_ref()?, at)))
+            && !Arc::ptr_eq(status, &earlier.status)
+        {
             keep_dwells(&mut finished_dwells, status, until, earlier, steady_at);
         }
-        if sampled_at.is_none() {
-            sampled_at = earlier.sampled_at;
-        }
-    }
-    TaskView { status: Arc::clone(status), usage, attempt, sampled_at, finished_dwells, until }
+        ManagedTask { status: Arc::clone(status), finished_dwells, until }
+    });
+    let sampled_at = reading.map(|r| r.at).or_else(|| previous?.0.sampled_at);
+    TaskView { managed, usage, attempt, sampled_at }
 }
 
 /// Counters and peaks never fall from one snapshot to the next, whatever a source says.
@@ -50,7 +53,7 @@ fn keep_dwells(
     dwells: &mut [Nanos; 6],
     status: &TaskStatus,
     until: Timestamp,
-    earlier: &TaskView,
+    earlier: &ManagedTask,
     steady_at: Timestamp,
 ) {
     for state in crate::model::task::TaskState::ALL {
@@ -93,7 +96,7 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView
     }
     if let [only] = tasks {
         own.take_from_tasks(&only.usage);
-        if is_first(&only.status) {
+        if only.managed.as_ref().is_some_and(|task| is_first(&task.status)) {
             own.use_now_what(&only.usage);
         }
         own.hold_part(&only.usage, true);
@@ -107,8 +110,9 @@ pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView
 }
 
 /// Whether nobody but its only task was ever charged in the alloc's own cgroup: what that task uses now is what the alloc uses.
-pub fn speaks_for_its_alloc(status: &AllocStatus) -> bool {
-    matches!(&*status.tasks, [only] if is_first(only))
+/// Of an observed alloc nobody knows that.
+pub fn speaks_for_its_alloc(status: Option<&AllocStatus>) -> bool {
+    status.is_some_and(|status| matches!(&*status.tasks, [only] if is_first(only)))
 }
 
 fn is_first(task: &TaskStatus) -> bool {
@@ -123,14 +127,15 @@ pub fn extent(view: &AllocView) -> super::retention::Extent {
     /// A name, a value, the label names.
     const BYTES: usize = 90;
     let count = |usage: &Usage| u64::try_from(usage.iter().count()).unwrap_or(u64::MAX);
-    let labels = view.status.id.as_str().len() + view.status.workload().as_str().len();
+    let identity = &view.identity;
+    let labels = identity.id.as_str().len() + identity.workload.as_ref().map_or(0, |w| w.as_str().len());
     let of_alloc = count(&view.usage) + 1;
     let mut series = of_alloc;
     let mut bytes = of_alloc * bytes_of(labels + BYTES);
-    for task in &view.tasks {
+    for (known, task) in view.tasks() {
         let of_task = count(&task.usage) + PER_TASK;
         series += of_task;
-        bytes += of_task * bytes_of(labels + task.status.name.as_str().len() + BYTES);
+        bytes += of_task * bytes_of(labels + known.name.as_str().len() + BYTES);
     }
     super::retention::Extent { series, bytes }
 }

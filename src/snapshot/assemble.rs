@@ -11,19 +11,21 @@ use super::failed::{self, Failed};
 use super::retention::{Retention, RetentionConfig, Retired};
 use super::workloads::{self, Workloads};
 use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate, itself};
+use crate::board::devices::DevicesView;
+use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
-use crate::model::alloc::{AllocState, AllocStatus};
-use crate::model::id::AllocId;
+use crate::model::alloc::AllocStatus;
+use crate::model::id::{AllocId, TaskName};
 use crate::model::metric::Samples;
+use crate::model::task::TaskStatus;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::runner::board::{BoardView, Published};
 
 /// What the readers say: all that touches the host in here, and all of it before anything is built. [`super::pass::Pass`] is the
 /// real one.
 pub trait Readings {
-    /// One answer for each place. `None`: nobody was asked, or each says what it said when it was told last.
-    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<Said>>;
+    /// One answer for each that is asked. `None`: all say what they said when it was told last.
+    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<Said>>;
 }
 
 /// An alloc that is to be read.
@@ -50,10 +52,18 @@ pub struct Said {
 pub struct Tick {
     pub host: Samples,
     pub agent: Samples,
+    pub devices: Arc<DevicesView>,
     /// Of each host collector that shows something: when the oldest of it was read.
     pub oldest: Vec<(&'static str, Timestamp)>,
     /// See [`super::Scrapers::acknowledged_by_all`].
     pub acknowledged: Option<u64>,
+}
+
+/// What is read each tick, and not with a change.
+struct Host {
+    samples: Arc<Samples>,
+    agent: Arc<Samples>,
+    devices: Arc<DevicesView>,
 }
 
 /// The moment by both clocks.
@@ -111,26 +121,24 @@ impl Assembler {
         itself::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
         let retired = self.retention.retire(moment.now, tick.acknowledged);
         self.withdraw(&retired);
-        let (host, agent) = (Arc::new(tick.host), Arc::new(tick.agent));
+        let host = Host { samples: Arc::new(tick.host), agent: Arc::new(tick.agent), devices: tick.devices };
         let epoch = self.last.epoch + 1;
-        (self.publish(board, moment, epoch, host, agent), retired)
+        (self.publish(board, moment, epoch, host), retired)
     }
 
     /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is read.
     pub fn change(&mut self, board: &BoardView, latest: &mut dyn Readings, moment: Moment) -> Arc<Snapshot> {
         self.follow(board, latest, false, moment);
-        let (host, agent) = (Arc::clone(&self.last.host), Arc::clone(&self.last.agent));
-        self.publish(board, moment, self.last.epoch, host, agent)
+        let last = &self.last;
+        let host = Host {
+            samples: Arc::clone(&last.host),
+            agent: Arc::clone(&last.agent),
+            devices: Arc::clone(&last.devices),
+        };
+        self.publish(board, moment, last.epoch, host)
     }
 
-    fn publish(
-        &mut self,
-        board: &BoardView,
-        moment: Moment,
-        epoch: u64,
-        host: Arc<Samples>,
-        agent: Arc<Samples>,
-    ) -> Arc<Snapshot> {
+    fn publish(&mut self, board: &BoardView, moment: Moment, epoch: u64, host: Host) -> Arc<Snapshot> {
         if let Some(places) = self.workloads.take_totals(&board.totals) {
             for slot in self.entries.iter_mut().flat_map(|e| e.slots.iter_mut()) {
                 *slot = places[*slot].expect("a slot with users must stay");
@@ -139,7 +147,10 @@ impl Assembler {
         let live = self.entries.iter().flat_map(|e| {
             e.slots.iter().zip(&e.raw_tasks).filter_map(|(slot, raw)| raw.as_deref().map(|usage| (*slot, usage)))
         });
-        let workloads = self.workloads.views(live, self.entries.iter().flat_map(Entry::unknown));
+        // Nearly always nobody.
+        let is_sought = |e: &&Entry| e.published.status.as_ref().is_some_and(|status| !status.sought.is_empty());
+        let unknown = self.entries.iter().filter(is_sought).flat_map(Entry::unknown);
+        let workloads = self.workloads.views(live, unknown);
         let mut node = self.workloads.node();
         workloads::never_fall(&mut node, &self.last.node);
         let snapshot = Arc::new(Snapshot {
@@ -153,8 +164,9 @@ impl Assembler {
             node,
             counts: self.counts(),
             failed: self.failed(board),
-            host,
-            agent,
+            devices: host.devices,
+            host: host.samples,
+            agent: host.agent,
             info: Arc::clone(&self.last.info),
         });
         self.last = Arc::clone(&snapshot);
@@ -163,43 +175,64 @@ impl Assembler {
 
     /// Brings `entries` in line with the board: reads first, and builds then.
     fn follow(&mut self, board: &BoardView, readings: &mut dyn Readings, everything: bool, moment: Moment) {
-        let places = places(&self.entries, &board.allocs);
-        let shown = board.allocs.iter().zip(&places).map(|(alloc, place)| (alloc, place.map(|at| &self.entries[at])));
-        let asked: Vec<_> = shown.map(|(alloc, entry)| Asked::of(alloc, entry, everything)).collect();
-        let said = readings.read(&asked);
+        let mut entries = std::mem::take(&mut self.entries);
+        let is_same = |(entry, alloc): &(&Entry, &Arc<Published>)| {
+            Arc::ptr_eq(&entry.published, alloc) || entry.published.identity.id == alloc.identity.id
+        };
+        // Nearly always all of them, and new ones come last.
+        let same = entries.iter().zip(&board.allocs).take_while(is_same).count();
+        let moved = entries.split_off(same).into_iter();
+        let mut moved: HashMap<AllocId, Entry> = moved.map(|e| (e.published.identity.id.clone(), e)).collect();
 
-        let mut before: Vec<Option<Entry>> = std::mem::take(&mut self.entries).into_iter().map(Some).collect();
-        let mut entries = Vec::with_capacity(board.allocs.len());
-        for ((published, place), said) in board.allocs.iter().zip(places).zip(said) {
-            let entry = place.and_then(|place| before[place].take());
-            entries.push(match (entry, said) {
-                (Some(entry), None) => entry,
+        let ask = |(place, alloc)| {
+            let asked = match entries.get(place) {
+                Some(entry) => Asked::of(alloc, entry, everything)?,
+                None => Asked::anew(alloc, moved.get(&alloc.identity.id)),
+            };
+            Some((place, asked))
+        };
+        let (places, asked): (Vec<usize>, Vec<Asked<'_>>) = board.allocs.iter().enumerate().filter_map(ask).unzip();
+        for (place, said) in places.into_iter().zip(readings.read(&asked)) {
+            let published = &board.allocs[place];
+            match (entries.get_mut(place), said) {
+                (Some(_), None) => {}
                 (Some(entry), Some(said)) => self.refresh(entry, published, said, moment),
-                (None, said) => self.admit(published, said.unwrap_or_else(|| Said::latest(published)), moment),
-            });
+                (None, said) => {
+                    let said = said.unwrap_or_else(|| Said::latest(published));
+                    entries.push(match moved.remove(&published.identity.id) {
+                        Some(mut entry) => {
+                            self.refresh(&mut entry, published, said, moment);
+                            entry
+                        }
+                        None => self.admit(published, said, moment),
+                    });
+                }
+            }
         }
-        for gone in before.into_iter().flatten() {
+        for gone in moved.into_values() {
             self.workloads.left(&gone.slots);
-            self.retention.forget(&gone.view.status.id);
+            self.retention.forget(&gone.view.identity.id);
         }
         self.entries = entries;
     }
 
     fn admit(&mut self, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
-        let status = &published.status;
-        let slots: Vec<usize> = status.tasks.iter().map(|t| self.workloads.slot(status.workload(), &t.name)).collect();
+        // What an observed alloc did in its life is nobody's to add up here.
+        let managed =
+            published.status.iter().flat_map(|status| status.tasks.iter().map(|t| (status.workload(), &t.name)));
+        let slots: Vec<usize> = managed.map(|(workload, task)| self.workloads.slot(workload, task)).collect();
         self.workloads.joined(&slots);
         self.build(published, said, None, slots, moment)
     }
 
-    fn refresh(&mut self, mut entry: Entry, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
+    fn refresh(&mut self, entry: &mut Entry, published: &Arc<Published>, said: Said, moment: Moment) {
         if entry.is_of(published) && entry.is_made_of(&said) {
             entry.note_times(&said);
-            return entry;
+            return;
         }
         let slots = std::mem::take(&mut entry.slots);
         self.workloads.moved(&slots);
-        self.build(published, said, Some(entry.view), slots, moment)
+        *entry = self.build(published, said, Some(Arc::clone(&entry.view)), slots, moment);
     }
 
     fn build(
@@ -210,19 +243,26 @@ impl Assembler {
         slots: Vec<usize>,
         moment: Moment,
     ) -> Entry {
-        let status = &published.status;
+        let (identity, status) = (&published.identity, published.status.as_ref());
         let steady_at = self.last.steady_at;
-        let earlier_sought = earlier.as_ref().map_or(&[][..], |e| e.status.sought.as_slice());
-        let mut tasks = Vec::with_capacity(status.tasks.len());
-        for (task, reading) in status.tasks.iter().zip(&said.tasks) {
+        let earlier_sought = earlier.as_ref().map_or(&[][..], |e| sought(e.status.as_deref()));
+        let sought = sought(status.map(|status| &**status));
+        let mut tasks = Vec::with_capacity(identity.tasks.len());
+        for (known, reading) in identity.tasks.iter().zip(&said.tasks) {
             let place = tasks.len();
-            let previous = earlier.as_ref().and_then(|e| e.tasks.get(place)).filter(|t| t.status.name == task.name);
+            let task = status.and_then(|status| status.tasks.get(place));
+            let same_task = |e: &&Arc<AllocView>| e.identity.tasks.get(place).is_some_and(|t| t.name == known.name);
+            let previous = earlier.as_ref().filter(same_task).and_then(|e| e.tasks.get(place));
             let raw = reading.as_ref().map(|r| &r.usage);
             let until = until(published, place);
-            let same_state = previous.filter(|p| Arc::ptr_eq(&p.status, task) && p.until == until);
-            let known = !status.sought.contains(&task.name);
-            let as_known = known != earlier_sought.contains(&task.name);
-            let unchanged = same_state.filter(|p| as_known && same(p.attempt.as_ref(), raw));
+            let same_state = previous.filter(|p| match (&p.managed, task) {
+                (Some(before), Some(task)) => Arc::ptr_eq(&before.status, task) && before.until == until,
+                (before, task) => before.is_none() && task.is_none(),
+            });
+            let is_known = !sought.contains(&known.name);
+            let as_known = is_known != earlier_sought.contains(&known.name);
+            let unchanged =
+                same_state.filter(|p| as_known && p.attempt.as_ref().map(Arc::as_ptr) == raw.map(Arc::as_ptr));
             tasks.push(match unchanged {
                 // The same values, which may have been looked at again: so old they are not.
                 Some(view) => match reading.as_ref().map(|r| r.at) {
@@ -234,12 +274,12 @@ impl Assembler {
                 None => {
                     let previous = previous.map(|p| (&**p, steady_at));
                     let view = aggregate::task(task, reading.as_ref(), until, previous);
-                    Arc::new(if known { view } else { TaskView { usage: Arc::default(), ..view } })
+                    Arc::new(if is_known { view } else { TaskView { usage: Arc::default(), ..view } })
                 }
             });
         }
         let reading = said.alloc.as_ref();
-        let aggregation = if status.cgroup.is_some() { Aggregation::Cgroup } else { Aggregation::Sum };
+        let aggregation = if identity.cgroup.is_some() { Aggregation::Cgroup } else { Aggregation::Sum };
         let mut usage = Arc::new(match aggregation {
             Aggregation::Cgroup => aggregate::own_cgroup(reading, &published.alloc_base, &tasks),
             Aggregation::Sum => aggregate::sum(&tasks),
@@ -247,18 +287,19 @@ impl Assembler {
         if let Some(earlier) = &earlier {
             aggregate::never_fall(&mut usage, &earlier.usage);
         }
-        if !status.sought.is_empty() {
+        if !sought.is_empty() {
             // Whatever its cgroup says, the counters of that task would be missing.
             usage = Arc::default();
         }
-        let ended = status.is_terminal();
+        let ended = status.is_some_and(|status| status.is_terminal());
         if ended && tasks.iter().any(|task| task.attempt.is_some()) {
             usage = Arc::new(usage.without_live());
         }
-        let sampled_at = tasks.iter().map(|t| t.sampled_at).max().flatten().max(reading.map(|r| r.at));
+        let sampled_at = newest(&tasks, &said);
         let was_retired = earlier.as_ref().is_some_and(|e| e.retired);
         let mut view = AllocView {
-            status: Arc::clone(status),
+            identity: Arc::clone(identity),
+            status: status.cloned(),
             tasks,
             usage,
             aggregation,
@@ -267,7 +308,7 @@ impl Assembler {
             retired: ended && was_retired,
         };
         self.note_end(&mut view, earlier.as_deref(), moment);
-        let memory_bytes = if ended { 0 } else { given_memory(status) };
+        let memory_bytes = status.filter(|_| !ended).map_or(0, |status| given_memory(status));
         let oldest = said.oldest();
         let raw_tasks = said.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
         let raw_alloc = said.alloc.map(|r| r.usage);
@@ -281,15 +322,16 @@ impl Assembler {
         match (view.ended, ended_before) {
             (true, false) => {
                 // One that we only hear of long after its end (we have just started) is not shown as if it were new.
-                if moment.at.since(known_since(&view.status)).as_duration() >= self.keep {
+                let since = view.status.as_deref().and_then(known_since).unwrap_or(moment.at);
+                if moment.at.since(since).as_duration() >= self.keep {
                     view.retired = true;
                 } else {
                     let extent = aggregate::extent(view);
                     let version = self.last.version + 1;
-                    self.retention.ended(&view.status.id, moment.now, Duration::ZERO, version, extent);
+                    self.retention.ended(&view.identity.id, moment.now, Duration::ZERO, version, extent);
                 }
             }
-            (false, true) => self.retention.forget(&view.status.id),
+            (false, true) => self.retention.forget(&view.identity.id),
             (true, true) | (false, false) => {}
         }
     }
@@ -299,7 +341,7 @@ impl Assembler {
             return;
         }
         let retired: std::collections::HashSet<&AllocId> = retired.iter().map(|r| &r.id).collect();
-        for entry in self.entries.iter_mut().filter(|e| retired.contains(&e.view.status.id)) {
+        for entry in self.entries.iter_mut().filter(|e| retired.contains(&e.view.identity.id)) {
             entry.view = Arc::new(AllocView { retired: true, ..(*entry.view).clone() });
         }
     }
@@ -308,7 +350,7 @@ impl Assembler {
     fn failed(&mut self, board: &BoardView) -> Arc<Failed> {
         if self.looked != Some(board.version) {
             self.looked = Some(board.version);
-            let failed = failed::failed(self.entries.iter().map(|e| &e.view.status));
+            let failed = failed::failed(self.entries.iter().filter_map(|e| e.view.status.as_ref()));
             return Arc::new(failed);
         }
         Arc::clone(&self.last.failed)
@@ -317,10 +359,12 @@ impl Assembler {
     fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for entry in &self.entries {
-            let status = &entry.view.status;
-            counts.allocs[place(status.state)] += 1;
+            let Some(status) = &entry.view.status else { continue };
+            counts.allocs[status.state.index()] += 1;
             for task in &entry.view.tasks {
-                counts.tasks[task.status.state.index()] += 1;
+                if let Some(managed) = &task.managed {
+                    counts.tasks[managed.status.state.index()] += 1;
+                }
                 if let Some(attempt) = &task.attempt {
                     counts.allocated_cpu_cores += quota_cores(attempt).unwrap_or(0.0);
                 }
@@ -333,11 +377,15 @@ impl Assembler {
 
 impl<'a> Asked<'a> {
     /// `entry`: what is remembered of it. `None`: it goes on as it is shown.
-    fn of(alloc: &'a Arc<Published>, entry: Option<&Entry>, everything: bool) -> Option<Asked<'a>> {
-        let Some(entry) = entry else { return Some(Asked { alloc, anew: true, wanted: true }) };
+    fn of(alloc: &'a Arc<Published>, entry: &Entry, everything: bool) -> Option<Asked<'a>> {
         let wanted = !entry.is_of(alloc);
         let anew = wanted && other_attempts(&entry.published, alloc);
         (wanted || everything).then_some(Asked { alloc, anew, wanted })
+    }
+    /// One that has no place yet.
+    fn anew(alloc: &'a Arc<Published>, entry: Option<&Entry>) -> Asked<'a> {
+        let anew = entry.is_none_or(|entry| other_attempts(&entry.published, alloc));
+        Asked { alloc, anew, wanted: true }
     }
 }
 
@@ -345,7 +393,7 @@ impl Said {
     /// Without touching the kernel.
     pub fn latest(alloc: &Published) -> Said {
         let mut readers = alloc.readers.iter();
-        let tasks = alloc.status.tasks.iter().map(|_| readers.next()?.as_ref()?.latest()).collect();
+        let tasks = alloc.identity.tasks.iter().map(|_| readers.next()?.as_ref()?.latest()).collect();
         Said { tasks, alloc: alloc.alloc_reader.as_ref().and_then(|reader| reader.latest()) }
     }
     fn oldest(&self) -> Option<Timestamp> {
@@ -368,11 +416,9 @@ fn until(published: &Published, place: usize) -> Timestamp {
 impl Entry {
     /// Slots of tasks of which nobody knows what they use.
     fn unknown(&self) -> impl Iterator<Item = usize> + '_ {
-        let status = &self.published.status;
-        let sought = |place: &usize| status.tasks.get(*place).is_some_and(|t| status.sought.contains(&t.name));
-        // Nearly always nobody.
-        let places = if status.sought.is_empty() { 0 } else { self.slots.len() };
-        (0..places).filter(sought).map(|place| self.slots[place])
+        let sought = sought(self.published.status.as_deref());
+        let tasks = self.published.identity.tasks.iter().zip(&self.slots);
+        tasks.filter(|(task, _)| sought.contains(&task.name)).map(|(_, slot)| *slot)
     }
 
     /// It was made of this, and no task has begun to leave its state since.
@@ -380,7 +426,8 @@ impl Entry {
         Arc::ptr_eq(&self.published, published) && self.goes_on()
     }
     fn goes_on(&self) -> bool {
-        self.view.tasks.iter().enumerate().all(|(place, task)| task.until == until(&self.published, place))
+        let mut tasks = self.view.tasks.iter().enumerate();
+        tasks.all(|(at, task)| task.managed.as_ref().is_none_or(|task| task.until == until(&self.published, at)))
     }
     /// Whether every reading is the very one that the view was made of.
     fn is_made_of(&self, said: &Said) -> bool {
@@ -396,39 +443,34 @@ impl Entry {
     fn note_times(&mut self, said: &Said) {
         self.oldest = said.oldest();
         let at = |r: &Option<Reading>| r.as_ref().map(|r| r.at);
-        let newest = said.tasks.iter().map(at).chain([at(&said.alloc)]).max().flatten();
         let seen = |view: &TaskView, r: &Option<Reading>| at(r).is_none_or(|at| view.sampled_at == Some(at));
-        if newest <= self.view.sampled_at && self.view.tasks.iter().zip(&said.tasks).all(|(view, r)| seen(view, r)) {
+        if self.view.tasks.iter().zip(&said.tasks).all(|(view, r)| seen(view, r))
+            && newest(&self.view.tasks, said) == self.view.sampled_at
+        {
             return;
         }
         let view = Arc::make_mut(&mut self.view);
         for (task, reading) in view.tasks.iter_mut().zip(&said.tasks).filter(|(view, r)| !seen(view, r)) {
             Arc::make_mut(task).sampled_at = at(reading);
         }
-        view.sampled_at = view.sampled_at.max(newest);
+        // Not the latest of all times: the clock may have gone back.
+        view.sampled_at = newest(&view.tasks, said);
     }
 }
 
-fn same(a: Option<&Arc<Usage>>, b: Option<&Arc<Usage>>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-        (None, None) => true,
-        (Some(_), None) | (None, Some(_)) => false,
-    }
+/// When the newest of what is shown of an alloc was read.
+fn newest(tasks: &[Arc<TaskView>], said: &Said) -> Option<Timestamp> {
+    tasks.iter().map(|task| task.sampled_at).max().flatten().max(said.alloc.as_ref().map(|reading| reading.at))
 }
 
-fn place(state: AllocState) -> usize {
-    match state {
-        AllocState::Pending => 0,
-        AllocState::Running => 1,
-        AllocState::Complete => 2,
-        AllocState::Failed => 3,
-    }
+/// Its tasks that are still looked for.
+fn sought(status: Option<&AllocStatus>) -> &[TaskName] {
+    status.map_or(&[], |status| &status.sought)
 }
 
 /// Memory that the job file gives its tasks; a task without a limit was given none.
 fn given_memory(status: &AllocStatus) -> u64 {
-    let Some(group) = status.job.group(status.group.as_str()) else { return 0 };
+    let Some(group) = status.task_group() else { return 0 };
     group.tasks.iter().filter_map(|t| t.resources.memory_bytes).fold(0, u64::saturating_add)
 }
 
@@ -442,34 +484,10 @@ fn quota_cores(usage: &Usage) -> Option<f64> {
 }
 
 /// Since when the agent knew of the end: the process may have ended before, while the agent was down.
-fn known_since(status: &AllocStatus) -> Timestamp {
-    let of_task = |t: &crate::model::task::TaskStatus| {
+fn known_since(status: &AllocStatus) -> Option<Timestamp> {
+    let of_task = |t: &Arc<TaskStatus>| {
         let told = t.events.back().map_or(Timestamp(0), |e| e.time);
         told.max(t.state_since)
     };
-    status.tasks.iter().map(|t| of_task(t)).max().unwrap_or(status.created_at)
-}
-
-/// Where each alloc stands among the entries of the last pass, in the order of the board: nearly always right behind the one before
-/// it.
-fn places(entries: &[Entry], allocs: &[Arc<Published>]) -> Vec<Option<usize>> {
-    let mut next = 0;
-    // Made when the order does not help.
-    let mut known: Option<HashMap<&AllocId, usize>> = None;
-    let place = |alloc: &Arc<Published>| {
-        let id = &alloc.status.id;
-        let is_it = |e: &Entry| Arc::ptr_eq(&e.published, alloc) || e.published.status.id == *id;
-        let at = if entries.get(next).is_some_and(is_it) {
-            next
-        } else if next == entries.len() && known.is_none() {
-            // At the end of the known ones there are only new ones, in order of creation.
-            return None;
-        } else {
-            let ids = || entries.iter().enumerate().map(|(at, e)| (&e.published.status.id, at)).collect();
-            *known.get_or_insert_with(ids).get(id)?
-        };
-        next = at + 1;
-        Some(at)
-    };
-    allocs.iter().map(place).collect()
+    status.tasks.iter().map(of_task).max()
 }

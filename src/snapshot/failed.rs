@@ -38,13 +38,16 @@ pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) ->
         return failed;
     }
     let mut newest: HashMap<&JobId, &Arc<AllocStatus>> = HashMap::new();
-    let mut places: HashMap<(&JobId, &str), &Arc<AllocStatus>> = HashMap::new();
+    let mut places: HashMap<(&JobId, &str, u32), &Arc<AllocStatus>> = HashMap::new();
+    fn place(alloc: &AllocStatus) -> (&JobId, &str, u32) {
+        (alloc.workload(), alloc.group.as_str(), alloc.index)
+    }
     for alloc in allocs.clone() {
         newest.insert(alloc.workload(), alloc);
-        places.insert((alloc.workload(), alloc.name.as_str()), alloc);
+        places.insert(place(alloc), alloc);
     }
     let holds_its_place = |a: &&Arc<AllocStatus>| {
-        let last = places.get(&(a.workload(), a.name.as_str())).is_some_and(|last| Arc::ptr_eq(last, a));
+        let last = places.get(&place(a)).is_some_and(|last| Arc::ptr_eq(last, a));
         last && newest.get(a.workload()).is_some_and(|newest| Arc::ptr_eq(&newest.job, &a.job) || newest.job == a.job)
     };
     for alloc in allocs.filter(for_good).filter(holds_its_place) {
@@ -62,7 +65,6 @@ pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::alloc::Measured;
     use crate::model::job::{Job, JobKind};
     use crate::model::task::{TaskState, TaskStatus};
     use crate::model::units::Timestamp;
@@ -85,18 +87,13 @@ mod tests {
         let task = TaskStatus { state: TaskState::Dead, failed: failure.is_some(), failure, ..known };
         let tasks = vec![Arc::new(task)];
         Arc::new(AllocStatus {
-            id: format!("{index}").as_str().into(),
             job: Arc::clone(job),
             group: "g".into(),
             index,
-            name: format!("j.g[{index}]"),
-            created_at: Timestamp(0),
             finished_at: None,
             desired: Desired::Run,
             state: AllocState::derive(None, &tasks).0,
             forced: None,
-            measured: Measured::None,
-            cgroup: None,
             tasks,
             sought: Vec::new(),
             may_run: Vec::new(),

@@ -6,12 +6,13 @@ use crate::collectors::{ErrorReason, Sampling};
 use crate::host::roots::Roots;
 use crate::kernel::proc::pid_stat;
 use crate::model::host::NodeInfo;
-use crate::model::metric::{MetricDesc, Samples, Value};
+use crate::model::metric::{MetricDesc, Samples, Value, families};
 use crate::model::units::{Nanos, Timestamp, Unit};
 
 /// The `collector` label of the pass over all tasks and allocs.
 pub const TASKS: &str = "task";
 
+families! {
 pub static LAST_SAMPLE: MetricDesc = MetricDesc::gauge(
     "allostat_collector_last_sample_timestamp_seconds",
     Unit::TimestampSeconds,
@@ -104,7 +105,7 @@ pub static PROCESS_CPU: MetricDesc = MetricDesc::counter(
     &[],
 )
 .from_source("/proc/self/stat utime, stime")
-.otlp("process.cpu.time", "s");
+.otlp("allostat.process.cpu.time", "s");
 
 pub static PROCESS_RESIDENT: MetricDesc =
     MetricDesc::gauge("process_resident_memory_bytes", Unit::Bytes, "Resident memory of the agent's own process.", &[])
@@ -133,24 +134,7 @@ pub static PROCESS_START: MetricDesc = MetricDesc::gauge(
 )
 .from_source("/proc/self/stat starttime, /proc/stat btime")
 .absent_when("the host's boot time is unknown");
-
-pub static METRICS: &[&MetricDesc] = &[
-    &LAST_SAMPLE,
-    &OLDEST_SAMPLE,
-    &INTERVAL,
-    &STUCK,
-    &ERRORS,
-    &CAPABILITY,
-    &KEPT_FILES,
-    &KEPT_FILES_LIMIT,
-    &WANTED_FILES,
-    &REOPENED,
-    &PROCESS_CPU,
-    &PROCESS_RESIDENT,
-    &PROCESS_FDS,
-    &PROCESS_MAX_FDS,
-    &PROCESS_START,
-];
+}
 
 /// What one collector went through so far.
 #[derive(Debug, Clone)]
@@ -169,9 +153,7 @@ impl Record {
         Record { name, last_sample: None, oldest: None, stuck: None, errors: [0; ErrorReason::ALL.len()] }
     }
     pub(super) fn count(&mut self, reason: ErrorReason) {
-        if let Some(place) = ErrorReason::ALL.iter().position(|r| *r == reason) {
-            self.errors[place] += 1;
-        }
+        self.errors[reason.index()] += 1;
     }
 }
 

@@ -20,14 +20,16 @@ mod workloads;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::alloc::AllocStatus;
+use crate::board::devices::DevicesView;
+use crate::model::alloc::{AllocIdentity, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{JobId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::task::{TaskState, TaskStatus};
+use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
-use crate::runner::board::{TaskTotals, Totals};
+use crate::model::words;
 
 pub use retention::RetentionConfig;
 pub use sampler::{Heartbeat, Parts, Sampler};
@@ -67,6 +69,7 @@ pub struct Snapshot {
     pub node: NodeSums,
     pub counts: Counts,
     pub failed: Arc<failed::Failed>,
+    pub devices: Arc<DevicesView>,
     /// What the host collectors pushed; families together.
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
@@ -76,7 +79,10 @@ pub struct Snapshot {
 
 #[derive(Debug, Clone)]
 pub struct AllocView {
-    pub status: Arc<AllocStatus>,
+    pub identity: Arc<AllocIdentity>,
+    /// `None`: it is observed.
+    pub status: Option<Arc<AllocStatus>>,
+    /// In the order of the identity's tasks.
     pub tasks: Vec<Arc<TaskView>>,
     /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`, `Nature::TaskLive`) or
     /// `aggregation` is `Sum`.
@@ -90,21 +96,35 @@ pub struct AllocView {
     pub retired: bool,
 }
 
+impl AllocView {
+    /// Its tasks by what they are and by what they do.
+    pub fn tasks(&self) -> impl Iterator<Item = (&TaskIdentity, &TaskView)> {
+        self.identity.tasks.iter().zip(self.tasks.iter().map(|task| &**task))
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct TaskView {
-    pub status: Arc<TaskStatus>,
+    /// `None`: it is observed.
+    pub managed: Option<ManagedTask>,
     /// All attempts together: `base` plus what the running one used.
     pub usage: Arc<Usage>,
     /// Of the running attempt alone; absent between attempts and after the end.
     pub attempt: Option<Arc<Usage>>,
     pub sampled_at: Option<Timestamp>,
+}
+
+/// The lifecycle of a task.
+#[derive(Debug, Clone)]
+pub struct ManagedTask {
+    pub status: Arc<TaskStatus>,
     /// Finished dwells, in the order of `TaskState::ALL`; never below what an earlier snapshot showed.
     pub finished_dwells: [Nanos; 6],
     /// Up to when the present dwell is shown: it ends here while its end is being recorded.
     pub until: Timestamp,
 }
 
-impl TaskView {
+impl ManagedTask {
     /// Time in a state, the present dwell included.
     pub fn time_in(&self, state: TaskState, steady_at: Timestamp) -> Nanos {
         let finished = self.finished_dwells[state.index()];
@@ -116,19 +136,11 @@ impl TaskView {
     }
 }
 
-/// `alloc_info{aggregation=...}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Aggregation {
-    Cgroup,
-    Sum,
-}
-
-impl Aggregation {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Aggregation::Cgroup => "cgroup",
-            Aggregation::Sum => "sum",
-        }
+words! {
+    /// `alloc_info{aggregation=...}`.
+    pub enum Aggregation {
+        Cgroup = "cgroup",
+        Sum = "sum",
     }
 }
 
@@ -183,6 +195,7 @@ impl Snapshot {
             node: NodeSums::default(),
             counts: Counts::default(),
             failed: Arc::default(),
+            devices: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),
             info,
@@ -190,6 +203,6 @@ impl Snapshot {
     }
 
     pub fn alloc(&self, id: &str) -> Option<&Arc<AllocView>> {
-        self.allocs.iter().find(|a| a.status.id.as_str() == id)
+        self.allocs.iter().find(|a| a.identity.id.as_str() == id)
     }
 }

@@ -62,7 +62,7 @@ impl Pass {
             }
         }
         if let Some(reader) = &alloc.alloc_reader {
-            let due = if speaks_for_its_alloc(&alloc.status) {
+            let due = if speaks_for_its_alloc(alloc.status.as_deref()) {
                 runs && self.all && reader.is_due(self.moment.now)
             } else {
                 runs && (self.all || moved)
@@ -76,7 +76,7 @@ impl Pass {
 }
 
 impl Readings for Pass {
-    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<Said>> {
+    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<Said>> {
         let mut said: Vec<Option<Said>> = Vec::new();
         said.resize_with(asked.len(), || None);
         let chunks = Mutex::new(asked.chunks(CHUNK).zip(said.chunks_mut(CHUNK)));
@@ -86,11 +86,11 @@ impl Readings for Pass {
                 let next = lock(&chunks).next();
                 let Some((asked, said)) = next else { return };
                 for (asked, said) in asked.iter().zip(said) {
-                    *said = asked.as_ref().and_then(|asked| this.of(asked));
+                    *said = this.of(asked);
                 }
             }
         };
-        let others = self.threads.min(asked.iter().flatten().count() / LEAST).saturating_sub(1);
+        let others = self.threads.min(asked.len() / LEAST).saturating_sub(1);
         thread::scope(|scope| {
             for _ in 0..others {
                 // Without it the others read its share.

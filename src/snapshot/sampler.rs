@@ -19,12 +19,13 @@ use super::itself::{self, Record, TASKS};
 use super::pass::Pass;
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot};
+use crate::board::Board;
+use crate::board::devices::DeviceSource;
 use crate::collectors::{Collector, ErrorReason, Sampling};
 use crate::host::clock::Clock;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
 use crate::model::units::{Nanos, Timestamp};
-use crate::runner::board::Board;
 use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
@@ -38,6 +39,8 @@ const STEP: Duration = Duration::from_millis(500);
 pub struct Parts {
     pub config: Config,
     pub board: Arc<Board>,
+    /// `None`: no device is followed.
+    pub devices: Option<Arc<dyn DeviceSource>>,
     pub sampling: Arc<Sampling>,
     pub collectors: Vec<Box<dyn Collector>>,
     pub info: Arc<NodeInfo>,
@@ -201,7 +204,8 @@ impl Work {
         let threads = if self.took > LONG { self.threads } else { NonZero::<usize>::MIN };
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
-        let tick = Tick { host, agent, oldest, acknowledged };
+        let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
+        let tick = Tick { host, agent, devices, oldest, acknowledged };
         let (mut snapshot, retired) =
             self.assembler.tick(&board, &mut Pass::over_all(moment).on(threads), tick, moment);
         let mut version = board.version;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{NodeSums, WorkloadView};
 use crate::model::id::{JobId, TaskName};
+use crate::model::totals::{TaskTotals, Totals, add_each};
 use crate::model::usage::Usage;
-use crate::runner::board::{TaskTotals, Totals};
 
 type Key = (JobId, TaskName);
 
@@ -165,12 +165,8 @@ impl Workloads {
 }
 
 fn add(node: &mut NodeSums, totals: &TaskTotals, usage: &Usage) {
-    for (sum, n) in node.exits.iter_mut().zip(totals.exits) {
-        *sum = sum.saturating_add(n);
-    }
-    for (sum, n) in node.restarts.iter_mut().zip(totals.restarts) {
-        *sum = sum.saturating_add(n);
-    }
+    add_each(&mut node.exits, &totals.exits);
+    add_each(&mut node.restarts, &totals.restarts);
     for (sum, part) in [(&mut node.oom_kills, usage.oom_kills()), (&mut node.cpu_usage_ns, usage.cpu_usage_ns())] {
         // A part that was never measured adds nothing to the sum of what was.
         *sum = sum.map(|sum| sum.saturating_add(part.unwrap_or(0)));
@@ -179,12 +175,8 @@ fn add(node: &mut NodeSums, totals: &TaskTotals, usage: &Usage) {
 
 /// What this agent ever ran never falls, whatever order totals and workloads change in.
 pub(super) fn never_fall(node: &mut NodeSums, earlier: &NodeSums) {
-    for (now, before) in node.exits.iter_mut().zip(earlier.exits) {
-        *now = before.max(*now);
-    }
-    for (now, before) in node.restarts.iter_mut().zip(earlier.restarts) {
-        *now = before.max(*now);
-    }
+    let counts = node.exits.iter_mut().chain(&mut node.restarts);
+    counts.zip(earlier.exits.iter().chain(&earlier.restarts)).for_each(|(now, before)| *now = *before.max(now));
     for (now, before) in [(&mut node.oom_kills, earlier.oom_kills), (&mut node.cpu_usage_ns, earlier.cpu_usage_ns)] {
         *now = now.map(|now| now.max(before.unwrap_or(0)));
     }

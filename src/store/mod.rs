@@ -1,6 +1,8 @@
 //! What must survive the agent: small records under text keys. The trait blocks; who must not block asks
 //! `runner::journal`, which commits for many at once.
 //!
+//! [`queue`] is a second thing that survives: batches for a collector, in files of their own.
+//!
 //! [`Dedup`] stands above any of them: what is there already is not written again.
 //!
 //! Keys (schema 2), values JSON:
@@ -27,6 +29,7 @@ mod failing;
 mod log;
 mod memory;
 mod mirror;
+pub mod queue;
 mod sled;
 mod upgrade;
 

@@ -1,11 +1,15 @@
-//! A supervisor that is killed at a moment of its life: for tests alone, compiled with debug assertions only, so that no release
-//! knows of it. `ALLOSTAT_TEST_DIE_AT=recorded` names the moment.
+//! A supervisor that is killed or stopped at a moment of its life: for tests alone, compiled with debug assertions only, so that no
+//! release knows of it. `ALLOSTAT_TEST_DIE_AT=recorded` and `ALLOSTAT_TEST_STOP_AT=opened` name the moment.
 
 use rustix::process::{Signal, getpid, kill_process};
 
-/// SIGKILL to ourselves if this is the moment.
+/// SIGKILL or SIGSTOP to ourselves if this is the moment.
 pub fn at(moment: &str) {
-    if std::env::var("ALLOSTAT_TEST_DIE_AT").is_ok_and(|asked| asked == moment) {
+    let is_asked = |name: &str| std::env::var(name).is_ok_and(|asked| asked == moment);
+    if is_asked("ALLOSTAT_TEST_STOP_AT") {
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
+    if is_asked("ALLOSTAT_TEST_DIE_AT") {
         // It cannot be refused: it is our own process.
         let _ = kill_process(getpid(), Signal::KILL);
         loop {

@@ -1,7 +1,7 @@
 //! Floor 1: the small process that holds one task when the agent is gone. It knows only `host/`.
 //!
 //! ```text
-//! agent                    supervisor                               main process
+//! agent                    supervisor (forked by the spawner)       main process
 //! record made and locked
 //! orders written
 //! spawn ---------------->  session, subreaper, start slot
@@ -24,6 +24,7 @@ pub mod orders;
 pub mod record;
 mod rotate;
 mod run;
+mod spawner;
 mod start;
 mod tree;
 
@@ -31,6 +32,7 @@ use std::path::Path;
 
 pub use find::{all, all_below, find, is_executed_for, is_for_another};
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
+pub use spawner::{SPAWN, Spawner, serve};
 
 /// A moment at which a test may kill a supervisor.
 fn moment(name: &str) {
@@ -50,10 +52,10 @@ pub const ERRORS_KEPT: usize = 500;
 pub fn main() -> Result<(), String> {
     let run_dir = std::env::args_os().nth(2);
     let ran = run_dir.ok_or("where is the run directory?".to_owned()).and_then(|dir| run::run(Path::new(&dir)));
-    ran.map_err(|problem| {
-        format!("allostat supervise: {problem}\nthis command is for the agent, which starts one for each task")
-    })
+    ran.map_err(|problem| format!("allostat supervise: {problem}\n{FOR_THE_AGENT}"))
 }
+
+const FOR_THE_AGENT: &str = "this command is for the agent, which starts one for each task";
 
 /// Of a supervisor or a keeper that could not do its work.
 pub const EXIT_FAILED: u8 = 64;

@@ -12,7 +12,8 @@ use prometheus::{
 };
 
 use super::durations::ByWorkload;
-use crate::model::metric::{Kind, MetricDesc};
+use super::otlp::Push;
+use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::units::Unit;
 use crate::model::words;
 
@@ -21,6 +22,7 @@ const SHORT: &[f64] = &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.0
 /// How long a durable write takes: 1 ms to 30 s.
 const MEDIUM: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
+families! {
 pub static COLLECTOR_DURATION: MetricDesc = MetricDesc::new(
     "allostat_collector_duration_seconds",
     Kind::Histogram,
@@ -130,15 +132,32 @@ pub static SUPERVISORS: MetricDesc = MetricDesc::gauge(
 .absent_when("the agent has not looked yet, or cannot")
 .otlp("allostat.supervisors", "{process}");
 
-pub static STATE_DB_QUARANTINED: MetricDesc = MetricDesc::gauge(
-    "allostat_state_db_quarantined_records",
+pub static DRIVER_HEALTHY: MetricDesc = MetricDesc::gauge(
+    "allostat_driver_healthy",
     Unit::None,
-    "Records of the state that could not be read and were set aside, at this start or an earlier one; `allostat node` \
-     lists them.",
-    &[],
+    "1: the driver starts tasks. 0: what is to start with it waits until it is well, and what runs is left alone; `allostat node` \
+     says why.",
+    &["driver"],
 )
-.absent_when("the agent has not restored yet")
-.otlp("allostat.state_db.quarantined", "{record}");
+.absent_when("it has not said yet how it is")
+.otlp("allostat.driver.healthy", "1");
+
+pub static DRIVER_HEALTH_CHANGES: MetricDesc = MetricDesc::counter(
+    "allostat_driver_health_changes_total",
+    Unit::None,
+    "How often the driver became healthy, unhealthy or undetected after its first report; each time is an event.",
+    &["driver"],
+)
+.otlp("allostat.driver.health.changes", "{change}");
+
+pub static FINGERPRINT_FAILURES: MetricDesc = MetricDesc::counter(
+    "allostat_fingerprint_failures_total",
+    Unit::None,
+    "Looks at the host that gave nothing: what was found before stays, and it is tried again. error: something could not be read; \
+     timeout: no answer in time; panic: a bug. `allostat node` says why.",
+    &["fingerprinter", "reason"],
+)
+.otlp("allostat.fingerprint.failures", "{failure}");
 
 pub static STATE_DB_WRITES: MetricDesc = MetricDesc::counter(
     "allostat_state_db_writes_total",
@@ -178,6 +197,16 @@ pub static STATE_DB_SIZE: MetricDesc =
         .absent_when("the state is kept in memory only")
         .otlp("allostat.state_db.size", "By");
 
+pub static STATE_DB_QUARANTINED: MetricDesc = MetricDesc::gauge(
+    "allostat_state_db_quarantined_records",
+    Unit::None,
+    "Records of the state that could not be read and were set aside, at this start or an earlier one; `allostat node` \
+     lists them.",
+    &[],
+)
+.absent_when("the agent has not restored yet")
+.otlp("allostat.state_db.quarantined", "{record}");
+
 pub static EVENTS_MISSED: MetricDesc = MetricDesc::counter(
     "allostat_events_missed_total",
     Unit::None,
@@ -193,30 +222,7 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
     &[],
 )
 .otlp("allostat.log.lines_suppressed", "{line}");
-
-/// Every family of the registry.
-pub static METRICS: &[&MetricDesc] = &[
-    &COLLECTOR_DURATION,
-    &SKIPPED_TICKS,
-    &CLOCK_STEPS,
-    &SCRAPE_DURATION,
-    &SCRAPES,
-    &SERIES_DROPPED,
-    &ALLOCS_COLLECTED,
-    &HOOK_DURATION,
-    &HOOK_FAILURES,
-    &RESTORE_TASKS,
-    &RESTORE_DURATION,
-    &SUPERVISORS,
-    &STATE_DB_WRITES,
-    &STATE_DB_DEDUPED,
-    &STATE_DB_FAILURES,
-    &STATE_DB_DURATION,
-    &STATE_DB_SIZE,
-    &STATE_DB_QUARANTINED,
-    &EVENTS_MISSED,
-    &LINES_SUPPRESSED,
-];
+}
 
 /// The descriptor of a gathered family.
 pub fn descriptor(name: &str) -> Option<&'static MetricDesc> {
@@ -265,6 +271,15 @@ words! {
     }
 }
 
+words! {
+    /// Why a fingerprinter found nothing.
+    pub enum FingerprintFailure {
+        Error = "error",
+        Timeout = "timeout",
+        Panic = "panic",
+    }
+}
+
 /// Concurrency: any thread; atomics and a short lock for labels.
 pub struct Metrics {
     registry: Registry,
@@ -277,6 +292,9 @@ pub struct Metrics {
     allocs_collected: IntCounterVec,
     hook_duration: HistogramVec,
     hook_failures: IntCounterVec,
+    driver_healthy: IntGaugeVec,
+    driver_health_changes: IntCounterVec,
+    fingerprint_failures: IntCounterVec,
     state_db_writes: IntCounter,
     state_db_deduped: IntCounter,
     state_db_failures: IntCounter,
@@ -288,6 +306,8 @@ pub struct Metrics {
     lines_suppressed: IntCounter,
     /// How long tasks take to start and to die.
     pub durations: ByWorkload,
+    /// What is pushed to a collector.
+    pub push: Push,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -316,6 +336,9 @@ impl Metrics {
             allocs_collected: counters(r, &ALLOCS_COLLECTED),
             hook_duration: histogram(r, &HOOK_DURATION, MEDIUM),
             hook_failures: counters(r, &HOOK_FAILURES),
+            driver_healthy: gauges(r, &DRIVER_HEALTHY),
+            driver_health_changes: counters(r, &DRIVER_HEALTH_CHANGES),
+            fingerprint_failures: counters(r, &FINGERPRINT_FAILURES),
             state_db_writes: counter(r, &STATE_DB_WRITES),
             state_db_deduped: counter(r, &STATE_DB_DEDUPED),
             state_db_failures: counter(r, &STATE_DB_FAILURES),
@@ -326,6 +349,7 @@ impl Metrics {
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             durations: ByWorkload::default(),
+            push: Push::default(),
             registry,
         };
         // Born at 0 as soon as the labels are known, so that the first increment is seen as one.
@@ -385,6 +409,23 @@ impl Metrics {
     pub fn hook_failures(&self, runner: &str, hook: &str, phase: &str) -> u64 {
         self.hook_failures.with_label_values(&[runner, hook, phase]).get()
     }
+    /// `changed`: it was otherwise before.
+    pub fn driver_is(&self, driver: &str, healthy: bool, changed: bool) {
+        self.driver_healthy.with_label_values(&[driver]).set(i64::from(healthy));
+        self.driver_health_changes.with_label_values(&[driver]).inc_by(u64::from(changed));
+    }
+    /// A fingerprinter that will be asked: its failures are counted from 0.
+    pub fn fingerprinter_known(&self, fingerprinter: &str) {
+        for reason in FingerprintFailure::ALL {
+            self.fingerprint_failures.with_label_values(&[fingerprinter, reason.as_str()]);
+        }
+    }
+    pub fn fingerprint_failed(&self, fingerprinter: &str, reason: FingerprintFailure) {
+        self.fingerprint_failures.with_label_values(&[fingerprinter, reason.as_str()]).inc();
+    }
+    pub fn fingerprint_failures(&self, fingerprinter: &str, reason: FingerprintFailure) -> u64 {
+        self.fingerprint_failures.with_label_values(&[fingerprinter, reason.as_str()]).get()
+    }
     pub fn state_db_written(&self, took: Duration) {
         self.state_db_writes.inc();
         self.state_db_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
@@ -404,10 +445,10 @@ impl Metrics {
     pub fn restored(&self, found: [u64; FoundAs::ALL.len()], took: Duration, quarantined: usize) {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let (tasks, duration, records) = self.restored.get_or_init(|| {
-            let tasks = IntGaugeVec::new(Opts::new(RESTORE_TASKS.name, RESTORE_TASKS.help), RESTORE_TASKS.labels);
+            let tasks = gauges(&self.registry, &RESTORE_TASKS);
             let duration = Gauge::new(RESTORE_DURATION.name, RESTORE_DURATION.help);
             let records = gauge(&self.registry, &STATE_DB_QUARANTINED);
-            (register(&self.registry, tasks), register(&self.registry, duration), records)
+            (tasks, register(&self.registry, duration), records)
         });
         for (outcome, n) in FoundAs::ALL.iter().zip(found) {
             tasks.with_label_values(&[outcome.as_str()]).set(whole(n));
@@ -417,12 +458,7 @@ impl Metrics {
     }
     /// Supervisors by who watches them, in the order of [`WatchedBy::ALL`]: there are no such series before.
     pub fn watchers(&self, counts: [u64; WatchedBy::ALL.len()]) {
-        let supervisors = self.supervisors.get_or_init(|| {
-            register(
-                &self.registry,
-                IntGaugeVec::new(Opts::new(SUPERVISORS.name, SUPERVISORS.help), SUPERVISORS.labels),
-            )
-        });
+        let supervisors = self.supervisors.get_or_init(|| gauges(&self.registry, &SUPERVISORS));
         for (watched_by, n) in WatchedBy::ALL.iter().zip(counts) {
             supervisors.with_label_values(&[watched_by.as_str()]).set(i64::try_from(n).unwrap_or(i64::MAX));
         }
@@ -456,6 +492,10 @@ fn counter(registry: &Registry, desc: &MetricDesc) -> IntCounter {
 
 fn gauge(registry: &Registry, desc: &MetricDesc) -> IntGauge {
     register(registry, IntGauge::new(desc.name, desc.help))
+}
+
+fn gauges(registry: &Registry, desc: &MetricDesc) -> IntGaugeVec {
+    register(registry, IntGaugeVec::new(Opts::new(desc.name, desc.help), desc.labels))
 }
 
 fn counters(registry: &Registry, desc: &MetricDesc) -> IntCounterVec {
@@ -507,6 +547,8 @@ mod tests {
         metrics.state_db_size(1);
         metrics.restored([0; 6], Duration::ZERO, 0);
         metrics.watchers([0; 3]);
+        metrics.driver_is("mock", true, false);
+        metrics.fingerprinter_known("cpu");
         let families = metrics.gather();
         assert_eq!(families.len(), METRICS.len());
         for family in families {

@@ -7,6 +7,7 @@ pub mod limit;
 mod line;
 pub mod logging;
 pub mod metrics;
+pub mod otlp;
 pub mod panics;
 
 pub use chain::chain;

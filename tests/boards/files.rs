@@ -70,15 +70,21 @@ pub fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 pub struct Rule {
     pub file: String,
     pub name: String,
+    /// It records a series, and alerts nobody.
+    pub records: bool,
     pub expression: String,
     /// The lines of the whole rule.
     pub lines: Vec<String>,
 }
 
-/// The alerts of every file in `alerts/`. Our files write each rule as `- alert: NAME` with `expr:` on one line or as a
-/// block after `|`; `promtool` judges the YAML itself.
+/// The rules of every file in `alerts/`. Our files write each as `- alert: NAME` or `- record: NAME` with `expr:` on one line
+/// or as a block after `|`; `promtool` judges the YAML itself.
 pub fn rules() -> Vec<Rule> {
     in_folder("alerts", "yml").iter().flat_map(|path| rules_of(&path.display().to_string(), &read(path))).collect()
+}
+
+pub fn alerts() -> Vec<Rule> {
+    rules().into_iter().filter(|rule| !rule.records).collect()
 }
 
 fn rules_of(file: &str, text: &str) -> Vec<Rule> {
@@ -90,9 +96,9 @@ fn rules_of(file: &str, text: &str) -> Vec<Rule> {
         if trimmed.starts_with('#') {
             continue;
         }
-        if let Some(name) = trimmed.strip_prefix("- alert:") {
-            let (name, expression) = (name.trim().to_owned(), String::new());
-            rules.push(Rule { file: file.to_owned(), name, expression, lines: Vec::new() });
+        let begun = |word: &str| trimmed.strip_prefix(word).map(|name| (name.trim().to_owned(), word == "- record:"));
+        if let Some((name, records)) = begun("- alert:").or_else(|| begun("- record:")) {
+            rules.push(Rule { file: file.to_owned(), name, records, expression: String::new(), lines: Vec::new() });
             block = None;
             continue;
         }
@@ -129,9 +135,10 @@ pub fn documented() -> Vec<(String, String)> {
 #[test]
 fn rules_are_read_with_expressions_on_one_line_and_in_blocks() {
     let text = "groups:\n  - name: g\n    rules:\n      - alert: A\n        expr: a > 1\n        for: 5m\n\n      # no\n      \
-                - alert: B\n        expr: |\n          b\n          > 2\n        labels:\n          severity: info\n";
+                - alert: B\n        expr: |\n          b\n          > 2\n        labels:\n          severity: info\n      \
+                - record: c:d:sum\n        expr: sum(d)\n";
     let rules = rules_of("f", text);
-    let brief: Vec<_> = rules.iter().map(|r| (r.name.as_str(), r.expression.as_str())).collect();
-    assert_eq!(brief, [("A", "a > 1"), ("B", "b\n> 2\n")]);
+    let brief: Vec<_> = rules.iter().map(|r| (r.name.as_str(), r.expression.as_str(), r.records)).collect();
+    assert_eq!(brief, [("A", "a > 1", false), ("B", "b\n> 2\n", false), ("c:d:sum", "sum(d)", true)]);
     assert!(rules[1].lines.iter().any(|l| l.trim() == "severity: info"));
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use allostat::collectors::ErrorReason;
+use allostat::collectors::measures;
+use allostat::devices::measures::DEVICE;
 use allostat::exporters::catalogue::CATALOGUE;
-use allostat::exporters::families::FAMILIES;
 use allostat::model::alloc::AllocState;
 use allostat::model::metric::Kind;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
@@ -13,7 +14,7 @@ use allostat::telemetry::durations::StartPhase;
 use allostat::telemetry::metrics::{FoundAs, WatchedBy};
 use serde_json::Value;
 
-use crate::files::{Board, boards, documented, list, rules, text};
+use crate::files::{Board, alerts, boards, documented, list, rules, text};
 use crate::promql::{Names, names};
 
 /// An expression of a board or a rule, with the place that names it in a failure.
@@ -86,7 +87,9 @@ fn every_metric_and_label_named_is_in_the_catalogue() {
 #[test]
 fn every_label_value_of_a_closed_list_is_in_that_list() {
     let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (label, value) in FAMILIES.iter().flat_map(|f| f.measure.cells).flat_map(|cell| cell.labels) {
+    let of_tasks = measures().flat_map(|measure| measure.cells).flat_map(|cell| cell.labels);
+    let of_devices = DEVICE.iter().flat_map(|measure| measure.cells).flat_map(|cell| cell.labels);
+    for (label, value) in of_tasks.chain(of_devices) {
         known.entry(label).or_default().insert(value);
     }
     known.entry("state").or_default().extend(TaskState::ALL.map(TaskState::as_str));
@@ -176,6 +179,21 @@ fn every_panel_says_what_it_shows_in_what_unit_and_what_no_data_means() {
     }
 }
 
+/// What Grafana calls the values of a table: of several questions, which it merges, by their letters.
+fn value_columns(panel: &Value) -> Vec<String> {
+    let steps: Vec<&str> = list(&panel["transformations"]).iter().map(|step| text(step, "id")).collect();
+    match list(&panel["targets"]) {
+        [_] => {
+            assert_eq!(steps, ["organize"], "{}", text(panel, "title"));
+            vec!["Value".to_owned()]
+        }
+        several => {
+            assert_eq!(steps, ["merge", "organize"], "{}", text(panel, "title"));
+            several.iter().map(|target| format!("Value #{}", text(target, "refId"))).collect()
+        }
+    }
+}
+
 /// A table names its columns once more, and so do the links in it.
 #[test]
 fn the_columns_of_a_table_are_labels_of_what_it_asks() {
@@ -183,8 +201,10 @@ fn the_columns_of_a_table_are_labels_of_what_it_asks() {
         for panel in board.panels().into_iter().filter(|p| p["type"] == "table") {
             let asked = of_panel(&board, panel);
             let labels = asked.iter().flat_map(|a| &a.names.selectors).filter_map(|s| labels_of(&s.name)).flatten();
-            let columns: BTreeSet<&str> = labels.chain(["Time", "Value", "__name__"]).collect();
-            let options = &panel["transformations"][0]["options"];
+            let values = value_columns(panel);
+            let columns = labels.chain(["Time", "__name__"]).chain(values.iter().map(String::as_str));
+            let columns: BTreeSet<&str> = columns.collect();
+            let options = &list(&panel["transformations"]).last().expect("it orders its columns")["options"];
             for key in ["excludeByName", "indexByName", "renameByName"] {
                 for column in options[key].as_object().unwrap().keys() {
                     assert!(columns.contains(column.as_str()), "{}: {key} {column}", text(panel, "title"));
@@ -328,7 +348,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
 #[test]
 fn every_alert_says_how_bad_what_happened_and_what_to_do() {
     let mut seen = BTreeSet::new();
-    for rule in rules() {
+    for rule in alerts() {
         assert!(seen.insert(rule.name.clone()), "{} twice", rule.name);
         let value = |key: &str| {
             let line = rule.lines.iter().find_map(|l| l.trim().strip_prefix(&format!("{key}:")));

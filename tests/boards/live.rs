@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::common::{Agent, Prometheus, is_root, wait_for, workload};
 use crate::files::{boards, documented, in_folder, list, rules, text};
+use crate::gpus::{self, Gpus};
 use crate::promql::names;
 use crate::skip_test;
 
 /// One alloc that gives every panel something to draw: memory below a limit, CPU at a quota, a leak that is OOM-killed
-/// and restarted, an error exit that loops.
+/// and restarted, an error exit that loops; GPUs that are at work and idle.
 fn job() -> String {
     let task = |name: &str, args: &str, config: &str, resources: &str| {
         let command = workload().display().to_string();
@@ -19,8 +20,13 @@ fn job() -> String {
         )
     };
     let tasks = [
-        task("steady", r#""touch", "32", "3600000""#, "", "memory = 128"),
-        task("throttled", r#""burn", "3600000""#, "cpu_hard_limit = true", "cpu = 250"),
+        task("steady", r#""touch", "32", "3600000""#, "", &format!("memory = 128\n device {:?} {{}}", gpus::IDLE)),
+        task(
+            "throttled",
+            r#""burn", "3600000""#,
+            "cpu_hard_limit = true",
+            &format!("cpu = 250\n device {:?} {{}}", gpus::WORKING),
+        ),
         task("leak", r#""touch", "100", "3600000""#, "", "memory = 32"),
         task("crash", r#""exit", "3""#, "", ""),
     ];
@@ -29,7 +35,18 @@ fn job() -> String {
 }
 
 /// These alerts are due in this test; of the others, which need minutes or a broken host, each series is asked for.
-const AT_ONCE: [&str; 3] = ["AllostatAgentDown", "TaskOomKilled", "TaskCrashLooping"];
+const AT_ONCE: [&str; 10] = [
+    "AllostatAgentDown",
+    "TaskOomKilled",
+    "TaskCrashLooping",
+    "GpuLost",
+    "GpuStuck",
+    "GpuXidCritical",
+    "GpuEccUncorrected",
+    "GpuThermalThrottle",
+    "GpuHeldButIdle",
+    "GpuMemoryUnattributed",
+];
 
 /// One that ends when it is told to, and one that does not.
 fn some_are_killed(agent: &Agent) {
@@ -60,6 +77,7 @@ fn filled(expression: &str, alloc: &str) -> String {
         ("$instance", ".+"),
         ("$workload", "board|killed"),
         ("$alloc", alloc),
+        ("$device", ".+"),
     ];
     let filled = values.iter().fold(expression.to_owned(), |text, (name, value)| text.replace(name, value));
     assert!(!filled.contains('$'), "a variable without a value: {filled}");
@@ -71,7 +89,8 @@ fn a_real_prometheus_answers_every_expression_from_a_live_agent() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let agent = Agent::start();
+    let mut gpus = Gpus::install();
+    let agent = Agent::with(gpus.options());
     // The second target never answers: an agent that is down.
     let down = crate::common::free_address();
     let Some(prometheus) = Prometheus::start(&[agent.address, down], &in_folder("alerts", "yml")) else {
@@ -82,6 +101,7 @@ fn a_real_prometheus_answers_every_expression_from_a_live_agent() {
     an_idle_agent_is_well(&prometheus);
     agent.run(&job());
     let alloc = agent.alloc_ids().pop().expect("a job that was accepted must have an alloc");
+    gpus.go_to_work(pid_of(&agent, &alloc, "throttled"), pid_of(&agent, &alloc, "steady"));
 
     let mut asked: Vec<(String, String)> = Vec::new();
     for board in boards() {
@@ -93,16 +113,22 @@ fn a_real_prometheus_answers_every_expression_from_a_live_agent() {
         }
         for variable in board.variables().iter().filter(|v| text(v, "type") == "query") {
             let query = text(&variable["query"], "query");
-            let inner =
-                query.strip_prefix("label_values(").and_then(|q| q.strip_suffix(')')).expect("label_values(..)");
-            let (series, label) = inner.rsplit_once(',').expect("a selector and a label");
             let place = format!("{} / ${}", board.stem, text(variable, "name"));
+            let inner = |function: &str| query.strip_prefix(function).and_then(|rest| rest.strip_suffix(')'));
+            if let Some(expression) = inner("query_result(") {
+                asked.push((place, filled(expression, &alloc)));
+                continue;
+            }
+            let inner = inner("label_values(").expect("label_values(..) or query_result(..)");
+            let (series, label) = inner.rsplit_once(',').expect("a selector and a label");
             asked.push((place, format!("count by ({}) ({}) > 0", label.trim(), filled(series, &alloc))));
         }
     }
     for rule in rules() {
         if AT_ONCE.contains(&rule.name.as_str()) {
             asked.push((rule.name, rule.expression));
+        } else if rule.records {
+            asked.push((rule.name.clone(), rule.name));
         } else {
             let selectors = names(&rule.expression).expect("the laws have read it").selectors;
             asked.extend(selectors.iter().map(|s| (rule.name.clone(), s.bare())));
@@ -139,12 +165,56 @@ fn a_real_prometheus_answers_every_expression_from_a_live_agent() {
     let throttled = "allostat_task_cpu_cfs_throttled_periods_total{alloc_id=\"$alloc\",task=\"throttled\"}";
     prometheus.wait_value(&about(throttled), |periods| periods > 0.0);
 
+    gpus_are_as_they_were_made(&prometheus);
+
     for feature in features() {
         let known = prometheus.value(&format!("count(allostat_capability{{feature=\"{feature}\"}})"));
         assert_eq!(known, Some(1.0), "a panel sends people to the capability {feature}");
     }
     rules_are_healthy_and_fire(&prometheus, &alloc, &agent.address.to_string());
     agent.stop();
+    drop(gpus);
+}
+
+fn pid_of(agent: &Agent, alloc: &str, task: &str) -> u32 {
+    let pid = wait_for("its main process", Duration::from_secs(20), || {
+        agent.json(&format!("/v1/allocs/{alloc}"))["tasks"][task]["main"]["pid"].as_u64()
+    });
+    u32::try_from(pid).expect("a pid is one")
+}
+
+const GIB: f64 = 1_073_741_824.0;
+
+/// What the board of GPUs says, in the numbers that they were given.
+fn gpus_are_as_they_were_made(prometheus: &Prometheus) {
+    let says = |title: &str, at: usize| {
+        let boards = boards();
+        let board = boards.iter().find(|board| board.stem == "allostat-gpu").expect("it is one of ours");
+        let panel = board.panels().into_iter().find(|panel| text(panel, "title") == title).expect("it is on the board");
+        prometheus.query(&filled(text(&panel["targets"][at], "expr"), "none"))
+    };
+    let one = |title: &str, at: usize, labels: &[(&str, &str)]| {
+        let all = says(title, at);
+        let mut found = all.iter().filter(|(of, _)| labels.iter().all(|(name, value)| of[name] == *value));
+        let value = found.next().map(|(_, value)| value.clone());
+        value.unwrap_or_else(|| panic!("{title}: none is {labels:?}: {all:?}")).parse::<f64>().expect("a number")
+    };
+    let works = [("model", "NVIDIA H100 80GB HBM3"), ("index", "0")];
+    assert_eq!(one("GPUs that do not answer", 0, &[]), 1.0);
+    assert_eq!(one("GPUs that hang", 0, &[]), 1.0);
+    assert_eq!(one("Held and idle", 0, &[]), 2.0, "their utilization is 0 in their profiles");
+    assert_eq!(one("GPUs", 0, &[("index", "3")]), 0.0);
+    let watts = one("Power by the energy counter", 0, &works);
+    assert!((300.0..700.0).contains(&watts), "{watts} of 500 W");
+    let watts = one("Energy by workload", 0, &[("workload", "board")]);
+    assert!((300.0..800.0).contains(&watts), "500 W and what the idle one draws: {watts}");
+    assert_eq!(one("Memory that nobody owns", 0, &works), 4.0 * GIB);
+    assert_eq!(one("Tasks on GPUs", 0, &[("task", "throttled"), works[0], works[1]]), 8.0 * GIB);
+    assert_eq!(one("Tasks on GPUs", 0, &[("task", "steady"), ("gpu_instance_id", "2")]), GIB);
+    assert_eq!(one("Held, and how busy", 0, &[("model", "Tesla T4"), ("reserved", "true")]), 0.0);
+    assert_eq!(one("Errors that drivers told of (XID)", 0, &[("xid", "79"), works[0], works[1]]), 1.0);
+    assert_eq!(says("Instances of divided GPUs (MIG)", 0).len(), 3);
+    assert_eq!(one("Plugins", 0, &[("plugin", "nvidia")]), 1.0);
 }
 
 /// What a healthy agent without a single alloc says in the first row: every number is there, and none is red.
@@ -189,6 +259,14 @@ fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &s
         let wanted = serde_json::json!({
             "alertname": "TaskOomKilled", "severity": "warning", "job": "allostat", "instance": instance,
             "workload": "board", "task": "leak", "alloc_id": alloc,
+        });
+        list(&answer["data"]["alerts"]).iter().any(|a| a["labels"] == wanted && a["state"] == "firing").then_some(())
+    });
+    wait_for("GpuXidCritical to fire for the GPU that fell off its bus", Duration::from_secs(30), || {
+        let answer = prometheus.api("/api/v1/alerts");
+        let wanted = serde_json::json!({
+            "alertname": "GpuXidCritical", "severity": "critical", "job": "allostat", "instance": instance,
+            "device_uuid": "GPU-fa4e0000-0000-4000-8000-000000000000", "index": "0", "model": "NVIDIA H100 80GB HBM3", "xid": "79",
         });
         list(&answer["data"]["alerts"]).iter().any(|a| a["labels"] == wanted && a["state"] == "firing").then_some(())
     });

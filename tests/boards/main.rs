@@ -7,6 +7,7 @@
 mod common;
 
 mod files;
+mod gpus;
 mod laws;
 mod live;
 mod promql;

@@ -1,7 +1,7 @@
 //! The alerts, judged by promtool: the rules themselves, their tests, and the example scrape configuration.
 
 use crate::common::Promtool;
-use crate::files::{in_folder, read, root, rules};
+use crate::files::{alerts, in_folder, read, root, rules};
 use crate::skip_test;
 
 #[test]
@@ -29,13 +29,21 @@ fn the_rule_tests_pass() {
 #[test]
 fn every_alert_has_a_test_that_fires_and_one_that_stays_silent() {
     let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
-    for rule in rules() {
+    for rule in alerts() {
         let mine = format!("alertname: {}\n", rule.name);
         let cases: Vec<&str> =
             tests.iter().flat_map(|text| text.split("- eval_time:")).filter(|case| case.contains(&mine)).collect();
         let silent = cases.iter().filter(|case| case.contains("exp_alerts: []")).count();
         assert!(silent > 0, "{} has no silent case", rule.name);
         assert!(silent < cases.len(), "{} has no firing case", rule.name);
+    }
+}
+
+#[test]
+fn every_recorded_series_has_a_test_with_its_values() {
+    let tests: String = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
+    for rule in rules().into_iter().filter(|rule| rule.records) {
+        assert!(tests.contains(&format!("- labels: '{}{{", rule.name)), "{} has no case with a value", rule.name);
     }
 }
 

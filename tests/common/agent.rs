@@ -322,10 +322,15 @@ impl Agent {
         self.assert_nothing_left();
     }
 
+    /// Cgroups below our parent.
+    pub fn cgroups_left(&self) -> Vec<PathBuf> {
+        self.cgroups.left()
+    }
+
     /// No cgroup below our parent, and no process that knows our data directory.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
-        assert_eq!(self.cgroups.left(), Vec::<PathBuf>::new(), "cgroups are left:\n{}", self.log());
+        assert_eq!(self.cgroups_left(), Vec::<PathBuf>::new(), "cgroups are left:\n{}", self.log());
         assert_eq!(self.processes(), Vec::<String>::new(), "processes are left:\n{}", self.log());
     }
 

@@ -27,5 +27,6 @@ pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
         descriptors: Some(300),
         watches: 10_000,
         no_cgroups: None,
+        settings: Default::default(),
     }
 }

@@ -31,7 +31,7 @@ pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use http::{Response, tcp, unix};
 pub use monotone::{Random, counters, none_fell};
-pub use programs::{allostat, in_guest, part, place, test_dir, workload};
+pub use programs::{allostat, in_guest, part, part_file, place, test_dir, workload};
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics};
 pub use skip::{skip, skip_here};
 

@@ -30,8 +30,16 @@ pub fn workload() -> PathBuf {
 
 /// A program out of the unpacked packages, as the script that `cargo xtask test` left for it; `None` where it is not there.
 pub fn part(program: &str) -> Option<PathBuf> {
-    let parts = from_env("ALLOSTAT_PARTS").or_else(|| Some(profile_dir().parent()?.join("parts")))?;
-    Some(parts.join("bin").join(program)).filter(|path| path.exists())
+    Some(parts()?.join("bin").join(program)).filter(|path| path.exists())
+}
+
+/// A file of an unpacked part; `None` where it is not there.
+pub fn part_file(part: &str, file: &str) -> Option<PathBuf> {
+    Some(parts()?.join(part).join("root").join(file)).filter(|path| path.exists())
+}
+
+fn parts() -> Option<PathBuf> {
+    from_env("ALLOSTAT_PARTS").or_else(|| Some(profile_dir().parent()?.join("parts")))
 }
 
 /// A directory for this test's files: short (a Unix socket's path holds 107 bytes), removed on drop.

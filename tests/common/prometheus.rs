@@ -162,7 +162,7 @@ impl Promtool {
 }
 
 /// Reads an OpenMetrics body with the parser of `prometheus_client`, which refuses what the standard refuses, and prints
-/// the number of samples. `None` where it is missing: skip with `no-python-prometheus-client`.
+/// the number of samples. `None` where it is missing: skip with `no-python`.
 #[track_caller]
 pub fn python_openmetrics(exposition: &[u8]) -> Option<Verdict> {
     let python = programs::part("python3")?;

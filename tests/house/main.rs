@@ -25,33 +25,47 @@ const NEIGHBOURS: &[(&str, &str)] = &[
     ("api", "exporters"),
     // What it removes of its own goes through no mount and no link.
     ("store", "host"),
+    // What hangs on the board of an alloc that runs is read by the reader beside it.
+    ("board", "collectors"),
     // The supervisor ends what it holds through the doors of the host, and knows nothing else.
     ("supervisor", "host"),
 ];
 
 /// A foreign crate's types stay in the room that wraps it. Every dependency has its place here; `*` is everywhere.
 const PLACES: &[(&str, &[&str])] = &[
+    ("base64", &["devices"]),
     ("bytes", &["*"]),
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
     ("crc32fast", &["supervisor", "host", "store"]),
     ("flate2", &["exporters", "api"]),
     ("hcl-edit", &["jobspec"]),
-    ("http-body-util", &["host", "api"]),
-    ("hyper", &["host", "api"]),
-    ("hyper-util", &["host", "api"]),
+    ("http-body-util", &["host", "api", "devices"]),
+    ("hyper", &["host", "api", "devices"]),
+    ("hyper-util", &["host", "api", "devices"]),
     ("itoa", &["exporters", "telemetry"]),
     ("jsonc-parser", &["jobspec"]),
     ("libc", &["host", "supervisor", "runner"]),
+    ("nvml-wrapper", &["host"]),
+    ("opentelemetry-proto", &["exporters"]),
+    ("p521", &["devices"]),
     ("procfs", &["kernel"]),
     ("prometheus", &["telemetry", "exporters"]),
+    ("prost", &["exporters", "devices"]),
+    ("rcgen", &["devices"]),
+    ("regex", &["model", "devices"]),
     ("rustix", ABOVE_THE_KERNEL),
+    ("rustls", &["devices"]),
     ("serde", &["*"]),
     ("serde_json", &["*"]),
     ("sled", &["store"]),
-    ("tempfile", &["cli", "daemon"]),
+    ("tempfile", &["cli", "daemon", "devices"]),
     ("thiserror", &["*"]),
-    ("tokio", &["runner", "snapshot", "exporters", "api", "cli", "daemon", "main", "host"]),
+    (
+        "tokio",
+        &["board", "devices", "fingerprint", "runner", "snapshot", "exporters", "api", "cli", "daemon", "main", "host"],
+    ),
+    ("tokio-rustls", &["devices"]),
     ("tracing", &["*"]),
     ("tracing-subscriber", &["telemetry"]),
     ("uuid", &["model"]),
@@ -63,7 +77,9 @@ const ABOVE_THE_KERNEL: &[&str] = &[
     "store",
     "supervisor",
     "collectors",
+    "fingerprint",
     "runner",
+    "devices",
     "snapshot",
     "exporters",
     "api",
@@ -75,7 +91,7 @@ const ABOVE_THE_KERNEL: &[&str] = &[
 ];
 
 /// `unsafe` stands only there.
-const UNSAFE: &[&str] = &["host/process.rs", "host/process/"];
+const UNSAFE: &[&str] = &["host/process.rs", "host/process/", "host/gpu/"];
 
 /// `println!` and its like panic where their output cannot be written: a full disk, a pipe that nobody reads.
 const PANICKING: &[&str] = &["println!", "print!", "eprintln!", "eprint!", "dbg!"];
@@ -88,6 +104,8 @@ const WRITERS: &[&str] = &[
     "telemetry/logging.rs",
     // What it says is read by the agent.
     "supervisor/keep.rs",
+    // Hands its own on.
+    "supervisor/spawner.rs",
     // Last words of an agent that a test kills.
     "store/deadly.rs",
 ];

@@ -253,10 +253,17 @@ fn what_a_sleeping_task_shows_is_as_old_as_metrics_say_though_the_sampler_is_at_
     };
     // It is looked at every 9 s: once in that time it is some seconds old.
     let (told, oldest, last) = wait_for("a value of 4 s ago", Duration::from_secs(20) * patience(), || {
-        let stats = agent.json(&format!("/v1/allocs/{}/stats", asleep.id));
         // It may have said that it is ready before its start was shown.
-        let told = stats["tasks"]["asleep"]["age_ms"].as_f64()? / 1e3;
+        let told_now = || {
+            let stats = agent.json(&format!("/v1/allocs/{}/stats", asleep.id));
+            Some(stats["tasks"]["asleep"]["age_ms"].as_f64()? / 1e3)
+        };
+        let told = told_now()?;
         let metrics = agent.metrics();
+        // It was read anew between the two: they tell of two readings.
+        if told_now()? < told {
+            return None;
+        }
         metrics.one("allostat_collector_oldest_sample_timestamp_seconds", &[("collector", "task")])?;
         let oldest = age(&metrics, "allostat_collector_oldest_sample_timestamp_seconds");
         let last = age(&metrics, "allostat_collector_last_sample_timestamp_seconds");

@@ -2,13 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use allostat::model::job::Task;
 use allostat::model::task::ExitStatus;
-use allostat::runner::drivers::{ALL, DriverContext, DriverError};
+use allostat::runner::drivers::DriverError;
 
-use crate::common::{driver_context, is_root};
+use crate::common::is_root;
 use crate::world::{World, ended, lives, program, shell, until, work};
 
 async fn refused(world: &World, task: Task) -> (String, bool) {
@@ -127,29 +126,19 @@ async fn a_supervisor_that_cannot_run_is_told_with_what_it_said() {
 
 #[tokio::test]
 async fn a_start_that_is_given_up_after_the_gate_was_opened_leaves_nothing_running() {
-    for mut world in [World::new(), World::without_cgroups()] {
-        // Somebody keeps the report open: the agent never hears that the task runs.
-        let (script, holder) = (world.dir.path().join("supervisor"), world.dir.path().join("holder"));
-        let text = format!(
-            "#!/bin/sh\nPATH=/usr/bin:/bin\nsleep 600 &\necho $! >{}\nexec {} \"$@\"\n",
-            holder.display(),
-            crate::common::allostat().display()
-        );
-        std::fs::write(&script, text).unwrap();
-        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-        let (_, build) = ALL.iter().find(|(name, _)| *name == "raw_exec").unwrap();
-        world.driver = build(&DriverContext { supervisor: script, ..driver_context(Arc::clone(&world.sampling)) });
-        let (error, ()) = tokio::join!(refused(&world, shell("echo $$; echo ready; sleep 600")), async {
-            world.ready().await;
+    for world in [World::new(), World::without_cgroups()] {
+        // Its supervisor keeps the report open: the agent never hears that the task runs.
+        let world = world.with_supervisors("ALLOSTAT_TEST_STOP_AT=opened");
+        let main = || std::fs::read_to_string(world.dir.path().join("task/main")).ok()?.trim().parse().ok();
+        let (error, main) = tokio::join!(refused(&world, shell("echo $$ >main; sleep 600")), async {
+            let main = until("the task to run", main).await;
             // The patience of the agent passes at once.
             tokio::time::pause();
+            main
         });
         tokio::time::resume();
         assert_eq!(error, ("its supervisor did not answer within 30 s".to_owned(), true));
-        let main = world.stdout().lines().next().unwrap().parse().unwrap();
         until("the task to be gone", || (!lives(main)).then_some(())).await;
-        let holder = std::fs::read_to_string(holder).unwrap().trim().parse().unwrap();
-        allostat::host::process::signal_pid(holder, 9).unwrap();
     }
 }
 

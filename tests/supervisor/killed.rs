@@ -1,12 +1,11 @@
 //! A supervisor that is killed, in each moment of its life.
 
-use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use allostat::model::task::{ExitStatus, TaskHandle};
-use allostat::runner::drivers::{ALL, Attempt, DriverContext, DriverError};
+use allostat::runner::drivers::{Attempt, DriverError};
 
-use crate::common::{driver_context, is_root};
+use crate::common::is_root;
 use crate::recovery::found;
 use crate::world::{World, ended, lives, shell, until};
 
@@ -34,15 +33,7 @@ const MOMENTS: [(&str, Option<bool>, Then); 8] = [
 
 /// Whose supervisors are killed at that moment.
 fn world(with_cgroups: bool, moment: &str) -> World {
-    let mut world = World::of("raw_exec", with_cgroups);
-    let script = world.dir.path().join("supervisor");
-    let binary = crate::common::allostat();
-    let text = format!("#!/bin/sh\nALLOSTAT_TEST_DIE_AT={moment} exec {} \"$@\"\n", binary.display());
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-    let (_, build) = ALL.iter().find(|(name, _)| *name == "raw_exec").unwrap();
-    world.driver = build(&DriverContext { supervisor: script, ..driver_context(Arc::clone(&world.sampling)) });
-    world
+    World::of("raw_exec", with_cgroups).with_supervisors(&format!("ALLOSTAT_TEST_DIE_AT={moment}"))
 }
 
 async fn what(attempt: &Arc<dyn Attempt>) -> Then {

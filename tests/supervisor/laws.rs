@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use allostat::model::job::Task;
 use allostat::model::task::ExitStatus;
-use allostat::runner::drivers::{ALL, DriverError, Recovered};
+use allostat::runner::drivers::{ALL, DriverError, EventSink, Health, Recovered};
 use serde_json::json;
 
 use crate::common::workload;
@@ -35,19 +35,20 @@ fn words(driver: &str) -> Words {
 }
 
 fn each() -> impl Iterator<Item = (World, Words)> {
-    ALL.iter().map(|(name, _)| (World::of(name, true), words(name)))
+    ALL.iter().map(|driver| (World::of(driver.name, true), words(driver.name)))
 }
 
 #[tokio::test]
 async fn the_name_is_the_registered_one_and_handles_carry_it() {
-    for ((world, words), (name, _)) in each().zip(ALL) {
-        assert_eq!(world.driver.name(), *name);
+    for ((world, words), name) in each().zip(ALL.iter().map(|driver| driver.name)) {
+        assert_eq!(world.driver.name(), name);
         let request = world.request(words.runs_on);
         let handle = world.driver.prepare(&request).unwrap();
-        assert_eq!((handle.driver.as_str(), handle.attempt), (*name, 0));
+        assert_eq!((handle.driver.as_str(), handle.attempt), (name, 0));
         assert_eq!(handle.run_dir, request.dirs.run);
         assert_eq!(handle.main, None, "nothing runs yet");
-        assert!(!world.driver.health().1.is_empty());
+        let first = world.driver.fingerprint().next().await.unwrap();
+        assert!(first.health == Health::Healthy && !first.description.is_empty());
     }
 }
 
@@ -124,6 +125,6 @@ async fn what_was_only_prepared_was_never_started() {
         let handle = world.driver.prepare(&world.request(words.runs_on)).unwrap();
         // As the runner does, before it records a handle.
         std::fs::create_dir_all(&handle.run_dir).unwrap();
-        assert!(matches!(world.driver.recover(handle).await.unwrap(), Recovered::NeverStarted));
+        assert!(matches!(world.driver.recover(handle, EventSink::default()).await.unwrap(), Recovered::NeverStarted));
     }
 }

@@ -9,10 +9,12 @@
 mod common;
 
 mod cgroups;
+mod devices;
 mod ends;
 mod failures;
 mod killed;
 mod laws;
 mod logs;
 mod recovery;
+mod spawner;
 mod world;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use allostat::host::process;
 use allostat::model::id::BootId;
 use allostat::model::task::{ExitStatus, TaskHandle};
-use allostat::runner::drivers::{Attempt, DriverError, Recovered};
+use allostat::runner::drivers::{Attempt, DriverError, EventSink, Recovered};
 use allostat::supervisor::record::{Record, Start};
 
 use crate::world::{World, ended, lives, program, shell, until, work};
 
 pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
-    match world.driver.recover(handle).await.unwrap() {
+    match world.driver.recover(handle, EventSink::default()).await.unwrap() {
         Recovered::Attempt(attempt) => attempt,
         Recovered::NeverStarted => panic!("it was started"),
     }
@@ -129,7 +129,10 @@ async fn a_record_that_nothing_was_written_to_means_never_started() {
     let handle = world.driver.prepare(&request).unwrap();
     std::fs::create_dir_all(&handle.run_dir).unwrap();
     drop(Record::create(&handle.run_dir).unwrap());
-    assert!(matches!(world.driver.recover(handle.clone()).await.unwrap(), Recovered::NeverStarted));
+    assert!(matches!(
+        world.driver.recover(handle.clone(), EventSink::default()).await.unwrap(),
+        Recovered::NeverStarted
+    ));
     // And so it may be started, in the same place.
     let attempt = world.driver.start(request, handle).await.unwrap();
     assert_eq!(ended(&attempt).await.status, ExitStatus::Code(0));
@@ -332,7 +335,7 @@ async fn an_attempt_is_started_only_if_nothing_says_that_it_was() {
     for world in [World::new(), World::without_cgroups()] {
         let request = world.request(work(&["exit", "0"]));
         let handle = world.driver.prepare(&request).unwrap();
-        let what = async || match world.driver.recover(handle.clone()).await.unwrap() {
+        let what = async || match world.driver.recover(handle.clone(), EventSink::default()).await.unwrap() {
             Recovered::Attempt(attempt) => ended(&attempt).await.status,
             Recovered::NeverStarted => ExitStatus::NotStarted(String::new()),
         };

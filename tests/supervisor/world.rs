@@ -9,7 +9,7 @@ use allostat::collectors::Sampling;
 use allostat::host::cgroup::Cgroup;
 use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
-use allostat::runner::drivers::{ALL, Attempt, AttemptEnd, Driver, DriverError, StartRequest};
+use allostat::runner::drivers::{ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest};
 
 use crate::common::{Cgroups, driver_context, patience, sampling, test_dir, workload};
 
@@ -31,7 +31,7 @@ impl World {
     }
     pub fn of(driver: &str, with_cgroups: bool) -> World {
         let sampling = sampling();
-        let (_, build) = ALL.iter().find(|(name, _)| *name == driver).unwrap();
+        let build = ALL.iter().find(|entry| entry.name == driver).unwrap().build;
         let dir = test_dir();
         for sub in ["task", "logs"] {
             std::fs::create_dir_all(dir.path().join(sub)).unwrap();
@@ -47,6 +47,17 @@ impl World {
             Cgroup::at(&world.sampling.layout, &world.alloc_cgroup()).create().unwrap();
         }
         world
+    }
+
+    /// Whose spawner, and the supervisors that it forks, have this in their environment: `NAME=value`.
+    pub fn with_supervisors(mut self, env: &str) -> World {
+        let script = self.dir.path().join("supervisor");
+        let text = format!("#!/bin/sh\n{env} exec {} \"$@\"\n", crate::common::allostat().display());
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let build = ALL.iter().find(|driver| driver.name == "raw_exec").unwrap().build;
+        self.driver = build(&DriverContext { supervisor: script, ..driver_context(Arc::clone(&self.sampling)) });
+        self
     }
 
     pub fn has_cgroups(&self) -> bool {
@@ -135,7 +146,12 @@ pub fn shell(script: &str) -> Task {
 /// Whether a process of that pid is there, as other than a zombie.
 pub fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
+    // One that is on its way out (PF_EXITING) has left its cgroup and runs nothing any more, and is no zombie yet.
+    const EXITING: u64 = 4;
+    let is_exiting = |rest: &str| {
+        rest.split(' ').nth(7).and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & EXITING != 0)
+    };
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z") && !is_exiting(rest))
 }
 
 /// Whether the kernel's own accounting of CPU time moves in ticks of some milliseconds, as without a usable TSC (in an

@@ -4,22 +4,25 @@
 // Each binary that includes this uses its own part of it.
 #![allow(dead_code)]
 
+pub mod devices;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use allostat::board::{BoardView, Published};
 use allostat::collectors::Reading;
 use allostat::jobspec;
-use allostat::model::alloc::{AllocState, AllocStatus, Desired, Measured};
+use allostat::model::alloc::{AllocIdentity, AllocSource, AllocState, AllocStatus, Desired, TaskIdentity};
 use allostat::model::capability::Capability;
 use allostat::model::host::NodeInfo;
 use allostat::model::id::{AllocId, BootId, CgroupPath, JobId, TaskName};
 use allostat::model::job::Job;
 use allostat::model::metric::Samples;
 use allostat::model::task::{Exit, ExitStatus, Outcome, TaskState, TaskStatus};
+use allostat::model::totals::Totals;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use allostat::runner::board::{BoardView, Published, Totals};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
 use allostat::snapshot::{RetentionConfig, Snapshot};
 
@@ -62,37 +65,54 @@ pub fn task(name: &str, state: TaskState, since: Timestamp) -> TaskStatus {
     TaskStatus { state, started_at: Some(since), ..known }
 }
 
-pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> AllocStatus {
+/// One that runs here, with no reader: what it uses comes from [`Said`].
+pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
     let tasks: Vec<Arc<TaskStatus>> = tasks.into_iter().map(Arc::new).collect();
-    AllocStatus {
-        id: AllocId::from(id),
+    let group = &job.groups[0].name;
+    let known = |task: &Arc<TaskStatus>| TaskIdentity {
+        name: task.name.clone(),
+        driver: Some(task.driver.clone()),
+        user: task.user.clone(),
+    };
+    let identity = AllocIdentity {
+        source: AllocSource::Managed,
+        workload: Some(job.id.clone()),
+        namespace: job.namespace.clone(),
+        group: Some(group.clone()),
+        name: format!("{}.{group}[0]", job.id),
+        created_at: Some(NOW),
+        tasks: tasks.iter().map(known).collect(),
+        ..Arc::unwrap_or_clone(observed(id, &[]).identity)
+    };
+    let status = AllocStatus {
         job: Arc::clone(job),
-        group: job.groups[0].name.clone(),
+        group: group.clone(),
         index: 0,
-        name: format!("{}.app[0]", job.id),
-        created_at: NOW,
         finished_at: None,
         desired: Desired::Run,
         state: AllocState::derive(None, &tasks).0,
         forced: None,
-        measured: Measured::Cgroup,
-        cgroup: Some(CgroupPath::new(format!("/allostat/{id}"))),
         tasks,
         sought: Vec::new(),
         may_run: Vec::new(),
         generation: 1,
-    }
+    };
+    let readers = vec![None; status.tasks.len()];
+    Published { identity: Arc::new(identity), status: Some(Arc::new(status)), readers, ..observed(id, &[]) }
 }
 
-pub fn published(status: AllocStatus) -> Arc<Published> {
-    let readers = vec![None; status.tasks.len()];
-    Arc::new(Published {
-        status: Arc::new(status),
-        readers,
+/// One that somebody else runs.
+pub fn observed(id: &str, tasks: &[&str]) -> Published {
+    let cgroup = CgroupPath::new(format!("/allostat/{id}"));
+    let identity = AllocIdentity::of_cgroup(AllocId::from(id), cgroup, tasks.iter().map(|name| TaskName::from(*name)));
+    Published {
+        identity: Arc::new(identity),
+        status: None,
+        readers: vec![None; tasks.len()],
         until: Vec::new(),
         alloc_reader: None,
         alloc_base: Arc::default(),
-    })
+    }
 }
 
 /// Every field present, in its own unit. Its number hangs on its name alone, so that a new field changes no other line of a body.
@@ -125,18 +145,18 @@ impl Said {
         self.0.insert((AllocId::from(alloc), None), Arc::new(usage));
     }
     fn get(&self, alloc: &Published, place: Option<usize>) -> Option<Reading> {
-        let usage = self.0.get(&(alloc.status.id.clone(), place))?;
+        let usage = self.0.get(&(alloc.identity.id.clone(), place))?;
         Some(Reading { usage: Arc::clone(usage), at: NOW })
     }
 }
 
 impl Readings for Said {
-    fn read(&mut self, asked: &[Option<Asked<'_>>]) -> Vec<Option<assemble::Said>> {
+    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
         let of = |alloc: &Published| assemble::Said {
-            tasks: (0..alloc.status.tasks.len()).map(|n| self.get(alloc, Some(n))).collect(),
+            tasks: (0..alloc.identity.tasks.len()).map(|n| self.get(alloc, Some(n))).collect(),
             alloc: self.get(alloc, None),
         };
-        asked.iter().map(|asked| asked.as_ref().map(|asked| of(asked.alloc))).collect()
+        asked.iter().map(|asked| Some(of(asked.alloc))).collect()
     }
 }
 
@@ -150,7 +170,10 @@ pub fn board(allocs: Vec<Arc<Published>>, totals: Totals) -> BoardView {
 
 /// One tick at [`NOW`].
 pub fn tick(assembler: &mut Assembler, board: &BoardView, said: &Said, host: Samples) -> Arc<Snapshot> {
-    let tick = Tick { host, ..Tick::default() };
+    tick_of(assembler, board, said, Tick { host, ..Tick::default() })
+}
+
+pub fn tick_of(assembler: &mut Assembler, board: &BoardView, said: &Said, tick: Tick) -> Arc<Snapshot> {
     assembler.tick(board, &mut said.clone(), tick, Moment { now: Instant::now(), at: NOW }).0
 }
 
@@ -165,7 +188,7 @@ pub fn many(count: u64) -> (BoardView, Said) {
         let of = |first| usage(first).with(Field::cpu_quota_us, 50_000).with(Field::cpu_period_us, 100_000);
         said.task(&id, 0, of(40_000_000 + n * 1_000));
         said.alloc(&id, of(41_000_000 + n * 1_000));
-        allocs.push(published(alloc(
+        allocs.push(Arc::new(alloc(
             &id,
             &job,
             vec![task("server", TaskState::Running, Timestamp(NOW.0 - 60_000_000_000))],

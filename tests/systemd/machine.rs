@@ -261,3 +261,14 @@ pub fn inside(path: &str) -> Vec<(String, u64)> {
 pub fn names(processes: &[(String, u64)]) -> Vec<&str> {
     processes.iter().map(|(name, _)| name.as_str()).collect()
 }
+
+/// Those in the leaf of a scope, but for who forks supervisors: at most one, which comes with the first start of an agent and leaves
+/// with that.
+#[track_caller]
+pub fn in_leaf(scope: &str) -> Vec<String> {
+    let leaf = inside(&format!("{scope}/supervisors"));
+    let (spawners, others): (Vec<&str>, Vec<&str>) =
+        names(&leaf).into_iter().partition(|name| *name == "allostat-spawn");
+    assert!(spawners.len() <= 1, "{leaf:?}");
+    others.into_iter().map(str::to_owned).collect()
+}

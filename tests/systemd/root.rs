@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{counters, none_fell, patience, wait_for};
-use crate::machine::{Agent, Alloc, TREE, Who, cgroup_of, here, inside, names};
+use crate::machine::{Agent, Alloc, TREE, Who, cgroup_of, here, in_leaf, inside, names};
 
 const UNIT: &str = include_str!("../../deploy/allostat.service");
 
@@ -43,9 +43,8 @@ fn in_its_place(scope: &str, alloc: &Alloc<'_>, pid: u64, supervisors: usize) {
     assert_eq!(cgroup_of(main_pid()), "/system.slice/allostat.service");
     assert_eq!(names(&inside("/system.slice/allostat.service")), ["allostat"], "nobody but the agent");
     assert_eq!(names(&inside(scope)), [""; 0], "no process in an inner cgroup");
-    let leaf = inside(&format!("{scope}/supervisors"));
     let wanted: Vec<&str> = std::iter::repeat_n("allostat", supervisors).chain(["allostat-keep"]).collect();
-    assert_eq!(names(&leaf), wanted);
+    assert_eq!(in_leaf(scope), wanted);
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/{}", alloc.id, alloc.task));
 }
 

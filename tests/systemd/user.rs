@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::common::{allostat, counters, none_fell, patience, wait_for};
-use crate::machine::{Agent, Who, cgroup_of, here, home, inside, names, user_manager};
+use crate::machine::{Agent, Who, cgroup_of, here, home, in_leaf, user_manager};
 
 const UNIT: &str = include_str!("../../deploy/allostat-user.service");
 /// What an ordinary user is told, word by word.
@@ -67,7 +67,7 @@ fn as_he_was_told_a_user_has_limits_and_measures_that_last_over_restarts() {
     limited.ready();
     let pid = limited.pid();
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{}/limited", limited.id));
-    assert_eq!(names(&inside(&format!("{scope}/supervisors"))), ["allostat", "allostat-keep"]);
+    assert_eq!(in_leaf(&scope), ["allostat", "allostat-keep"]);
     assert_eq!(limited.file(&scope, "memory.max"), (32 << 20).to_string());
     assert_eq!(limited.file(&scope, "pids.max"), "20");
     assert_eq!(limited.file(&scope, "cpu.max"), "50000 100000");

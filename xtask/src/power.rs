@@ -166,7 +166,7 @@ impl Machine<'_> {
             .arg(guest::image_of(&self.kernel)?)
             .arg("-initrd")
             .arg(self.work.join("first-root.cpio"))
-            .args(["-append", "console=ttyS0 loglevel=4 panic=-1 mitigations=off"]);
+            .args(["-append", guest::COMMAND_LINE]);
         let log = fs::File::create(self.work.join("qemu.log"))?;
         qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let mut machine = Running(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?);

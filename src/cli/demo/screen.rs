@@ -1,7 +1,9 @@
 //! What the demo shows: pure, from rows to lines.
 
+use crate::board::devices::{DeviceView, DevicesView};
 use crate::cli::human::{self, or_absent};
 use crate::cli::output::{Align, Paint, Style, Table, TableCell, printable, state_style};
+use crate::model::device::{Engine, Sensor};
 use crate::model::units::Nanos;
 
 /// One task, as it is now.
@@ -40,6 +42,8 @@ pub struct Scene {
     pub head: Vec<String>,
     pub rows: Vec<Row>,
     pub batches: Batches,
+    /// A line for each.
+    pub devices: Vec<String>,
     /// Newest last.
     pub events: Vec<String>,
     pub measured: MeasuredBy,
@@ -119,6 +123,30 @@ pub fn batches(b: &Batches) -> String {
     text
 }
 
+/// `gpu 0, scripted (not real): 92.0 % busy, 14.0 GiB of 24.0 GiB, 64 C, 310 W`
+pub fn devices(view: &DevicesView) -> Vec<String> {
+    view.devices.iter().filter(|device| !device.is_instance()).map(|device| device_line(device)).collect()
+}
+
+fn device_line(view: &DeviceView) -> String {
+    let index = view.device.facts.index.map(|index| format!(" {index}")).unwrap_or_default();
+    let name = safe(&format!("{}{index}, {}", view.kind.kind, view.kind.name));
+    if !view.up {
+        return format!("{name}: does not answer");
+    }
+    let Some(reading) = &view.reading else { return format!("{name}: not read yet") };
+    let values = &reading.values;
+    let memory = values.memory_used_bytes.zip(values.memory_total_bytes);
+    let parts = [
+        values.utilization[Engine::General.index()].map(|ratio| format!("{} busy", human::percent_of(ratio))),
+        memory.map(|(used, all)| format!("{} of {}", human::bytes(used), human::bytes(all))),
+        values.temperature[Sensor::Gpu.index()].map(|celsius| format!("{celsius} C")),
+        values.power_milliwatts.map(|milliwatts| format!("{} W", milliwatts / 1_000)),
+    ];
+    let told: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{name}: {}", or_absent((!told.is_empty()).then(|| told.join(", "))))
+}
+
 fn usize_of(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
@@ -129,6 +157,7 @@ pub fn screen(view: &Scene, (width, height): (usize, usize), paint: Paint) -> Ve
     lines.push(String::new());
     lines.extend(table(&view.rows, view.measured, paint).lines().map(str::to_owned));
     lines.push(String::new());
+    lines.extend(view.devices.iter().cloned());
     lines.push(batches(&view.batches));
     lines.push(String::new());
     let room = height.saturating_sub(lines.len());
@@ -171,7 +200,12 @@ pub fn safe(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::model::device::{Device, DeviceFacts, DeviceKind, DeviceReading, DeviceUsage};
+    use crate::model::id::DeviceId;
+    use crate::model::units::Timestamp;
     use proptest::prelude::*;
 
     fn row() -> Row {
@@ -200,6 +234,38 @@ mod tests {
         let zero = Row { cpu_cores: Some(0.0), working_set: Some(0), ..row() };
         let text = table(&[zero], MeasuredBy::Cgroup, Paint(false));
         assert!(text.contains("0.0 %") && text.contains("0 B"), "{text}");
+    }
+
+    #[test]
+    fn of_a_device_only_what_it_tells_is_said() {
+        let reading = |values: DeviceUsage| DeviceReading {
+            device: DeviceId::from("0"),
+            at: Timestamp(0),
+            up: true,
+            values: Arc::new(values),
+            stats: Arc::default(),
+            processes: None,
+        };
+        let kind = DeviceKind { vendor: "v".into(), kind: "gpu".into(), name: "T\u{1b}4".into() };
+        let facts = DeviceFacts { index: Some(3), ..DeviceFacts::default() };
+        let view = |up: bool, values: Option<DeviceUsage>| DeviceView {
+            plugin: "p".into(),
+            kind: Arc::new(kind.clone()),
+            attributes: Arc::default(),
+            device: Arc::new(Device { id: DeviceId::from("0"), unhealthy: None, facts: facts.clone() }),
+            info: Arc::new([]),
+            up,
+            stuck: false,
+            reading: values.map(|values| Arc::new(reading(values))),
+            unowned_bytes: None,
+        };
+        let mut some = DeviceUsage { power_milliwatts: Some(70_900), ..DeviceUsage::default() };
+        some.utilization[Engine::General.index()] = Some(0.0);
+        let name = format!("gpu 3, {}", safe("T\u{1b}4"));
+        assert_eq!(device_line(&view(true, Some(some.clone()))), format!("{name}: 0.0 % busy, 70 W"));
+        assert_eq!(device_line(&view(true, Some(DeviceUsage::default()))), format!("{name}: -"));
+        assert_eq!(device_line(&view(true, None)), format!("{name}: not read yet"));
+        assert_eq!(device_line(&view(false, Some(some))), format!("{name}: does not answer"));
     }
 
     #[test]

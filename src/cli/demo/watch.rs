@@ -55,7 +55,7 @@ impl Watch {
         self.since = page.next;
         let wanted = page.events.iter().filter(|e| {
             let end = e.kind == crate::model::event::EventKind::Terminated;
-            e.workload.as_str() != BATCH_JOB || end
+            end || e.workload.as_ref().is_none_or(|job| job.as_str() != BATCH_JOB)
         });
         let lines: Vec<String> = wanted.map(|e| follow::line(e, paint)).collect();
         self.events.extend(lines.iter().cloned());
@@ -112,7 +112,7 @@ impl Watch {
 
     fn rows(&mut self, alloc: &AllocRow, stats: &StatsReply, rows: &mut Vec<Row>) {
         for (name, task) in &alloc.tasks {
-            let empty = TaskStats { usage: Usage::default(), sampled_at: None };
+            let empty = TaskStats { usage: Usage::default(), sampled_at: None, devices: Default::default() };
             let now = stats.tasks.get(name).unwrap_or(&empty);
             let key = (alloc.id.clone(), name.clone());
             let (cpu_cores, throttled) = if task.state == "running" { self.rates(key, now) } else { (None, None) };

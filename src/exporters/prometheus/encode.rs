@@ -1,12 +1,14 @@
 //! A walk into one body: family after family, each over all its rows.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
-use super::labels::{AllocLabels, Blocks, LabelCache, WorkloadLabels, block, close};
+use super::labels::{AllocLabels, Blocks, LabelCache, RowLabels, WorkloadLabels, close};
 use super::page::{Page, Piece};
 use super::{exemplar, header};
-use crate::exporters::families::Level;
-use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, Point, Rows, Source, Walk};
+use crate::exporters::walk::{
+    Head, HistogramPoint, Labels, Listener, ONE_ROW, Point, Rows, Source, WORKLOAD_ROWS, Walk,
+};
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::units::Unit;
@@ -29,17 +31,25 @@ impl Encoder {
     /// Writes a whole body on a page: on `bytes`, which is used up to its length and grown where that is too short. Gives the
     /// bytes back and how many of them are the body.
     pub fn encode(&mut self, walk: &Walk<'_>, format: Format, bytes: Vec<u8>) -> (Vec<u8>, usize) {
+        self.write(walk, format, bytes, |body| walk.tell(body))
+    }
+
+    fn write<'w>(
+        &mut self,
+        walk: &'w Walk<'w>,
+        format: Format,
+        bytes: Vec<u8>,
+        tell: impl FnOnce(&mut Body<'_>),
+    ) -> (Vec<u8>, usize) {
         self.cache.begin();
         let mode = &walk.snapshot.info.cgroup_mode;
         let allocs: Vec<Arc<AllocLabels>> = walk.allocs.iter().map(|a| self.cache.alloc(a, mode)).collect();
         let workloads: Vec<Arc<WorkloadLabels>> =
             walk.snapshot.workloads.iter().map(|w| self.cache.workload(w)).collect();
-        let job = |row| Piece::new(&block(walk.subject(Rows::OfJobs, row).labels));
-        let jobs: Vec<Piece> = (0..walk.jobs.len()).map(job).collect();
-        let none = Piece::default();
-        let blocks = Blocks::new(&allocs, &workloads, &jobs, &none);
-        let mut body = Body { page: Page::on(bytes), format, blocks: &blocks, counts: Vec::new() };
-        walk.tell(&mut body);
+        let blocks = Blocks::new(&allocs, &workloads);
+        let page = Page::on(bytes);
+        let mut body = Body { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
+        tell(&mut body);
         if walk.filter.wants(SERIES.name, Source::Agent) {
             body.series();
         }
@@ -55,7 +65,10 @@ impl Encoder {
 struct Body<'a> {
     page: Page,
     format: Format,
+    walk: &'a Walk<'a>,
     blocks: &'a Blocks<'a>,
+    /// The labels of rows of other kinds, rendered with their first family.
+    others: Vec<(&'static Rows, Rc<[RowLabels]>)>,
     /// Series per family.
     counts: Vec<(&'static str, u64)>,
 }
@@ -69,8 +82,12 @@ impl Listener for Body<'_> {
         let name = Piece::new(head.desc.name);
         let tails: Vec<Piece> = head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect();
         let created = created(head, format);
+        let (others, kind) = (self.others(head.rows), head.desc.kind);
+        let others: Vec<&RowLabels> = others.iter().collect();
+        let blocks = self.blocks.of(head.rows).unwrap_or(&others);
         let (page, mut series) = (&mut self.page, 0);
-        for (row, (cells, labels)) in rows.zip(self.blocks.of(head.rows, head.desc.kind)).enumerate() {
+        for (row, (cells, labels)) in rows.zip(blocks).enumerate() {
+            let labels = labels.of(kind);
             for (tail, point) in tails.iter().zip(cells) {
                 let Some(Point { value, exemplar }) = point else { continue };
                 page.sample(&name, labels, tail, value);
@@ -102,9 +119,12 @@ impl Listener for Body<'_> {
             (bounds.iter().map(|le| of(Some(("le", le.as_str())))).collect::<Vec<_>>(), of(None))
         };
         let tails: Vec<(Vec<Piece>, Piece)> = head.cells.iter().map(tail).collect();
-        let (page, labels, mut series) = (&mut self.page, self.blocks.of(head.rows, head.desc.kind), 0);
+        let others = self.others(head.rows);
+        let others: Vec<&RowLabels> = others.iter().collect();
+        let blocks = self.blocks.of(head.rows).unwrap_or(&others);
+        let (page, mut series) = (&mut self.page, 0);
         for histogram in all {
-            let (labels, (tails, rest)) = (labels[histogram.row], &tails[histogram.cell]);
+            let (labels, (tails, rest)) = (blocks[histogram.row].of(head.desc.kind), &tails[histogram.cell]);
             let mut upto = 0;
             for (tail, (n, exemplar)) in tails.iter().zip(histogram.buckets) {
                 upto += n;
@@ -121,6 +141,20 @@ impl Listener for Body<'_> {
 }
 
 impl Body<'_> {
+    /// The labels of rows whose kind is not kept; of one that is, none.
+    fn others(&mut self, rows: &'static Rows) -> Rc<[RowLabels]> {
+        if self.blocks.of(rows).is_some() {
+            return Rc::default();
+        }
+        if let Some((_, labels)) = self.others.iter().find(|(kind, _)| *kind == rows) {
+            return Rc::clone(labels);
+        }
+        let render = |row| RowLabels::render(&self.walk.subject(rows, row));
+        let labels: Rc<[RowLabels]> = (0..(rows.count)(self.walk)).map(render).collect();
+        self.others.push((rows, Rc::clone(&labels)));
+        labels
+    }
+
     /// Gives where the family begins.
     fn begin(&mut self, head: &Head<'_>) -> usize {
         let start = self.page.len();
@@ -141,7 +175,7 @@ impl Body<'_> {
     fn series(&mut self) {
         let counts = std::mem::take(&mut self.counts);
         let cells: Vec<Labels<'_>> = counts.iter().map(|(family, _)| vec![("family", *family)]).collect();
-        let head = Head { desc: &SERIES, source: Source::Agent, rows: Rows::One, cells: &cells, bounds: &[] };
+        let head = Head { desc: &SERIES, source: Source::Agent, rows: &ONE_ROW, cells: &cells, bounds: &[] };
         let count = |(_, n): &(&str, u64)| Some(Point { value: Value::Int(*n), exemplar: None });
         self.family(&head, std::iter::once(counts.iter().map(count)));
     }
@@ -161,6 +195,149 @@ fn upper(bound: f64, format: Format) -> String {
 /// Source: OpenMetrics 1.0.0, "Counter": a sample beside the total, with the same labels. A task that fails before the first
 /// scrape is first seen at 1: this says that it was 0 within the window that is asked for.
 fn created(head: &Head<'_>, format: Format) -> Option<Piece> {
-    let is_told = format == Format::OpenMetrics && head.rows == Rows::Of(Level::Workload);
+    let is_told = format == Format::OpenMetrics && *head.rows == WORKLOAD_ROWS;
     head.desc.created_name().filter(|_| is_told).map(|name| Piece::new(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+    use crate::exporters::walk::families;
+    use crate::exporters::walk::{Filter, MeasuredRows, RowSubject, TASK_ROWS};
+    use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
+    use crate::model::host::NodeInfo;
+    use crate::model::id::BootId;
+    use crate::model::measure::{Cell, HasFields, Measure, Nature};
+    use crate::model::units::Timestamp;
+    use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
+    use crate::telemetry::Metrics;
+
+    /// What a task uses of a device that there is not.
+    #[derive(Debug)]
+    struct Held {
+        uuid: &'static str,
+        memory_bytes: Option<u64>,
+        busy_ns: [u64; 2],
+        live: bool,
+    }
+
+    impl HasFields for Held {
+        type Field = ();
+    }
+
+    const fn busy(kind: &'static [(&'static str, &'static str)], get: fn(&Held) -> Option<Value>) -> Cell<Held> {
+        Cell { labels: kind, nature: Nature::Counter, unit: Unit::Seconds, get }
+    }
+
+    static MEASURES: [Measure<Held>; 2] = [
+        Measure::new(
+            "memory_bytes",
+            "Memory of the device.",
+            &[Cell { labels: &[], nature: Nature::Live, unit: Unit::Bytes, get: |h| h.memory_bytes.map(Value::Int) }],
+        ),
+        Measure::new(
+            "busy_seconds_total",
+            "Time in which it worked.",
+            &[
+                busy(&[("engine", "compute")], |h| Some(Value::Nanos(h.busy_ns[0]))),
+                busy(&[("engine", "copy")], |h| Some(Value::Nanos(h.busy_ns[1]))),
+            ],
+        ),
+    ];
+
+    static HELD: [Held; 3] = [
+        Held { uuid: "GPU-1", memory_bytes: Some(7), busy_ns: [1_500_000_000, 0], live: true },
+        Held { uuid: "GPU-2", memory_bytes: None, busy_ns: [1, 2_000_000_000], live: true },
+        Held { uuid: "GPU-3", memory_bytes: Some(9), busy_ns: [0, 3], live: false },
+    ];
+
+    static DEVICE_ROWS: Rows = Rows::new(
+        "allostat_task_device_",
+        &["alloc_id", "task", "workload", "device_uuid"],
+        |_| HELD.len(),
+        |walk, row| {
+            let RowSubject { mut labels, .. } = walk.subject(&TASK_ROWS, 0);
+            labels.push(("device_uuid", HELD[row].uuid));
+            RowSubject { labels, ..RowSubject::default() }
+        },
+    );
+
+    static OF_DEVICES: MeasuredRows<Held> = MeasuredRows {
+        rows: &DEVICE_ROWS,
+        families: LazyLock::new(|| families::of(&DEVICE_ROWS, MEASURES.iter())),
+        readings: |_| HELD.iter().map(|held| (held, held.live)).collect(),
+        exemplars: None,
+    };
+
+    /// Of one observed alloc with one task.
+    fn snapshot() -> Snapshot {
+        let info = NodeInfo {
+            hostname: String::new(),
+            kernel: String::new(),
+            boot_id: BootId(String::new()),
+            booted_at: None,
+            cpus: 1,
+            memory_bytes: None,
+            cgroup_mode: "v2".to_owned(),
+            capabilities: Vec::new(),
+        };
+        let identity = AllocIdentity {
+            id: "a".into(),
+            source: AllocSource::Cgroup,
+            workload: Some("shop".into()),
+            namespace: String::new(),
+            group: None,
+            name: String::new(),
+            created_at: None,
+            measured: Measured::Cgroup,
+            cgroup: None,
+            tasks: vec![TaskIdentity { name: "web".into(), driver: None, user: None }],
+        };
+        let alloc = AllocView {
+            identity: Arc::new(identity),
+            status: None,
+            tasks: vec![Arc::new(TaskView { managed: None, usage: Arc::default(), attempt: None, sampled_at: None })],
+            usage: Arc::default(),
+            aggregation: Aggregation::Sum,
+            sampled_at: None,
+            ended: false,
+            retired: false,
+        };
+        Snapshot { allocs: vec![Arc::new(alloc)], ..Snapshot::empty(Arc::new(info), Timestamp(0)) }
+    }
+
+    /// A device of a task is its rows and its measures: neither the walk nor the encoder knows of it.
+    #[test]
+    fn another_kind_of_rows_is_written_by_an_encoder_that_does_not_know_it() {
+        let (snapshot, metrics) = (snapshot(), Metrics::new());
+        let (mut encoder, filter) =
+            (Encoder::default(), Filter::new(["allostat_task_device_memory_bytes"], []).unwrap());
+        let mut body = |filter: &Filter| {
+            let walk = Walk::new(&snapshot, &metrics, filter);
+            let tell = |body: &mut Body<'_>| walk.tell_measures(body, &OF_DEVICES);
+            let (mut bytes, len) = encoder.write(&walk, Format::Text, Vec::new(), tell);
+            bytes.truncate(len);
+            String::from_utf8(bytes).unwrap()
+        };
+        let memory = "\
+# HELP allostat_task_device_memory_bytes Memory of the device.
+# TYPE allostat_task_device_memory_bytes gauge
+allostat_task_device_memory_bytes{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-1\"} 7
+";
+        let busy = "\
+# HELP allostat_task_device_busy_seconds_total Time in which it worked.
+# TYPE allostat_task_device_busy_seconds_total counter
+allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-1\",engine=\"compute\"} 1.5
+allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-1\",engine=\"copy\"} 0
+allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-2\",engine=\"compute\"} 0.000000001
+allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-2\",engine=\"copy\"} 2
+allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-3\",engine=\"compute\"} 0
+allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-3\",engine=\"copy\"} 0.000000003
+";
+        assert_eq!(body(&filter), memory, "absent where there is none, and gone with what has ended");
+        assert!(body(&Filter::default()).starts_with(&format!("{memory}{busy}")));
+        assert_eq!(OF_DEVICES.families[1].desc.labels.last(), Some(&"engine"));
+    }
 }

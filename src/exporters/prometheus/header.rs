@@ -17,10 +17,10 @@ pub(super) fn family_name(desc: &MetricDesc, format: Format) -> &str {
 }
 
 /// The word after `# TYPE name`.
-pub(super) fn type_word(kind: Kind, format: Format) -> &'static str {
+fn type_word(kind: Kind, format: Format) -> &'static str {
     match (kind, format) {
-        (Kind::Info, Format::OpenMetrics) => "info",
-        (kind, _) => kind.type_word(),
+        (Kind::Info, Format::Text) => Kind::Gauge.as_str(),
+        (kind, _) => kind.as_str(),
     }
 }
 
@@ -29,7 +29,7 @@ fn unit_word(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None => None,
         Unit::TimestampSeconds => Some("seconds"),
-        unit => unit.suffix().strip_prefix('_'),
+        unit => Some(unit.as_str()),
     }
 }
 

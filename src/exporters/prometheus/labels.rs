@@ -1,4 +1,4 @@
-//! Label blocks: rendered once when an alloc appears, and again only when its status changes.
+//! Label blocks: rendered once when an alloc appears, and again only when something of its identity changes.
 //!
 //! A block is open at its end (`{alloc_id="…",task="…",workload="…"`), so that a family can add its own labels.
 
@@ -6,13 +6,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::page::Piece;
-use crate::exporters::families::Level;
-use crate::exporters::walk::{RowSubject, Rows};
-use crate::model::alloc::AllocStatus;
+use crate::exporters::walk::{ALLOC_ROWS, RowSubject, Rows, TASK_ROWS, WORKLOAD_ROWS};
+use crate::model::alloc::AllocIdentity;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::metric::Kind;
 use crate::model::units::Timestamp;
-use crate::snapshot::{AllocView, TaskView, WorkloadView};
+use crate::snapshot::{Aggregation, AllocView, WorkloadView};
 
 /// Label values: backslash, quote and newline are escaped, in both formats alike.
 pub(super) fn escape_value(out: &mut String, value: &str) {
@@ -52,12 +51,12 @@ pub(super) fn block<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
 }
 
 /// The labels of a cell, and what closes those of its row, which has at least one where there are several rows.
-pub(super) fn close<'a>(rows: Rows, cell: impl IntoIterator<Item = (&'a str, &'a str)>) -> Piece {
+pub(super) fn close<'a>(rows: &Rows, cell: impl IntoIterator<Item = (&'a str, &'a str)>) -> Piece {
     let mut out = block(cell);
-    match (rows, out.is_empty()) {
-        (Rows::One, true) => return Piece::new(" "),
-        (Rows::One, false) | (Rows::Of(_) | Rows::OfJobs, true) => {}
-        (Rows::Of(_) | Rows::OfJobs, false) => out.replace_range(..1, ","),
+    match (rows.labels.is_empty(), out.is_empty()) {
+        (true, true) => return Piece::new(" "),
+        (true, false) | (false, true) => {}
+        (false, false) => out.replace_range(..1, ","),
     }
     out.push_str("} ");
     Piece::new(&out)
@@ -65,15 +64,16 @@ pub(super) fn close<'a>(rows: Rows, cell: impl IntoIterator<Item = (&'a str, &'a
 
 #[derive(Debug)]
 pub(super) struct AllocLabels {
-    /// Keeps the status alive, so that the same address means the same status.
-    of: Arc<AllocStatus>,
-    aggregation: &'static str,
+    /// Keeps it alive, so that the same address means the same identity.
+    of: Arc<AllocIdentity>,
+    aggregation: Aggregation,
     own: RowLabels,
     tasks: Vec<RowLabels>,
 }
 
+/// Of one row.
 #[derive(Debug)]
-struct RowLabels {
+pub(super) struct RowLabels {
     block: Piece,
     info: Piece,
 }
@@ -81,55 +81,34 @@ struct RowLabels {
 #[derive(Debug)]
 pub(super) struct WorkloadLabels {
     created: Option<Timestamp>,
-    block: Piece,
+    own: RowLabels,
     /// Since when its counters count, and the end of the line.
     since: Option<Piece>,
 }
 
-/// The labels of all rows, side by side.
+/// The labels of all rows of the kinds that are kept from body to body, side by side.
 pub(super) struct Blocks<'a> {
-    allocs: Vec<&'a Piece>,
-    alloc_infos: Vec<&'a Piece>,
-    tasks: Vec<&'a Piece>,
-    task_infos: Vec<&'a Piece>,
-    workloads: Vec<&'a Piece>,
-    jobs: Vec<&'a Piece>,
-    one: [&'a Piece; 1],
+    allocs: Vec<&'a RowLabels>,
+    tasks: Vec<&'a RowLabels>,
+    workloads: Vec<&'a RowLabels>,
     /// Of workloads: since when their counters count.
     pub(super) since: Vec<Option<&'a Piece>>,
 }
 
 impl<'a> Blocks<'a> {
-    pub(super) fn new(
-        allocs: &'a [Arc<AllocLabels>],
-        workloads: &'a [Arc<WorkloadLabels>],
-        jobs: &'a [Piece],
-        none: &'a Piece,
-    ) -> Blocks<'a> {
-        let tasks = || allocs.iter().flat_map(|labels| &labels.tasks);
+    pub(super) fn new(allocs: &'a [Arc<AllocLabels>], workloads: &'a [Arc<WorkloadLabels>]) -> Blocks<'a> {
         Blocks {
-            allocs: allocs.iter().map(|labels| &labels.own.block).collect(),
-            alloc_infos: allocs.iter().map(|labels| &labels.own.info).collect(),
-            tasks: tasks().map(|labels| &labels.block).collect(),
-            task_infos: tasks().map(|labels| &labels.info).collect(),
-            workloads: workloads.iter().map(|labels| &labels.block).collect(),
-            jobs: jobs.iter().collect(),
-            one: [none],
+            allocs: allocs.iter().map(|labels| &labels.own).collect(),
+            tasks: allocs.iter().flat_map(|labels| &labels.tasks).collect(),
+            workloads: workloads.iter().map(|labels| &labels.own).collect(),
             since: workloads.iter().map(|labels| labels.since.as_ref()).collect(),
         }
     }
 
-    /// Of the rows of a family: an info family has more.
-    pub(super) fn of(&self, rows: Rows, kind: Kind) -> &[&'a Piece] {
-        match (rows, kind) {
-            (Rows::Of(Level::Alloc), Kind::Info) => &self.alloc_infos,
-            (Rows::Of(Level::Alloc), _) => &self.allocs,
-            (Rows::Of(Level::Task), Kind::Info) => &self.task_infos,
-            (Rows::Of(Level::Task), _) => &self.tasks,
-            (Rows::Of(Level::Workload), _) => &self.workloads,
-            (Rows::OfJobs, _) => &self.jobs,
-            (Rows::One, _) => &self.one,
-        }
+    /// `None`: none of these.
+    pub(super) fn of(&self, rows: &Rows) -> Option<&[&'a RowLabels]> {
+        let kept = [(&TASK_ROWS, &self.tasks), (&ALLOC_ROWS, &self.allocs), (&WORKLOAD_ROWS, &self.workloads)];
+        kept.into_iter().find(|(kind, _)| *kind == rows).map(|(_, labels)| labels.as_slice())
     }
 }
 
@@ -156,15 +135,15 @@ impl LabelCache {
 
     pub(super) fn alloc(&mut self, view: &AllocView, cgroup_mode: &str) -> Arc<AllocLabels> {
         let stamp = self.stamp;
-        if let Some((used, labels)) = self.allocs.get_mut(&view.status.id)
-            && Arc::ptr_eq(&labels.of, &view.status)
-            && labels.aggregation == view.aggregation.as_str()
+        if let Some((used, labels)) = self.allocs.get_mut(&view.identity.id)
+            && Arc::ptr_eq(&labels.of, &view.identity)
+            && labels.aggregation == view.aggregation
         {
             *used = stamp;
             return Arc::clone(labels);
         }
         let labels = Arc::new(AllocLabels::render(view, cgroup_mode));
-        self.allocs.insert(view.status.id.clone(), (stamp, Arc::clone(&labels)));
+        self.allocs.insert(view.identity.id.clone(), (stamp, Arc::clone(&labels)));
         labels
     }
 
@@ -183,18 +162,23 @@ impl LabelCache {
 
 impl AllocLabels {
     fn render(view: &AllocView, cgroup_mode: &str) -> AllocLabels {
-        let task = |task: &Arc<TaskView>| RowLabels::render(&RowSubject::task(view, task, cgroup_mode));
+        let task = |task| RowLabels::render(&RowSubject::task(view, task, cgroup_mode));
         AllocLabels {
-            of: Arc::clone(&view.status),
-            aggregation: view.aggregation.as_str(),
+            of: Arc::clone(&view.identity),
+            aggregation: view.aggregation,
             own: RowLabels::render(&RowSubject::alloc(view)),
-            tasks: view.tasks.iter().map(task).collect(),
+            tasks: view.tasks().map(task).collect(),
         }
     }
 }
 
 impl RowLabels {
-    fn render(subject: &RowSubject<'_>) -> RowLabels {
+    /// Of a family of that kind: an info family has more.
+    #[inline]
+    pub(super) fn of(&self, kind: Kind) -> &Piece {
+        if kind == Kind::Info { &self.info } else { &self.block }
+    }
+    pub(super) fn render(subject: &RowSubject<'_>) -> RowLabels {
         let labels = || subject.labels.iter().copied();
         RowLabels {
             block: Piece::new(&block(labels())),
@@ -205,13 +189,10 @@ impl RowLabels {
 
 impl WorkloadLabels {
     fn render(view: &WorkloadView) -> WorkloadLabels {
-        let RowSubject { labels, since, .. } = RowSubject::workload(view);
+        let subject = RowSubject::workload(view);
         let seconds = |at: Timestamp| format!("{}.{:09}\n", at.0 / 1_000_000_000, at.0 % 1_000_000_000);
-        WorkloadLabels {
-            created: since,
-            block: Piece::new(&block(labels)),
-            since: since.map(|at| Piece::new(&seconds(at))),
-        }
+        let since = subject.since.map(|at| Piece::new(&seconds(at)));
+        WorkloadLabels { created: subject.since, own: RowLabels::render(&subject), since }
     }
 }
 

@@ -2,24 +2,16 @@
 
 use std::collections::BTreeSet;
 
-/// Where a family comes from: the words of `?source=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// Allocs that allostat runs: task, alloc, workload and node families.
-    Managed,
-    Host,
-    /// The agent about itself.
-    Agent,
-}
+use crate::model::words;
 
-impl Source {
-    pub const ALL: [Source; 3] = [Source::Managed, Source::Host, Source::Agent];
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Source::Managed => "managed",
-            Source::Host => "host",
-            Source::Agent => "agent",
-        }
+words! {
+    /// Where a family comes from: the words of `?source=`.
+    pub enum Source {
+        /// Allocs: task, alloc, workload and node families.
+        Managed = "managed",
+        Host = "host",
+        /// The agent about itself.
+        Agent = "agent",
     }
 }
 
@@ -46,7 +38,7 @@ impl Filter {
         sources: impl IntoIterator<Item = &'a str>,
     ) -> Result<Filter, FilterError> {
         let names: BTreeSet<String> = names.into_iter().map(|n| stem(n).to_owned()).collect();
-        let known = |s: &str| Source::ALL.into_iter().find(|k| k.as_str() == s).ok_or_else(|| s.to_owned());
+        let known = |s: &str| Source::parse(s).ok_or_else(|| s.to_owned());
         let sources: Result<BTreeSet<Source>, String> = sources.into_iter().map(known).collect();
         let sources = sources.map_err(FilterError::Source)?;
         Ok(Filter {

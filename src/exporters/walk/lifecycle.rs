@@ -1,21 +1,13 @@
 //! Families that come from what allocs and tasks went through, not from a reading. Declared here, walked over in
 //! `tasks`, `workloads` and `node`.
 
-use crate::model::metric::{Kind, MetricDesc};
+use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::units::Unit;
 
 /// Of names and labels: it changes when one is renamed.
 pub const SCHEMA: &str = "1";
 
 const TASK: &[&str] = &["alloc_id", "task", "workload"];
-
-/// Declares families, and lists them in the order in which the catalogue shows them.
-macro_rules! families {
-    ($(pub static $name:ident: MetricDesc = $desc:expr;)*) => {
-        $(pub static $name: MetricDesc = $desc;)*
-        pub static METRICS: &[&MetricDesc] = &[$(&$name,)*];
-    };
-}
 
 families! {
 pub static ALLOC_INFO: MetricDesc = MetricDesc::info(

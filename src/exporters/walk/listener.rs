@@ -1,28 +1,16 @@
 //! What a walk says, and who listens.
 
 use super::filter::{Filter, Source};
-use crate::exporters::families::Level;
+use super::rows::{ONE_ROW, Rows};
+use super::subject::Labels;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
-
-/// Label names and values, in the order in which they are shown. An empty value is the same as no label.
-pub type Labels<'a> = Vec<(&'a str, &'a str)>;
-
-/// Whose the rows of a family are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
-    Of(Level),
-    /// Of whole workloads.
-    OfJobs,
-    /// One row, of whatever the source is.
-    One,
-}
 
 /// What is said of a family before its rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     pub desc: &'static MetricDesc,
     pub source: Source,
-    pub rows: Rows,
+    pub rows: &'static Rows,
     /// A row has a value for each of these, which they tell apart. Whose the row is, is not among them.
     pub cells: &'a [Labels<'a>],
     /// Of a histogram: the upper bounds of its buckets, but for the last, which has none.
@@ -72,7 +60,7 @@ impl<R: Listener> Families<'_, R> {
     pub(super) fn all<'p, C: IntoIterator<Item = Option<Point<'p>>>>(
         &mut self,
         desc: &'static MetricDesc,
-        rows: Rows,
+        rows: &'static Rows,
         cells: &[Labels<'_>],
         points: impl Iterator<Item = C>,
     ) {
@@ -88,13 +76,13 @@ impl<R: Listener> Families<'_, R> {
         cells: &[Labels<'_>],
         values: impl IntoIterator<Item = Value>,
     ) {
-        self.all(desc, Rows::One, cells, std::iter::once(values.into_iter().map(plain)));
+        self.all(desc, &ONE_ROW, cells, std::iter::once(values.into_iter().map(plain)));
     }
 
     pub(super) fn histograms<'p, B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>>(
         &mut self,
         desc: &'static MetricDesc,
-        rows: Rows,
+        rows: &'static Rows,
         (cells, bounds): (&[Labels<'_>], &[f64]),
         all: impl Iterator<Item = HistogramPoint<B>>,
     ) {

@@ -15,28 +15,35 @@
 //! A point's way into OTLP, of the user CPU time of a task: its head says `desc.otlp` (`container.cpu.time`, `s`), a counter,
 //! so a cumulative monotonic sum, and `cells[0]`, which is the point's attributes. Row 7 opens the metric in the
 //! resource of `subject(rows, 7)`: its labels and its info are the resource's attributes, `since` is the start of
-//! the point, `read_at` (else the snapshot's `taken_at`) its time, the exemplar goes along. Of [`Rows::One`] the source
+//! the point, `read_at` (else the snapshot's `taken_at`) its time, the exemplar goes along. Of [`ONE_ROW`] the source
 //! says whose resource it is: the host's or the agent's. `bounds` and the buckets of a histogram are OTLP's own form. A gauge
 //! that is absent where it was present ends with a point that says so.
 //!
 //! One more family of what allocs and tasks went through: its descriptor in `lifecycle`, a statement in `tasks`, `workloads` or
-//! `node`. A measure, a host collector and a counter of the registry need nothing here.
+//! `node`. A measure, a host collector and a counter of the registry need nothing here; another kind of rows (a device of a task) is its
+//! [`Rows`], its [`MeasuredRows`] and the name of that in `measures`.
 
+mod device_rows;
+pub mod devices;
+pub mod families;
 mod filter;
 pub mod lifecycle;
 mod listener;
 mod measures;
 mod node;
+mod push;
 mod registry;
 mod rows;
 mod subject;
 mod tasks;
 mod workloads;
 
+pub use devices::{ALLOC_DEVICE_ROWS, DEVICE_ROWS, INSTANCE_ROWS, TASK_DEVICE_ROWS};
 pub use filter::{Filter, FilterError, Source};
-pub use listener::{Head, HistogramPoint, Labels, Listener, Point, Rows};
-pub use rows::{JobRow, Walk};
-pub use subject::RowSubject;
+pub use listener::{Head, HistogramPoint, Listener, Point};
+pub use measures::{MeasuredRows, OF_ALLOCS, OF_TASKS, OF_WORKLOADS, descriptors};
+pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
+pub use subject::{Labels, RowSubject};
 
 use listener::Families;
 
@@ -48,13 +55,28 @@ impl Walk<'_> {
         let managed = &mut Families { listener, filter, source: Source::Managed };
         tasks::infos(managed, self);
         measures::walk(managed, self);
+        devices::held(managed, self);
         tasks::states(managed, self);
         node::counts(managed, self.snapshot);
         workloads::walk(managed, self);
         node::totals(managed, self.snapshot);
-        node::samples(&mut Families { listener, filter, source: Source::Host }, &self.snapshot.host);
+        let host = &mut Families { listener, filter, source: Source::Host };
+        node::samples(host, &self.snapshot.host);
+        measures::walk_host(host, self);
+        devices::states(host, self);
         let agent = &mut Families { listener, filter, source: Source::Agent };
         node::samples(agent, &self.snapshot.agent);
         registry::walk(agent, self.metrics);
+        push::walk(agent, self.metrics);
+    }
+    /// One kind of rows alone.
+    #[cfg(test)]
+    pub fn tell_measures<S: crate::model::measure::HasFields>(
+        &self,
+        listener: &mut impl Listener,
+        measured: &'static MeasuredRows<S>,
+    ) {
+        let out = &mut Families { listener, filter: self.filter, source: Source::Managed };
+        measures::Columns::default().walk(out, measured, self);
     }
 }

@@ -4,7 +4,8 @@ use super::lifecycle::{
     ALLOCS, BUILD_INFO, HOST_ALLOCATED_CPU, HOST_ALLOCATED_MEMORY, NODE_ALLOCS, NODE_CPU, NODE_EXITS, NODE_OOM_KILLS,
     NODE_RESTARTS, SCHEMA, TASKS,
 };
-use super::listener::{Families, Labels, Listener, SINGLE, by};
+use super::listener::{Families, Listener, SINGLE, by};
+use super::subject::Labels;
 use crate::model::alloc::AllocState;
 use crate::model::metric::{MetricDesc, Sample, Samples, Value};
 use crate::model::task::{Outcome, RestartReason, TaskState};

@@ -2,7 +2,9 @@
 
 use prometheus::proto::Metric;
 
-use super::listener::{Families, HistogramPoint, Labels, Listener, Rows};
+use super::listener::{Families, HistogramPoint, Listener};
+use super::rows::ONE_ROW;
+use super::subject::Labels;
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::descriptor;
@@ -18,7 +20,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
                 let first = metrics.first().map(|metric| metric.get_histogram().get_bucket());
                 let bounds: Vec<f64> = first.unwrap_or_default().iter().map(|bucket| bucket.upper_bound()).collect();
                 let all = metrics.iter().enumerate().map(|(cell, metric)| histogram(cell, metric));
-                out.histograms(desc, Rows::One, (&cells, &bounds), all);
+                out.histograms(desc, &ONE_ROW, (&cells, &bounds), all);
             }
             Kind::Counter => out.one(desc, &cells, metrics.iter().map(|m| number(m.get_counter().get_value()))),
             Kind::Gauge | Kind::Info => {

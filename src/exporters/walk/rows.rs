@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::device_rows::DeviceWalk;
 use super::filter::Filter;
-use super::listener::Rows;
 use super::subject::RowSubject;
-use crate::exporters::families::Level;
+use crate::model::alloc::TaskIdentity;
 use crate::model::id::JobId;
+use crate::model::measure::Nature;
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 use crate::telemetry::durations::Durations;
@@ -20,9 +21,10 @@ pub struct Walk<'a> {
     /// Those whose series have not retired.
     pub allocs: Vec<&'a Arc<AllocView>>,
     /// All of theirs, in their order.
-    pub(super) tasks: Vec<(&'a AllocView, &'a TaskView)>,
+    pub(super) tasks: Vec<(&'a AllocView, (&'a TaskIdentity, &'a TaskView))>,
     /// In order of name.
     pub jobs: Vec<JobRow>,
+    pub(super) devices: DeviceWalk<'a>,
 }
 
 /// A whole workload, by what is known of it.
@@ -37,24 +39,96 @@ pub struct JobRow {
 impl<'a> Walk<'a> {
     pub fn new(snapshot: &'a Snapshot, metrics: &'a Metrics, filter: &'a Filter) -> Walk<'a> {
         let allocs: Vec<_> = snapshot.allocs.iter().filter(|a| !a.retired).collect();
-        let tasks = allocs.iter().flat_map(|a| a.tasks.iter().map(|t| (&***a, &**t))).collect();
-        Walk { snapshot, filter, metrics, allocs, tasks, jobs: jobs(snapshot, metrics) }
+        let tasks = allocs.iter().flat_map(|a| a.tasks().map(|task| (&***a, task))).collect();
+        let devices = DeviceWalk::new(snapshot);
+        Walk { snapshot, filter, metrics, allocs, tasks, jobs: jobs(snapshot, metrics), devices }
     }
 
-    /// Whose row that is. Of [`Rows::One`] the source of the family says it.
-    pub fn subject(&self, rows: Rows, row: usize) -> RowSubject<'_> {
-        match rows {
-            Rows::Of(Level::Task) => {
-                let (alloc, task) = self.tasks[row];
-                RowSubject::task(alloc, task, &self.snapshot.info.cgroup_mode)
-            }
-            Rows::Of(Level::Alloc) => RowSubject::alloc(self.allocs[row]),
-            Rows::Of(Level::Workload) => RowSubject::workload(&self.snapshot.workloads[row]),
-            Rows::OfJobs => RowSubject::job(self.jobs[row].workload.as_str()),
-            Rows::One => RowSubject::default(),
-        }
+    /// Whose row that is.
+    pub fn subject(&self, rows: &Rows, row: usize) -> RowSubject<'_> {
+        (rows.subject)(self, row)
     }
 }
+
+/// Rows of one kind: of what they are, how many, whose; and what families of their measures are called. Each is one of a kind, and
+/// known by its address.
+#[derive(Debug)]
+pub struct Rows {
+    pub prefix: &'static str,
+    /// What tells them apart.
+    pub labels: &'static [&'static str],
+    pub count: fn(&Walk<'_>) -> usize,
+    pub subject: for<'w> fn(&'w Walk<'_>, usize) -> RowSubject<'w>,
+    /// Whether there is a family of a measure of such a nature.
+    pub has: fn(Nature) -> bool,
+    /// What is added to the help of the measure.
+    pub about: fn(Nature) -> &'static str,
+    /// Whose its OTLP names say it is: `allostat.<whose>.`; `None`: as the measure says.
+    pub otlp: Option<&'static str>,
+}
+
+impl PartialEq for Rows {
+    fn eq(&self, other: &Rows) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Rows {
+    pub const fn new(
+        prefix: &'static str,
+        labels: &'static [&'static str],
+        count: fn(&Walk<'_>) -> usize,
+        subject: for<'w> fn(&'w Walk<'_>, usize) -> RowSubject<'w>,
+    ) -> Rows {
+        Rows { prefix, labels, count, subject, has: |_| true, about: |_| "", otlp: None }
+    }
+}
+
+pub static TASK_ROWS: Rows = Rows::new(
+    "allostat_task_",
+    &["alloc_id", "task", "workload"],
+    |walk| walk.tasks.len(),
+    |walk, row| {
+        let (alloc, task) = walk.tasks[row];
+        RowSubject::task(alloc, task, &walk.snapshot.info.cgroup_mode)
+    },
+);
+
+pub static ALLOC_ROWS: Rows = Rows {
+    has: Nature::is_of_allocs,
+    about: |nature| if nature.is_summed() { " Sum over the tasks of the alloc." } else { " Of the whole alloc." },
+    otlp: Some("alloc"),
+    ..Rows::new(
+        "allostat_alloc_",
+        &["alloc_id", "workload"],
+        |walk| walk.allocs.len(),
+        |walk, row| RowSubject::alloc(walk.allocs[row]),
+    )
+};
+
+/// A task of a workload, all its allocs together.
+pub static WORKLOAD_ROWS: Rows = Rows {
+    has: Nature::counts,
+    about: |_| " All allocs of the workload, live and ended; never falls.",
+    otlp: Some("workload"),
+    ..Rows::new(
+        "allostat_workload_",
+        &["task", "workload"],
+        |walk| walk.snapshot.workloads.len(),
+        |walk, row| RowSubject::workload(&walk.snapshot.workloads[row]),
+    )
+};
+
+/// Whole workloads.
+pub static JOB_ROWS: Rows = Rows::new(
+    "allostat_workload_",
+    &["workload"],
+    |walk| walk.jobs.len(),
+    |walk, row| RowSubject::job(walk.jobs[row].workload.as_str()),
+);
+
+/// One row, of whatever the source of the family is: that says whose it is.
+pub static ONE_ROW: Rows = Rows::new("allostat_", &[], |_| 1, |_, _| RowSubject::default());
 
 /// Those whose totals are kept, and those that are gone and left something.
 fn jobs(snapshot: &Snapshot, metrics: &Metrics) -> Vec<JobRow> {

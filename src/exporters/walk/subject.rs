@@ -1,9 +1,11 @@
 //! Whose a row is: what tells it from others, what else it is, and its times.
 
-use super::listener::Labels;
-use crate::model::alloc::Measured;
+use crate::model::alloc::{AllocIdentity, Measured, TaskIdentity};
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, TaskView, WorkloadView};
+
+/// Label names and values, in the order in which they are shown. An empty value is the same as no label.
+pub type Labels<'a> = Vec<(&'a str, &'a str)>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowSubject<'a> {
@@ -19,40 +21,40 @@ pub struct RowSubject<'a> {
 
 impl<'a> RowSubject<'a> {
     pub fn alloc(view: &'a AllocView) -> RowSubject<'a> {
-        let status = &view.status;
+        let known = &view.identity;
         RowSubject {
-            labels: vec![("alloc_id", status.id.as_str()), ("workload", status.workload().as_str())],
+            labels: vec![("alloc_id", known.id.as_str()), ("workload", workload(known))],
             info: vec![
-                ("task_group", status.group.as_str()),
-                ("alloc_ns", status.job.namespace.as_str()),
-                ("name", status.name.as_str()),
-                ("source", "managed"),
-                ("cgroup", status.cgroup.as_ref().map_or("", |c| c.as_str())),
-                ("measured", status.measured.as_str()),
+                ("task_group", known.group.as_ref().map_or("", |group| group.as_str())),
+                ("alloc_ns", known.namespace.as_str()),
+                ("name", known.name.as_str()),
+                ("source", known.source.as_str()),
+                ("cgroup", known.cgroup.as_ref().map_or("", |c| c.as_str())),
+                ("measured", known.measured.as_str()),
                 ("aggregation", view.aggregation.as_str()),
             ],
             read_at: view.sampled_at,
-            since: Some(status.created_at),
+            since: known.created_at,
         }
     }
 
     /// Of this alloc. `cgroup_mode`: of the host.
-    pub fn task(alloc: &'a AllocView, task: &'a TaskView, cgroup_mode: &'a str) -> RowSubject<'a> {
-        let of = &alloc.status;
+    pub fn task(
+        alloc: &'a AllocView,
+        (known, task): (&'a TaskIdentity, &'a TaskView),
+        cgroup_mode: &'a str,
+    ) -> RowSubject<'a> {
+        let of = &alloc.identity;
         RowSubject {
-            labels: vec![
-                ("alloc_id", of.id.as_str()),
-                ("task", task.status.name.as_str()),
-                ("workload", of.workload().as_str()),
-            ],
+            labels: vec![("alloc_id", of.id.as_str()), ("task", known.name.as_str()), ("workload", workload(of))],
             info: vec![
-                ("driver", task.status.driver.as_str()),
-                ("user", task.status.user.as_deref().unwrap_or("")),
+                ("driver", known.driver.as_deref().unwrap_or("")),
+                ("user", known.user.as_deref().unwrap_or("")),
                 // Only where cgroups measure does their version say anything.
                 ("cgroup_version", if of.measured == Measured::Cgroup { cgroup_mode } else { "" }),
             ],
             read_at: task.sampled_at,
-            since: Some(of.created_at),
+            since: of.created_at,
         }
     }
 
@@ -67,4 +69,8 @@ impl<'a> RowSubject<'a> {
     pub fn job(workload: &'a str) -> RowSubject<'a> {
         RowSubject { labels: vec![("workload", workload)], ..RowSubject::default() }
     }
+}
+
+fn workload(of: &AllocIdentity) -> &str {
+    of.workload.as_ref().map_or("", |workload| workload.as_str())
 }

@@ -1,37 +1,32 @@
 //! What allocs and tasks are, and what tasks go through.
 
 use super::lifecycle::{ALLOC_INFO, TASK_INFO, TASK_RESTARTS, TASK_STATE, TASK_STATE_SINCE, TASK_TIME_IN_STATE};
-use super::listener::{Families, Listener, Rows, SINGLE, by, int, plain};
-use super::rows::Walk;
-use crate::exporters::families::Level;
+use super::listener::{Families, Listener, SINGLE, by, int, plain};
+use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
 use crate::model::task::{RestartReason, TaskState};
-
-const TASKS: Rows = Rows::Of(Level::Task);
+use crate::snapshot::ManagedTask;
 
 /// What they say is in the info of their subjects.
 pub(super) fn infos(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
-    out.all(&ALLOC_INFO, Rows::Of(Level::Alloc), SINGLE, walk.allocs.iter().map(|_| [int(1)]));
-    out.all(&TASK_INFO, TASKS, SINGLE, walk.tasks.iter().map(|_| [int(1)]));
+    out.all(&ALLOC_INFO, &ALLOC_ROWS, SINGLE, walk.allocs.iter().map(|_| [int(1)]));
+    out.all(&TASK_INFO, &TASK_ROWS, SINGLE, walk.tasks.iter().map(|_| [int(1)]));
 }
 
 pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let states = by("state", TaskState::ALL.map(TaskState::as_str));
-    let tasks = || walk.tasks.iter().map(|(_, task)| *task);
+    // Of an observed task nobody knows what it goes through.
+    let tasks = || walk.tasks.iter().map(|(_, (_, task))| task.managed.as_ref());
     let steady_at = walk.snapshot.steady_at;
-    out.all(
-        &TASK_STATE,
-        TASKS,
-        &states,
-        tasks().map(|t| TaskState::ALL.map(|state| int(u64::from(t.status.state == state)))),
-    );
-    out.all(&TASK_STATE_SINCE, TASKS, SINGLE, tasks().map(|t| [plain(Value::Nanos(t.status.state_since.0))]));
-    out.all(
-        &TASK_TIME_IN_STATE,
-        TASKS,
-        &states,
-        tasks().map(|t| TaskState::ALL.map(|state| plain(Value::Nanos(t.time_in(state, steady_at).0)))),
-    );
+    let is_in = |task: &ManagedTask, state| int(u64::from(task.status.state == state));
+    let states_of = tasks().map(|task| TaskState::ALL.map(|state| is_in(task?, state)));
+    out.all(&TASK_STATE, &TASK_ROWS, &states, states_of);
+    let since = |task: &ManagedTask| plain(Value::Nanos(task.status.state_since.0));
+    out.all(&TASK_STATE_SINCE, &TASK_ROWS, SINGLE, tasks().map(|task| [task.and_then(since)]));
+    let time_in = |task: &ManagedTask, state| plain(Value::Nanos(task.time_in(state, steady_at).0));
+    let dwells = tasks().map(|task| TaskState::ALL.map(|state| time_in(task?, state)));
+    out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);
     let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
-    out.all(&TASK_RESTARTS, TASKS, &reasons, tasks().map(|t| t.status.restarts.map(int)));
+    let restarts = tasks().map(|task| RestartReason::ALL.map(|reason| int(task?.status.restarts[reason.index()])));
+    out.all(&TASK_RESTARTS, &TASK_ROWS, &reasons, restarts);
 }

@@ -6,37 +6,35 @@ use super::lifecycle::{
     ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, START_DURATION, START_PHASE_DURATION,
     TASK_EVENTS, TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
 };
-use super::listener::{Families, HistogramPoint, Labels, Listener, Point, Rows, SINGLE, by, int, plain};
-use super::rows::{JobRow, Walk};
-use crate::exporters::families::Level;
+use super::listener::{Families, HistogramPoint, Listener, Point, SINGLE, by, int, plain};
+use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
+use super::subject::Labels;
 use crate::model::event::EventKind;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::task::{Outcome, RestartReason};
+use crate::model::totals::Latest;
 use crate::model::units::Nanos;
-use crate::runner::board::Latest;
 use crate::snapshot::WorkloadView;
 use crate::snapshot::failed::FailedAllocs;
 use crate::telemetry::durations::{self, Durations, KILLS, STARTS, StartPhase};
 
-const WORKLOADS: Rows = Rows::Of(Level::Workload);
-
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
     let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
-    out.all(&WORKLOAD_RESTARTS, WORKLOADS, &reasons, views.iter().map(|view| view.ended.restarts.map(int)));
+    out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, views.iter().map(|view| view.ended.restarts.map(int)));
     exits(out, &views);
     let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
     // Born at 0: an event that has not happened was seen no times.
     let times = |view: &WorkloadView, kind: &EventKind| view.ended.events.get(kind.label()).map_or(0, |n| *n);
     let events = views.iter().map(|view| EventKind::ALL.iter().map(move |kind| int(times(view, kind))));
-    out.all(&TASK_EVENTS, WORKLOADS, &kinds, events);
+    out.all(&TASK_EVENTS, &WORKLOAD_ROWS, &kinds, events);
     let escalations = views
         .iter()
         .map(|view| [whose(view.ended.kill_escalations, latest(view, |latest| latest.escalation.as_ref()))]);
-    out.all(&KILL_ESCALATIONS, WORKLOADS, SINGLE, escalations);
+    out.all(&KILL_ESCALATIONS, &WORKLOAD_ROWS, SINGLE, escalations);
     let given_up =
         views.iter().map(|view| [whose(view.ended.given_up, latest(view, |latest| latest.given_up.as_ref()))]);
-    out.all(&GIVEN_UP, WORKLOADS, SINGLE, given_up);
+    out.all(&GIVEN_UP, &WORKLOAD_ROWS, SINGLE, given_up);
     jobs(out, walk);
     took(out, &walk.jobs);
 }
@@ -56,7 +54,7 @@ fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
         let all = view.ended.exits.iter().enumerate();
         all.map(|(outcome, n)| whose(*n, latest(view, |latest| latest.exits[outcome].as_ref())))
     });
-    out.all(&TASK_EXITS, WORKLOADS, &outcomes, exits);
+    out.all(&TASK_EXITS, &WORKLOAD_ROWS, &outcomes, exits);
 
     // A workload has the few of them that it ended with.
     let codes: BTreeSet<u8> = views.iter().flat_map(|view| view.ended.exit_codes.keys().copied()).collect();
@@ -76,7 +74,7 @@ fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
         };
         codes.iter().map(of_code).chain(signals.iter().map(of_signal))
     });
-    out.all(&TASK_EXIT_CODES, WORKLOADS, &cells, counted);
+    out.all(&TASK_EXIT_CODES, &WORKLOAD_ROWS, &cells, counted);
 }
 
 fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
@@ -86,14 +84,14 @@ fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
         let failed = snapshot.failed.get(&job.workload).copied().unwrap_or_default();
         failed.by_reason().map(|n| int(n).filter(|_| job.is_known))
     });
-    out.all(&FAILED_ALLOCS, Rows::OfJobs, &reasons, failed);
+    out.all(&FAILED_ALLOCS, &JOB_ROWS, &reasons, failed);
     let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
     let run = jobs.map(|job| {
         let run = snapshot.ended.alloc_run.get(&job.workload).copied();
         let run = run.or_else(|| job.is_known.then_some([Nanos::ZERO; Outcome::ALL.len()]));
         Outcome::ALL.map(|outcome| run.and_then(|run| plain(Value::Nanos(run[outcome.index()].0))))
     });
-    out.all(&ALLOC_RUN, Rows::OfJobs, &outcomes, run);
+    out.all(&ALLOC_RUN, &JOB_ROWS, &outcomes, run);
 }
 
 /// Begins with the agent's process.
@@ -121,5 +119,5 @@ fn histograms(
             sum: Value::Nanos(histogram.sum.0),
         })
     });
-    out.histograms(desc, Rows::OfJobs, shape, all);
+    out.histograms(desc, &JOB_ROWS, shape, all);
 }

@@ -123,6 +123,21 @@ impl Cgroup {
         Ok(())
     }
 
+    /// Nothing in it can open these character devices from now on, by major and minor number. Nothing is done where it has no
+    /// place in v1's hierarchy of devices.
+    pub fn deny_devices(&self, devices: &[(u32, u32)]) -> Result<(), CgroupError> {
+        let Some(place) = self.controller(super::DEVICES) else { return Ok(()) };
+        let file = place.directory.join("devices.deny");
+        devices.iter().try_for_each(|(major, minor)| {
+            let value = format!("c {major}:{minor} rwm");
+            // One rule with each write.
+            std::fs::write(&file, &value).map_err(|source| {
+                let (what, path) = ("the devices that it may not open", place.directory.clone());
+                CgroupError::Limit { what, value, path, source }
+            })
+        })
+    }
+
     fn needed(&self, controller: &'static str, what: &'static str) -> Result<&CgroupDir, CgroupError> {
         self.controller(controller).ok_or(CgroupError::NoController { what, controller })
     }

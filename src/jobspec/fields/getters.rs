@@ -72,30 +72,48 @@ impl<'a> Fields<'a> {
     }
     /// A whole number within `range`.
     pub fn integer(&self, key: &str, range: RangeInclusive<u64>) -> Option<At<u64>> {
+        let At { value, span } = self.whole(key, i128::from(*range.start())..=i128::from(*range.end()))?;
+        Some(At { value: u64::try_from(value).ok()?, span })
+    }
+    /// The same, of numbers that may be below 0.
+    pub fn signed(&self, key: &str, range: RangeInclusive<i64>) -> Option<At<i64>> {
+        let At { value, span } = self.whole(key, i128::from(*range.start())..=i128::from(*range.end()))?;
+        Some(At { value: i64::try_from(value).ok()?, span })
+    }
+    fn whole(&self, key: &str, range: RangeInclusive<i128>) -> Option<At<i128>> {
         let node = self.value(key)?;
         match &node.value {
-            Literal::Int(whole) => match u64::try_from(*whole).ok().filter(|n| range.contains(n)) {
-                Some(value) => Some(At { value, span: node.span.clone() }),
-                None => {
-                    let (least, most) = (range.start(), range.end());
-                    let message = if *whole < i128::from(*least) {
-                        format!("{} must be at least {least}", quote(key))
-                    } else {
-                        format!("{} must be at most {most}", quote(key))
-                    };
-                    self.error(&node.span, key, message, None);
-                    None
-                }
-            },
+            Literal::Int(whole) if range.contains(whole) => Some(At { value: *whole, span: node.span.clone() }),
+            Literal::Int(whole) => {
+                let (least, most) = (range.start(), range.end());
+                let message = if whole < least {
+                    format!("{} must be at least {least}", quote(key))
+                } else {
+                    format!("{} must be at most {most}", quote(key))
+                };
+                self.error(&node.span, key, message, None);
+                None
+            }
             other => {
                 let advice = match other {
-                    Literal::Text(text) if text.parse::<u64>().is_ok() => Some("write it without quotes".to_owned()),
+                    Literal::Text(text) if text.parse::<i64>().is_ok() => Some("write it without quotes".to_owned()),
                     _ => None,
                 };
                 self.wrong_type(key, node, "a whole number", advice);
                 None
             }
         }
+    }
+    /// A text in which nothing is interpolated, or what one writes without quotes.
+    pub fn scalar(&self, key: &str) -> Option<At<String>> {
+        let node = self.value(key)?;
+        let value = match &node.value {
+            Literal::Int(n) => n.to_string(),
+            Literal::Float(f) => f.to_string(),
+            Literal::Bool(b) => b.to_string(),
+            _ => return self.text(key),
+        };
+        Some(At { value, span: node.span.clone() })
     }
     /// A duration in Go's notation: `"5s"`, `"1h30m"`.
     pub fn duration(&self, key: &str) -> Option<At<Duration>> {

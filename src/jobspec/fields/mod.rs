@@ -44,6 +44,8 @@ pub enum Shape {
     Value,
     /// `key { }`, once
     Stanza,
+    /// `key { }`, as often as one likes
+    Stanzas,
     /// `key "name" { }`, as often as one likes
     Named,
     /// `key { }` or `key = { }` with free keys, once
@@ -72,6 +74,9 @@ impl Word {
     }
     pub const fn stanza(name: &'static str) -> Word {
         Word::new(name, Shape::Stanza, Support::Honoured)
+    }
+    pub const fn stanzas(name: &'static str) -> Word {
+        Word::new(name, Shape::Stanzas, Support::Honoured)
     }
     pub const fn named(name: &'static str) -> Word {
         Word::new(name, Shape::Named, Support::Honoured)
@@ -162,7 +167,7 @@ impl<'a> Fields<'a> {
         }
         if let Some(earlier) = earlier
             && (matches!(word.shape, Shape::Value | Shape::Stanza | Shape::Map)
-                || (word.shape == Shape::Named && entry.form == Form::Json))
+                || (matches!(word.shape, Shape::Named | Shape::Stanzas) && entry.form == Form::Json))
         {
             let (line, _, _) = self.problems.source().locate(earlier.key_span.start);
             let message = format!("{name} is given twice, first in line {line}");
@@ -170,13 +175,13 @@ impl<'a> Fields<'a> {
         }
         let wrong = match (word.shape, entry.form) {
             (Shape::Value, Form::Block) => Some(format!("{name} is a value: write `{} = ...`", word.name)),
-            (Shape::Stanza, Form::Attribute) => {
+            (Shape::Stanza | Shape::Stanzas, Form::Attribute) => {
                 Some(format!("{name} is a stanza: write `{} {{ ... }}` without `=`", word.name))
             }
             (Shape::Named, Form::Attribute) => {
                 Some(format!("{name} is a stanza with a name: write `{} \"name\" {{ ... }}`", word.name))
             }
-            (Shape::Stanza | Shape::Map, Form::Block) if !entry.labels.is_empty() => {
+            (Shape::Stanza | Shape::Stanzas | Shape::Map, Form::Block) if !entry.labels.is_empty() => {
                 Some(format!("{name} takes no name: write `{} {{ ... }}`", word.name))
             }
             (Shape::Named, Form::Block) if entry.labels.len() != 1 => {
@@ -270,6 +275,25 @@ impl<'a> Fields<'a> {
                 None
             }
         }
+    }
+    /// All stanzas without a name, in file order, and where each begins. JSON may give several as a list.
+    pub fn stanzas(&self, key: &str) -> Vec<(&'a Span, &'a Body)> {
+        let mut found = Vec::new();
+        for entry in self.entries(key).filter(|entry| entry.form != Form::Attribute) {
+            let nodes = match &entry.value.value {
+                Literal::List(list) if entry.form == Form::Json => list.as_slice(),
+                _ => std::slice::from_ref(&entry.value),
+            };
+            for node in nodes {
+                match &node.value {
+                    Literal::Object(body) if entry.form == Form::Block => found.push((&entry.key_span, body)),
+                    Literal::Object(body) => found.push((&node.span, body)),
+                    Literal::Broken => {}
+                    _ => self.wrong_type(key, node, "an object", None),
+                }
+            }
+        }
+        found
     }
     /// All stanzas with a name, in file order. JSON: `{"task": {"a": {}, "b": {}}}` or `{"task": [{"a": {}}]}`.
     pub fn named(&self, key: &str) -> Vec<NamedBody<'a>> {

@@ -12,10 +12,24 @@ pub fn unified(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(path).ok().filter(|path| path.starts_with('/') && !path.ends_with(" (deleted)"))
 }
 
+/// Its place in each hierarchy, in the order of the file. A place that was removed since is none.
+pub fn places(bytes: &[u8]) -> impl Iterator<Item = &str> {
+    lines(bytes).filter_map(|(_, line)| {
+        let path = line.splitn(3, |b| *b == b':').nth(2)?;
+        std::str::from_utf8(path).ok().filter(|path| path.starts_with('/') && !path.ends_with(" (deleted)"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_places_in_all_hierarchies_are_those_that_are_there() {
+        let text = b"12:pids:/a:b\n4:memory:/gone (deleted)\n3::\nx\n1:name=systemd:/user.slice\n0::/\n";
+        assert_eq!(places(text).collect::<Vec<_>>(), ["/a:b", "/user.slice", "/"]);
+    }
 
     #[test]
     fn the_place_in_the_unified_tree_is_found_beside_others() {
@@ -35,6 +49,7 @@ mod tests {
         #[test]
         fn no_text_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             unified(&bytes);
+            places(&bytes).for_each(drop);
         }
     }
 }

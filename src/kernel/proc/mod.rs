@@ -4,6 +4,7 @@
 //! is not what they expect (`stat` of a process, `meminfo`, `pressure`), and none says which line it stumbled over.
 
 pub mod cgroup;
+pub mod cpuinfo;
 pub mod meminfo;
 pub mod mountinfo;
 pub mod net_dev;

@@ -1,4 +1,4 @@
-//! `/proc/PID/mountinfo`: what is mounted where, reduced to the cgroup hierarchies.
+//! `/proc/PID/mountinfo`: what is mounted where, and the cgroup hierarchies among that.
 //!
 //! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other.
 
@@ -27,16 +27,38 @@ pub struct CgroupMount {
 const NO_CONTROLLERS: [&str; 8] =
     ["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "seclabel", "favordynmods"];
 
-/// The cgroup mounts in the order of the file, and the first line that is no mount.
-pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
+/// What each line says, in the order of the file, and the first one that is no mount.
+fn all(bytes: &[u8]) -> (Vec<MountInfo>, Option<ParseError>) {
     let mut mounts = Vec::new();
     let mut error = None;
     for (number, line) in text::lines(bytes) {
-        let parsed = std::str::from_utf8(line).ok().and_then(|l| MountInfo::from_line(l).ok());
-        let Some(mount) = parsed else {
-            error.get_or_insert_with(|| ParseError::new("mountinfo", number, "a mount", line));
-            continue;
-        };
+        match std::str::from_utf8(line).ok().and_then(|l| MountInfo::from_line(l).ok()) {
+            Some(mount) => mounts.push(mount),
+            None => {
+                error.get_or_insert_with(|| ParseError::new("mountinfo", number, "a mount", line));
+            }
+        }
+    }
+    (mounts, error)
+}
+
+/// What is mounted where `path` lies: a device, or what else the file system is called by. `path`: absolute, without links.
+///
+/// Absent when: nothing that is mounted there has such a name.
+pub fn source_of(bytes: &[u8], path: &Path) -> Option<String> {
+    let (mounts, _) = all(bytes);
+    let above = mounts.into_iter().map(|mount| (unescape(&mount.mount_point), mount.mount_source));
+    // Of two at one place the later one hides the earlier.
+    let nearest = above.filter(|(at, _)| path.starts_with(at)).max_by_key(|(at, _)| at.components().count());
+    let source = unescape(Path::new(&nearest?.1?)).to_string_lossy().into_owned();
+    (source != "none").then_some(source)
+}
+
+/// The cgroup mounts in the order of the file, and the first line that is no mount.
+pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
+    let (all, error) = all(bytes);
+    let mut mounts = Vec::new();
+    for mount in all {
         let unified = match mount.fs_type.as_str() {
             "cgroup2" => true,
             "cgroup" => false,
@@ -114,10 +136,22 @@ mod tests {
         assert_eq!(error.unwrap().to_string(), r#"mountinfo, line 1: expected a mount, found "31 23 0:28""#);
     }
 
+    #[test]
+    fn a_path_lies_on_the_nearest_mount_above_it_and_there_on_the_last() {
+        let text = b"27 1 8:1 / / rw - ext4 /dev/root rw\nodd\n28 27 8:2 / /srv rw - ext4 /dev/sdb1 rw\n\
+            29 27 8:3 / /srv rw - ext4 /dev/sd\\040c1 rw\n30 28 0:5 / /srv/t rw - tmpfs none rw\n";
+        let at = |path: &str| source_of(text, Path::new(path));
+        assert_eq!(at("/srv/data").as_deref(), Some("/dev/sd c1"));
+        assert_eq!(at("/srvx").as_deref(), Some("/dev/root"));
+        assert_eq!(at("/srv/t/x"), None, "it has no name");
+        assert_eq!(source_of(b"", Path::new("/")), None);
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
             let _ = cgroups(&bytes);
+            let _ = source_of(&bytes, Path::new("/a/b"));
         }
 
         #[test]

@@ -51,6 +51,15 @@ pub fn parse(bytes: &[u8]) -> Result<PidStat, ParseError> {
     })
 }
 
+/// Fields 48 and 49: where in its memory the arguments of a process begin and end, NUL-separated (3.5).
+/// `None`: none are there, or they are not ours to know.
+pub fn arguments(bytes: &[u8]) -> Option<(u64, u64)> {
+    let name_end = bytes.iter().rposition(|b| *b == b')')?;
+    let mut fields = words(trim(bytes.get(name_end + 1..)?)).skip(48 - 3);
+    let (from, to) = (digits(fields.next()?)?, digits(fields.next()?)?);
+    (0 < from && from < to).then_some((from, to))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,6 +53,20 @@ impl Alloc {
             (state, _) => Err(state.shown()),
         })
     }
+    /// What a task's driver says of an attempt, from any thread: its owner makes events of it, as long as that attempt is the task's.
+    pub fn say(&self, at: usize, attempt: u32, text: String) {
+        let mut inner = self.lock();
+        let cell = &mut inner.cells[at];
+        let status = &cell.record.status;
+        if (status.attempt, status.state == TaskState::Dead) == (attempt, false) {
+            cell.said.push(text);
+            self.nudge(at);
+        }
+    }
+    pub fn take_said(&self, at: usize) -> Vec<String> {
+        std::mem::take(&mut self.lock().cells[at].said)
+    }
+
     /// Tells its owner to look at what was asked of it.
     pub fn nudge(&self, at: usize) {
         self.nudges[at].notify_one();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
 
+use crate::board::Until;
 use crate::collectors::TaskReader;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::AllocId;
@@ -14,10 +15,9 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::decide::restart::Tracker;
 use crate::runner::drivers::call::Running;
+use crate::runner::events::Log;
 use crate::runner::kept::record::{MoreTotals, TaskRecord};
 use crate::runner::kept::samples::Page;
-use crate::runner::shown::board::Until;
-use crate::runner::shown::events::Log;
 
 /// Newest events and exits that a task keeps.
 pub const KEPT: usize = 10;
@@ -40,6 +40,8 @@ pub struct TaskCell {
     pub frozen: VecDeque<Frozen>,
     freezes: u64,
     pub pending: Delta,
+    /// By its driver, and no event yet. Shape: few, or none at all (`EventSink`).
+    pub said: Vec<String>,
 }
 
 /// A task as it is on the board.
@@ -142,6 +144,7 @@ impl TaskCell {
             frozen: VecDeque::new(),
             freezes: 0,
             pending: Delta::default(),
+            said: Vec::new(),
         }
     }
 
@@ -157,6 +160,10 @@ impl TaskCell {
 
     /// Gives the new events their numbers and keeps the task as it stands, to be shown once it is recorded.
     pub fn freeze(&mut self, log: &Log) -> u64 {
+        // They are its attempt's: what has no handle is over, or has not begun.
+        if self.record.handle.is_none() && !self.record.status.devices.is_empty() {
+            Arc::make_mut(&mut self.record.status).devices = Vec::new();
+        }
         let mut delta = std::mem::take(&mut self.pending);
         if self.record.status.events.iter().any(|e| e.seq == 0) {
             for event in Arc::make_mut(&mut self.record.status).events.iter_mut().filter(|e| e.seq == 0) {

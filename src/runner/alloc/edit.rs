@@ -6,6 +6,7 @@ use super::Alloc;
 use super::cell::{Force, Gone, KEPT, TaskCell};
 use super::end::worst;
 use crate::model::event::{Event, EventKind};
+use crate::model::id::DeviceId;
 use crate::model::task::{Exit, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
@@ -31,16 +32,14 @@ impl Alloc {
         result
     }
 
-    /// With the last task's end: the alloc's cgroup is quiet, and says its last. Before anything of that end is on record: nobody
-    /// takes the cgroup away until then.
+    /// With the last task's end. The alloc's cgroup has said its last: whoever notes the end of an attempt has had it read
+    /// ([`Alloc::read_last`]).
     fn close(&self, now: Timestamp) {
-        let reader = self.lock().reader.clone();
-        let last = reader.and_then(|r| r.read(self.ctx.clock.instant(), now, true).ok());
         let mut inner = self.lock();
         if !inner.has_ended() {
             return;
         }
-        let base = match last {
+        let base = match inner.reader.as_ref().and_then(|reader| reader.latest()) {
             Some(reading) => reading.usage.on_top_of(&inner.base).without_live(),
             None => Usage::clone(&inner.base),
         };
@@ -86,6 +85,11 @@ impl Edit<'_> {
     pub fn begin_from(&mut self, handle: &TaskHandle) {
         self.status().attempt = handle.attempt;
         self.cell.record.handle = Some(handle.clone());
+    }
+    /// What its next attempt needs to be found again, and the devices that are its own as long as that is on record.
+    pub fn prepared(&mut self, handle: TaskHandle, devices: Vec<DeviceId>) {
+        self.cell.record.handle = Some(handle);
+        self.status().devices = devices;
     }
     pub fn set_handle(&mut self, handle: Option<TaskHandle>) {
         self.cell.record.handle = handle;
@@ -267,19 +271,19 @@ impl Edit<'_> {
             task_seq: status.event_counts.values().sum::<u64>() + 1,
             time,
             kind,
-            workload: alloc.job.id.clone(),
-            alloc_id: alloc.id.clone(),
-            task: status.name.clone(),
+            workload: Some(alloc.job.id.clone()),
+            alloc_id: Some(alloc.id.clone()),
+            task: Some(status.name.clone()),
             message: message.into(),
             details: details.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
             fails_task: status.failed,
         };
         match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {
             Some(error) => {
-                tracing::warn!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), error, "{}", event.message);
+                tracing::warn!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), error, "{}", event.message);
             }
             None => {
-                tracing::info!(alloc_id = %event.alloc_id, task = %event.task, event = kind.text(), "{}", event.message);
+                tracing::info!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), "{}", event.message);
             }
         }
         *status.event_counts.entry(kind.label().to_owned()).or_default() += 1;

@@ -33,7 +33,8 @@ use super::hooks::{Hooks, OfAlloc, OfTask};
 use super::kept::record::{self, AllocRecord, Backoff, Kill, TaskRecord};
 use super::kept::samples::Whose;
 use crate::collectors::TaskReader;
-use crate::model::alloc::{Desired, Measured};
+use crate::model::alloc::{AllocIdentity, AllocSource, Desired, Measured, TaskIdentity};
+use crate::model::device::{DeviceHolder, ReservedDevices};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
@@ -43,6 +44,9 @@ use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
 use crate::telemetry::lock;
+
+/// Files of a cgroup are read within microseconds: where the kernel takes so long, it hangs.
+const READ_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub struct Alloc {
     pub ctx: Arc<Context>,
@@ -69,7 +73,8 @@ pub struct Alloc {
 struct Inner {
     /// As it is written with its next change.
     record: AllocRecord,
-    measured: Measured,
+    /// As it is shown.
+    identity: Arc<AllocIdentity>,
     reader: Option<Arc<TaskReader>>,
     base: Arc<Usage>,
     finish_shown: bool,
@@ -120,6 +125,23 @@ impl Alloc {
             (None, true) => Measured::Process,
             (None, false) => Measured::None,
         };
+        let tasks = cells.iter().map(|c| &c.record.status).map(|task| TaskIdentity {
+            name: task.name.clone(),
+            driver: Some(task.driver.clone()),
+            user: task.user.clone(),
+        });
+        let identity = Arc::new(AllocIdentity {
+            id: record.id.clone(),
+            source: AllocSource::Managed,
+            workload: Some(job.id.clone()),
+            namespace: job.namespace.clone(),
+            group: Some(record.group.clone()),
+            name: format!("{}.{}[{}]", job.name, record.group, record.index),
+            created_at: Some(record.created_at),
+            measured,
+            cgroup: record.cgroup.clone(),
+            tasks: tasks.collect(),
+        });
         Some(Alloc {
             id: record.id.clone(),
             version: record.version,
@@ -134,7 +156,7 @@ impl Alloc {
             nudges: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
             ended: watch::Sender::new(false),
             inner: Mutex::new(Inner {
-                measured,
+                identity,
                 reader: None,
                 base,
                 finish_shown: record.finished.is_some(),
@@ -167,10 +189,6 @@ impl Alloc {
     }
     pub fn age(&self) -> Nanos {
         self.ctx.line.now().since(self.began)
-    }
-    /// Nomad's `job.group[index]`.
-    pub fn name(&self) -> String {
-        format!("{}.{}[{}]", self.job.name, self.group().name, self.index)
     }
     pub fn waits_for(&self) -> Vec<AllocId> {
         self.lock().record.waits_for.clone()
@@ -407,13 +425,24 @@ impl Alloc {
         };
         cgroups.counted(&path)
     }
-    /// Of an attempt whose end nobody saw, before that is noted: its cgroup may still be there to be read; if not, its last reading
-    /// stands.
-    pub fn read_last(&self, at: usize) {
-        let reader = self.lock().cells[at].reader.clone();
-        if let Some(reader) = reader {
-            let _ = reader.read(self.ctx.clock.instant(), self.ctx.clock.now(), true);
+    /// Before the end of an attempt is noted: the alloc's cgroup, whose last reading this is if nothing else runs. Of an attempt whose
+    /// end nobody saw (`unseen`), its own may still be there to be read as well; if not, its last reading stands.
+    pub async fn read_last(&self, at: usize, unseen: bool) {
+        let readers = {
+            let inner = self.lock();
+            [inner.cells[at].reader.clone().filter(|_| unseen), inner.reader.clone()]
+        };
+        if readers.iter().all(Option::is_none) {
+            return;
         }
+        let (instant, now) = (self.ctx.clock.instant(), self.ctx.clock.now());
+        let read = self.ctx.blocking.block(move || {
+            for reader in readers.into_iter().flatten() {
+                let _ = reader.read(instant, now, true);
+            }
+        });
+        // Ends: with its patience; what was read before stands.
+        let _ = tokio::time::timeout(READ_PATIENCE, read).await;
     }
     /// It is not shown yet what became of a task that was looked for.
     pub fn is_sought(&self, at: usize) -> bool {
@@ -446,6 +475,29 @@ impl Alloc {
         self.cgroup().filter(|_| self.ctx.cgroups.is_some())
     }
 
+    fn device_holder(&self, at: usize) -> DeviceHolder {
+        DeviceHolder { alloc: self.id.clone(), task: self.task(at).name.clone() }
+    }
+    /// After a restart of the agent: what may run holds its devices again, before anybody else can get them.
+    pub fn hold_devices(&self, at: usize) {
+        let status = self.status(at);
+        if let Some(keeper) = &self.ctx.devices
+            && !status.devices.is_empty()
+            && let Err(error) = keeper.hold(&self.device_holder(at), &status.devices)
+        {
+            tracing::error!(alloc_id = %self.id, task = %status.name, error, "a task that may run does not hold its devices");
+        }
+    }
+    /// What its devices were needed for is over, and all of it is gone: with its handle, which is kept as long as anything may run.
+    pub fn free_devices(&self, at: usize) {
+        if let Some(keeper) = &self.ctx.devices
+            && !self.task(at).resources.devices.is_empty()
+            && self.handle(at).is_none()
+        {
+            keeper.free(&self.device_holder(at));
+        }
+    }
+
     /// Itself, for its hooks.
     pub fn subject(&self) -> OfAlloc {
         let cgroup = self.own_cgroup();
@@ -469,7 +521,7 @@ impl Alloc {
         OfTask {
             ctx: Arc::clone(&self.ctx),
             alloc_id: self.id.clone(),
-            alloc_name: self.name(),
+            alloc_name: inner.identity.name.clone(),
             index: self.index,
             alloc_cgroup,
             job: Arc::clone(&self.job),
@@ -478,6 +530,7 @@ impl Alloc {
             done: cell.record.hooks.clone(),
             account: None,
             dirs: None,
+            devices: ReservedDevices::default(),
             prepared: None,
         }
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::cell::Delta;
 use super::{Alloc, Inner};
+use crate::board::Published;
 use crate::model::alloc::{AllocState, AllocStatus, Forced};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
 use crate::runner::kept::journal::{self, Answer};
 use crate::runner::kept::record;
-use crate::runner::shown::board::Published;
 use crate::store::{Batch, StoreError};
 
 /// A disk that takes longer hangs: what waits for it is shown all the same.
@@ -87,9 +87,11 @@ impl Alloc {
         }
         inner.cells[at].record.handle = None;
         let mut batch = Batch::default();
-        self.put_task(&mut inner, at, &mut batch);
+        let number = self.put_task(&mut inner, at, &mut batch);
         drop(self.ctx.journal.queue(batch));
-        self.publish(&mut inner, None);
+        let delta = inner.cells[at].thaw(number).unwrap_or_default();
+        self.publish(&mut inner, Some((at, &delta)));
+        self.ctx.events.settle(delta.seqs());
         drop(inner);
         self.changed.send_modify(|changes| *changes += 1);
     }
@@ -145,26 +147,25 @@ impl Alloc {
             Some(_) => Some(Forced::SetupFailed),
             None => inner.record.expired.then_some(Forced::Expired),
         };
+        if inner.identity.cgroup != inner.record.cgroup {
+            Arc::make_mut(&mut inner.identity).cgroup.clone_from(&inner.record.cgroup);
+        }
         let status = AllocStatus {
-            id: self.id.clone(),
             job: Arc::clone(&self.job),
             group: self.group().name.clone(),
             index: self.index,
-            name: self.name(),
-            created_at: self.created_at,
             finished_at: finished.map(|f| f.at),
             desired: inner.record.desired,
             state: AllocState::derive(forced, &tasks).0,
             forced,
-            measured: inner.measured,
-            cgroup: inner.record.cgroup.clone(),
             tasks,
             sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
             may_run,
             generation: inner.generation,
         };
         let published = Published {
-            status: Arc::new(status),
+            identity: Arc::clone(&inner.identity),
+            status: Some(Arc::new(status)),
             readers: inner.cells.iter().map(|c| c.shown.reader.clone()).collect(),
             until: inner.cells.iter().map(|c| Arc::clone(&c.shown.until)).collect(),
             alloc_reader: inner.reader.clone().filter(|_| !over),

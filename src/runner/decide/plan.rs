@@ -63,6 +63,7 @@ mod tests {
             supervisor: None,
             main: None,
             started_at: None,
+            driver_state: None,
         }
     }
 

@@ -10,6 +10,8 @@
 //! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
 //! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
 //! | destroy | [`DESTROY`] | said; what is left is removed at the next start |
+//! | fingerprint: the first report | [`REPORT`] | unhealthy; asked again |
+//! | fingerprint: each later one | as long as nothing changes | nothing is new |
 //!
 //! Readings are no call: the driver tells them to a [`TaskReader`], and nobody waits for them.
 
@@ -18,7 +20,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
+use super::{
+    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Recovered, StartRequest,
+};
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
 use crate::model::task::{ExitStatus, TaskHandle};
@@ -30,6 +34,7 @@ pub const RECOVER: Duration = Duration::from_secs(60);
 pub const SIGNAL: Duration = Duration::from_secs(5);
 pub const KILL: Duration = Duration::from_secs(5);
 pub const DESTROY: Duration = Duration::from_secs(10);
+pub const REPORT: Duration = Duration::from_secs(10);
 /// So often a driver may die while it looks for one attempt.
 const DEATHS: u8 = 5;
 /// Before it is asked again; doubled each time.
@@ -40,6 +45,10 @@ const WANT_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::
 
 /// What a driver says is cut after so many characters.
 const LONGEST_TEXT: usize = 4096;
+/// What it keeps in a handle is written with each change of its task.
+const LONGEST_STATE: usize = 16 << 10;
+/// So many attributes of a driver are kept, with names of so many bytes at most.
+const ATTRIBUTES: (usize, usize) = (64, 128);
 /// Clocks are set back, and an end may seem to be in the future; not so far.
 const CLOCK_SLACK: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
@@ -66,16 +75,16 @@ pub struct Running(Arc<dyn Attempt>);
 pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
     let asked = handle.clone();
     // Ends: with the call, which its caller drops when the time of a start is over.
-    let started = caught(|| "start", || asked.clone(), || driver.start(request, handle)).await?;
+    let started = caught(told_of("start", || asked.clone()), || driver.start(request, handle)).await?;
     Running::of(started.map_err(tame_error)?, &asked)
 }
 
 /// Finds an attempt again; `None`: it was never started. A driver that dies of it is asked again, a few times: it has not said that
 /// it cannot find it. One that lacks what it takes to look is asked until it has it.
-pub async fn recover(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
+pub async fn recover(driver: &dyn Driver, handle: TaskHandle, events: EventSink) -> Result<Option<Running>, CallError> {
     let (mut pause, most) = WANT_PAUSES;
     loop {
-        match recover_in_time(driver, handle.clone()).await {
+        match recover_in_time(driver, handle.clone(), &events).await {
             Err(CallError::Refused(DriverError::Wanting { message })) => {
                 tracing::debug!(run_dir = %handle.run_dir.display(), message, "a task is looked for again");
             }
@@ -87,25 +96,36 @@ pub async fn recover(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<R
     }
 }
 
-async fn recover_in_time(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
+async fn recover_in_time(
+    driver: &dyn Driver,
+    handle: TaskHandle,
+    events: &EventSink,
+) -> Result<Option<Running>, CallError> {
     let tries = async {
         let mut pause = DEATH_PAUSE;
         for _ in 1..DEATHS {
-            match recover_once(driver, handle.clone()).await {
+            match recover_once(driver, handle.clone(), events).await {
                 Err(CallError::Died(_)) => tokio::time::sleep(pause).await,
                 answer => return answer,
             }
             pause *= 2;
         }
-        recover_once(driver, handle).await
+        recover_once(driver, handle, events).await
     };
     tokio::time::timeout(RECOVER, tries).await.unwrap_or(Err(CallError::Late(RECOVER)))
 }
 
-async fn recover_once(driver: &dyn Driver, handle: TaskHandle) -> Result<Option<Running>, CallError> {
+async fn recover_once(
+    driver: &dyn Driver,
+    handle: TaskHandle,
+    events: &EventSink,
+) -> Result<Option<Running>, CallError> {
     let asked = handle.clone();
     // Ends: with the time that all tries together have.
-    match caught(|| "recover", || asked.clone(), || driver.recover(handle)).await?.map_err(tame_error)? {
+    match caught(told_of("recover", || asked.clone()), || driver.recover(handle, events.clone()))
+        .await?
+        .map_err(tame_error)?
+    {
         Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
         Recovered::NeverStarted if asked.started_at.is_some() => {
             Err(CallError::Nonsense("that it was never started, and it was"))
@@ -118,11 +138,20 @@ impl Running {
     /// Errors: this is another attempt than was asked for.
     fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<Running, CallError> {
         let told = attempt.handle();
-        let same = |told: &TaskHandle| {
-            (&told.driver, told.attempt, &told.run_dir, &told.cgroup)
-                == (&asked.driver, asked.attempt, &asked.run_dir, &asked.cgroup)
-        };
-        if same(&told) { Ok(Running(attempt)) } else { Err(CallError::Nonsense("an attempt that is not this one")) }
+        // A cgroup may be known only now; one that was recorded is the attempt's for good.
+        let cgroup = told.cgroup.as_ref().filter(|_| asked.cgroup.is_some());
+        if (&told.driver, told.attempt, &told.run_dir, cgroup)
+            != (&asked.driver, asked.attempt, &asked.run_dir, asked.cgroup.as_ref())
+        {
+            return Err(CallError::Nonsense("an attempt that is not this one"));
+        }
+        if told.cgroup.as_ref().is_some_and(|path| path.as_str() == "/") {
+            return Err(CallError::Nonsense("that all processes of this host are its own"));
+        }
+        if told.driver_state.as_ref().is_some_and(|state| state.to_string().len() > LONGEST_STATE) {
+            return Err(CallError::Nonsense("more to keep than belongs in a handle"));
+        }
+        Ok(Running(attempt))
     }
 
     pub fn handle(&self) -> TaskHandle {
@@ -134,7 +163,7 @@ impl Running {
 
     /// Errors: `Died` only; the attempt may run on.
     pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
-        let mut end = caught(|| "wait", || self.handle(), || self.0.wait());
+        let mut end = caught(told_of("wait", || self.handle()), || self.0.wait());
         std::future::poll_fn(move |cx| {
             // Where it is polled it does not move: it owns a box.
             std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
@@ -157,19 +186,18 @@ async fn within<'a, T: 'a>(
     handle: impl Fn() -> TaskHandle,
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> Result<T, CallError> {
-    tokio::time::timeout(limit, caught(move || name, handle, call)).await.unwrap_or(Err(CallError::Late(limit)))
+    tokio::time::timeout(limit, caught(told_of(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
 }
 
 /// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.
 pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
     // Ends: with the work, or its attempt, who aborts it. A panic was told already.
-    let _ = caught(|| name, || handle.clone(), || Box::pin(work)).await;
+    let _ = caught(told_of(name, || handle.clone()), || Box::pin(work)).await;
 }
 
-/// Errors: it panicked. No `async fn`, and a name that takes no room: what waits for as long as a task runs is kept small.
+/// Errors: it panicked, which `tell` tells of. No `async fn`: what waits for as long as a task runs is kept small.
 fn caught<'a, T: 'a>(
-    name: impl Fn() -> &'static str,
-    handle: impl Fn() -> TaskHandle,
+    tell: impl Fn(&Panic),
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> impl Future<Output = Result<T, CallError>> {
     let mut call = panics::catch(call);
@@ -181,22 +209,57 @@ fn caught<'a, T: 'a>(
             },
             Err(panic) => panic.clone(),
         };
-        tell(name(), &handle, &panic);
+        tell(&panic);
         Poll::Ready(Err(CallError::Died(tame(panic.message))))
     })
 }
 
-/// Alloc and task are in the name of its run directory: `<run>/<alloc id>/<task>/<attempt>`.
-fn tell(call: &'static str, handle: impl Fn() -> TaskHandle, panic: &Panic) {
-    // One that dies of everything is not told of by name.
-    let (driver, run_dir) = panics::catch(handle).map(|handle| (handle.driver, handle.run_dir)).unwrap_or_default();
-    let mut names = run_dir.iter().rev().skip(1).map(|name| name.to_string_lossy());
-    let (task, alloc_id) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
-    tracing::error!(%alloc_id, %task, driver, call, at = panic.at, error = ?panic.message, "a driver panicked");
+/// A panic in a call about a task. Alloc and task are in the name of its run directory: `<run>/<alloc id>/<task>/<attempt>`.
+fn told_of(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(&Panic) {
+    move |panic| {
+        // One that dies of everything is not told of by name.
+        let (driver, run_dir) =
+            panics::catch(&handle).map(|handle| (handle.driver, handle.run_dir)).unwrap_or_default();
+        let mut names = run_dir.iter().rev().skip(1).map(|name| name.to_string_lossy());
+        let (task, alloc_id) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
+        tracing::error!(%alloc_id, %task, driver, call, at = panic.at, error = ?panic.message, "a driver panicked");
+    }
+}
+
+/// What a driver says of itself, as the runner may believe it.
+pub struct Reports {
+    driver: String,
+    reports: Box<dyn Fingerprints>,
+}
+
+impl Reports {
+    /// Begins, with the first one.
+    pub async fn of(driver: &dyn Driver) -> Result<(Reports, Fingerprint), CallError> {
+        let begun = panics::catch(|| (driver.name().to_owned(), driver.fingerprint()));
+        let (driver, reports) = begun.map_err(|panic| {
+            tell_of_report(driver.name(), &panic);
+            CallError::Died(tame(panic.message))
+        })?;
+        let mut reports = Reports { driver, reports };
+        let first = tokio::time::timeout(REPORT, reports.next()).await.unwrap_or(Err(CallError::Late(REPORT)))?;
+        Ok((reports, first))
+    }
+
+    /// Errors: there are no more.
+    pub async fn next(&mut self) -> Result<Fingerprint, CallError> {
+        let Reports { driver, reports } = self;
+        // Ends: with its next report, or with who waits for it.
+        let report = caught(|panic| tell_of_report(driver, panic), || reports.next()).await?;
+        report.map(tame_report).ok_or(CallError::Nonsense("that it says no more of itself"))
+    }
+}
+
+fn tell_of_report(driver: &str, panic: &Panic) {
+    tracing::error!(driver, call = "fingerprint", at = panic.at, error = ?panic.message, "a driver panicked");
 }
 
 /// Texts go into records, events and logs: no control characters, and an end.
-fn tame(text: String) -> String {
+pub fn tame(text: String) -> String {
     let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.len() <= LONGEST_TEXT && !text.contains(odd) {
         return text;
@@ -213,6 +276,18 @@ fn tame_error(error: DriverError) -> CallError {
         DriverError::Wanting { message } => DriverError::Wanting { message: tame(message) },
         DriverError::StillRunning => DriverError::StillRunning,
     })
+}
+
+/// A name that no attribute can have is left out, and so is what is more than anybody reads.
+fn tame_report(report: Fingerprint) -> Fingerprint {
+    let (most, longest) = ATTRIBUTES;
+    let named = |name: &str| {
+        (1..=longest).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'))
+    };
+    let attributes = report.attributes.into_iter().filter(|(name, _)| named(name)).take(most);
+    let attributes = attributes.map(|(name, value)| (name, tame(value))).collect();
+    Fingerprint { description: tame(report.description), attributes, ..report }
 }
 
 /// Times and amounts that cannot be would stay in the counters for ever.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::fingerprint::Fingerprint;
+use super::sink::EventSink;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{AllocId, BootId, CgroupPath};
@@ -16,6 +18,9 @@ use crate::model::usage::Usage;
 use crate::runner::kept::datadir::{Place, TaskDirs};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Of a driver that has none of its own.
+pub const KILL_SIGNAL: &str = "SIGINT";
 
 /// What drivers are built from.
 pub struct DriverContext {
@@ -32,6 +37,27 @@ pub struct DriverContext {
     pub watches: usize,
     /// Why this agent can make no cgroups; `None`: it can.
     pub no_cgroups: Option<String>,
+    pub settings: DriverSettings,
+}
+
+/// What is set of drivers, by driver and key: each value was checked by its driver.
+pub type DriverSettings = BTreeMap<(&'static str, &'static str), String>;
+
+/// A driver that there is.
+pub struct DriverEntry {
+    pub name: &'static str,
+    /// What can be set of it, in the stanza of the configuration that is called like it.
+    pub settings: &'static [DriverSetting],
+    pub build: fn(&DriverContext) -> Arc<dyn Driver>,
+}
+
+/// One thing that can be set of a driver.
+pub struct DriverSetting {
+    pub key: &'static str,
+    pub env: &'static str,
+    pub about: &'static str,
+    /// Errors: the value cannot be, in a sentence without its name.
+    pub check: fn(&str) -> Result<(), String>,
 }
 
 /// A field of a task that will have no effect where it is to run: its path in the task, and why.
@@ -62,6 +88,14 @@ pub enum DriverError {
     StillRunning,
 }
 
+/// What of [`TaskDirs`] a task is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenDirs {
+    pub shared: PathBuf,
+    pub local: PathBuf,
+    pub secrets: PathBuf,
+}
+
 #[derive(Debug, Clone)]
 pub struct StartRequest {
     pub alloc_id: AllocId,
@@ -73,6 +107,10 @@ pub struct StartRequest {
     pub dirs: TaskDirs,
     /// The alloc's cgroup, which exists; the driver makes the task's below it. `None`: no cgroups here.
     pub alloc_cgroup: Option<CgroupPath>,
+    /// Character devices that it is not to open: those of devices that are not its own. Of a task that asks for none, none.
+    pub denied_nodes: Vec<String>,
+    /// Where the driver says what it does for the task, from its start to its end.
+    pub events: EventSink,
 }
 
 impl StartRequest {
@@ -94,6 +132,8 @@ impl StartRequest {
             },
             task,
             alloc_cgroup: None,
+            denied_nodes: Vec::new(),
+            events: EventSink::default(),
         }
     }
 
@@ -108,6 +148,7 @@ impl StartRequest {
             supervisor: None,
             main: None,
             started_at: None,
+            driver_state: None,
         }
     }
 }
@@ -140,13 +181,23 @@ pub trait Driver: Send + Sync {
     fn has_processes(&self) -> bool {
         true
     }
-    /// What `allostat node` says: healthy or not, and why.
-    fn health(&self) -> (bool, String);
-    /// The handle to persist *before* [`Driver::start`]: enough to find a half-started attempt.
+    /// What tells a task to end whose job names no signal.
+    fn kill_signal(&self) -> &'static str {
+        KILL_SIGNAL
+    }
+    /// What it says of itself: how it is, then each change. Where that ends, it is asked again.
+    fn fingerprint(&self) -> Box<dyn Fingerprints>;
+    /// Its directories as the task itself sees them, for its environment: of a driver that gives it a file system of its own they are
+    /// not where the host has them.
+    fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
+        SeenDirs { shared: dirs.shared.clone(), local: dirs.local.clone(), secrets: dirs.secrets.clone() }
+    }
+    /// The handle to persist *before* [`Driver::start`]: enough to find a half-started attempt. What is known with the start alone, a
+    /// cgroup or state of its own, is in the attempt's.
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError>;
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>>;
-    /// Finds an attempt again after a restart of the agent.
-    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>>;
+    /// Finds an attempt again after a restart of the agent. `events`: as those of its start.
+    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>>;
     /// What an attempt left in its run directory, where no record of the agent names it any more; `None`: it is none of this
     /// driver's. Touches nothing. Blocks for as long as a disk does.
     ///
@@ -154,10 +205,16 @@ pub trait Driver: Send + Sync {
     fn left(&self, _place: &Place) -> Result<Option<Left>, DriverError> {
         Ok(None)
     }
-    /// The run directories below `top` that supervisors from before this agent say they are for, be they removed or not. Blocks.
-    fn supervised_below(&self, _top: &Path) -> std::io::Result<Vec<PathBuf>> {
+    /// The run directories below `top`, be they removed or not, of which something from before this agent is alive. Blocks.
+    fn alive_below(&self, _top: &Path) -> std::io::Result<Vec<PathBuf>> {
         Ok(Vec::new())
     }
+}
+
+/// The reports of one driver, in order.
+pub trait Fingerprints: Send {
+    /// The first one soon, then one with each change; `None`: there will be no more. A dropped call loses nothing.
+    fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>>;
 }
 
 /// What is left of an attempt that no record names.

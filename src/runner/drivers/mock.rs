@@ -5,7 +5,9 @@
 //! its time. That it was signalled is not in it.
 
 mod config;
+#[macro_use]
 mod faults;
+mod script;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,8 +23,13 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 pub use self::config::Config;
+use self::faults::endless_text;
 pub use self::faults::{Call, Fault};
-use super::{Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverError, Left, Recovered, StartRequest, call};
+pub use self::script::{Saying, Script};
+use super::{
+    Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, DriverSetting, EventSink,
+    Fingerprints, Left, Recovered, StartRequest, call,
+};
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{BootId, CgroupPath};
@@ -34,6 +41,18 @@ use crate::model::usage::{Field, Usage};
 use crate::runner::kept::datadir::Place;
 use crate::telemetry::lock;
 
+pub static ENTRY: DriverEntry = DriverEntry {
+    name: Mock::NAME,
+    settings: &[DriverSetting {
+        key: FINGERPRINT,
+        env: "ALLOSTAT_MOCK_FINGERPRINT",
+        about: "What mock says of itself, each for so long: \"undetected 3s, healthy 1m, unhealthy\". Default: healthy.",
+        check: |text| Script::parse(text).map(drop),
+    }],
+    build: |context| Arc::new(Mock::new(context)),
+};
+
+const FINGERPRINT: &str = "fingerprint";
 const NOTE: &str = "mock.json";
 /// Between two readings.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -44,6 +63,7 @@ pub struct Mock {
     clock: Arc<dyn Clock>,
     boot_id: BootId,
     sampling: Arc<Sampling>,
+    script: Script,
     died: Died,
 }
 
@@ -75,10 +95,12 @@ impl Mock {
     pub const NAME: &'static str = "mock";
 
     pub fn new(context: &DriverContext) -> Mock {
+        let script = context.settings.get(&(Self::NAME, FINGERPRINT)).and_then(|text| Script::parse(text).ok());
         Mock {
             clock: Arc::clone(&context.clock),
             boot_id: context.boot_id.clone(),
             sampling: Arc::clone(&context.sampling),
+            script: script.unwrap_or_default(),
             died: Arc::default(),
         }
     }
@@ -92,12 +114,14 @@ impl Mock {
         };
         let fields = table("in `config`", &mut Config::FIELDS.iter().copied());
         let calls = table("call", &mut Call::ALL.iter().map(|c| (c.word(), c.about())));
+        let sayings = table("it says", &mut Saying::ALL.iter().map(|s| (s.word(), s.about())));
         let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
         format!(
             "## The driver that pretends\n\n`mock` runs nothing: it does what its `config` says, to try out what follows. With\n\
              `faults = {{ start = \"hang\", kill = \"lie\" }}` its driver misbehaves in these calls; what becomes of the task then is told\n\
-             by its events.\n\n{fields}\n{calls}\n{}",
-            faults.trim_end()
+             by its events.\n\n{fields}\n{calls}\n{faults}\nWhat it says of itself is set for the agent, each for so long:\n\
+             `mock {{ fingerprint = \"undetected 3s, healthy 1m, unhealthy\" }}`.\n\n{}",
+            sayings.trim_end()
         )
     }
 
@@ -159,6 +183,7 @@ impl Mock {
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let config = Config::of(&request.task)?;
         let fault = config.faults.of(Call::Start);
+        config.events.iter().for_each(|text| request.events.say(text));
         tokio::time::sleep(config.start_block_for).await;
         if let Some(message) = config.start_error {
             return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
@@ -200,10 +225,6 @@ fn of_another(handle: TaskHandle) -> TaskHandle {
     TaskHandle { attempt: u32::MAX, cgroup: Some(CgroupPath::from("/of/nobody")), run_dir: nowhere, ..handle }
 }
 
-fn endless_text() -> String {
-    "\u{1b}[2J\0garbage\u{7}".repeat(10_000)
-}
-
 #[allow(clippy::panic)] // That is what it was told.
 fn die(fault: Option<Fault>, call: Call, run_dir: &Path, died: &Died) {
     let dies = match fault {
@@ -224,8 +245,8 @@ impl Driver for Mock {
     fn has_processes(&self) -> bool {
         false
     }
-    fn health(&self) -> (bool, String) {
-        (true, "runs nothing: for tests".to_owned())
+    fn fingerprint(&self) -> Box<dyn Fingerprints> {
+        self.script.go_on()
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Config::of(&request.task)?;
@@ -234,7 +255,7 @@ impl Driver for Mock {
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         Box::pin(self.start_it(request, handle))
     }
-    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(async move {
             let note = Note::read(&handle.run_dir).ok().flatten();
             let fault = match note {
@@ -247,7 +268,11 @@ impl Driver for Mock {
                 Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
                 Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
             }
-            self.found(handle)
+            let found = self.found(handle);
+            if found.is_ok() {
+                events.say("found its note again");
+            }
+            found
         })
     }
     fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
@@ -264,6 +289,7 @@ impl Driver for Mock {
             supervisor: None,
             main: None,
             started_at: Some(started_at),
+            driver_state: None,
         };
         Ok(Some(Left { handle, lives }))
     }
@@ -517,6 +543,7 @@ mod tests {
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
             sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
+            script: Script::default(),
             died: Arc::default(),
         }
     }
@@ -621,15 +648,19 @@ mod tests {
         let attempt = start_in(dir.path(), r#"{"run_for": "300ms", "exit_code": 3}"#).await.unwrap();
         let handle = attempt.handle();
         drop(attempt);
-        let Ok(Recovered::Attempt(found)) = mock().recover(handle.clone()).await else { panic!("not found") };
+        let Ok(Recovered::Attempt(found)) = mock().recover(handle.clone(), EventSink::default()).await else {
+            panic!("not found")
+        };
         assert!(matches!(found.destroy().await, Err(DriverError::StillRunning)));
         let end = found.wait().await;
         assert_eq!(end.status, ExitStatus::Code(3));
         assert_eq!(end.finished_at.since(end.started_at.unwrap()), Nanos(300_000_000), "not from when it was found");
         found.destroy().await.unwrap();
-        let Ok(Recovered::Attempt(gone)) = mock().recover(handle.clone()).await else { panic!("it was started") };
+        let Ok(Recovered::Attempt(gone)) = mock().recover(handle.clone(), EventSink::default()).await else {
+            panic!("it was started")
+        };
         assert!(matches!(gone.wait().await.status, ExitStatus::Unknown(_)));
-        let never = mock().recover(TaskHandle { started_at: None, ..handle }).await;
+        let never = mock().recover(TaskHandle { started_at: None, ..handle }, EventSink::default()).await;
         assert!(matches!(never, Ok(Recovered::NeverStarted)));
     }
 

@@ -7,6 +7,7 @@
 mod attempt;
 mod begin;
 mod config;
+mod health;
 mod left;
 mod recover;
 mod shared;
@@ -23,11 +24,17 @@ use tokio::sync::Semaphore;
 use self::attempt::Supervised;
 use self::config::Config;
 use self::shared::{START_PATIENCE, Shared, blocking, failed};
-use super::{Attempt, BoxFuture, Driver, DriverContext, DriverError, Left, Recovered, StartRequest, Unenforced};
+use super::{
+    Attempt, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, EventSink, Fingerprints, Left, Recovered,
+    StartRequest, Unenforced,
+};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
 use crate::runner::kept::datadir::Place;
 use crate::supervisor;
+
+pub static ENTRY: DriverEntry =
+    DriverEntry { name: RawExec::NAME, settings: &[], build: |context| Arc::new(RawExec::new(context)) };
 
 /// A record that is still damaged after that is not just being written.
 const TORN: Duration = Duration::from_millis(500);
@@ -150,12 +157,8 @@ impl Driver for RawExec {
             None => config.lacks_controller(task, &self.shared.sampling.layout),
         }
     }
-    fn health(&self) -> (bool, String) {
-        let said = match &self.shared.no_cgroups {
-            Some(why) => format!("no cgroups ({why}): tasks are plain processes, their limits are not enforced"),
-            None => format!("each task in a cgroup of its own ({})", self.shared.sampling.layout.mode().as_str()),
-        };
-        (true, said)
+    fn fingerprint(&self) -> Box<dyn Fingerprints> {
+        health::Reports::begin(&self.shared)
     }
     fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
         let (Some(why), Ok(config)) = (&self.shared.no_cgroups, Config::of(task)) else { return Vec::new() };
@@ -170,13 +173,13 @@ impl Driver for RawExec {
     fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
         Box::pin(self.start_it(request, handle))
     }
-    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(self.recover_it(handle))
     }
     fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
         left::left(&self.shared, place)
     }
-    fn supervised_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
+    fn alive_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
         supervisor::all_below(top)
     }
 }

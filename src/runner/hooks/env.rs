@@ -17,7 +17,7 @@ impl Hook<OfTask> for Environment {
         "env"
     }
     fn after(&self) -> &'static [&'static str] {
-        &["task_dir"]
+        &["validate", "task_dir", "devices"]
     }
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
@@ -26,6 +26,11 @@ impl Hook<OfTask> for Environment {
         Box::pin(async move {
             let ctx = &subject.ctx;
             let Some(dirs) = &subject.dirs else { return Err(HookError::setup("its directories are not there yet")) };
+            // Without one, `validate` has refused it.
+            let Some(driver) = ctx.drivers.get(subject.task().driver.as_str()) else {
+                return Err(HookError::setup("its driver is not there"));
+            };
+            let seen = driver.seen(dirs);
             let inherited = subject
                 .account
                 .as_ref()
@@ -37,12 +42,13 @@ impl Hook<OfTask> for Environment {
                 alloc_id: &subject.alloc_id,
                 alloc_name: &subject.alloc_name,
                 index: subject.index,
-                alloc_dir: &dirs.shared,
-                local_dir: &dirs.local,
-                secrets_dir: &dirs.secrets,
+                alloc_dir: &seen.shared,
+                local_dir: &seen.local,
+                secrets_dir: &seen.secrets,
                 alloc_cgroup: subject.alloc_cgroup.as_ref(),
                 inherited: &inherited,
-                attributes: &node_attributes(&ctx.node, &subject.job),
+                devices: &subject.devices.with.env,
+                attributes: &node_attributes(&ctx.node, &ctx.facts.now(), &subject.job),
             };
             let prepared = interpolate::prepare(&context).map_err(|unresolved| HookError {
                 kind: EventKind::FailedValidation,

@@ -11,6 +11,7 @@
 
 mod alloc_dir;
 mod cgroup;
+mod devices;
 mod env;
 mod frame;
 mod stats;
@@ -37,8 +38,12 @@ pub static ALLOC: &[Make<OfAlloc>] =
     &[|| Box::new(alloc_dir::AllocDir), || Box::new(cgroup::Cgroup), || Box::new(stats::Stats)];
 
 /// Every hook of tasks.
-pub static TASK: &[Make<OfTask>] =
-    &[|| Box::new(validate::Validate), || Box::new(task_dir::TaskDir), || Box::new(env::Environment)];
+pub static TASK: &[Make<OfTask>] = &[
+    || Box::new(validate::Validate),
+    || Box::new(task_dir::TaskDir),
+    || Box::new(devices::Devices),
+    || Box::new(env::Environment),
+];
 
 /// The hooks of one agent.
 pub struct Hooks {

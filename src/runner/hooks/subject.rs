@@ -9,6 +9,7 @@ use super::frame::Subject;
 use crate::collectors::TaskReader;
 use crate::host::process::Account;
 use crate::jobspec::interpolate::Prepared;
+use crate::model::device::{DeviceHolder, ReservedDevices};
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::runner::ground::Context;
@@ -52,6 +53,8 @@ pub struct OfTask {
     pub done: BTreeMap<String, Value>,
     pub account: Option<Account>,
     pub dirs: Option<TaskDirs>,
+    /// What was reserved for it.
+    pub devices: ReservedDevices,
     pub prepared: Option<Prepared>,
 }
 
@@ -61,6 +64,9 @@ impl OfTask {
     }
     pub fn task(&self) -> &Task {
         &self.group().tasks[self.place.1]
+    }
+    pub fn device_holder(&self) -> DeviceHolder {
+        DeviceHolder { alloc: self.alloc_id.clone(), task: self.task().name.clone() }
     }
 }
 

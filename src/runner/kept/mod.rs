@@ -1,8 +1,7 @@
-//! What outlives the agent: records and their journal, marks, the line of time, samples, the data directory.
+//! What outlives the agent: records and their journal, the line of time, samples, the data directory.
 
 pub mod datadir;
 pub mod journal;
-pub mod marks;
 pub mod record;
 pub mod samples;
 pub mod steady;

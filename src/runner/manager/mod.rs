@@ -1,6 +1,7 @@
 //! The set of allocs: takes jobs on, stops, signals, forgets. Wishes come down through [`Handle`] only.
 
 mod allocs;
+mod fingerprints;
 mod found;
 mod gc;
 mod ledger;
@@ -28,11 +29,11 @@ pub use self::restore::RestoreError;
 pub use self::wishes::Restarted;
 use super::alloc::{Alloc, Restored};
 use super::drivers::DriverError;
+use super::events::Log;
 use super::ground::{Context, Drivers};
 use super::hooks::Hooks;
 use super::kept::record::{self, AllocRecord, JobRecord};
-use super::shown::board::Board;
-use super::shown::events::Log;
+use crate::board::Board;
 use crate::model::alloc::Desired;
 use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};

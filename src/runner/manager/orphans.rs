@@ -26,10 +26,9 @@ use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::Task;
 use crate::runner::decide::whose::{Named, Whose};
 use crate::runner::drivers::call::{self, CallError, Running};
-use crate::runner::drivers::{Driver, DriverError, Left};
+use crate::runner::drivers::{Driver, DriverError, EventSink, Left};
 use crate::runner::ground::{Context, Parts};
 use crate::runner::kept::datadir::{Place, make_run_dir};
-use crate::runner::task::KILL_SIGNAL;
 use crate::telemetry::chain;
 use crate::telemetry::metrics::FoundAs;
 
@@ -92,7 +91,7 @@ impl Manager {
             }
         }
         for driver in ctx.drivers.values() {
-            let supervised = driver.supervised_below(&ctx.data_dir.run_top()).unwrap_or_else(|error| {
+            let supervised = driver.alive_below(&ctx.data_dir.run_top()).unwrap_or_else(|error| {
                 tracing::warn!(%error, driver = driver.name(), "supervisors that are in no record are not looked for");
                 Vec::new()
             });
@@ -203,8 +202,10 @@ impl Undertaker {
             }
             *ran = true;
         }
-        if let Some(running) = call::recover(driver.as_ref(), handle).await.map_err(|e| e.to_string())? {
-            self.end_attempt(&running).await?;
+        if let Some(running) =
+            call::recover(driver.as_ref(), handle, EventSink::default()).await.map_err(|e| e.to_string())?
+        {
+            self.end_attempt(&running, driver.kill_signal()).await?;
             match running.destroy().await {
                 Ok(()) => {}
                 Err(still @ CallError::Refused(DriverError::StillRunning)) => return Err(still.to_string()),
@@ -223,8 +224,8 @@ impl Undertaker {
         tracing::warn!(%alloc_id, %task, error, "what a task that is in no record left cannot be removed; tried again at the next start");
     }
 
-    /// Kill signal, grace, force. Its job's own are not known any more.
-    async fn end_attempt(&self, running: &Running) -> Result<(), String> {
+    /// Its driver's kill signal, grace, force: its job's own are not known any more.
+    async fn end_attempt(&self, running: &Running, kill_signal: &str) -> Result<(), String> {
         let clock = self.ctx().clock.as_ref();
         // Polled once: an attempt that has ended says so at once.
         let ended =
@@ -232,7 +233,7 @@ impl Undertaker {
         let ended = match ended {
             Some(end) => Some(end),
             // Refused: by force at once.
-            None if running.signal(KILL_SIGNAL).await.is_err() => None,
+            None if running.signal(kill_signal).await.is_err() => None,
             None => tokio::time::timeout(Task::KILL_TIMEOUT, running.wait(clock)).await.ok(),
         };
         if let Some(end) = ended {
@@ -267,7 +268,7 @@ impl Undertaker {
 /// What a task that has no record left, and that its driver knows, the newest first. Blocks. Errors: it cannot be told.
 pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<Place>> {
     let mut places = parts.data_dir.attempts(id)?;
-    let supervised = driver.supervised_below(&parts.data_dir.run_task(id, task))?;
+    let supervised = driver.alive_below(&parts.data_dir.run_task(id, task))?;
     places.extend(supervised.iter().filter_map(|run_dir| parts.data_dir.place_of(run_dir)));
     places.retain(|place| place.task == *task);
     places.sort_by_key(|place| Reverse(place.attempt));

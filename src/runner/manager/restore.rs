@@ -10,11 +10,14 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use super::allocs::Allocs;
+use super::fingerprints;
 use super::found::Found;
 use super::ledger::{self, Ledger};
 use super::orphans;
 use super::owner::Created;
 use super::{Handle, Manager};
+use crate::board::Board;
+use crate::board::marks::Marks;
 use crate::model::event::Event;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
@@ -22,14 +25,12 @@ use crate::model::task::{ExitStatus, TaskHandle, TaskState};
 use crate::runner::alloc::{Alloc, Destroyed, EndedAlloc, Restored};
 use crate::runner::decide::plan::{Plan, Trace, plan};
 use crate::runner::decide::whose::Named;
+use crate::runner::events::Log;
 use crate::runner::ground::{Context, Parts};
 use crate::runner::hooks::{Hooks, More, OrderError};
 use crate::runner::kept::datadir::Place;
-use crate::runner::kept::marks::Marks;
 use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
 use crate::runner::kept::steady::{Line, LineRecord};
-use crate::runner::shown::board::Board;
-use crate::runner::shown::events::Log;
 use crate::runner::task::launch::found;
 use crate::runner::task::{Beginning, Search, late, note_found};
 use crate::store::{Batch, Store, StoreError};
@@ -129,6 +130,7 @@ impl Handle {
             tidier: Mutex::default(),
             found: Found::new(began, quarantined),
         });
+        fingerprints::follow_all(&manager.ctx);
         let sought = resume(&manager, allocs);
         until_shown(sought).await;
         manager.found.tell(&manager.ctx);
@@ -285,6 +287,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
         };
         let plans: Vec<Plan> = restored.tasks.iter().zip(&traces).map(of).collect();
         let Some(alloc) = manager.make(job, restored).map(Arc::new) else { continue };
+        (0..plans.len()).for_each(|at| alloc.hold_devices(at));
         let (mut entries, mut lost) = (Vec::new(), Vec::new());
         for (at, plan) in plans.into_iter().enumerate() {
             let entry = match plan {
@@ -388,7 +391,7 @@ async fn until_shown(mut sought: Vec<Sought>) {
     }
 }
 
-async fn recover(alloc: &Alloc, at: usize, handle: TaskHandle) -> Beginning {
+async fn recover(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning {
     match found(alloc, at, handle).await {
         Ok(Some(attempt)) => {
             // Polled once: an attempt that has ended says so at once. If its driver died of that, its owner asks again.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::Owner;
 use super::launch::LaunchFailure;
-use super::{KILL_SIGNAL, Owner};
 use crate::model::event::EventKind;
 use crate::model::signal;
 use crate::model::task::{Exit, ExitStatus, RestartReason};
@@ -24,10 +24,9 @@ impl Owner {
     pub(super) fn note_obeyed(&self, end: &AttemptEnd) {
         let Some(cause) = self.alloc.no_more(self.at).filter(|_| self.alloc.kill(self.at).is_none()) else { return };
         let Some(asked_at) = self.alloc.ends_since(cause) else { return };
-        let signal = self.alloc.task(self.at).kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
         let obeyed = match end.status {
             ExitStatus::Signal(SIGKILL) => end.usage.oom_kills().is_none_or(|n| n == 0),
-            ExitStatus::Signal(by) => Some(by) == signal::number(signal),
+            ExitStatus::Signal(by) => Some(by) == signal::number(self.kill_signal()),
             ExitStatus::Code(_) | ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
         };
         if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
@@ -42,9 +41,7 @@ impl Owner {
         for problem in &end.problems {
             tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
         }
-        if matches!(end.status, ExitStatus::Unknown(_)) {
-            self.alloc.read_last(self.at);
-        }
+        self.alloc.read_last(self.at, matches!(end.status, ExitStatus::Unknown(_))).await;
         let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
             // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
@@ -69,8 +66,11 @@ impl Owner {
     }
 
     pub(super) async fn lost(&mut self, reason: &str) {
-        let (handle, counted) = (self.alloc.handle(self.at), self.alloc.counted(self.at));
-        self.alloc.read_last(self.at);
+        let handle = self.alloc.handle(self.at);
+        let (alloc, at) = (Arc::clone(&self.alloc), self.at);
+        // Ends: with the read of a file, or with the runtime.
+        let counted = self.alloc.ctx.blocking.block(move || alloc.counted(at)).await.unwrap_or_default();
+        self.alloc.read_last(self.at, true).await;
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(State::Pending, Cue::Lost);
             edit.status().failed = true;

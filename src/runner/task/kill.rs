@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exit::exit_of;
-use super::{Answer, KILL_SIGNAL, Owner, late};
+use super::{Answer, Owner, late};
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Failure};
 use crate::model::units::{Nanos, Steady};
@@ -185,16 +185,15 @@ impl Owner {
     }
 
     pub(super) fn send_kill_signal(&mut self) {
-        let task = self.alloc.task(self.at);
-        let signal = task.kill_signal.as_deref().unwrap_or(KILL_SIGNAL);
-        let grace = task.kill_timeout;
+        let signal = self.kill_signal().to_owned();
+        let grace = self.alloc.task(self.at).kill_timeout;
         let most = grace + self.alloc.ctx.config.kill_budget;
         let now = self.steady();
         let signalled_at = self.alloc.signalled_at(self.at);
         // A second one means something else to many programs.
         if signalled_at.is_none() {
             self.beside = self.attempt.clone().map(|attempt| {
-                let signal = signal.to_owned();
+                let signal = signal.clone();
                 Box::pin(async move { Answer::Signalled(attempt.signal(&signal).await) }) as _
             });
             self.alloc.edit(self.at, |edit| {
@@ -205,7 +204,7 @@ impl Owner {
                 let why = edit.kill().map_or_else(|| "a restart was asked for".to_owned(), |kill| edit.why(kill.cause));
                 let message = format!("{why}: sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
                 let details = [
-                    ("signal", signal.to_owned()),
+                    ("signal", signal),
                     ("reason", reason.to_owned()),
                     ("kill_timeout_ns", grace.as_nanos().to_string()),
                     ("at_most_ns", most.as_nanos().to_string()),
@@ -294,7 +293,7 @@ impl Owner {
     /// Nobody knows what of it lives on (stuck in the kernel, or its driver hangs): said aloud, and cleared away when it ends.
     pub(super) async fn give_up(&mut self, kind: EventKind, reason: String) {
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "given up: {reason}");
-        self.alloc.read_last(self.at);
+        self.alloc.read_last(self.at, true).await;
         let usage = self.attempt.as_ref().and_then(Running::reader).and_then(|r| r.latest());
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
         let handle = self.alloc.handle(self.at);

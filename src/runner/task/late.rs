@@ -42,7 +42,7 @@ pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>
 }
 
 /// One try, which takes `pause` if nothing comes of it, or until somebody asks. Errors: why it may still run.
-async fn end(alloc: &Alloc, at: usize, attempt: &mut Option<Running>, pause: Duration) -> Result<(), String> {
+async fn end(alloc: &Arc<Alloc>, at: usize, attempt: &mut Option<Running>, pause: Duration) -> Result<(), String> {
     let again = tokio::time::Instant::now() + pause;
     let tried = async {
         if attempt.is_none() {
@@ -80,4 +80,5 @@ async fn over(alloc: &Arc<Alloc>, at: usize) {
         ended.clear().await;
     }
     alloc.has_gone(at);
+    alloc.free_devices(at);
 }

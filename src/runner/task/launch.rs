@@ -1,4 +1,4 @@
-//! From a task's record to a running attempt: prestart hooks (directories, environment), durable handle, driver.
+//! From a task's record to a running attempt: a healthy driver, prestart hooks (directories, environment), durable handle, driver.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,12 @@ use tokio::time::Instant;
 
 use super::orders::{Told, told};
 use crate::jobspec::interpolate::Prepared;
+use crate::model::device::ReservedDevices;
 use crate::model::event::EventKind;
 use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, CallError, Running};
-use crate::runner::drivers::{Driver, DriverError, StartRequest};
+use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, StartRequest};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookError, Phase};
 
@@ -84,10 +85,38 @@ pub struct Ready {
     took: [Duration; 2],
 }
 
+/// Returns when the task's driver is healthy. What it says until then is told: once of each health.
+async fn healthy_driver(alloc: &Arc<Alloc>, at: usize) {
+    let name = alloc.task(at).driver.as_str();
+    // There is no such driver: its hooks say so.
+    let Some(info) = alloc.ctx.driver_infos.get(name) else { return };
+    let (mut info, mut told) = (info.subscribe(), None);
+    loop {
+        let report =
+            Some(info.borrow_and_update()).filter(|info| !info.is_healthy()).map(|info| info.fingerprint.clone());
+        let Some(report) = report else { return };
+        if let Some(Fingerprint { health, description, .. }) = report.filter(|report| told != Some(report.health)) {
+            told = Some(health);
+            let health = health.as_str();
+            let details = [("driver", name.to_owned()), ("health", health.to_owned())];
+            let message = format!("waiting for its driver {name}, which is {health}: {description}");
+            alloc.edit(at, |edit| edit.event(EventKind::Driver, message, &details));
+            alloc.save_aside(at);
+        }
+        // Ends: with the driver's next report, or the launch is called off. It is the agent's, who outlives it: never an error.
+        let _ = info.changed().await;
+    }
+}
+
 /// Errors: the first step that failed; nothing runs then.
 pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
-    let began = Instant::now();
     let mut order = alloc.order(at);
+    tokio::select! {
+        biased;
+        told = told(&mut order, false) => return Err(LaunchFailure::called_off(Some(told))),
+        () = healthy_driver(&alloc, at) => {}
+    }
+    let began = Instant::now();
     let mut subject = alloc.subject_of(at);
     let ran = tokio::select! {
         biased;
@@ -107,11 +136,14 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         return Err(LaunchFailure::internal(format!("this agent has no driver {:?}", task.driver)));
     };
     let (attempt, alloc_cgroup) = (subject.attempt, subject.alloc_cgroup);
-    let request = StartRequest { alloc_id: subject.alloc_id, attempt, task, env, dirs, alloc_cgroup };
+    let events = sink(&alloc, at, attempt);
+    let ReservedDevices { ids: devices, denied_nodes, .. } = subject.devices;
+    let alloc_id = subject.alloc_id;
+    let request = StartRequest { alloc_id, attempt, task, env, dirs, alloc_cgroup, denied_nodes, events };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
     // Durable before anything runs, so that nothing is started twice.
-    alloc.edit(at, |edit| edit.set_handle(Some(handle.clone())));
+    alloc.edit(at, |edit| edit.prepared(handle.clone(), devices));
     let durable = alloc.persist(at, |error, first| {
         if first {
             alloc.edit(at, |edit| {
@@ -139,6 +171,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
 pub async fn start(ready: Ready) -> LaunchResult {
     let Ready { driver, request, handle, alloc, took: [prestart, setup] } = ready;
     let began = Instant::now();
+    let events = request.events.clone();
     match call::start(driver.as_ref(), request, handle.clone()).await {
         Ok(running) => {
             let at = alloc.ctx.clock.now();
@@ -147,7 +180,7 @@ pub async fn start(ready: Ready) -> LaunchResult {
             Ok(Launched::Runs(running))
         }
         Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),
-        Err(died @ CallError::Died(_)) => match call::recover(driver.as_ref(), handle).await {
+        Err(died @ CallError::Died(_)) => match call::recover(driver.as_ref(), handle, events).await {
             Ok(Some(running)) => Ok(Launched::Runs(running)),
             Ok(None) => Err(LaunchFailure::driver(DriverError::Failed { message: died.to_string() })),
             Err(error) => Err(LaunchFailure::unknown(&error)),
@@ -165,8 +198,19 @@ pub async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> LaunchRes
     })
 }
 
+/// What its driver says of an attempt becomes its task's events.
+fn sink(alloc: &Arc<Alloc>, at: usize, attempt: u32) -> EventSink {
+    // Whoever is driven holds it, and is held by its alloc.
+    let alloc = Arc::downgrade(alloc);
+    EventSink::new(move |text| {
+        if let Some(alloc) = alloc.upgrade() {
+            alloc.say(at, attempt, call::tame(text));
+        }
+    })
+}
+
 /// What a task's driver knows of an attempt; `None`: it was never started. Errors: why it cannot be found.
-pub async fn found(alloc: &Alloc, at: usize, handle: TaskHandle) -> Result<Option<Running>, String> {
+pub async fn found(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Option<Running>, String> {
     // What is done about an attempt, and what is removed after it, follows from its handle: one that names somebody else's
     // place is not believed, however sound its record.
     let own = alloc.ctx.data_dir.run_task(&alloc.id, &alloc.task(at).name).join(handle.attempt.to_string());
@@ -176,5 +220,6 @@ pub async fn found(alloc: &Alloc, at: usize, handle: TaskHandle) -> Result<Optio
     let Some(driver) = alloc.ctx.drivers.get(handle.driver.as_str()).cloned() else {
         return Err(format!("this agent has no driver {:?}", handle.driver));
     };
-    call::recover(driver.as_ref(), handle).await.map_err(|e| e.to_string())
+    let events = sink(alloc, at, handle.attempt);
+    call::recover(driver.as_ref(), handle, events).await.map_err(|e| e.to_string())
 }

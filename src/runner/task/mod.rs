@@ -25,15 +25,12 @@ use self::orders::{Told, end_wished, told};
 use super::alloc::Alloc;
 use super::decide::coordinator::Order;
 use super::decide::step::{Cue, State, step};
-use super::drivers::AttemptEnd;
 use super::drivers::call::{CallError, Running};
+use super::drivers::{AttemptEnd, KILL_SIGNAL};
 use super::hooks::Phase;
 use crate::model::event::EventKind;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::store::StoreError;
-
-/// Where the job file names no signal.
-pub const KILL_SIGNAL: &str = "SIGINT";
 
 /// Where a task's owner begins.
 pub enum Beginning {
@@ -141,7 +138,10 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
             Happening::WaitDied(error) => Box::pin(owner.wait_died(&error)).await,
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
             Happening::Told(told) => Box::pin(owner.told(told)).await,
-            Happening::Nudged => owner.restart(),
+            Happening::Nudged => {
+                owner.tell_said();
+                owner.restart();
+            }
             Happening::Timer(event) => Box::pin(owner.timer(event)).await,
             Happening::Settle => owner.alloc.save_aside(owner.at),
         }
@@ -207,7 +207,11 @@ impl Owner {
                 | State::Killing
                 | State::Restarting
                 | State::Recalled => {
-                    self.alloc.edit(self.at, |edit| edit.enter_state(State::Pending));
+                    self.alloc.edit(self.at, |edit| {
+                        edit.set_handle(None);
+                        edit.enter_state(State::Pending);
+                    });
+                    self.alloc.free_devices(self.at);
                     if self.alloc.is_changed(self.at) {
                         self.alloc.save_aside(self.at);
                     }
@@ -223,6 +227,14 @@ impl Owner {
                 }
             }
             Beginning::Lost(reason) => self.lost(&reason).await,
+        }
+    }
+
+    fn tell_said(&self) {
+        let said = self.alloc.take_said(self.at);
+        if !said.is_empty() {
+            self.alloc.edit(self.at, |edit| said.into_iter().for_each(|text| edit.event(EventKind::Driver, text, &[])));
+            self.alloc.save_aside(self.at);
         }
     }
 
@@ -276,6 +288,14 @@ impl Owner {
         }
     }
 
+    /// What tells it to end: its job's word, else its driver's.
+    fn kill_signal(&self) -> &str {
+        let task = self.alloc.task(self.at);
+        let own =
+            || self.alloc.ctx.drivers.get(task.driver.as_str()).map_or(KILL_SIGNAL, |driver| driver.kill_signal());
+        task.kill_signal.as_deref().unwrap_or_else(own)
+    }
+
     /// Somebody asked for its end: of us, or of the agent before us.
     fn is_killed(&self) -> bool {
         self.kill_asked.is_some() || self.alloc.kill(self.at).is_some()
@@ -310,6 +330,7 @@ impl Owner {
                 _ = end_wished(&mut self.order), if waits => {}
             }
         }
+        alloc.free_devices(at);
     }
 
     /// Begins a phase of hooks that nobody waits for but a kill signal. `false`: there is nothing to do.

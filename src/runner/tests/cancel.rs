@@ -5,11 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use super::fake::Unchanging;
 use super::*;
 use crate::model::task::TaskHandle;
 use crate::runner::Wait;
 use crate::runner::decide::coordinator::Order;
-use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Recovered, StartRequest};
+use crate::runner::drivers::{
+    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health, Recovered,
+    StartRequest,
+};
 use crate::runner::hooks::{Hook, HookError, HookOutcome, More, OfAlloc, OfTask, Phase};
 use crate::runner::task::{Beginning, own};
 
@@ -45,8 +49,8 @@ impl Driver for Endless {
     fn check(&self, _: &Task) -> Result<(), DriverError> {
         Ok(())
     }
-    fn health(&self) -> (bool, String) {
-        (true, String::new())
+    fn fingerprint(&self) -> Box<dyn Fingerprints> {
+        Unchanging::as_reported(Fingerprint::of(Health::Healthy, "pretends"))
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Ok(request.handle("endless", &BootId("boot".to_owned()), None))
@@ -59,7 +63,7 @@ impl Driver for Endless {
         let attempt = Runs { all: self.clone(), handle, whom };
         Box::pin(async { Ok(Arc::new(attempt) as Arc<dyn Attempt>) })
     }
-    fn recover(&self, _: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, _: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         self.go_on("recover".to_owned())
     }
 }
@@ -100,7 +104,7 @@ impl Hook<OfAlloc> for Endless {
     }
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         let shown = subject.ctx.board.get(&subject.id);
-        if shown.is_some_and(|alloc| alloc.status.job.id.as_str() == "set-up") {
+        if shown.is_some_and(|alloc| lifecycle(&alloc).job.id.as_str() == "set-up") {
             return self.go_on(format!("{}/prerun", subject.id));
         }
         Box::pin(async { Ok(HookOutcome::Again) })

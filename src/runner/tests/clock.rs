@@ -107,7 +107,7 @@ async fn from_one_boot_to_the_next_the_wall_clock_counts() {
         };
         let agent = next("next").await.unwrap();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(!published(&agent, &id).status.is_terminal(), "{set}: an hour of two is over");
+        assert!(!status_of(&agent, &id).is_terminal(), "{set}: an hour of two is over");
         agent.shutdown();
         host.clock.boot();
         host.clock.jump(3600);

@@ -37,13 +37,13 @@ pub(super) fn ends(ms: u64, code: u8) -> Value {
 }
 
 pub(super) fn task(agent: &Handle, id: &AllocId, name: &str) -> Arc<TaskStatus> {
-    let status = Arc::clone(&published(agent, id).status);
+    let status = status_of(agent, id);
     Arc::clone(status.tasks.iter().find(|t| t.name.as_str() == name).unwrap())
 }
 
 pub(super) async fn over(agent: &Handle, id: &AllocId) -> AllocState {
-    until("the alloc to be over", || published(agent, id).status.is_terminal()).await;
-    published(agent, id).status.state
+    until("the alloc to be over", || status_of(agent, id).is_terminal()).await;
+    status_of(agent, id).state
 }
 
 pub(super) async fn running(agent: &Handle, id: &AllocId, names: &[&str]) {
@@ -85,7 +85,7 @@ async fn prestart_runs_before_main_and_poststart_after_it_began() {
     assert!(at("main", "Started") <= at("announce", "Started"));
     assert!(at("main", "Terminated") <= at("proxy", "Main Tasks Dead"));
     assert_eq!(totals(&agent, "g").exits[Outcome::Killed.index()], 0, "of main");
-    let finished = published(&agent, &id).status.finished_at;
+    let finished = status_of(&agent, &id).finished_at;
     assert!(finished.is_some());
 }
 
@@ -199,7 +199,7 @@ async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_the
     running(&agent, &id, &["sidecar", "follower", "leader"]).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert_order(&agent, &id);
-    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+    assert_eq!(status_of(&agent, &id).state, AllocState::Complete);
 }
 
 /// Nomad's own test of this has no task states, and proves nothing.

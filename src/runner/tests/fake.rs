@@ -9,13 +9,16 @@ use tokio::sync::watch;
 
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
-use crate::model::id::{BootId, ProcessId, TaskName};
+use crate::model::id::{BootId, CgroupPath, ProcessId, TaskName};
 use crate::model::job::Task;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
-use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, Driver, DriverError, Left, Recovered, StartRequest};
-use crate::runner::kept::datadir::Place;
+use crate::runner::drivers::{
+    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health, KILL_SIGNAL,
+    Left, Recovered, SeenDirs, StartRequest,
+};
+use crate::runner::kept::datadir::{Place, TaskDirs};
 
 /// A wall clock that follows tokio's paused time.
 pub(super) struct TokioClock;
@@ -92,6 +95,14 @@ pub(super) struct World {
     pub hidden: watch::Sender<Vec<&'static str>>,
     /// Whether its allocs have cgroups.
     pub has_processes: Mutex<bool>,
+    /// What it learns with a start: its cgroup and state of its own.
+    pub learns: Mutex<Option<(CgroupPath, serde_json::Value)>>,
+    /// The handles that it was asked to find.
+    pub sought: Mutex<Vec<TaskHandle>>,
+    /// Where its tasks see their directories, if not where the host has them.
+    pub root: Mutex<Option<PathBuf>>,
+    /// What ends its tasks, if not the usual.
+    pub kill_signal: Mutex<Option<&'static str>>,
     /// What the next process is measured by.
     pub reader: Mutex<Option<Arc<TaskReader>>>,
 }
@@ -132,6 +143,9 @@ impl Process {
     fn option(&self, name: &str) -> Option<u64> {
         self.task.config.get(name).and_then(serde_json::Value::as_u64)
     }
+    pub fn lives(&self) -> bool {
+        self.end.borrow().is_none()
+    }
     /// It ends now.
     pub fn end(&self, status: ExitStatus) {
         let end = self.ended(status);
@@ -156,6 +170,25 @@ impl Process {
             finished_at: TokioClock.now(),
             usage,
             problems: Vec::new(),
+        }
+    }
+}
+
+/// What a driver says that stays as it is.
+pub(super) struct Unchanging(Option<Fingerprint>);
+
+impl Unchanging {
+    pub fn as_reported(fingerprint: Fingerprint) -> Box<dyn Fingerprints> {
+        Box::new(Unchanging(Some(fingerprint)))
+    }
+}
+
+impl Fingerprints for Unchanging {
+    fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
+        match self.0.take() {
+            report @ Some(_) => Box::pin(std::future::ready(report)),
+            // Ends: with the agent, who drops it; there is no news.
+            None => Box::pin(std::future::pending()),
         }
     }
 }
@@ -190,8 +223,20 @@ impl Driver for FakeDriver {
     fn has_processes(&self) -> bool {
         *self.0.has_processes.lock().unwrap()
     }
-    fn health(&self) -> (bool, String) {
-        (true, String::new())
+    fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
+        let host = SeenDirs { shared: dirs.shared.clone(), local: dirs.local.clone(), secrets: dirs.secrets.clone() };
+        let root = self.0.root.lock().unwrap().clone();
+        root.map_or(host, |root| SeenDirs {
+            shared: root.join("alloc"),
+            local: root.join("local"),
+            secrets: root.join("secrets"),
+        })
+    }
+    fn kill_signal(&self) -> &'static str {
+        self.0.kill_signal.lock().unwrap().unwrap_or(KILL_SIGNAL)
+    }
+    fn fingerprint(&self) -> Box<dyn Fingerprints> {
+        Unchanging::as_reported(Fingerprint::of(Health::Healthy, "pretends"))
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         Ok(request.handle("fake", &BootId("boot".to_owned()), None))
@@ -213,6 +258,9 @@ impl Driver for FakeDriver {
             assert!(!processes.contains_key(&handle.run_dir), "started twice: {}", handle.run_dir.display());
             handle.main = Some(ProcessId { pid: 1000 + u32::try_from(processes.len()).unwrap(), start_ticks: 1 });
             handle.started_at = Some(TokioClock.now());
+            if let Some((cgroup, state)) = self.0.learns.lock().unwrap().clone() {
+                (handle.cgroup, handle.driver_state) = (Some(cgroup), Some(state));
+            }
             let process = Arc::new(Process {
                 handle: handle.clone(),
                 env: request.env,
@@ -237,8 +285,9 @@ impl Driver for FakeDriver {
             Ok(Arc::new(FakeAttempt(process)) as Arc<dyn Attempt>)
         })
     }
-    fn recover(&self, handle: TaskHandle) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(async move {
+            self.0.sought.lock().unwrap().push(handle.clone());
             if self.0.wants.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(DriverError::Wanting { message: "no descriptor is left".to_owned() });
             }
@@ -260,7 +309,7 @@ impl Driver for FakeDriver {
         let of = |process: Arc<Process>| Left { lives: process.end.borrow().is_none(), handle: process.handle.clone() };
         Ok(found.map(of))
     }
-    fn supervised_below(&self, top: &Path) -> std::io::Result<Vec<PathBuf>> {
+    fn alive_below(&self, top: &Path) -> std::io::Result<Vec<PathBuf>> {
         let processes = self.0.processes.lock().unwrap();
         let living = processes.iter().filter(|(run_dir, p)| run_dir.starts_with(top) && p.end.borrow().is_none());
         Ok(living.map(|(run_dir, _)| run_dir.clone()).collect())

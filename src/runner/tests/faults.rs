@@ -17,6 +17,11 @@ use crate::runner::drivers::{Driver, DriverContext, Mock, call};
 
 /// A driver as each agent makes its own.
 pub(super) fn mock() -> Arc<dyn Driver> {
+    mock_that_says("healthy")
+}
+
+/// The same, that says this of itself.
+pub(super) fn mock_that_says(script: &str) -> Arc<dyn Driver> {
     static SAMPLING: OnceLock<Arc<Sampling>> = OnceLock::new();
     let sampling = SAMPLING.get_or_init(|| {
         let roots = Roots::default();
@@ -32,6 +37,7 @@ pub(super) fn mock() -> Arc<dyn Driver> {
         supervisors: None,
         watches: 10_000,
         no_cgroups: None,
+        settings: [((Mock::NAME, "fingerprint"), script.to_owned())].into(),
     }))
 }
 
@@ -159,9 +165,9 @@ impl Case {
     /// What holds whatever the driver does.
     async fn check(&self, end: &End) {
         let name = &self.name;
-        let alloc = published(&self.agent, &self.odd);
-        assert!(alloc.status.is_terminal(), "{name}");
-        let [main, beside] = alloc.status.tasks.as_slice() else { panic!("two tasks") };
+        let alloc = status_of(&self.agent, &self.odd);
+        assert!(alloc.is_terminal(), "{name}");
+        let [main, beside] = alloc.tasks.as_slice() else { panic!("two tasks") };
         // What is given up is seen to: that may take a while more.
         let kept = || self.agent.0.alloc(&self.odd).unwrap().handle(0).is_some();
         tokio::time::sleep(Duration::from_secs(120)).await;
@@ -256,14 +262,15 @@ fn counters(agent: &Handle) -> BTreeMap<String, u64> {
         }
     }
     for alloc in &view.allocs {
-        let job = alloc.status.job.id.as_str();
-        for (task, reader) in alloc.status.tasks.iter().zip(&alloc.readers) {
+        let status = lifecycle(alloc);
+        let job = status.job.id.as_str();
+        for (task, reader) in status.tasks.iter().zip(&alloc.readers) {
             let reading = reader.as_ref().and_then(|reader| reader.latest());
             for (field, value) in reading.iter().flat_map(|r| r.usage.counters().iter().collect::<Vec<_>>()) {
                 *all.entry(name(job, task.name.as_str(), field)).or_default() += value;
             }
         }
-        sought.extend(alloc.status.sought.iter().map(|task| name(job, task.as_str(), "")));
+        sought.extend(status.sought.iter().map(|task| name(job, task.as_str(), "")));
     }
     all.retain(|name, _| !sought.iter().any(|task| name.starts_with(task)));
     all
@@ -285,7 +292,7 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
                     _ => {}
                 }
                 let now = counters(&case.agent);
-                let sought = &published(&case.agent, &case.odd).status.sought;
+                let sought = &status_of(&case.agent, &case.odd).sought;
                 for (name, before) in &known {
                     let when = format!("{}: step {step}: {name}: {before}", case.name);
                     match now.get(name) {

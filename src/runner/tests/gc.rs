@@ -18,7 +18,7 @@ async fn ended(agent: &Handle, n: usize) -> Vec<AllocId> {
 }
 
 fn known(agent: &Handle) -> Vec<AllocId> {
-    agent.board().view().allocs.iter().map(|a| a.status.id.clone()).collect()
+    agent.board().view().allocs.iter().map(|a| a.identity.id.clone()).collect()
 }
 fn counted(agent: &Handle) -> [u64; 5] {
     GcReason::ALL.map(|reason| agent.0.ctx.metrics.allocs_collected(reason))

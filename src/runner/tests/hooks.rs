@@ -160,10 +160,10 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     two.groups[0].tasks.push(beside);
     let id = submit(&agent, two).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
-    let found = published(&agent, &id);
-    assert_eq!(found.status.forced, Some(Forced::SetupFailed));
-    assert_eq!(found.status.description(), "it could not be set up");
-    for task in &found.status.tasks {
+    let found = status_of(&agent, &id);
+    assert_eq!(found.forced, Some(Forced::SetupFailed));
+    assert_eq!(found.description(), "it could not be set up");
+    for task in &found.tasks {
         assert!(task.failed && task.last_exit().unwrap().status.never_ran());
         assert_eq!(events(task), ["Received", "Setup Failure"]);
     }
@@ -171,9 +171,9 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     assert_eq!((log.count("main:prestart"), log.count("main:stop")), (0, 1));
     // The next agent knows it, and tries nothing again.
     let agent = host.restart(agent).await;
-    let found = published(&agent, &id);
-    assert_eq!((found.status.state, found.status.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
-    assert_eq!(events(&found.status.tasks[0]), ["Received", "Setup Failure"]);
+    let found = status_of(&agent, &id);
+    assert_eq!((found.state, found.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
+    assert_eq!(events(&found.tasks[0]), ["Received", "Setup Failure"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ async fn an_alloc_that_could_not_be_set_up_can_be_restarted() {
     *log.fails.lock().unwrap() = None;
     agent.restart(&id, Restarted::All).await.unwrap();
     until_state(&agent, &id, TaskState::Running).await;
-    assert_eq!((log.count("alloc:prerun"), published(&agent, &id).status.forced), (2, None));
+    assert_eq!((log.count("alloc:prerun"), status_of(&agent, &id).forced), (2, None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,7 +290,7 @@ async fn a_task_that_is_called_off_for_its_sibling_says_so_and_has_not_failed() 
     job.groups[0].tasks[0].restart.attempts = 0;
     let id = submit(&agent, job).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
-    let slow = Arc::clone(&published(&agent, &id).status.tasks[1]);
+    let slow = Arc::clone(&status_of(&agent, &id).tasks[1]);
     assert_eq!(events(&slow), ["Received", "Task Setup", "Sibling Task Failed", "Killing", "Killed"]);
     let last = slow.events.back().unwrap();
     assert_eq!(last.message, "ended before it was started: the task fails beside it has failed");

@@ -23,7 +23,7 @@ async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
     assert_eq!((task.failed, task.restarts_total()), (false, 0));
     assert_eq!(events(&task), ["Received", "Task Setup", "Started", "Killing", "Terminated", "Killed"]);
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT"]);
-    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+    assert_eq!(status_of(&agent, &id).state, AllocState::Complete);
     assert_eq!(host.world.undestroyed(), 0, "stop waits until nothing is left");
 }
 
@@ -178,7 +178,7 @@ async fn a_stop_during_backoff_does_not_start_again() {
     assert_eq!((task.state, task.failed, task.next_start_at), (TaskState::Dead, false, None));
     assert_eq!(events(&task).last(), Some(&"Killed"));
     assert_eq!((task.restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]), "it was never started again");
-    assert_eq!(published(&agent, &id).status.description(), "it was asked to stop, and its tasks have ended");
+    assert_eq!(status_of(&agent, &id).description(), "it was asked to stop, and its tasks have ended");
     let agent = host.restart(agent).await;
     assert_eq!((main_task(&agent, &id).restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]));
 }
@@ -248,7 +248,7 @@ async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
     job.groups[0].tasks[0].leader = true;
     job.groups[0].tasks[1].restart.delay = Duration::from_millis(100);
     let id = submit(&agent, job).await;
-    let other = || Arc::clone(&published(&agent, &id).status.tasks[1]);
+    let other = || Arc::clone(&status_of(&agent, &id).tasks[1]);
     until("both", || host.world.living() == 2 && other().state == TaskState::Running).await;
     agent.stop(&id, Wait::No).await.unwrap();
     until("the leader's signal", || main_task(&agent, &id).state == TaskState::Killing).await;

@@ -44,13 +44,14 @@ async fn an_alloc_with_two_tasks_ends_with_the_last_one() {
     let tasks = [("main", json!({ "run_ms": 10 })), ("slow", json!({ "run_ms": 3_000 }))];
     let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
     until_state(&agent, &id, TaskState::Dead).await;
-    assert_eq!(published(&agent, &id).status.state, AllocState::Running);
-    assert_eq!(published(&agent, &id).status.finished_at, None);
+    assert_eq!(status_of(&agent, &id).state, AllocState::Running);
+    assert_eq!(status_of(&agent, &id).finished_at, None);
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
-    let status = &published(&agent, &id).status;
-    assert!(status.finished_at.unwrap().since(status.created_at).as_duration() >= Duration::from_secs(3));
+    let (created_at, finished_at) = (published(&agent, &id).identity.created_at, status_of(&agent, &id).finished_at);
+    let ran = finished_at.unwrap().since(created_at.unwrap());
+    assert!(ran.as_duration() >= Duration::from_secs(3));
     let run = agent.board().view().totals.alloc_run["b"];
-    assert_eq!(run[Outcome::Success.index()], status.finished_at.unwrap().since(status.created_at));
+    assert_eq!(run[Outcome::Success.index()], ran);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,6 +215,6 @@ async fn the_latest_exit_of_each_kind_names_its_alloc_and_its_event() {
     let error = error.unwrap();
     let event = agent.events().since(error.event_id.unwrap() - 1, 1).events.remove(0);
     assert_eq!((&error.alloc_id, event.kind.label()), (&second, "terminated"));
-    assert_eq!((&event.alloc_id, error.at), (&second, event.time));
+    assert_eq!((event.alloc_id.as_ref(), error.at), (Some(&second), event.time));
     assert_eq!(latest.exit_codes[&3].as_ref(), Some(&error));
 }

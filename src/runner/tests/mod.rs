@@ -4,9 +4,11 @@ mod cancel;
 mod clock;
 mod coordinate;
 mod crash;
+mod devices;
 mod fake;
 mod faults;
 mod gc;
+mod health;
 mod hooks;
 mod kill;
 mod lifecycle;
@@ -16,6 +18,7 @@ mod places;
 mod restart;
 mod restore;
 mod retention;
+mod seam;
 mod shown;
 mod signal;
 mod sought;
@@ -30,13 +33,14 @@ use serde_json::{Value, json};
 use self::fake::{FakeDriver, SetClock, TokioClock, World};
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
-use super::shown::board::{Published, TaskTotals};
 use super::{Config, Drivers, Handle, Parts};
-use crate::model::alloc::AllocState;
+use crate::board::Published;
+use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
 use crate::model::job::{Job, JobKind, RestartMode, RestartPolicy, Task, TaskGroup};
 use crate::model::task::{TaskState, TaskStatus};
+use crate::model::totals::TaskTotals;
 use crate::store::{FailingStore, MemoryStore, Store, StoreFaults};
 use crate::telemetry::Metrics;
 
@@ -90,8 +94,10 @@ impl Host {
             drivers: Drivers::from([("fake", driver), ("mock", faults::mock())]),
             clock: Arc::clone(&self.clock) as _,
             cgroups: None,
+            devices: None,
             metrics,
             node: node(),
+            facts: Arc::default(),
             inherited: BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]),
         }
     }
@@ -168,8 +174,15 @@ async fn submit(agent: &Handle, job: Job) -> AllocId {
 fn published(agent: &Handle, id: &AllocId) -> Arc<Published> {
     agent.board().get(id).unwrap()
 }
+fn status_of(agent: &Handle, id: &AllocId) -> Arc<AllocStatus> {
+    lifecycle(&published(agent, id))
+}
+/// What the runner publishes is managed.
+fn lifecycle(alloc: &Published) -> Arc<AllocStatus> {
+    Arc::clone(alloc.status.as_ref().unwrap())
+}
 fn main_task(agent: &Handle, id: &AllocId) -> Arc<TaskStatus> {
-    Arc::clone(&published(agent, id).status.tasks[0])
+    Arc::clone(&status_of(agent, id).tasks[0])
 }
 fn totals(agent: &Handle, job: &str) -> TaskTotals {
     // Whose the latest was is of this agent's process alone.
@@ -196,6 +209,6 @@ async fn until_state(agent: &Handle, id: &AllocId, state: TaskState) {
     until(state.as_str(), || main_task(agent, id).state == state).await;
 }
 async fn until_over(agent: &Handle, id: &AllocId) -> AllocState {
-    until("over", || published(agent, id).status.is_terminal()).await;
-    published(agent, id).status.state
+    until("over", || status_of(agent, id).is_terminal()).await;
+    status_of(agent, id).state
 }

@@ -324,9 +324,9 @@ async fn a_task_whose_record_is_lost_and_whose_driver_cannot_tell_keeps_its_hand
     *host.world.recover_error.lock().unwrap() = Some("no descriptor is left".to_owned());
     let agent = host.start().await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
-    until("said", || published(&agent, &id).status.may_run == [TaskName::from("main")]).await;
+    until("said", || status_of(&agent, &id).may_run == [TaskName::from("main")]).await;
     assert_eq!((host.world.living(), host.world.started()), (1, 1));
     *host.world.recover_error.lock().unwrap() = None;
     until("ended", || host.world.living() == 0).await;
-    until("said", || published(&agent, &id).status.may_run.is_empty()).await;
+    until("said", || status_of(&agent, &id).may_run.is_empty()).await;
 }

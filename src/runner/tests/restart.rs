@@ -287,7 +287,7 @@ async fn a_whole_alloc_begins_anew_in_the_order_of_its_lifecycle() {
     }
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert_eq!(processes(&host, "after"), 1, "once, with the stop");
-    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+    assert_eq!(status_of(&agent, &id).state, AllocState::Complete);
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,7 +322,7 @@ async fn a_stop_while_a_whole_alloc_begins_anew_wins_and_poststop_runs() {
     tokio::time::sleep(Duration::from_secs(100)).await;
     let started = ["main", "side", "after"].map(|name| processes(&host, name));
     assert_eq!(started, [1, 1, 1]);
-    assert_eq!(published(&agent, &id).status.state, AllocState::Complete);
+    assert_eq!(status_of(&agent, &id).state, AllocState::Complete);
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,14 +332,14 @@ async fn an_alloc_that_has_ended_lives_again_and_no_total_falls_or_counts_twice(
     let id = submit(&agent, batch("b", 1_000, 3)).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     tokio::time::sleep(Duration::from_secs(50)).await;
-    let first = published(&agent, &id).status.finished_at.unwrap();
+    let first = status_of(&agent, &id).finished_at.unwrap();
     let ran = |agent: &Handle| agent.board().view().totals.alloc_run["b"][Outcome::Error.index()].as_duration();
     let (before, ran_before) = (totals(&agent, "b"), ran(&agent));
     agent.collectable([id.clone()]);
 
     let asked = tokio::time::Instant::now();
     agent.restart(&id, Restarted::All).await.unwrap();
-    assert_eq!(published(&agent, &id).status.finished_at, None);
+    assert_eq!(status_of(&agent, &id).finished_at, None);
     assert!(!main_task(&agent, &id).failed);
     attempt(&agent, &id, "main", 3).await;
     assert!(asked.elapsed() < Duration::from_secs(1));
@@ -349,7 +349,7 @@ async fn an_alloc_that_has_ended_lives_again_and_no_total_falls_or_counts_twice(
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed, "with all the attempts of its policy");
     let task = main_task(&agent, &id);
     assert_eq!((task.restarts, task.attempt), ([4, 0, 0, 1], 5));
-    let last = published(&agent, &id).status.finished_at.unwrap();
+    let last = status_of(&agent, &id).finished_at.unwrap();
     assert!(last > first);
     let now = totals(&agent, "b");
     assert_eq!(now.exits[Outcome::Error.index()], before.exits[Outcome::Error.index()] + 3);

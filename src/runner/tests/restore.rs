@@ -106,7 +106,7 @@ async fn a_prepared_task_that_never_started_is_started() {
     // Kills the driver's start too: nothing has come of it.
     let begun = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
-    assert!(published(&agent, &id).status.sought.is_empty(), "it is known that it never started");
+    assert!(status_of(&agent, &id).sought.is_empty(), "it is known that it never started");
     assert!(begun.elapsed() < Duration::from_millis(500), "and nobody waits for its start: {:?}", begun.elapsed());
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
     assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
@@ -155,10 +155,10 @@ async fn an_ended_alloc_is_shown_as_it_ended_and_nothing_is_counted_twice() {
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 0)).await;
     until_over(&agent, &id).await;
-    let (before, totals_before) = (published(&agent, &id).status.clone(), totals(&agent, "b"));
+    let (before, totals_before) = (status_of(&agent, &id).clone(), totals(&agent, "b"));
     let run_before = agent.board().view().totals.alloc_run.clone();
     let agent = host.restart(agent).await;
-    let after = &published(&agent, &id).status;
+    let after = status_of(&agent, &id);
     assert_eq!((&after.tasks, after.state, after.finished_at), (&before.tasks, before.state, before.finished_at));
     assert_eq!(totals(&agent, "b"), totals_before);
     assert_eq!(agent.board().view().totals.alloc_run, run_before);
@@ -212,7 +212,7 @@ async fn a_task_that_ended_beside_a_living_one_runs_again_with_its_whole_alloc_a
     let agent = host.start().await;
     let tasks = [("short", json!({ "run_ms": 5 })), ("long", json!({}))];
     let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
-    let states = |agent: &Handle| published(agent, &id).status.tasks.iter().map(|t| t.state).collect::<Vec<_>>();
+    let states = |agent: &Handle| status_of(agent, &id).tasks.iter().map(|t| t.state).collect::<Vec<_>>();
     let half = [TaskState::Dead, TaskState::Running];
     until("one to have ended", || states(&agent) == half).await;
     let before = main_task(&agent, &id);
@@ -329,11 +329,11 @@ async fn an_end_that_was_lost_is_put_together_from_the_tasks() {
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5, 1)).await;
     until_over(&agent, &id).await;
-    let before = published(&agent, &id).status.finished_at;
+    let before = status_of(&agent, &id).finished_at;
     agent.shutdown();
     set_finished(&host, &id, |finished| *finished = Value::Null);
     let agent = host.start().await;
-    assert_eq!(published(&agent, &id).status.finished_at, before);
+    assert_eq!(status_of(&agent, &id).finished_at, before);
     assert_eq!(agent.board().view().totals.node.allocs, 1);
 }
 
@@ -350,7 +350,7 @@ async fn an_end_that_a_task_outlived_is_not_taken() {
     set_finished(&host, &id, |finished| *finished = record["finished"].clone());
     let agent = host.start().await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    let finished = published(&agent, &id).status.finished_at.unwrap();
+    let finished = status_of(&agent, &id).finished_at.unwrap();
     assert!(Some(finished) >= main_task(&agent, &id).finished_at, "it ended when its task did");
 }
 
@@ -397,12 +397,12 @@ async fn what_an_earlier_agent_recorded_is_restored_whole() {
     parts.drivers.insert("raw_exec", driver);
     let agent = Handle::start(parts).await.unwrap();
     assert!(agent.quarantined().is_empty(), "{:?}", agent.quarantined());
-    let allocs: Vec<AllocId> = agent.board().view().allocs.iter().map(|a| a.status.id.clone()).collect();
+    let allocs: Vec<AllocId> = agent.board().view().allocs.iter().map(|a| a.identity.id.clone()).collect();
     let [kept, runs] = allocs.as_slice() else { panic!("{allocs:?}") };
 
-    let kept = published(&agent, kept);
-    assert_eq!(kept.status.state, AllocState::Failed);
-    let [crashed, side] = kept.status.tasks.as_slice() else { panic!("{:?}", kept.status.tasks) };
+    let kept = status_of(&agent, kept);
+    assert_eq!(kept.state, AllocState::Failed);
+    let [crashed, side] = kept.tasks.as_slice() else { panic!("{:?}", kept.tasks) };
     assert_eq!((crashed.failed, crashed.restarts, crashed.exit_counts), (true, [1, 0, 0, 0], [0, 2, 0, 0, 0, 0]));
     assert_eq!((crashed.base.cpu_usage_ns(), crashed.exits.len()), (Some(3_097_372), 2));
     assert_eq!(
@@ -470,7 +470,7 @@ async fn what_a_newer_agent_recorded_costs_no_counter() {
     assert!(agent.quarantined().is_empty(), "{:?}", agent.quarantined());
     let view = agent.board().view();
     assert_eq!(view.allocs.len(), 2);
-    let crashed = &view.allocs[0].status.tasks[0];
+    let crashed = Arc::clone(&lifecycle(&view.allocs[0]).tasks[0]);
     assert_eq!((crashed.exit_counts[1], crashed.base.cpu_usage_ns()), (2, Some(3_097_372)));
     assert!(!crashed.events.is_empty() && crashed.events.iter().all(|e| e.kind.text() != "Driver Moved"));
     let gone = &view.totals.workloads[&("gone".into(), "short".into())];

@@ -14,7 +14,7 @@ async fn run_batches(agent: &Handle, n: usize) -> Vec<AllocId> {
 }
 
 fn known(agent: &Handle) -> Vec<AllocId> {
-    agent.board().view().allocs.iter().map(|a| a.status.id.clone()).collect()
+    agent.board().view().allocs.iter().map(|a| a.identity.id.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,7 +43,7 @@ async fn collecting_and_restarting_moves_no_counter() {
     let ids = run_batches(&agent, 4).await;
     let (before, view) = (totals(&agent, "b"), agent.board().view());
     assert_eq!(before.exits[Outcome::Success.index()], 4);
-    assert_eq!(before.created, Some(published(&agent, &ids[0]).status.created_at), "since the first submission");
+    assert_eq!(before.created, published(&agent, &ids[0]).identity.created_at, "since the first submission");
     agent.collectable(ids);
     until("collected", || known(&agent).len() == 1).await;
     assert_eq!(totals(&agent, "b"), before);

@@ -23,11 +23,11 @@ pub(super) fn seen_at(agent: &Handle, now: Timestamp) -> BTreeMap<String, u64> {
     agent.board().mark(now);
     let mut seen = BTreeMap::new();
     for alloc in &view.allocs {
-        for (task, until) in alloc.status.tasks.iter().zip(&alloc.until) {
+        for (task, until) in lifecycle(alloc).tasks.iter().zip(&alloc.until) {
             for state in TaskState::ALL {
                 let present = if task.state == state { now.min(until.get()).since(task.state_since) } else { Nanos(0) };
                 let whole = task.time_in_state[state.index()].saturating_add(present).0;
-                seen.insert(format!("{} {} {}", alloc.status.id, task.name, state.as_str()), whole);
+                seen.insert(format!("{} {} {}", alloc.identity.id, task.name, state.as_str()), whole);
             }
         }
     }
@@ -113,9 +113,11 @@ async fn no_counter_falls_and_no_event_changes_whenever_the_agent_is_killed() {
             tokio::time::sleep(Duration::from_millis(random % 7)).await;
             none_fell(&before, &seen(&agent), &when);
         }
-        let of = |alloc: &AllocId, kind| known.values().filter(|e| e.alloc_id == *alloc && e.kind == kind).count();
+        let of = |alloc: &AllocId, kind| {
+            known.values().filter(|e| e.alloc_id.as_ref() == Some(alloc) && e.kind == kind).count()
+        };
         assert_eq!((of(&quiet, EventKind::Received), of(&quiet, EventKind::Started)), (1, 1), "seed {seed}");
-        for task in agent.board().view().allocs.iter().flat_map(|a| &a.status.tasks) {
+        for task in agent.board().view().allocs.iter().flat_map(|a| lifecycle(a).tasks.clone()) {
             let seqs: Vec<_> = task.events.iter().map(|e| (e.seq, e.task_seq)).collect();
             assert!(seqs.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "seed {seed}: {seqs:?}");
             assert!(task.events.iter().is_sorted_by_key(|e| e.time), "seed {seed}: {:?}", task.events);
@@ -273,7 +275,7 @@ async fn a_refused_submit_that_reached_the_disk_does_not_come_alive() {
     let agent = killed(&host, agent).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let view = agent.board().view();
-    assert_eq!(view.allocs.iter().map(|a| &a.status.id).collect::<Vec<_>>(), [&old]);
+    assert_eq!(view.allocs.iter().map(|a| &a.identity.id).collect::<Vec<_>>(), [&old]);
     assert_eq!(main_task(&agent, &old).state, TaskState::Running, "nor is the one stopped that it would have replaced");
     assert_eq!(host.world.started(), 1);
     assert_eq!(host.store.scan("job/").unwrap().len(), 1);

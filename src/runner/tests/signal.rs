@@ -19,7 +19,7 @@ async fn a_signal_goes_to_one_task_or_to_all_that_run_with_an_event_that_says_wh
     let id = submit(&agent, group(JobKind::Service, &tasks)).await;
     running(&agent, &id, &["a", "b"]).await;
     assert_eq!(agent.signal(&id, Some("b"), "hup").await.unwrap(), ["b".into()], "as people write it");
-    let event = Arc::clone(published(&agent, &id).status.tasks[1].events.back().unwrap());
+    let event = Arc::clone(status_of(&agent, &id).tasks[1].events.back().unwrap());
     assert_eq!(event.kind.text(), "Signaling");
     assert_eq!((event.details["signal"].as_str(), event.details["reason"].as_str()), ("SIGHUP", "requested"));
     assert_eq!(sent(&host), ["SIGHUP"]);

@@ -37,13 +37,13 @@ async fn stage(config: Value) -> Stage {
 }
 
 fn states(agent: &Handle, id: &AllocId) -> Vec<TaskState> {
-    published(agent, id).status.tasks.iter().map(|t| t.state).collect()
+    status_of(agent, id).tasks.iter().map(|t| t.state).collect()
 }
 fn sought(agent: &Handle, id: &AllocId) -> Vec<String> {
-    published(agent, id).status.sought.iter().map(ToString::to_string).collect()
+    status_of(agent, id).sought.iter().map(ToString::to_string).collect()
 }
 fn count(agent: &Handle, id: &AllocId, task: usize, kind: EventKind) -> u64 {
-    published(agent, id).status.tasks[task].event_counts.get(kind.label()).copied().unwrap_or(0)
+    status_of(agent, id).tasks[task].event_counts.get(kind.label()).copied().unwrap_or(0)
 }
 
 impl Stage {
@@ -160,12 +160,11 @@ async fn siblings_of_what_is_looked_for_live_as_ever() {
     let Stage { host, agent, odd, .. } = &stage;
     for attempt in 1..3 {
         stage.newest("main").end(ExitStatus::Code(1));
-        let again =
-            || published(agent, odd).status.tasks[0].attempt == attempt && states(agent, odd)[0] == TaskState::Running;
+        let again = || status_of(agent, odd).tasks[0].attempt == attempt && states(agent, odd)[0] == TaskState::Running;
         until("restarted by its policy", again).await;
     }
     agent.restart(odd, Restarted::Task("main")).await.unwrap();
-    until("restarted as it was asked", || published(agent, odd).status.tasks[0].attempt == 3).await;
+    until("restarted as it was asked", || status_of(agent, odd).tasks[0].attempt == 3).await;
     assert_eq!(sought(agent, odd), ["slow"], "all that while");
     stage.show();
     stage.until_found().await;
@@ -206,8 +205,7 @@ async fn a_restart_of_what_is_looked_for_is_accepted_and_done_once() {
         assert_eq!(host.world.started(), 3, "{what:?}");
         assert_eq!(host.world.living(), if what == Restarted::All { 2 } else { 3 }, "{what:?}: its sibling waits");
         stage.show();
-        let second =
-            || published(agent, odd).status.tasks[1].attempt == 1 && states(agent, odd) == [TaskState::Running; 2];
+        let second = || status_of(agent, odd).tasks[1].attempt == 1 && states(agent, odd) == [TaskState::Running; 2];
         until("begun anew", second).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let all = what == Restarted::All;
@@ -222,7 +220,7 @@ async fn a_driver_that_never_answers_costs_its_task_and_not_what_runs_beside_it(
     let Stage { host, agent, odd, good } = &stage;
     assert_eq!(until_over(agent, odd).await, AllocState::Failed);
     assert_eq!(count(agent, odd, 1, EventKind::FailedRestore), 1);
-    assert_eq!(published(agent, odd).status.tasks[0].last_exit().unwrap().outcome, Outcome::Killed, "by its sibling");
+    assert_eq!(status_of(agent, odd).tasks[0].last_exit().unwrap().outcome, Outcome::Killed, "by its sibling");
     assert_eq!(main_task(agent, good).state, TaskState::Running);
     assert_eq!((found(agent).0["failed"], found(agent).0["reattached"]), (1.0, 2.0));
     assert_eq!(host.world.started(), 3);

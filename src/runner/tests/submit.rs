@@ -114,7 +114,10 @@ async fn each_task_of_a_job_has_its_totals_at_0_from_the_submission_on() {
     let view = agent.board().view();
     assert_eq!(view.totals.workloads.len(), 2);
     assert_eq!(view.totals.node.allocs, 3);
-    assert_eq!(view.allocs.iter().map(|a| a.status.name.as_str()).collect::<Vec<_>>(), ["j.g[0]", "j.g[1]", "j.g[2]"]);
+    assert_eq!(
+        view.allocs.iter().map(|a| a.identity.name.as_str()).collect::<Vec<_>>(),
+        ["j.g[0]", "j.g[1]", "j.g[2]"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +128,7 @@ async fn two_hundred_allocs_all_run_and_all_stop() {
     many.groups[0].count = 200;
     let reply = agent.submit(many).await.unwrap();
     until("200 running", || {
-        agent.board().view().allocs.iter().filter(|a| a.status.state == AllocState::Running).count() == 200
+        agent.board().view().allocs.iter().filter(|a| lifecycle(a).state == AllocState::Running).count() == 200
     })
     .await;
     assert_eq!((reply.allocs.len(), host.world.started()), (200, 200));

@@ -34,6 +34,13 @@ drivers {
   enabled = ["raw_exec"]
 }
 
+fingerprint {
+  # Which fingerprinters look at the host: arch, cgroup, cpu, ... Default: all. (ALLOSTAT_FINGERPRINT_ALLOWLIST)
+  # allowlist =
+  # Which do not, whatever the other list says. Default: none. (ALLOSTAT_FINGERPRINT_DENYLIST)
+  # denylist =
+}
+
 gc {
   # Ended allocs that are kept; the oldest above it go, once their final series were fetched. (ALLOSTAT_GC_MAX_TERMINAL)
   max_terminal = 2000
@@ -45,7 +52,52 @@ gc {
   inodes_used_percent = 70
 }
 
+otlp {
+  # Where metrics are pushed: http://host:port, to /v1/metrics below it. Default: nowhere, and nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
+  # endpoint =
+  # The same, with the whole path. It wins over endpoint. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
+  # metrics_endpoint =
+  # http/protobuf or grpc. (OTEL_EXPORTER_OTLP_PROTOCOL)
+  protocol = "http/protobuf"
+  # Sent with each request: name=value, separated by commas, values percent-encoded. (OTEL_EXPORTER_OTLP_HEADERS)
+  # headers =
+  # How long one request may take. In the environment a number is milliseconds. (OTEL_EXPORTER_OTLP_TIMEOUT)
+  timeout = "10s"
+  # gzip or none. (OTEL_EXPORTER_OTLP_COMPRESSION)
+  compression = "gzip"
+  # cumulative: sums count from their start. No other is made. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
+  temporality_preference = "cumulative"
+  # How often points are made. In the environment a number is milliseconds. (OTEL_METRIC_EXPORT_INTERVAL)
+  interval = "1m"
+  # On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays. (OTEL_RESOURCE_ATTRIBUTES)
+  # resource_attributes =
+  # What waits for the collector, in the data directory, takes no more than this: the oldest goes. (ALLOSTAT_OTLP_QUEUE_BYTES)
+  queue_bytes = 268435456
+  # What waited for longer goes. (ALLOSTAT_OTLP_QUEUE_AGE)
+  queue_age = "48h0m"
+}
+
+devices {
+  # Whether NVIDIA's GPUs are looked for. Where there are none that costs nothing. (ALLOSTAT_DEVICES_NVIDIA)
+  nvidia = true
+  # NVML, where the loader does not find libnvidia-ml.so.1 by itself. (ALLOSTAT_DEVICES_NVIDIA_LIBRARY)
+  # nvidia_library =
+  # UUIDs of GPUs that are neither shown nor given to tasks. (ALLOSTAT_DEVICES_IGNORED)
+  # ignored =
+  # Device plugins of others, as they are written for Nomad: each program in it is one, <its name>.json beside it its configuration. What others than its owner can write is not run. Default: none. (ALLOSTAT_DEVICES_PLUGIN_DIR)
+  # plugin_dir =
+  # How often a driver that is not there is looked for again. (ALLOSTAT_DEVICES_RETRY)
+  retry = "5m"
+  # Whether processes on devices are told whose they are. "auto": where the agent sees the processes of the whole host; elsewhere a driver's pids may be those of others. "always", "never". (ALLOSTAT_DEVICES_ATTRIBUTION)
+  attribution = "auto"
+}
+
 log {
   # off, error, warn, info, debug or trace. (ALLOSTAT_LOG)
   level = "info"
+}
+
+mock {
+  # What mock says of itself, each for so long: "undetected 3s, healthy 1m, unhealthy". Default: healthy. (ALLOSTAT_MOCK_FINGERPRINT)
+  # fingerprint =
 }

@@ -45,6 +45,27 @@ job "full" {
         cpu        = 250
         memory     = 64
         memory_max = 128
+        device "nvidia/gpu" {
+          count = 2
+          constraint {
+            attribute = "${device.attr.memory}"
+            operator  = ">="
+            value     = "20 GiB"
+          }
+          constraint {
+            attribute = "${device.attr.driver_version}"
+            operator  = "version"
+            value     = ">= 535, < 600"
+          }
+          affinity {
+            attribute = "${device.model}"
+            operator  = "regexp"
+            value     = "^A100"
+            weight    = -20
+          }
+        }
+        device "fpga" {
+        }
       }
       restart {
         attempts = 1

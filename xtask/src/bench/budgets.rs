@@ -65,6 +65,14 @@ pub const BUDGETS: &[Budget] = &[
     on_the_front(budget("scrape/p50", "a scrape of 1,000 tasks, median", Limit::Ratio(2.0), "cAdvisor 89 to 163 ms")),
     budget("scrape/p99", "a scrape, 99 of 100", Limit::Ratio(2.0), ""),
     budget("scrape/cpu", "CPU of one scrape", Limit::Ratio(2.0), "cAdvisor 134 to 172 ms"),
+    budget("devices/tick-16", "taking what 16 GPUs with 192 processes say in a tick", Limit::Ratio(2.5), ""),
+    budget("devices/alloc-of-10000", "an alloc's own devices among 10,000", Limit::Ratio(2.0), ""),
+    budget(
+        "devices/readings-beside-one-that-hangs",
+        "readings of 7 GPUs beside one that hangs",
+        Limit::RatioAtLeast(0.95),
+        "",
+    ),
     budget("encode/warm", "encoding the exposition, samples a second on one core", Limit::RatioAtLeast(0.8), ""),
     on_the_front(budget(
         "tasks/short-with-right-peak",

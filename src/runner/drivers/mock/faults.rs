@@ -45,6 +45,11 @@ words! {
     }
 }
 
+/// Garbage to read.
+pub fn endless_text() -> String {
+    "\u{1b}[2J\0garbage\u{7}".repeat(10_000)
+}
+
 /// The fault of each call, in the order of [`Call::ALL`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults([Option<Fault>; Call::ALL.len()]);

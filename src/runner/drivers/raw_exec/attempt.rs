@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
@@ -11,7 +11,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use super::shared::{Shared, cannot, failed, room, watched};
 use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
-use crate::host::process::{Child, Ended, Process, Rusage, ended, identity, session};
+use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
 use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, TaskHandle};
@@ -20,7 +20,7 @@ use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
 use crate::runner::places::Places;
 use crate::supervisor::record::{End, How, Record, Slot};
 use crate::supervisor::{ERRORS_KEPT, orders};
-use crate::telemetry::{chain, lock};
+use crate::telemetry::chain;
 
 /// How long the processes of an attempt whose supervisor was killed may take to die.
 pub const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -50,7 +50,6 @@ pub struct Supervised {
     reader: Option<Arc<TaskReader>>,
     /// Readable when the supervisor has ended; `None`: it had when we looked first.
     pidfd: Option<AsyncFd<OwnedFd>>,
-    child: Mutex<Option<Child>>,
     unnamed: Option<Record>,
     _watch: Option<OwnedSemaphorePermit>,
     /// Boxed: a kibibyte that nothing fills while the attempt runs.
@@ -64,20 +63,14 @@ impl Supervised {
         let reader = Some(shared.reader(&handle, supervisor.id(), found));
         let pidfd = watched(supervisor.into_pidfd());
         let pidfd = Some(pidfd.map_err(|e| cannot("cannot watch the supervisor", &e))?);
-        let (child, end, _watch) = (Mutex::new(None), OnceCell::new(), Some(watch));
-        Ok(Supervised { shared, handle, reader, pidfd, child, unnamed, _watch, end })
-    }
-
-    /// The supervisor is our own child, to be reaped.
-    pub fn reaping(self, child: Child) -> Supervised {
-        Supervised { child: Mutex::new(Some(child)), ..self }
+        let (end, _watch) = (OnceCell::new(), Some(watch));
+        Ok(Supervised { shared, handle, reader, pidfd, unnamed, _watch, end })
     }
 
     pub fn ended(shared: Arc<Shared>, handle: TaskHandle, mut end: AttemptEnd) -> Supervised {
         add_kept_peak(&shared, &handle, &mut end);
         let end = OnceCell::new_with(Some(Box::new(end)));
-        let (child, unnamed, _watch) = (Mutex::new(None), None, None);
-        Supervised { shared, handle, reader: None, pidfd: None, child, unnamed, _watch, end }
+        Supervised { shared, handle, reader: None, pidfd: None, unnamed: None, _watch: None, end }
     }
 
     fn send(&self, name: &str) -> Result<(), DriverError> {
@@ -106,9 +99,6 @@ impl Supervised {
             // Ends: with the supervisor. Errors only when the runtime shuts down, and then nobody asks any more.
             let _ = pidfd.readable().await;
         }
-        // It has ended, so this does not block.
-        let child = lock(&self.child).take();
-        let left = child.and_then(|mut child| child.wait().ok());
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
         // was killed takes longer.
@@ -122,9 +112,10 @@ impl Supervised {
         let mut end = match read {
             Ok(end) => attempt_end(end),
             Err(mut why) => {
-                // Not killed: it saw the end.
-                if left.and_then(|status| status.code()).is_some_and(|code| code != 0) {
-                    why = format!("{why}; its supervisor could not record its end{}", last_words(&handle.run_dir));
+                // Who was killed says nothing.
+                let said = last_words(&handle.run_dir);
+                if !said.is_empty() {
+                    why = format!("{why}; its supervisor could not record its end{said}");
                 }
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
@@ -173,7 +164,8 @@ impl Attempt for Supervised {
 }
 
 fn cgroup(shared: &Shared, handle: &TaskHandle) -> Option<Cgroup> {
-    handle.cgroup.as_ref().map(|path| Cgroup::at(&shared.sampling.layout, path))
+    let layout = &shared.sampling.layout;
+    handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path).with_devices(layout))
 }
 
 /// A process of this attempt, if it is still there. A pid of another boot is somebody else's.
@@ -295,7 +287,7 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
     let why = if same_boot && handle.cgroup.is_none() { format!("{why}; {MAY_HAVE_LEFT}") } else { why };
     let mut usage = Usage::default();
     if same_boot && let Some(path) = &handle.cgroup {
-        let cgroup = Cgroup::at(&shared.sampling.layout, path);
+        let cgroup = Cgroup::at(&shared.sampling.layout, path).with_devices(&shared.sampling.layout);
         if let Err(e) = cgroup.end(END_PATIENCE) {
             problems.push(chain(&e));
         }

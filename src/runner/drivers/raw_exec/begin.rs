@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,17 +12,17 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
 use super::config::Config;
-use super::shared::{START_PATIENCE, Shared, blocking, watched};
+use super::shared::{START_PATIENCE, Shared, blocking, cannot, watched};
 use super::ulimit;
 use crate::collectors::final_files;
 use crate::host::cgroup::Cgroup;
-use crate::host::process::{self, Child, Process};
+use crate::host::process::{self, Process};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::runner::kept::datadir::make_run_dir;
-use crate::supervisor::ERRORS_KEPT;
 use crate::supervisor::orders::{self, FinalRead, LogOrders, Orders};
 use crate::supervisor::record::{self, How, Record, Slot, Start};
+use crate::supervisor::{self, ERRORS_KEPT};
 use crate::telemetry::chain;
 
 /// A supervisor that was spawned and has not said yet whether its task runs.
@@ -38,7 +37,7 @@ pub struct Begun {
 struct Made {
     handle: TaskHandle,
     cgroup: Option<Cgroup>,
-    child: Child,
+    supervisor: Process,
     /// Opened before the spawn: what went on can be read even when no descriptor is left.
     record: Record,
 }
@@ -72,6 +71,9 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
     let account = account.filter(|a| !is_own(a));
     let layout = &shared.sampling.layout;
     let cgroup = handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path));
+    // Of most tasks nothing is denied: they have no place in that hierarchy.
+    let denied = device_numbers(&request.denied_nodes);
+    let cgroup = cgroup.map(|cgroup| if denied.is_empty() { cgroup } else { cgroup.with_devices(layout) });
     let orders = Orders {
         version: orders::VERSION,
         boot_id: shared.boot_id.clone(),
@@ -105,9 +107,12 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
     let limits = config.limits(task, &request.dirs.task)?;
     // Before anything is made: what cannot be watched is not started.
     let watch = shared.watch().ok_or_else(|| start_error("no descriptor is left to watch its supervisor", true))?;
-    let begun = place(cgroup.as_ref(), &limits).and_then(|()| spawn(shared, &orders, &handle.run_dir));
+    let begun = place(cgroup.as_ref(), &limits, &denied)
+        .and_then(|()| spawn(shared, &orders, &handle.run_dir, cgroup.as_ref()));
     match begun {
-        Ok((child, record, report)) => Ok(Begun { made: Made { handle, cgroup, child, record }, watch, report }),
+        Ok((supervisor, record, report)) => {
+            Ok(Begun { made: Made { handle, cgroup, supervisor, record }, watch, report })
+        }
         Err(error) => {
             clean(cgroup.as_ref(), &handle.run_dir);
             Err(error)
@@ -115,12 +120,31 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
     }
 }
 
-fn place(cgroup: Option<&Cgroup>, limits: &crate::host::cgroup::Limits) -> Result<(), DriverError> {
+fn place(
+    cgroup: Option<&Cgroup>,
+    limits: &crate::host::cgroup::Limits,
+    denied: &[(u32, u32)],
+) -> Result<(), DriverError> {
     let Some(cgroup) = cgroup else { return Ok(()) };
-    cgroup.create_fresh().and_then(|()| cgroup.limit(limits)).map_err(|e| start_error(chain(&e), e.is_passing()))
+    let made = cgroup.create_fresh().and_then(|()| cgroup.limit(limits)).and_then(|()| cgroup.deny_devices(denied));
+    made.map_err(|e| start_error(chain(&e), e.is_passing()))
 }
 
-fn spawn(shared: &Shared, orders: &Orders, run_dir: &Path) -> Result<(Child, Record, OwnedFd), DriverError> {
+/// Major and minor number of each node that is there and a character device.
+fn device_numbers(nodes: &[String]) -> Vec<(u32, u32)> {
+    let number = |node: &String| {
+        let meta = std::fs::metadata(node).ok().filter(|meta| meta.file_type().is_char_device())?;
+        Some((rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())))
+    };
+    nodes.iter().filter_map(number).collect()
+}
+
+fn spawn(
+    shared: &Shared,
+    orders: &Orders,
+    run_dir: &Path,
+    cgroup: Option<&Cgroup>,
+) -> Result<(Process, Record, OwnedFd), DriverError> {
     let record = new_record(run_dir)?;
     // Not a copy of that descriptor: a copy would hold the lock for as long as we live.
     let ours = Record::open(run_dir).and_then(|ours| ours.ok_or_else(|| io::ErrorKind::NotFound.into()));
@@ -131,19 +155,69 @@ fn spawn(shared: &Shared, orders: &Orders, run_dir: &Path) -> Result<(Child, Rec
     let no_pipe = |e: rustix::io::Errno| start_error(format!("cannot make a pipe: {}", io::Error::from(e)), true);
     let (report, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
     let streams = [record.into_descriptor(), theirs, errors.into()];
-    let child = start_supervisor(shared, run_dir, streams)
-        .map_err(|e| start_error(format!("cannot start its supervisor {}: {e}", shared.supervisor.display()), true))?;
-    Ok((child, ours, report))
+    let spawner = &shared.spawner;
+    let spawned = spawner.spawn(run_dir, &streams);
+    // From here on whoever holds the lock is a supervisor.
+    drop(streams);
+    match spawned {
+        Ok(supervisor) => Ok((supervisor, ours, report)),
+        Err(e) => {
+            let why = format!("cannot start its supervisor {}: {e}", spawner.program().display());
+            // Who died before it answered may have forked one.
+            let left = end_supervisor(&ours, run_dir).and_then(|()| end_all(cgroup, &ours));
+            Err(not_started(why, left))
+        }
+    }
 }
 
-fn start_supervisor(shared: &Shared, run_dir: &Path, streams: [OwnedFd; 3]) -> io::Result<Child> {
-    let Some(cgroup) = &shared.supervisors else {
-        let [record, report, errors] = streams;
-        let mut command = Command::new(&shared.supervisor);
-        command.arg0("allostat").arg("supervise").arg(run_dir).env_clear().current_dir("/");
-        return Ok(command.stdin(record).stdout(report).stderr(errors).spawn()?.into());
-    };
-    Child::born_in(cgroup, &shared.supervisor, &["allostat".as_ref(), "supervise".as_ref(), run_dir.as_ref()], streams)
+/// Ends who holds the lock of the record. Blocks.
+fn end_supervisor(record: &Record, run_dir: &Path) -> Result<(), String> {
+    let until = Instant::now() + END_PATIENCE;
+    while !record.try_lock().map_err(|e| format!("the lock of its record: {e}"))? {
+        // Not found: it has not said yet who it is.
+        if let Ok(Some(supervisor)) = supervisor::find(run_dir) {
+            let _ = supervisor.signal(9);
+            let _ = supervisor.wait();
+        }
+        if Instant::now() > until {
+            return Err("somebody holds its record".to_owned());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Ends what a supervisor that is dead may have started. Blocks.
+fn end_all(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
+    let until = Instant::now() + END_PATIENCE;
+    while let Err(left) = end_task(cgroup, record) {
+        if Instant::now() > until {
+            return Err(left);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn end_task(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
+    if let Some(cgroup) = cgroup {
+        cgroup.end(Duration::from_secs(2)).map_err(|e| chain(&e))?;
+    }
+    // Written before the gate opens: without a main process here none runs anything.
+    match record.read_start().map_err(|e| format!("the record cannot be read: {e}"))? {
+        Slot::Written(Start { main: Some(main), .. }) => {
+            end_session(main).map_err(|e| format!("the session of process {}: {e}", main.pid))
+        }
+        Slot::Written(_) | Slot::Empty | Slot::Bad(_) => Ok(()),
+    }
+}
+
+/// `left`: what could not be ended. It is not to be tried again then: it would run twice.
+fn not_started(why: String, left: Result<(), String>) -> DriverError {
+    match left {
+        Ok(()) => start_error(why, true),
+        Err(left) => start_error(format!("{why}; what it had started cannot be ended: {left}"), false),
+    }
 }
 
 /// A record of that attempt that nobody holds and nothing was written to is one of an agent that died before it spawned.
@@ -184,14 +258,13 @@ impl Begun {
     pub async fn started(self, shared: &Arc<Shared>) -> Result<Supervised, DriverError> {
         let Begun { mut made, watch, report } = self;
         let why = match heard(report).await.and_then(|()| made.answer()) {
-            Ok(Some((start, supervisor))) => {
+            Ok(Some(start)) => {
                 made.handle.boot_id = shared.boot_id.clone();
                 made.handle.supervisor = Some(start.supervisor);
                 made.handle.main = start.main;
                 made.handle.started_at = start.started_at;
-                let running = Running { handle: made.handle.clone(), supervisor, found: false, unnamed: None, watch };
-                match Supervised::running(Arc::clone(shared), running) {
-                    Ok(attempt) => return Ok(attempt.reaping(made.child)),
+                match made.supervised(shared, watch) {
+                    Ok(attempt) => return Ok(attempt),
                     Err(error) => Some(start_error(error.to_string(), true)),
                 }
             }
@@ -212,9 +285,15 @@ async fn heard(report: OwnedFd) -> Result<(), DriverError> {
 }
 
 impl Made {
+    fn supervised(&self, shared: &Arc<Shared>, watch: OwnedSemaphorePermit) -> Result<Supervised, DriverError> {
+        let supervisor = self.supervisor.try_clone().map_err(|e| cannot("cannot watch the supervisor", &e))?;
+        let running = Running { handle: self.handle.clone(), supervisor, found: false, unnamed: None, watch };
+        Supervised::running(Arc::clone(shared), running)
+    }
+
     /// The record speaks as soon as the supervisor has closed its end: with a start slot, or with the reason why not.
     /// `None`: the supervisor ended and left no answer.
-    fn answer(&self) -> Result<Option<(Start, Process)>, DriverError> {
+    fn answer(&self) -> Result<Option<Start>, DriverError> {
         let run_dir = self.handle.run_dir.display();
         let unreadable = |e: io::Error| start_error(format!("cannot read the record in {run_dir}: {e}"), true);
         if let Slot::Written(end) = self.record.read_end().map_err(unreadable)?
@@ -223,12 +302,7 @@ impl Made {
             return Err(start_error(message, recoverable));
         }
         match self.record.read_start().map_err(unreadable)? {
-            Slot::Written(start) if start.main.is_some() => {
-                let lost = |why: String| start_error(format!("its supervisor cannot be found{why}"), true);
-                // Our own child and not reaped: it cannot be gone, nor be another.
-                let supervisor = Process::open(start.supervisor).map_err(|e| lost(format!(": {e}")))?;
-                Ok(Some((start, supervisor.ok_or_else(|| lost(String::new()))?)))
-            }
+            Slot::Written(start) if start.main.is_some() => Ok(Some(start)),
             Slot::Written(_) | Slot::Empty => Ok(None),
             Slot::Bad(why) => Err(start_error(format!("the record in {run_dir}: {why}"), true)),
         }
@@ -236,43 +310,26 @@ impl Made {
 
     /// The one way back from a spawned supervisor, whatever it may have started by now. `why`: of this error; without one the
     /// supervisor has ended by itself and is asked for its last words. Blocks.
-    fn abort(mut self, why: Option<DriverError>) -> DriverError {
+    fn abort(self, why: Option<DriverError>) -> DriverError {
         let why = why.unwrap_or_else(|| self.last_words());
-        // Dead, it cannot open the gate any more. Fails when it has been reaped already.
-        let _ = self.child.kill();
+        // Dead, it cannot open the gate any more. Fails when it is dead already.
+        let _ = self.supervisor.signal(9);
         // Before its end is awaited, which may take long if the disk hangs, and once more after it: only then is nobody left
         // who could start something. What fails now will fail again then, and is told then.
-        let _ = self.end_task();
-        let _ = self.child.wait();
-        let until = Instant::now() + END_PATIENCE;
-        while let Err(left) = self.end_task() {
-            if Instant::now() > until {
-                // Not to be tried again: it would run twice.
-                return start_error(format!("{why}; what it had started cannot be ended: {left}"), false);
-            }
-            std::thread::sleep(Duration::from_millis(20));
+        let _ = end_task(self.cgroup.as_ref(), &self.record);
+        let _ = self.supervisor.wait();
+        if let Err(left) = end_all(self.cgroup.as_ref(), &self.record) {
+            return not_started(why.to_string(), Err(left));
         }
         clean(self.cgroup.as_ref(), &self.handle.run_dir);
         why
     }
 
-    fn last_words(&mut self) -> DriverError {
-        let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+    fn last_words(&self) -> DriverError {
+        let _ = self.supervisor.wait();
         let said = std::fs::read_to_string(self.handle.run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
         let said: String = said.trim().chars().take(ERRORS_KEPT).collect();
-        start_error(format!("its supervisor ended before it had started anything ({status}): {said}"), true)
-    }
-
-    fn end_task(&self) -> Result<(), String> {
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.end(Duration::from_secs(2)).map_err(|e| chain(&e))?;
-        }
-        // Written before the gate opens: without a main process here none runs anything.
-        match self.record.read_start().map_err(|e| format!("the record cannot be read: {e}"))? {
-            Slot::Written(Start { main: Some(main), .. }) => {
-                end_session(main).map_err(|e| format!("the session of process {}: {e}", main.pid))
-            }
-            Slot::Written(_) | Slot::Empty | Slot::Bad(_) => Ok(()),
-        }
+        let said = if said.is_empty() { "it was killed".to_owned() } else { said };
+        start_error(format!("its supervisor ended before it had started anything: {said}"), true)
     }
 }

@@ -2,13 +2,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
@@ -17,6 +16,7 @@ use crate::model::id::{BootId, ProcessId};
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverContext, DriverError};
 use crate::runner::places::Places;
+use crate::supervisor::Spawner;
 
 pub const NAME: &str = "raw_exec";
 /// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
@@ -29,10 +29,7 @@ pub struct Shared {
     pub sampling: Arc<Sampling>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
-    /// What is executed as `<supervisor> supervise <run dir>`.
-    pub supervisor: PathBuf,
-    /// The directory of the cgroup in which supervisors are born.
-    pub supervisors: Option<PathBuf>,
+    pub spawner: Spawner,
     /// The soft limit on descriptors that tasks get.
     pub descriptors: Option<u64>,
     /// Why tasks here have no cgroup of their own.
@@ -43,6 +40,8 @@ pub struct Shared {
     pub removals: Places,
     /// A descriptor for each supervisor that is watched: what is left of the limit when everything else has its own.
     pub watches: Arc<Semaphore>,
+    /// Told when the last of them is taken.
+    pub full: Notify,
 }
 
 impl Shared {
@@ -51,19 +50,23 @@ impl Shared {
             sampling: Arc::clone(&context.sampling),
             clock: Arc::clone(&context.clock),
             boot_id: context.boot_id.clone(),
-            supervisor: context.supervisor.clone(),
-            supervisors: context.supervisors.clone(),
+            spawner: Spawner::new(context.supervisor.clone(), context.supervisors.clone()),
             descriptors: context.descriptors,
             no_cgroups: context.no_cgroups.clone(),
             kills: Places::new(AT_ONCE),
             removals: Places::new(AT_ONCE),
             watches: Arc::new(Semaphore::new(context.watches)),
+            full: Notify::new(),
         }
     }
 
     /// A place for one supervisor more. `None`: no descriptor is left for it.
     pub fn watch(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.watches).try_acquire_owned().ok()
+        let place = Arc::clone(&self.watches).try_acquire_owned().ok();
+        if self.watches.available_permits() == 0 {
+            self.full.notify_one();
+        }
+        place
     }
 
     pub fn reader(&self, handle: &TaskHandle, supervisor: ProcessId, found: bool) -> Arc<TaskReader> {

@@ -1,0 +1,20 @@
+//! `GET /v1/devices`: what this host has, how each is, who holds and uses it.
+
+use super::access::Access;
+use super::http::{Reply, encoded};
+use super::{Method, Route};
+use crate::exporters::json::devices as views;
+
+pub(super) static DEVICES: Route = Route {
+    method: Method::Get,
+    path: "/v1/devices",
+    access: Access::Read,
+    about: "the devices of this host, and who holds and uses each",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&[])?;
+            let (snapshot, detail) = (context.snapshot(), request.origin.detail());
+            encoded(move || Reply::json(&views::all(&snapshot, detail))).await
+        })
+    },
+};

@@ -1,0 +1,70 @@
+//! What is known of this host. Fingerprinters say it, and drivers and devices of theirs, each in attributes of their own; tasks that
+//! start and the API read it.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::model::attributes::{AttributeDiff, Attributes};
+
+/// Concurrency: any thread; the lock is held for some microseconds at most.
+#[derive(Debug, Default)]
+pub struct Facts(watch::Sender<Arc<Attributes>>);
+
+impl Facts {
+    /// All of it as it stands at this moment.
+    pub fn now(&self) -> Arc<Attributes> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// Who is told of each change.
+    pub fn watch(&self) -> watch::Receiver<Arc<Attributes>> {
+        self.0.subscribe()
+    }
+
+    /// All of a diff at once: nobody sees half of it. Whether it changed anything: nobody is told otherwise.
+    pub fn apply(&self, diff: AttributeDiff) -> bool {
+        self.0.send_if_modified(|attributes| {
+            let changes = diff.changes(attributes);
+            if changes {
+                diff.apply_to(Arc::make_mut(attributes));
+            }
+            changes
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::attributes::HostAttribute::{OsName, OsVersion};
+
+    #[test]
+    fn the_same_again_is_told_to_nobody_and_what_was_read_before_stays_as_it_was() {
+        let facts = Facts::default();
+        let mut told = facts.watch();
+        let debian = |version: &str| {
+            AttributeDiff::default().with(OsName, Some("debian".into())).with(OsVersion, Some(version.into()))
+        };
+        assert!(facts.apply(debian("12")) && told.has_changed().unwrap());
+        let before = Arc::clone(&told.borrow_and_update());
+        assert!(!facts.apply(debian("12")) && !told.has_changed().unwrap());
+        assert!(!facts.apply(AttributeDiff::default()) && !told.has_changed().unwrap());
+        assert!(facts.apply(debian("13")) && told.has_changed().unwrap());
+        assert_eq!((before["os.version"].bare(), facts.now()["os.version"].bare()), ("12".into(), "13".into()));
+    }
+
+    #[test]
+    fn nobody_sees_half_of_a_diff() {
+        let facts = Facts::default();
+        let both = |n: u64| AttributeDiff::default().with(OsName, Some(n.into())).with(OsVersion, Some(n.into()));
+        facts.apply(both(0));
+        std::thread::scope(|threads| {
+            threads.spawn(|| (1..5_000).for_each(|n| assert!(facts.apply(both(n)))));
+            for _ in 0..5_000 {
+                let seen = facts.now();
+                assert_eq!(seen["os.name"], seen["os.version"]);
+            }
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! `allostat device-plugin`: a device plugin of ours, for a Nomad client.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Session;
+use super::exit::{CliError, CliResult, Exit};
+use crate::devices::served::{ServeError, serve};
+use crate::devices::{self, nvidia};
+use crate::host::clock::{Clock, SystemClock};
+use crate::telemetry::{LogLevel, chain, logging};
+
+/// Serve one of our device plugins to a Nomad client, which starts it itself
+///
+/// It speaks Nomad's device plugin protocol. Put a script into the client's plugin_dir that runs `allostat device-plugin nvidia`, or
+/// a link to allostat with `args = ["device-plugin", "nvidia"]` in its plugin stanza.
+#[derive(Debug, clap::Args)]
+pub struct ServePlugin {
+    #[arg(value_name = "NAME", value_parser = ["nvidia"])]
+    name: String,
+    /// NVML, where the loader does not find libnvidia-ml.so.1 by itself
+    #[arg(long, value_name = "PATH", env = "ALLOSTAT_DEVICES_NVIDIA_LIBRARY", hide_env = true)]
+    library: Option<PathBuf>,
+    /// UUIDs of GPUs that are not shown, separated by commas
+    #[arg(long, value_name = "UUIDS", env = "ALLOSTAT_DEVICES_IGNORED", hide_env = true, value_delimiter = ',')]
+    ignored: Vec<String>,
+}
+
+impl ServePlugin {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let gpus = nvidia::NvidiaConfig { library: self.library, ignored: self.ignored };
+        let config = devices::Config { gpus, ..devices::Config::default() };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let plugin = devices::plugins(&config, &clock).into_iter().find(|plugin| plugin.name() == self.name);
+        let plugin =
+            plugin.ok_or_else(|| CliError::new(Exit::Usage, format!("there is no device plugin {}", self.name)))?;
+        // Whoever runs us by hand reads one line, and no log.
+        logging::init(LogLevel::default()).map_err(|e| CliError::failed(chain(&e)))?;
+        let out = &mut session.out;
+        let served = serve(plugin, |line| writeln!(out, "{line}").and_then(|()| out.flush()));
+        match served {
+            Ok(()) => Ok(Exit::Done),
+            Err(error @ ServeError::NotAPlugin) => Err(CliError::new(Exit::Usage, error.to_string())),
+            Err(error) => Err(CliError::failed(chain(&error))),
+        }
+    }
+}

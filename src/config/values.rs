@@ -1,0 +1,89 @@
+//! Text becomes the value of a setting, or a sentence without its name that says what is wanted. Pure.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::DEFAULT_PORT;
+use crate::fingerprint;
+use crate::jobspec::quantity::{format_duration, parse_duration};
+
+pub(super) fn size(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// `5m` for Go's `5m0s`.
+pub(super) fn short(duration: Duration) -> String {
+    let text = format_duration(duration);
+    match text.strip_suffix("m0s") {
+        Some(minutes) => format!("{minutes}m"),
+        None => text,
+    }
+}
+
+pub(super) fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|t| !t.is_empty()).map(str::to_owned).collect()
+}
+
+/// An empty list is not set.
+pub(super) fn listed(names: &[String]) -> Option<String> {
+    Some(names.join(",")).filter(|text| !text.is_empty())
+}
+
+pub(super) fn fingerprinters(names: Vec<String>) -> Result<Vec<String>, String> {
+    let known: Vec<&str> = fingerprint::ALL.iter().map(|one| one.name()).collect();
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(format!("there is no fingerprinter {name:?}; there are {}", known.join(", "))),
+        None => Ok(names),
+    }
+}
+
+pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if text.is_empty() {
+        return Err("a path is missing".to_owned());
+    }
+    // Against the directory that the agent is started in: it works in another one later.
+    std::path::absolute(&path).map_err(|e| format!("{text:?} is no path: {e}"))
+}
+
+pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let spelled = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None => text.to_owned(),
+    };
+    spelled.parse().map_err(|_| format!("{text:?} is no address: write 127.0.0.1:{} or [::1]:{0}", DEFAULT_PORT))
+}
+
+pub(super) fn cgroup_parent(text: &str) -> Result<String, String> {
+    let wrong = |why: &str| Err(format!("{text:?} is no parent for cgroups: {why}"));
+    match text {
+        text if !text.starts_with('/') => wrong("it starts with /, at the root of each hierarchy"),
+        "/" => wrong("allocs are not put into the root itself"),
+        text if text.split('/').any(|part| part == "..") => wrong(".. leads out of it"),
+        text if text.split('/').skip(1).any(|part| part.is_empty() || part == ".") => wrong("a part of it is empty"),
+        text if text.contains(char::is_control) => wrong("it has a control character"),
+        text => Ok(text.to_owned()),
+    }
+}
+
+pub(super) fn one_of<const N: usize>(text: &str, known: [&str; N]) -> String {
+    format!("{text:?} is none of {}", known.join(", "))
+}
+
+/// As OpenTelemetry writes durations: a number is milliseconds.
+pub(super) fn millis(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    if text.bytes().all(|b| b.is_ascii_digit()) {
+        duration(&format!("{text}ms"), least, most)
+    } else {
+        duration(text, least, most)
+    }
+}
+
+pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let value = parse_duration(text).map_err(|e| format!("{text:?} is no duration: {e}"))?;
+    if value < least || value > most {
+        return Err(format!("{text:?} is not between {} and {}", format_duration(least), format_duration(most)));
+    }
+    Ok(value)
+}

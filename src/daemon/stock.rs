@@ -1,0 +1,51 @@
+//! Runner and devices stand on one floor and do not know each other: what each asks of the other is put together here.
+//!
+//! ```text
+//! runner ── DeviceKeeper ──► Keeper ── Inventory ──► Stock ──► DeviceManager, made after the runner, whose board it looks at
+//! ```
+
+use std::sync::{Arc, OnceLock};
+
+use crate::devices::DeviceManager;
+use crate::devices::keeper::{Inventory, Keeper, Owned};
+use crate::model::demand::DeviceRequest;
+use crate::model::device::{DeviceHolder, ReservedDevices};
+use crate::model::id::DeviceId;
+use crate::runner::DeviceKeeper;
+use crate::runner::drivers::BoxFuture;
+use crate::telemetry::chain;
+
+/// What there is, as soon as there is somebody who knows it.
+#[derive(Default)]
+pub struct Stock(OnceLock<Arc<DeviceManager>>);
+
+impl Stock {
+    pub fn open(&self, manager: &Arc<DeviceManager>) {
+        self.0.get_or_init(|| Arc::clone(manager));
+    }
+}
+
+impl Inventory for Stock {
+    fn groups(&self) -> Vec<Owned> {
+        self.0.get().map_or_else(Vec::new, |manager| manager.groups())
+    }
+    fn is_complete(&self) -> bool {
+        self.0.get().is_some_and(|manager| manager.is_complete())
+    }
+}
+
+impl DeviceKeeper for Keeper {
+    fn reserve<'a>(
+        &'a self,
+        holder: &'a DeviceHolder,
+        requests: &'a [DeviceRequest],
+    ) -> BoxFuture<'a, Result<ReservedDevices, String>> {
+        Box::pin(async move { Keeper::reserve(self, holder, requests).await.map_err(|error| chain(&error)) })
+    }
+    fn hold(&self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), String> {
+        Keeper::hold(self, holder, ids).map_err(|error| chain(&error))
+    }
+    fn free(&self, holder: &DeviceHolder) {
+        Keeper::free(self, holder);
+    }
+}

@@ -1,0 +1,269 @@
+//! Pure: which devices a task gets for what it asks, or why none.
+//!
+//! ```text
+//! each request ── called so, constraints hold, well, free ──► its makes, best first ──┐
+//!        all of them at once: a make for each request, a device for each place ◄──────┘ else nothing
+//! ```
+//! The devices of one request are of one make. Two requests may want the same ones: then each gives way to the other where it can do
+//! with what is left.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::matching::{Offer, is_called};
+use crate::model::demand::{Constraint, DeviceName, DeviceRequest};
+use crate::model::device::{Device, DeviceGroup, DeviceHolder, DeviceKind};
+use crate::model::id::DeviceId;
+
+/// Why a task gets nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("this host has no {name}{}", listed("; it has ", known))]
+    NoSuchDevice { name: DeviceName, known: Vec<DeviceKind> },
+    #[error("no {name} is as it is asked for{}", listed(": ", unmet))]
+    Unmet { name: DeviceName, unmet: Vec<Unmet> },
+    #[error("{wanted} of {name} are asked for, and of no make that would do are there more than {there}")]
+    TooFew { name: DeviceName, wanted: u32, there: usize },
+    #[error("{wanted} of {name} are asked for, and no more than {well} are well{}", listed(": ", unhealthy))]
+    Unhealthy { name: DeviceName, wanted: u32, well: usize, unhealthy: Vec<Ailing> },
+    #[error("{wanted} of {name} are asked for, and no more than {free} are free{}", listed(": ", held))]
+    Held { name: DeviceName, wanted: u32, free: usize, held: Vec<Held> },
+    #[error("each device that is asked for could be had, but not all of them together")]
+    Together,
+}
+
+/// The first constraint that no device of a make meets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmet {
+    pub kind: DeviceKind,
+    pub constraint: Constraint,
+    /// `None`: nobody says.
+    pub is: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ailing {
+    pub device: DeviceId,
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub device: DeviceId,
+    pub by: DeviceHolder,
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is = self.is.as_deref().unwrap_or("not known");
+        write!(f, "{}: {} (it is {is})", self.kind, self.constraint)
+    }
+}
+
+impl fmt::Display for Ailing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.device, self.why)
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is held by {}", self.device, self.by)
+    }
+}
+
+/// How many of a list are named.
+const NAMED: usize = 5;
+
+fn listed(before: &str, items: &[impl fmt::Display]) -> String {
+    if items.is_empty() {
+        return String::new();
+    }
+    let named = items.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let more = items.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{before}{named}{more}")
+}
+
+/// A make that would do for a request.
+struct Fit<'a> {
+    kind: &'a DeviceKind,
+    score: i64,
+    /// Best first.
+    devices: Vec<&'a DeviceId>,
+}
+
+/// The devices for all requests, in their order. The same question gets the same answer.
+///
+/// Errors: they cannot be had all at once. Nothing is taken then.
+pub fn choose(
+    groups: &[&DeviceGroup],
+    requests: &[DeviceRequest],
+    holder: impl Fn(&DeviceId) -> Option<DeviceHolder>,
+) -> Result<Vec<DeviceId>, Refused> {
+    let offers = Offers::of(groups);
+    let fits = requests.iter().map(|request| {
+        let fits = offers.fits(request, &holder);
+        if fits.is_empty() { Err(offers.refuse(request, &holder)) } else { Ok(fits) }
+    });
+    let fits = fits.collect::<Result<Vec<_>, _>>()?;
+    let counts: Vec<usize> = requests.iter().map(wanted).collect();
+    let places = Places::default().filled(&fits, &counts).ok_or(Refused::Together)?;
+    Ok(places.taken().into_iter().cloned().collect())
+}
+
+fn wanted(request: &DeviceRequest) -> usize {
+    usize::try_from(request.count).unwrap_or(usize::MAX)
+}
+
+/// What there is: each make with those of its devices that can be given away whole.
+struct Offers<'a>(Vec<(&'a DeviceGroup, Vec<&'a Device>)>);
+
+impl<'a> Offers<'a> {
+    fn of(groups: &[&'a DeviceGroup]) -> Offers<'a> {
+        // One that is divided is given in its parts.
+        let divided: BTreeSet<&DeviceId> =
+            groups.iter().flat_map(|group| &group.devices).filter_map(|device| device.facts.parent.as_ref()).collect();
+        let mut offers: Vec<_> = groups
+            .iter()
+            .map(|group| (*group, group.devices.iter().filter(|device| !divided.contains(&device.id)).collect()))
+            .filter(|(_, devices): &(_, Vec<_>)| !devices.is_empty())
+            .collect();
+        offers.sort_by(|(a, _), (b, _)| a.kind.cmp(&b.kind));
+        Offers(offers)
+    }
+
+    /// Of each make that is called so the devices that pass.
+    fn pass(
+        &self,
+        request: &DeviceRequest,
+        passes: impl Fn(&DeviceGroup, &Device) -> bool,
+    ) -> Vec<(&'a DeviceGroup, Vec<&'a Device>)> {
+        let called = self.0.iter().filter(|(group, _)| is_called(&request.name, &group.kind));
+        let passed = |(group, devices): &(&'a DeviceGroup, Vec<&'a Device>)| {
+            (*group, devices.iter().copied().filter(|device| passes(group, device)).collect::<Vec<_>>())
+        };
+        called.map(passed).filter(|(_, devices)| !devices.is_empty()).collect()
+    }
+
+    fn fits(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> Vec<Fit<'a>> {
+        let free = |group: &DeviceGroup, device: &Device| {
+            device.unhealthy.is_none() && meets(request, group, device) && holder(&device.id).is_none()
+        };
+        let enough = self.pass(request, free).into_iter().filter(|(_, devices)| devices.len() >= wanted(request));
+        let mut fits: Vec<Fit<'_>> = enough.map(|(group, devices)| fit(request, group, devices)).collect();
+        fits.sort_by_key(|fit| (Reverse(fit.score), fit.kind));
+        fits
+    }
+
+    /// Why there is no fit: the first thing that is missing.
+    fn refuse(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> Refused {
+        let (name, wanted) = (request.name.clone(), request.count);
+        let most = |of: &[(&DeviceGroup, Vec<&Device>)]| of.iter().map(|(_, devices)| devices.len()).max().unwrap_or(0);
+        let enough = |there: usize| there >= self::wanted(request);
+        let called = self.pass(request, |_, _| true);
+        if called.is_empty() {
+            return Refused::NoSuchDevice { name, known: self.0.iter().map(|(group, _)| group.kind.clone()).collect() };
+        }
+        let good = self.pass(request, |group, device| meets(request, group, device));
+        if good.is_empty() {
+            return Refused::Unmet {
+                name,
+                unmet: called.iter().filter_map(|(g, devices)| unmet(request, g, devices)).collect(),
+            };
+        }
+        if !enough(most(&good)) {
+            return Refused::TooFew { name, wanted, there: most(&good) };
+        }
+        let well = most(&self.pass(request, |g, d| meets(request, g, d) && d.unhealthy.is_none()));
+        let all = || good.iter().flat_map(|(_, devices)| devices);
+        if !enough(well) {
+            let ailing = |d: &&Device| Some(Ailing { device: d.id.clone(), why: d.unhealthy.clone()? });
+            return Refused::Unhealthy { name, wanted, well, unhealthy: all().filter_map(ailing).collect() };
+        }
+        let is_free = |d: &Device| d.unhealthy.is_none() && holder(&d.id).is_none();
+        let free = most(&self.pass(request, |g, d| meets(request, g, d) && is_free(d)));
+        let held = all().filter_map(|d| Some(Held { device: d.id.clone(), by: holder(&d.id)? })).collect();
+        Refused::Held { name, wanted, free, held }
+    }
+}
+
+fn offer<'a>(group: &'a DeviceGroup, device: &'a Device) -> Offer<'a> {
+    Offer { kind: &group.kind, attributes: &group.attributes, id: &device.id }
+}
+
+fn meets(request: &DeviceRequest, group: &DeviceGroup, device: &Device) -> bool {
+    request.constraints.iter().all(|constraint| offer(group, device).meets(constraint))
+}
+
+fn unmet(request: &DeviceRequest, group: &DeviceGroup, devices: &[&Device]) -> Option<Unmet> {
+    let first = offer(group, devices.first()?);
+    let fails = |constraint: &&Constraint| !devices.iter().any(|device| offer(group, device).meets(constraint));
+    // Where each is met by some and all by none, it is the first that this one does not meet.
+    let constraint = request.constraints.iter().find(fails);
+    let constraint = constraint.or_else(|| request.constraints.iter().find(|constraint| !first.meets(constraint)))?;
+    let is = first.property(&constraint.attribute).map(|is| is.to_string());
+    Some(Unmet { kind: group.kind.clone(), constraint: constraint.clone(), is })
+}
+
+fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Device>) -> Fit<'a> {
+    let mut scored: Vec<_> = devices.into_iter().map(|device| (offer(group, device).score(request), device)).collect();
+    let place = |device: &Device| device.facts.index.unwrap_or(u32::MAX);
+    scored.sort_by_key(|(score, device)| (Reverse(*score), place(device), &device.id));
+    let score = scored.iter().take(wanted(request)).map(|(score, _)| score).sum();
+    Fit { kind: &group.kind, score, devices: scored.into_iter().map(|(_, device)| &device.id).collect() }
+}
+
+/// Places to be filled, each with one of its candidates, none twice.
+#[derive(Clone, Default)]
+struct Places<'f, 'a> {
+    candidates: Vec<&'f [&'a DeviceId]>,
+    taken_by: BTreeMap<&'a DeviceId, usize>,
+}
+
+impl<'f, 'a> Places<'f, 'a> {
+    /// With a make for each of the requests that are left; the best ones that go together. `None`: none do.
+    fn filled(self, fits: &'f [Vec<Fit<'a>>], counts: &[usize]) -> Option<Places<'f, 'a>> {
+        let (Some((first, rest)), Some((count, counts))) = (fits.split_first(), counts.split_first()) else {
+            return Some(self);
+        };
+        first.iter().find_map(|fit| {
+            let mut places = self.clone();
+            (0..*count).all(|_| places.add(&fit.devices)).then(|| places.filled(rest, counts))?
+        })
+    }
+
+    fn add(&mut self, candidates: &'f [&'a DeviceId]) -> bool {
+        self.candidates.push(candidates);
+        self.fill(self.candidates.len() - 1, &mut BTreeSet::new())
+    }
+
+    /// With one that is free, or else with one whose place can be filled otherwise.
+    fn fill(&mut self, place: usize, seen: &mut BTreeSet<&'a DeviceId>) -> bool {
+        let candidates = self.candidates[place];
+        let free = candidates.iter().find(|id| !self.taken_by.contains_key(*id));
+        let mut others = candidates.iter().filter(|_| free.is_none());
+        let won = free.or_else(|| {
+            others.find(|id| {
+                let other = self.taken_by.get(*id).copied();
+                seen.insert(id) && other.is_some_and(|other| self.fill(other, seen))
+            })
+        });
+        if let Some(id) = won {
+            self.taken_by.insert(id, place);
+        }
+        won.is_some()
+    }
+
+    /// In the order of the places.
+    fn taken(&self) -> Vec<&'a DeviceId> {
+        let mut taken: Vec<(usize, &DeviceId)> = self.taken_by.iter().map(|(id, place)| (*place, *id)).collect();
+        taken.sort_unstable();
+        taken.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "choose_tests.rs"]
+pub(super) mod tests;

@@ -1,0 +1,197 @@
+use super::*;
+use crate::model::attribute::Attribute;
+use crate::model::demand::{Affinity, Operator, Property};
+use crate::model::device::DeviceFacts;
+use proptest::prelude::*;
+
+pub(in crate::devices) fn kind(name: &str) -> DeviceKind {
+    DeviceKind { vendor: "nvidia".to_owned(), kind: "gpu".to_owned(), name: name.to_owned() }
+}
+
+pub(in crate::devices) fn group(name: &str, memory: &str, ids: &[&str]) -> DeviceGroup {
+    let device = |id: &&str| Device { id: (*id).into(), unhealthy: None, facts: DeviceFacts::default() };
+    let attributes = [("memory".to_owned(), Attribute::parse(memory).unwrap())].into();
+    DeviceGroup { kind: kind(name), attributes, devices: ids.iter().map(device).collect() }
+}
+
+pub(in crate::devices) fn request(name: &str, count: u32) -> DeviceRequest {
+    let name = DeviceName::parse(name).unwrap();
+    DeviceRequest { name, count, constraints: Vec::new(), affinities: Vec::new() }
+}
+
+fn constraint(attribute: &str, operator: Operator, value: &str) -> Constraint {
+    Constraint { attribute: Property::parse(attribute).unwrap(), operator, value: value.to_owned() }
+}
+
+fn holder(task: &str) -> DeviceHolder {
+    DeviceHolder { alloc: "0b3c1f0a-aaaa".into(), task: task.into() }
+}
+
+fn free(_: &DeviceId) -> Option<DeviceHolder> {
+    None
+}
+
+fn chosen(
+    groups: &[&DeviceGroup],
+    requests: &[DeviceRequest],
+    held: impl Fn(&DeviceId) -> Option<DeviceHolder>,
+) -> Result<Vec<String>, String> {
+    let ids = choose(groups, requests, held).map_err(|refused| refused.to_string())?;
+    Ok(ids.iter().map(ToString::to_string).collect())
+}
+
+/// Two small ones and one large one.
+fn host() -> [DeviceGroup; 2] {
+    [group("T4", "15 GiB", &["t-2", "t-1"]), group("A100", "40 GiB", &["a-1"])]
+}
+
+#[test]
+fn the_same_question_has_the_same_answer_and_places_on_the_host_come_before_names() {
+    let [mut t4, a100] = host();
+    assert_eq!(chosen(&[&t4, &a100], &[request("nvidia/gpu/T4", 1)], free).unwrap(), ["t-1"]);
+    t4.devices[0].facts.index = Some(0);
+    assert_eq!(chosen(&[&t4, &a100], &[request("nvidia/gpu/T4", 1)], free).unwrap(), ["t-2"]);
+    assert_eq!(chosen(&[&t4, &a100], &[request("gpu", 1)], free).unwrap(), ["a-1"], "makes by name");
+    assert_eq!(chosen(&[&a100, &t4], &[request("gpu", 1)], free).unwrap(), ["a-1"]);
+    assert_eq!(chosen(&[&t4, &a100], &[request("gpu", 2)], free).unwrap(), ["t-2", "t-1"], "of one make");
+}
+
+#[test]
+fn affinities_rank_and_do_not_exclude() {
+    let [t4, a100] = host();
+    let likes = |weight| {
+        let small = constraint("device.attr.memory", Operator::Less, "20 GiB");
+        DeviceRequest { affinities: vec![Affinity { constraint: small, weight }], ..request("gpu", 1) }
+    };
+    assert_eq!(chosen(&[&t4, &a100], &[likes(50)], free).unwrap(), ["t-1"]);
+    assert_eq!(chosen(&[&t4, &a100], &[likes(-50)], free).unwrap(), ["a-1"]);
+    assert_eq!(chosen(&[&t4], &[likes(-50)], free).unwrap(), ["t-1"]);
+    let this = constraint("device.ids", Operator::SetContainsAny, "t-2,x");
+    let this = DeviceRequest { affinities: vec![Affinity { constraint: this, weight: 1 }], ..request("gpu", 1) };
+    assert_eq!(chosen(&[&t4, &a100], &[this], free).unwrap(), ["t-2"], "one device of a make may be liked more");
+}
+
+#[test]
+fn a_request_gives_way_to_one_that_can_have_nothing_else() {
+    let [t4, a100] = host();
+    let large = DeviceRequest {
+        constraints: vec![constraint("device.attr.memory", Operator::GreaterOrEqual, "20 GiB")],
+        ..request("gpu", 1)
+    };
+    let asked = [request("gpu", 1), large.clone(), request("gpu", 1)];
+    assert_eq!(chosen(&[&t4, &a100], &asked, free).unwrap(), ["t-1", "a-1", "t-2"]);
+    let this =
+        DeviceRequest { constraints: vec![constraint("device.ids", Operator::Equal, "t-1")], ..request("gpu", 1) };
+    assert_eq!(chosen(&[&t4], &[request("gpu", 1), this], free).unwrap(), ["t-2", "t-1"], "within a make as well");
+    let together = "each device that is asked for could be had, but not all of them together";
+    assert_eq!(chosen(&[&t4, &a100], &[large.clone(), large], free).unwrap_err(), together);
+    assert_eq!(chosen(&[&t4, &a100], &[request("gpu", 2), request("gpu", 2)], free).unwrap_err(), together);
+}
+
+#[test]
+fn what_is_missing_is_told() {
+    let [mut t4, a100] = host();
+    let by = |id: &DeviceId| (id.as_str() == "t-1").then(|| holder("train"));
+    let ask = |request: &DeviceRequest, t4: &DeviceGroup| {
+        chosen(&[t4, &a100], std::slice::from_ref(request), by).unwrap_err()
+    };
+    assert_eq!(ask(&request("amd/gpu", 1), &t4), "this host has no amd/gpu; it has nvidia/gpu/A100, nvidia/gpu/T4");
+    assert_eq!(chosen(&[], &[request("gpu", 1)], free).unwrap_err(), "this host has no gpu");
+    let huge = DeviceRequest {
+        constraints: vec![constraint("device.attr.memory", Operator::GreaterOrEqual, "80 GiB")],
+        ..request("gpu", 1)
+    };
+    assert_eq!(
+        ask(&huge, &t4),
+        "no gpu is as it is asked for: nvidia/gpu/A100: device.attr.memory >= 80 GiB (it is 40 GiB), \
+         nvidia/gpu/T4: device.attr.memory >= 80 GiB (it is 15 GiB)"
+    );
+    let odd =
+        DeviceRequest { constraints: vec![constraint("device.attr.x", Operator::IsSet, "")], ..request("gpu", 1) };
+    assert_eq!(
+        chosen(&[&a100], &[odd], free).unwrap_err(),
+        "no gpu is as it is asked for: nvidia/gpu/A100: device.attr.x is_set (it is not known)"
+    );
+    assert_eq!(
+        ask(&request("gpu", 3), &t4),
+        "3 of gpu are asked for, and of no make that would do are there more than 2"
+    );
+    assert_eq!(
+        ask(&request("nvidia/gpu", 2), &t4),
+        "2 of nvidia/gpu are asked for, and no more than 1 are free: t-1 is held by 0b3c1f0a/train"
+    );
+    t4.devices[0].unhealthy = Some("XID 79".to_owned());
+    assert_eq!(
+        ask(&request("nvidia/gpu", 2), &t4),
+        "2 of nvidia/gpu are asked for, and no more than 1 are well: t-2 (XID 79)"
+    );
+    assert_eq!(
+        ask(&request("nvidia/gpu/T4", 1), &t4),
+        "1 of nvidia/gpu/T4 are asked for, and no more than 0 are free: t-1 is held by 0b3c1f0a/train"
+    );
+    let ids: Vec<String> = (0..9).map(|n| format!("g-{n}")).collect();
+    let many = group("T4", "1 GiB", &ids.iter().map(String::as_str).collect::<Vec<_>>());
+    let told = chosen(&[&many], &[request("gpu", 1)], |_| Some(holder("x"))).unwrap_err();
+    assert!(told.ends_with("g-4 is held by 0b3c1f0a/x and 4 more"), "{told}");
+}
+
+#[test]
+fn a_device_that_is_divided_is_given_in_its_parts_only() {
+    let (whole, mut parts) = (group("A100", "40 GiB", &["a-1", "a-2"]), group("A100 MIG 1g", "5 GiB", &["m-1", "m-2"]));
+    parts.devices.iter_mut().for_each(|part| part.facts.parent = Some("a-1".into()));
+    assert_eq!(chosen(&[&whole, &parts], &[request("nvidia/gpu/A100", 1)], free).unwrap(), ["a-2"]);
+    assert_eq!(chosen(&[&whole, &parts], &[request("gpu", 2)], free).unwrap(), ["m-1", "m-2"]);
+}
+
+proptest! {
+    /// Whether it can be done at all is tried out.
+    #[test]
+    fn what_can_be_had_is_had_and_is_what_was_asked_for(
+        sizes in proptest::collection::vec(0usize..4, 0..4),
+        asked in proptest::collection::vec((1u32..3, 0u8..16), 0..4),
+        held in 0u16..4096,
+    ) {
+        let ids = |g: usize, n: usize| (0..n).map(|d| format!("{g}-{d}")).collect::<Vec<_>>();
+        let groups: Vec<DeviceGroup> = sizes.iter().enumerate().map(|(g, n)| {
+            let ids = ids(g, *n);
+            group(&format!("m{g}"), "1 GiB", &ids.iter().map(String::as_str).collect::<Vec<_>>())
+        }).collect();
+        let at = |id: &DeviceId| id.as_str().bytes().map(u32::from).sum::<u32>() % 12;
+        let is_held = |id: &DeviceId| (held >> at(id) & 1 == 1).then(|| holder("x"));
+        // Of each request the makes that it takes.
+        let requests: Vec<DeviceRequest> = asked.iter().map(|(count, makes)| {
+            let makes: Vec<String> = (0..4).filter(|g| makes >> g & 1 == 1).map(|g| format!("m{g}")).collect();
+            let value = format!("^({})$", makes.join("|"));
+            DeviceRequest { constraints: vec![constraint("device.model", Operator::Regexp, &value)], ..request("gpu", *count) }
+        }).collect();
+        let refs: Vec<&DeviceGroup> = groups.iter().collect();
+        let free: Vec<usize> =
+            groups.iter().map(|g| g.devices.iter().filter(|d| is_held(&d.id).is_none()).count()).collect();
+        fn possible(free: &mut Vec<usize>, asked: &[(u32, u8)]) -> bool {
+            let Some(((count, makes), rest)) = asked.split_first() else { return true };
+            (0..free.len()).any(|g| {
+                let count = *count as usize;
+                let takes = makes >> g & 1 == 1 && free[g] >= count;
+                if takes { free[g] -= count }
+                let done = takes && possible(free, rest);
+                if takes { free[g] += count }
+                done
+            })
+        }
+        match choose(&refs, &requests, is_held) {
+            Err(_) => prop_assert!(!possible(&mut free.clone(), &asked)),
+            Ok(ids) => {
+                let all: BTreeSet<&DeviceId> = ids.iter().collect();
+                prop_assert!(all.len() == ids.len() && ids.iter().all(|id| is_held(id).is_none()));
+                let mut rest = ids.as_slice();
+                for request in &requests {
+                    let (own, others) = rest.split_at(wanted(request));
+                    rest = others;
+                    let of = groups.iter().find(|g| g.devices.iter().any(|d| d.id == own[0])).unwrap();
+                    prop_assert!(own.iter().all(|id| of.devices.iter().any(|d| d.id == *id && meets(request, of, d))));
+                }
+                prop_assert!(rest.is_empty());
+            }
+        }
+    }
+}

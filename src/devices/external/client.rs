@@ -1,0 +1,236 @@
+//! Calls to a plugin: one connection, unary calls and streams of answers.
+//!
+//! Concurrency: for one runtime of one thread; calls go beside each other.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::{HeaderMap, Method, Request, StatusCode, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::devices::plugin::{PluginError, PluginFault};
+use crate::devices::protocol::certificate::NAME;
+use crate::devices::protocol::frames::{FrameError, Frames, framed};
+use crate::devices::protocol::handshake::Listens;
+
+/// Of gRPC.
+const OK: u16 = 0;
+const DEADLINE_EXCEEDED: u16 = 4;
+const UNIMPLEMENTED: u16 = 12;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    #[error("cannot connect to {address}: {message}")]
+    Connect { address: String, message: String },
+    #[error("{method} was not answered within {} s", after.as_secs_f64())]
+    Timeout { method: &'static str, after: Duration },
+    #[error("{method} broke off: {message}")]
+    Broken { method: &'static str, message: String },
+    #[error("{method} failed with code {code}: {message}")]
+    Status { method: &'static str, code: u16, message: String },
+    #[error("{method} answered with {source}")]
+    Frame { method: &'static str, source: FrameError },
+    #[error("{method} answered with what is no such message: {source}")]
+    Malformed { method: &'static str, source: prost::DecodeError },
+    #[error("{method} was answered without a message")]
+    Empty { method: &'static str },
+    #[error("{method} was not answered in gRPC: HTTP status {status}")]
+    NoGrpc { method: &'static str, status: u16 },
+}
+
+impl CallError {
+    pub(super) fn is_unimplemented(&self) -> bool {
+        matches!(self, CallError::Status { code: UNIMPLEMENTED, .. })
+    }
+}
+
+impl From<CallError> for PluginError {
+    fn from(error: CallError) -> PluginError {
+        let fault = match &error {
+            CallError::Timeout { .. } | CallError::Status { code: DEADLINE_EXCEEDED, .. } => PluginFault::Timeout,
+            CallError::Connect { .. } | CallError::Broken { .. } => PluginFault::Died,
+            CallError::Frame { source: FrameError::TooLarge(_), .. } | CallError::Malformed { .. } => {
+                PluginFault::Invalid
+            }
+            CallError::Frame { .. } | CallError::Empty { .. } | CallError::NoGrpc { .. } => PluginFault::Protocol,
+            CallError::Status { code: UNIMPLEMENTED, .. } => PluginFault::Protocol,
+            CallError::Status { .. } => PluginFault::Failed,
+        };
+        PluginError::new(fault, error.to_string())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Client {
+    sender: SendRequest<Full<Bytes>>,
+    /// Of one unary call.
+    limit: Duration,
+}
+
+impl Client {
+    /// `tls`: where the plugin has said its certificate.
+    pub(super) async fn connect(to: &Listens, tls: Option<ClientConfig>, limit: Duration) -> Result<Client, CallError> {
+        let failed = |message: String| CallError::Connect { address: to.to_string(), message };
+        let opened = async {
+            match to {
+                Listens::Unix(path) => secured(UnixStream::connect(path).await.map_err(|e| e.to_string())?, tls).await,
+                Listens::Tcp(address) => {
+                    secured(TcpStream::connect(address).await.map_err(|e| e.to_string())?, tls).await
+                }
+            }
+        };
+        match timeout(limit, opened).await {
+            Ok(sender) => Ok(Client { sender: sender.map_err(failed)?, limit }),
+            Err(_) => Err(failed("no answer in time".to_owned())),
+        }
+    }
+
+    /// One question, one answer.
+    pub(super) async fn call<A: Message + Default>(
+        &self,
+        method: &'static str,
+        question: &impl Message,
+    ) -> Result<A, CallError> {
+        let answered = async {
+            let mut answers = self.open(method, question).await?;
+            let answer = answers.next().await?.ok_or(CallError::Empty { method })?;
+            // The status comes behind it.
+            answers.next().await?;
+            Ok(answer)
+        };
+        let after = self.limit;
+        timeout(after, answered).await.unwrap_or(Err(CallError::Timeout { method, after }))
+    }
+
+    /// One question, answers for as long as there are any.
+    pub(super) async fn open<A>(&self, method: &'static str, question: &impl Message) -> Result<Answers<A>, CallError> {
+        let broken = |e: &dyn std::error::Error| CallError::Broken { method, message: reason(e) };
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("http://{NAME}{method}"))
+            .version(Version::HTTP_2)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION")));
+        let request = request.body(Full::new(framed(question))).map_err(|e| broken(&e))?;
+        let mut sender = self.sender.clone();
+        sender.ready().await.map_err(|e| broken(&e))?;
+        let (head, body) = sender.send_request(request).await.map_err(|e| broken(&e))?.into_parts();
+        if head.status != StatusCode::OK {
+            return Err(CallError::NoGrpc { method, status: head.status.as_u16() });
+        }
+        Ok(Answers { method, body, frames: Frames::default(), status: status(&head.headers), of: PhantomData })
+    }
+}
+
+/// Answers as they come.
+pub(super) struct Answers<A> {
+    method: &'static str,
+    body: Incoming,
+    frames: Frames,
+    /// As soon as it is known: in the headers, where there is no answer at all, or in the trailers.
+    status: Option<(u16, String)>,
+    of: PhantomData<A>,
+}
+
+impl<A: Message + Default> Answers<A> {
+    /// `None`: there are no more, and that is no failure.
+    pub(super) async fn next(&mut self) -> Result<Option<A>, CallError> {
+        let method = self.method;
+        loop {
+            if let Some(message) = self.frames.next().map_err(|source| CallError::Frame { method, source })? {
+                return A::decode(message).map(Some).map_err(|source| CallError::Malformed { method, source });
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.frames.push(&data),
+                    Err(frame) => self.status = frame.trailers_ref().and_then(status).or_else(|| self.status.take()),
+                },
+                Some(Err(error)) => return Err(CallError::Broken { method, message: reason(&error) }),
+                None => return self.ended().map(|()| None),
+            }
+        }
+    }
+    fn ended(&self) -> Result<(), CallError> {
+        let method = self.method;
+        match &self.status {
+            Some((OK, _)) if !self.frames.is_amid() => Ok(()),
+            Some((OK, _)) => Err(CallError::Broken { method, message: "amid a message".to_owned() }),
+            Some((code, message)) => Err(CallError::Status { method, code: *code, message: message.clone() }),
+            None => Err(CallError::Broken { method, message: "no status came".to_owned() }),
+        }
+    }
+}
+
+fn status(headers: &HeaderMap) -> Option<(u16, String)> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let code = text("grpc-status")?.parse().ok()?;
+    Some((code, unescaped(text("grpc-message").unwrap_or_default())))
+}
+
+/// Percent-encoded UTF-8, as gRPC writes messages.
+fn unescaped(text: &str) -> String {
+    let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::new(), 0);
+    while let Some(byte) = bytes.get(at) {
+        let coded = text.get(at + 1..at + 3).filter(|_| *byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        plain.push(coded.unwrap_or(*byte));
+        at += if coded.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&plain).into_owned()
+}
+
+/// The last in the chain: what broke, not where.
+fn reason(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+async fn secured<S>(socket: S, tls: Option<ClientConfig>) -> Result<SendRequest<Full<Bytes>>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match tls {
+        None => greeted(socket).await,
+        Some(config) => {
+            let name = ServerName::try_from(NAME).map_err(|e| e.to_string())?;
+            let secure = TlsConnector::from(Arc::new(config)).connect(name, socket).await;
+            greeted(secure.map_err(|e| e.to_string())?).await
+        }
+    }
+}
+
+async fn greeted<S>(socket: S) -> Result<SendRequest<Full<Bytes>>, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(socket)).await.map_err(|e| reason(&e))?;
+    // Its errors reach whoever waits for an answer. Ends: with the runtime.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_errors_are_read_as_they_were_meant() {
+        assert_eq!(unescaped("100%25 of it%0A%C3%A9"), "100% of it\né");
+        assert_eq!(unescaped("50% %zz %"), "50% %zz %");
+    }
+}

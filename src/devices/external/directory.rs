@@ -1,0 +1,166 @@
+//! The plugins of a directory: each program in it is one, named by its file. What stands beside it as `<name>.json` is its own
+//! configuration.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::External;
+
+/// What is in a directory of plugins.
+#[derive(Debug, Default)]
+pub struct PluginsFound {
+    /// In the order of their names.
+    pub plugins: Vec<External>,
+    /// What is not run.
+    pub refused: Vec<RefusedPlugin>,
+}
+
+/// A program that is not run, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum RefusedPlugin {
+    #[error("cannot read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} can be written by others than its owner: whoever can write it would run as the agent")]
+    Writable { path: PathBuf },
+    #[error("{path} belongs to user {uid}, who is neither root nor the agent's")]
+    Owner { path: PathBuf, uid: u32 },
+    #[error("{path} is called as one of our own plugins")]
+    Named { path: PathBuf },
+    #[error("{path} is no JSON object")]
+    Settings { path: PathBuf, source: serde_json::Error },
+}
+
+/// Reads what there is; runs nothing. `taken`: names of plugins that there are besides.
+pub fn find(directory: &Path, taken: &[&str]) -> PluginsFound {
+    let mut found = PluginsFound::default();
+    let listed = trusted(directory).and_then(|_| programs(directory));
+    let programs = match listed {
+        Ok(programs) => programs,
+        Err(refused) => return PluginsFound { refused: vec![refused], ..found },
+    };
+    for path in programs {
+        match plugin(&path, taken) {
+            Ok(Some(plugin)) => found.plugins.push(plugin),
+            Ok(None) => {}
+            Err(refused) => found.refused.push(refused),
+        }
+    }
+    found
+}
+
+fn programs(directory: &Path) -> Result<Vec<PathBuf>, RefusedPlugin> {
+    let failed = |source| RefusedPlugin::Read { path: directory.to_owned(), source };
+    let entries = fs::read_dir(directory).map_err(failed)?;
+    let mut paths = entries.map(|entry| entry.map(|e| e.path())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+/// `None`: it is no program.
+fn plugin(path: &Path, taken: &[&str]) -> Result<Option<External>, RefusedPlugin> {
+    let metadata = fs::metadata(path).map_err(|source| RefusedPlugin::Read { path: path.to_owned(), source })?;
+    if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
+        return Ok(None);
+    }
+    trusted(path)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if taken.contains(&name.as_str()) {
+        return Err(RefusedPlugin::Named { path: path.to_owned() });
+    }
+    let settings = settings(&path.with_file_name(format!("{name}.json")))?;
+    Ok(Some(External::new(name, path.to_owned(), settings)))
+}
+
+fn settings(path: &Path) -> Result<Map<String, Value>, RefusedPlugin> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Map::new()),
+        Err(source) => return Err(RefusedPlugin::Read { path: path.to_owned(), source }),
+    };
+    trusted(path)?;
+    serde_json::from_slice(&text).map_err(|source| RefusedPlugin::Settings { path: path.to_owned(), source })
+}
+
+/// Only its owner can have written it, who is root or ourselves.
+fn trusted(path: &Path) -> Result<Metadata, RefusedPlugin> {
+    let metadata = fs::metadata(path).map_err(|source| RefusedPlugin::Read { path: path.to_owned(), source })?;
+    let path = path.to_owned();
+    match metadata.uid() {
+        uid if uid != 0 && uid != rustix::process::geteuid().as_raw() => Err(RefusedPlugin::Owner { path, uid }),
+        _ if metadata.mode() & 0o022 != 0 => Err(RefusedPlugin::Writable { path }),
+        _ => Ok(metadata),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::devices::plugin::DevicePlugin as _;
+
+    fn write(dir: &Path, name: &str, text: &str, mode: u32) {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fn names(found: &PluginsFound) -> Vec<&str> {
+        found.plugins.iter().map(|plugin| plugin.name()).collect()
+    }
+    fn refused(found: &PluginsFound, dir: &Path) -> Vec<String> {
+        let prefix = format!("{}/", dir.display());
+        found.refused.iter().map(|refused| refused.to_string().replace(&prefix, "")).collect()
+    }
+
+    #[test]
+    fn each_program_is_a_plugin_and_its_settings_stand_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "b", "#!/bin/sh", 0o755);
+        write(dir.path(), "b.json", r#"{"period": "1s"}"#, 0o644);
+        write(dir.path(), "a", "#!/bin/sh", 0o700);
+        write(dir.path(), "README", "text", 0o644);
+        fs::create_dir(dir.path().join("more")).unwrap();
+        let found = find(dir.path(), &[]);
+        assert_eq!((names(&found), refused(&found, dir.path())), (vec!["a", "b"], vec![]));
+        assert_eq!((found.plugins[0].settings.len(), &found.plugins[1].settings["period"]), (0, &Value::from("1s")));
+    }
+
+    #[test]
+    fn what_others_can_write_is_refused_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "a", "", 0o775);
+        write(dir.path(), "b", "", 0o755);
+        write(dir.path(), "b.json", "{}", 0o666);
+        write(dir.path(), "c", "", 0o755);
+        write(dir.path(), "c.json", "[]", 0o644);
+        write(dir.path(), "d", "", 0o755);
+        write(dir.path(), "nvidia", "", 0o755);
+        let found = find(dir.path(), &["nvidia"]);
+        assert_eq!(names(&found), ["d"]);
+        let others = "can be written by others than its owner: whoever can write it would run as the agent";
+        assert_eq!(
+            refused(&found, dir.path()),
+            [
+                format!("a {others}"),
+                format!("b.json {others}"),
+                "c.json is no JSON object".to_owned(),
+                "nvidia is called as one of our own plugins".to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_or_that_is_not_there_gives_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "a", "", 0o755);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let found = find(dir.path(), &[]);
+        assert!(found.plugins.is_empty() && matches!(found.refused[..], [RefusedPlugin::Writable { .. }]));
+        let found = find(&dir.path().join("none"), &[]);
+        assert!(found.plugins.is_empty() && matches!(found.refused[..], [RefusedPlugin::Read { .. }]));
+    }
+}

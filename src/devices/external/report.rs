@@ -1,0 +1,271 @@
+//! What a plugin says becomes what we know, or is refused whole with the field that cannot be. Pure.
+//!
+//! Errors: [`Invalid`], whose path reads like the message: `device_group[0].devices[2].id`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::Arc;
+
+use crate::devices::protocol::messages::{
+    Container, Detected, Fact, FactValue, FingerprintAnswer, Group, GroupStats, InstanceStats, Moment, Mount, Node,
+    Stat, Stats, StatsAnswer,
+};
+use crate::model::attribute::{Attribute, Number, UnitName};
+use crate::model::device::{
+    Device, DeviceFacts, DeviceGroup, DeviceKind, DeviceMount, DeviceNode, DeviceReading, DeviceReservation,
+    DeviceUsage,
+};
+use crate::model::id::DeviceId;
+use crate::model::stat::{StatObject, StatReading, StatValue};
+use crate::model::units::Timestamp;
+
+/// Of one plugin.
+const MOST_DEVICES: usize = 10_000;
+/// Of one group; of values, of one device.
+const MOST_ATTRIBUTES: usize = 1_000;
+const MOST_TEXT_BYTES: usize = 4 << 10;
+
+/// A field that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path} {what}")]
+pub(in crate::devices) struct Invalid {
+    path: String,
+    what: String,
+}
+
+impl Invalid {
+    fn at(path: impl Display, what: impl Display) -> Invalid {
+        Invalid { path: path.to_string(), what: what.to_string() }
+    }
+    fn within(self, outer: impl Display) -> Invalid {
+        Invalid { path: format!("{outer}.{}", self.path), ..self }
+    }
+}
+
+/// Everything that a plugin has.
+pub(in crate::devices) fn groups(answer: FingerprintAnswer) -> Result<Vec<DeviceGroup>, Invalid> {
+    let (mut kinds, mut ids) = (BTreeSet::new(), BTreeSet::new());
+    let mut groups = Vec::new();
+    for (at, said) in answer.device_group.into_iter().enumerate() {
+        let path = format!("device_group[{at}]");
+        let group = group(said, &mut ids).map_err(|e| e.within(&path))?;
+        if !kinds.insert(group.kind.clone()) {
+            return Err(Invalid::at(path, format_args!("says {} again", group.kind)));
+        }
+        groups.push(group);
+    }
+    Ok(groups)
+}
+
+fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, Invalid> {
+    let kind = DeviceKind {
+        vendor: present("vendor", said.vendor)?,
+        kind: present("device_type", said.device_type)?,
+        name: present("device_name", said.device_name)?,
+    };
+    few("attributes", said.attributes.len(), MOST_ATTRIBUTES)?;
+    let attributes = said.attributes.into_iter().map(|(name, fact)| {
+        let path = entry("attributes", &name);
+        Ok((present("name", name).map_err(|e| e.within(&path))?, attribute(fact).map_err(|e| e.within(&path))?))
+    });
+    let attributes = attributes.collect::<Result<BTreeMap<_, _>, Invalid>>()?;
+    let mut devices = Vec::new();
+    for (at, said) in said.devices.into_iter().enumerate() {
+        let path = format!("devices[{at}]");
+        let device = device(said).map_err(|e| e.within(&path))?;
+        if !ids.insert(device.id.clone()) {
+            return Err(Invalid::at("id", format_args!("is {:?} again", device.id.as_str())).within(path));
+        }
+        few("devices", ids.len(), MOST_DEVICES)?;
+        devices.push(device);
+    }
+    Ok(DeviceGroup { kind, attributes, devices })
+}
+
+fn device(said: Detected) -> Result<Device, Invalid> {
+    let id = DeviceId::new(present("id", said.id)?);
+    let description = short("health_description", said.health_description)?;
+    let why = if description.is_empty() { "the plugin does not say why".to_owned() } else { description };
+    let pci_bus_id = short("hw_locality.pci_bus_id", said.hw_locality.unwrap_or_default().pci_bus_id)?;
+    let facts = DeviceFacts { pci_bus_id, ..DeviceFacts::default() };
+    Ok(Device { id, unhealthy: (!said.healthy).then_some(why), facts })
+}
+
+fn attribute(said: Fact) -> Result<Attribute, Invalid> {
+    let unit = unit(said.unit)?;
+    let number = |value| Attribute::Number { value, unit: unit.clone() };
+    let attribute = match said.value {
+        None => return Err(Invalid::at("value", "is missing")),
+        Some(FactValue::Float(float)) => return Ok(number(finite("float_val", float)?)),
+        Some(FactValue::Int(int)) => return Ok(number(int.into())),
+        Some(FactValue::Text(text)) => Attribute::Text(short("string_val", text)?),
+        Some(FactValue::Bool(bool)) => Attribute::Bool(bool),
+    };
+    match unit {
+        None => Ok(attribute),
+        Some(_) => Err(Invalid::at("unit", "is given, and the value is no number")),
+    }
+}
+
+/// What was read of each device that the plugin has said it has, and those that it has not. `now`: for what comes without a time.
+pub(in crate::devices) fn readings(
+    answer: StatsAnswer,
+    known: &BTreeSet<DeviceId>,
+    now: Timestamp,
+) -> Result<(Vec<DeviceReading>, Vec<DeviceId>), Invalid> {
+    let (mut readings, mut unknown, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for (at, GroupStats { instance_stats, .. }) in answer.groups.into_iter().enumerate() {
+        for (id, said) in instance_stats {
+            let path = format!("groups[{at}].{}", entry("instance_stats", &id));
+            let id = DeviceId::new(id);
+            if !seen.insert(id.clone()) {
+                return Err(Invalid::at(path, "is there twice"));
+            }
+            if known.contains(&id) {
+                readings.push(reading(id, said, now).map_err(|e| e.within(&path))?);
+            } else {
+                unknown.push(id);
+            }
+        }
+    }
+    Ok((readings, unknown))
+}
+
+fn reading(device: DeviceId, said: InstanceStats, now: Timestamp) -> Result<DeviceReading, Invalid> {
+    if let Some(summary) = said.summary {
+        stat(summary).map_err(|e| e.within("summary"))?;
+    }
+    let mut count = 0;
+    let stats = object(said.stats.unwrap_or_default(), &mut count).map_err(|e| e.within("stats"))?;
+    let at = said.timestamp.map_or(Some(now), moment).ok_or_else(|| Invalid::at("timestamp", "is no time"))?;
+    let values = Arc::new(DeviceUsage::default());
+    Ok(DeviceReading { device, at, up: true, values, stats: Arc::new(stats), processes: None })
+}
+
+/// `None`: before 1970, or after 2554.
+fn moment(said: Moment) -> Option<Timestamp> {
+    let nanos = u64::try_from(said.nanos).ok().filter(|nanos| *nanos < 1_000_000_000)?;
+    let seconds = u64::try_from(said.seconds).ok()?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos).map(Timestamp)
+}
+
+/// How deep they may stand in each other, the decoder says.
+fn object(said: Stats, count: &mut usize) -> Result<StatObject, Invalid> {
+    *count += said.attributes.len() + said.nested.len();
+    few("attributes", *count, MOST_ATTRIBUTES)?;
+    let mut object = StatObject::default();
+    for (name, value) in said.attributes {
+        let path = entry("attributes", &name);
+        let value = stat(value).map_err(|e| e.within(&path))?;
+        object.attributes.insert(short("name", name).map_err(|e| e.within(&path))?, value);
+    }
+    for (name, value) in said.nested {
+        let path = entry("nested", &name);
+        let value = self::object(value, count).map_err(|e| e.within(&path))?;
+        object.nested.insert(short("name", name).map_err(|e| e.within(&path))?, value);
+    }
+    Ok(object)
+}
+
+fn stat(said: Stat) -> Result<StatValue, Invalid> {
+    let number = |name: &str, int: Option<i64>, float: Option<f64>| match (int, float) {
+        (Some(_), Some(_)) => {
+            Err(Invalid::at(format_args!("int_{name}_val"), format_args!("is given beside float_{name}_val")))
+        }
+        (Some(int), None) => Ok(Some(int.into())),
+        (None, Some(float)) => finite(&format!("float_{name}_val"), float).map(Some),
+        (None, None) => Ok(None),
+    };
+    let numerator = number("numerator", said.int_numerator, said.float_numerator)?;
+    let denominator = number("denominator", said.int_denominator, said.float_denominator)?;
+    let unit = unit(said.unit)?;
+    let value = match (numerator, said.text, said.bool) {
+        (Some(numerator), None, None) => Some(StatReading::Ratio { numerator, denominator, unit }),
+        (None, ..) if denominator.is_some() => {
+            return Err(Invalid::at("numerator_val", "is missing beside a denominator"));
+        }
+        (None, Some(text), None) => Some(StatReading::Text(short("string_val", text)?)),
+        (None, None, Some(bool)) => Some(StatReading::Bool(bool)),
+        (None, None, None) => None,
+        (Some(_), ..) | (None, Some(_), Some(_)) => return Err(Invalid::at("value", "is of two kinds at once")),
+    };
+    let description = Some(short("desc", said.desc)?).filter(|text| !text.is_empty());
+    Ok(StatValue { value, description })
+}
+
+/// What a task gets.
+pub(in crate::devices) fn reservation(said: Container) -> Result<DeviceReservation, Invalid> {
+    few("envs", said.envs.len(), MOST_ATTRIBUTES)?;
+    few("mounts", said.mounts.len(), MOST_ATTRIBUTES)?;
+    few("devices", said.devices.len(), MOST_ATTRIBUTES)?;
+    let variable = |(name, value): (String, String)| {
+        let path = entry("envs", &name);
+        if name.contains(['=', '\0']) || value.contains('\0') {
+            return Err(Invalid::at(path, "is no variable of an environment"));
+        }
+        let value = short("value", value).map_err(|e| e.within(&path))?;
+        Ok((present("name", name).map_err(|e| e.within(&path))?, value))
+    };
+    let env = said.envs.into_iter().map(variable).collect::<Result<_, Invalid>>()?;
+    let each = |list, at, e: Invalid| e.within(format_args!("{list}[{at}]"));
+    let mounts = said.mounts.into_iter().enumerate().map(|(at, said)| mount(said).map_err(|e| each("mounts", at, e)));
+    let nodes = said.devices.into_iter().enumerate().map(|(at, said)| node(said).map_err(|e| each("devices", at, e)));
+    Ok(DeviceReservation { env, mounts: mounts.collect::<Result<_, _>>()?, nodes: nodes.collect::<Result<_, _>>()? })
+}
+
+fn mount(said: Mount) -> Result<DeviceMount, Invalid> {
+    let (task_path, host_path) = (absolute("task_path", said.task_path)?, absolute("host_path", said.host_path)?);
+    Ok(DeviceMount { task_path, host_path, read_only: said.read_only })
+}
+
+fn node(said: Node) -> Result<DeviceNode, Invalid> {
+    let (task_path, host_path) = (absolute("task_path", said.task_path)?, absolute("host_path", said.host_path)?);
+    let permissions = said.permissions;
+    if permissions.is_empty() || permissions.len() > 3 || permissions.contains(|c| !"rwm".contains(c)) {
+        return Err(Invalid::at("permissions", "is not made of r, w and m"));
+    }
+    Ok(DeviceNode { task_path, host_path, permissions })
+}
+
+/// A field of a map, whose key may be anything: as much of it as a message needs.
+fn entry(field: &str, key: &str) -> String {
+    let key: String = key.chars().take(80).collect();
+    format!("{field}[{key:?}]")
+}
+
+fn few(field: &str, count: usize, most: usize) -> Result<(), Invalid> {
+    if count <= most { Ok(()) } else { Err(Invalid::at(field, format_args!("has more than {most}"))) }
+}
+
+fn short(field: &str, text: String) -> Result<String, Invalid> {
+    let most = MOST_TEXT_BYTES;
+    if text.len() <= most {
+        Ok(text)
+    } else {
+        Err(Invalid::at(field, format_args!("has {} bytes, more than {most}", text.len())))
+    }
+}
+
+fn present(field: &str, text: String) -> Result<String, Invalid> {
+    if text.is_empty() { Err(Invalid::at(field, "is empty")) } else { short(field, text) }
+}
+
+fn absolute(field: &str, path: String) -> Result<String, Invalid> {
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err(Invalid::at(field, "is no absolute path"));
+    }
+    short(field, path)
+}
+
+fn finite(field: &str, float: f64) -> Result<Number, Invalid> {
+    Number::float(float).map_err(|_| Invalid::at(field, "is not finite"))
+}
+
+fn unit(said: String) -> Result<Option<UnitName>, Invalid> {
+    let unit = short("unit", said)?;
+    Ok((!unit.is_empty()).then(|| UnitName::from(unit)))
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

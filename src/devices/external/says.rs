@@ -1,0 +1,193 @@
+//! What a plugin prints becomes lines of our log: those of HashiCorp's logger with their level, others at `debug`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tracing::{debug, error, info, warn};
+
+use crate::telemetry::limit::Limiter;
+use crate::telemetry::lock;
+
+/// What is longer is cut into several.
+const MOST_LINE_BYTES: usize = 64 << 10;
+/// A plugin that says more than so many lines in so long is not heard.
+const BURST: u32 = 100;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Bytes as they come, lines as they are whole. Pure.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    bytes: Vec<u8>,
+}
+
+impl Lines {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+    /// Without its end; `None`: more must come first.
+    pub(super) fn next(&mut self) -> Option<String> {
+        let end = self.bytes.iter().take(MOST_LINE_BYTES).position(|byte| *byte == b'\n');
+        let (length, taken) = match end {
+            Some(at) => (at, at + 1),
+            None if self.bytes.len() >= MOST_LINE_BYTES => (MOST_LINE_BYTES, MOST_LINE_BYTES),
+            None => return None,
+        };
+        let line = String::from_utf8_lossy(&self.bytes[..length]).trim_end_matches('\r').to_owned();
+        self.bytes.drain(..taken);
+        Some(line)
+    }
+    /// What has no end, and will not get one.
+    pub(super) fn rest(&mut self) -> Option<String> {
+        let rest = String::from_utf8_lossy(&std::mem::take(&mut self.bytes)).into_owned();
+        (!rest.is_empty()).then_some(rest)
+    }
+}
+
+/// A line of HashiCorp's logger.
+#[derive(Debug, Deserialize)]
+struct Told {
+    #[serde(rename = "@level")]
+    level: String,
+    #[serde(rename = "@message")]
+    message: String,
+    #[serde(flatten)]
+    fields: BTreeMap<String, Value>,
+}
+
+impl Told {
+    /// `None`: it is from somebody else.
+    fn parse(line: &str) -> Option<Told> {
+        let mut told: Told = serde_json::from_str(line).ok()?;
+        // Our log has a time of its own, and says whose line it is.
+        told.fields.retain(|name, _| !name.starts_with('@'));
+        Some(told)
+    }
+    fn text(&self) -> String {
+        let field = |(name, value): (&String, &Value)| match value {
+            Value::String(text) => format!(" {name}={text:?}"),
+            other => format!(" {name}={other}"),
+        };
+        self.message.clone() + &self.fields.iter().map(field).collect::<String>()
+    }
+}
+
+/// The voice of one plugin. Its copies share what they may say.
+#[derive(Debug, Clone)]
+pub(super) struct Voice {
+    plugin: String,
+    limiter: Arc<Mutex<Limiter<()>>>,
+    /// On standard error.
+    last: Arc<Mutex<Option<String>>>,
+}
+
+/// Where it was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    Output,
+    Error,
+}
+
+impl Voice {
+    pub(super) fn new(plugin: &str) -> Voice {
+        let limiter = Arc::new(Mutex::new(Limiter::new(BURST, WINDOW)));
+        Voice { plugin: plugin.to_owned(), limiter, last: Arc::default() }
+    }
+    pub(super) fn say(&self, line: &str, on: Said) {
+        if line.trim().is_empty() {
+            return;
+        }
+        let told = Told::parse(line);
+        let text = told.as_ref().map_or_else(|| line.to_owned(), Told::text);
+        if self.may() {
+            self.log(told.as_ref().map_or("debug", |told| told.level.as_str()), &text);
+        }
+        if on == Said::Error {
+            *lock(&self.last) = Some(text);
+        }
+    }
+    /// Its last words on standard error: why it ended, as a rule.
+    pub(super) fn last(&self) -> Option<String> {
+        lock(&self.last).clone()
+    }
+
+    fn may(&self) -> bool {
+        let (mut limiter, now) = (lock(&self.limiter), Instant::now());
+        for suppressed in limiter.drain(now) {
+            warn!(plugin = %self.plugin, lines = suppressed.lines, "a device plugin says too much");
+        }
+        limiter.pass(&(), now)
+    }
+    fn log(&self, level: &str, line: &str) {
+        let plugin = &self.plugin;
+        match level {
+            "error" => error!(%plugin, line, "a device plugin says"),
+            "warn" => warn!(%plugin, line, "a device plugin says"),
+            "info" => info!(%plugin, line, "a device plugin says"),
+            _ => debug!(%plugin, line, "a device plugin says"),
+        }
+    }
+
+    /// Until there is nothing more to hear.
+    pub(super) async fn hear(&self, on: Said, mut from: impl AsyncRead + Unpin, mut lines: Lines) {
+        let mut buffer = [0; 4096];
+        loop {
+            while let Some(line) = lines.next() {
+                self.say(&line, on);
+            }
+            match from.read(&mut buffer).await {
+                Ok(read @ 1..) => lines.push(&buffer[..read]),
+                Ok(0) | Err(_) => break,
+            }
+        }
+        lines.rest().into_iter().for_each(|rest| self.say(&rest, on));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_their_logger_is_read_with_its_level_and_fields() {
+        let line = r#"{"@level":"warn","@message":"no driver","@module":"x","@timestamp":"t","error":"e","n":3}"#;
+        let told = Told::parse(line).unwrap();
+        assert_eq!((told.level.as_str(), told.text().as_str()), ("warn", "no driver error=\"e\" n=3"));
+        assert!(Told::parse("{}").is_none() && Told::parse("panic: x").is_none());
+    }
+
+    #[test]
+    fn the_last_words_are_kept_also_when_it_says_too_much() {
+        let voice = Voice::new("x");
+        (0..BURST + 5).for_each(|n| voice.say(&n.to_string(), Said::Error));
+        voice.say("", Said::Error);
+        voice.say("x", Said::Output);
+        assert_eq!(voice.last(), Some((BURST + 4).to_string()));
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_cut() {
+        let mut lines = Lines::default();
+        lines.push(&vec![b'x'; MOST_LINE_BYTES + 3]);
+        assert_eq!(lines.next().unwrap().len(), MOST_LINE_BYTES);
+        assert_eq!((lines.next(), lines.rest(), lines.rest()), (None, Some("xxx".into()), None));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_come_back_however_they_are_cut(all in prop::collection::vec("[^\n\r]{0,9}", 0..5), cut in 1..5usize) {
+            let text: String = all.iter().map(|line| format!("{line}\r\n")).collect();
+            let (mut lines, mut found) = (Lines::default(), Vec::new());
+            for piece in text.as_bytes().chunks(cut) {
+                lines.push(piece);
+                found.extend(std::iter::from_fn(|| lines.next()));
+            }
+            prop_assert_eq!(found, all);
+        }
+    }
+}

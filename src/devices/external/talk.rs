@@ -1,0 +1,292 @@
+//! What is said between us and a plugin that runs.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::client::{CallError, Client};
+use super::known::{External, Reserve};
+use super::program::Program;
+use super::report::{self, Invalid};
+use super::says::{Lines, Said, Voice};
+use super::settings::settings;
+use crate::devices::plugin::{PluginError, PluginFault, PluginReports};
+use crate::devices::protocol::certificate::Identity;
+use crate::devices::protocol::handshake::Handshake;
+use crate::devices::protocol::messages::{
+    ClientConfig, ClientDriverConfig, ConfigSchema, Empty, FingerprintAnswer, HealthAnswer, HealthRequest, Interval,
+    KIND_DEVICE, PluginInfo, ReserveAnswer, ReserveRequest, SERVING, SetConfig, StatsAnswer, StatsRequest, StdioData,
+};
+use crate::devices::protocol::methods::{
+    API_VERSION, CONFIG, FINGERPRINT, HEALTH, HEALTH_OF, INFO, RESERVE, SCHEMA, SHUTDOWN, STATS, STDIO,
+};
+use crate::model::device::DeviceReservation;
+use crate::model::id::DeviceId;
+use crate::model::units::Timestamp;
+use crate::telemetry::{chain, lock};
+
+/// That wait at the same time.
+const CALLS: usize = 64;
+/// The ports that a Nomad client leaves to its plugins.
+const PORTS: ClientDriverConfig = ClientDriverConfig { max_port: 14_512, min_port: 14_000 };
+/// After a stream of readings that ended, at most.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// For what a plugin that has ended had printed.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+impl From<Invalid> for PluginError {
+    fn from(invalid: Invalid) -> PluginError {
+        PluginError::new(PluginFault::Invalid, invalid.to_string())
+    }
+}
+
+fn protocol(what: impl Into<String>) -> PluginError {
+    PluginError::new(PluginFault::Protocol, what)
+}
+
+pub(super) struct Talk<'a> {
+    pub(super) external: &'a External,
+    pub(super) identity: &'a Identity,
+    pub(super) voice: &'a Voice,
+    pub(super) reports: &'a PluginReports,
+}
+
+impl Talk<'_> {
+    /// Until it cannot go on, or nobody listens any more. Then it is asked to end, where it can be.
+    pub(super) async fn run(&self, program: &mut Program) -> PluginError {
+        let client = tokio::select! {
+            biased;
+            () = self.reports.ended() => return PluginError::stopped(),
+            client = self.reach(program) => match client {
+                Ok(client) => client,
+                Err(error) => return error,
+            },
+        };
+        let error = tokio::select! {
+            biased;
+            () = self.reports.ended() => PluginError::stopped(),
+            error = self.go_on(&client) => error,
+        };
+        if !matches!(error.fault, PluginFault::Died | PluginFault::Timeout) {
+            // Whether it answers or not: what follows is a signal.
+            let _ = timeout(self.external.patience.grace, client.call::<Empty>(SHUTDOWN, &Empty {})).await;
+        }
+        error
+    }
+
+    pub(super) async fn hear_the_rest(&self) {
+        sleep(LAST_WORDS).await;
+    }
+
+    async fn reach(&self, program: &mut Program) -> Result<Client, PluginError> {
+        let patience = &self.external.patience;
+        let line = timeout(patience.start, program.first_line(self.voice)).await.map_err(|_| {
+            let within = patience.start.as_secs_f64();
+            PluginError::new(PluginFault::Timeout, format!("it has not said where it listens within {within} s"))
+        })?;
+        let line =
+            line.ok_or_else(|| PluginError::new(PluginFault::Died, "it ended before it said where it listens"))?;
+        let handshake = Handshake::parse(&line).map_err(|e| protocol(e.to_string()))?;
+        let tls = handshake.certificate.map(|theirs| self.identity.client(theirs)).transpose();
+        let tls = tls.map_err(|e| protocol(chain(&e)))?;
+        Ok(Client::connect(&handshake.listens, tls, patience.call).await?)
+    }
+
+    /// Everything at once, until one of them cannot go on.
+    async fn go_on(&self, client: &Client) -> PluginError {
+        if let Err(error) = self.introduce(client).await {
+            return error;
+        }
+        tokio::spawn(hear(client.clone(), self.voice.clone()));
+        let (known, devices) = watch::channel(None);
+        let (calls, waiting) = mpsc::channel(CALLS);
+        *lock(&self.external.calls) = Some(calls);
+        tokio::select! {
+            biased;
+            error = self.fingerprints(client, &known) => error,
+            error = self.stats(client, devices) => error,
+            error = self.health(client) => error,
+            error = reservations(client, waiting) => error,
+        }
+    }
+
+    async fn introduce(&self, client: &Client) -> Result<(), PluginError> {
+        let info: PluginInfo = client.call(INFO, &Empty {}).await?;
+        if info.kind != KIND_DEVICE {
+            return Err(protocol(format!("it is a plugin of kind {}, and none of devices ({KIND_DEVICE})", info.kind)));
+        }
+        if !info.api_versions.iter().any(|version| version == API_VERSION) {
+            return Err(protocol(format!(
+                "it knows versions {:?} of device plugins, not {API_VERSION}",
+                info.api_versions
+            )));
+        }
+        let schema: ConfigSchema = client.call(SCHEMA, &Empty {}).await?;
+        let msgpack = settings(schema.spec.as_ref(), &self.external.settings);
+        let msgpack = msgpack.map_err(|e| PluginError::new(PluginFault::Failed, e.to_string()))?;
+        let client_config = Some(ClientConfig { driver: Some(PORTS) });
+        let config = SetConfig { msgpack, client: client_config, api_version: API_VERSION.to_owned() };
+        client.call::<Empty>(CONFIG, &config).await?;
+        let name = &info.name;
+        tracing::info!(plugin = self.external.name, %name, version = info.version, "a device plugin runs");
+        Ok(())
+    }
+
+    /// What it has, again with each change. Its end is the plugin's: it has nothing to say any more.
+    async fn fingerprints(&self, client: &Client, known: &watch::Sender<Option<BTreeSet<DeviceId>>>) -> PluginError {
+        let ended = async {
+            let first = self.external.patience.report;
+            let mut answers = match timeout(first, client.open::<FingerprintAnswer>(FINGERPRINT, &Empty {})).await {
+                Ok(answers) => answers?,
+                Err(_) => return Err(CallError::Timeout { method: FINGERPRINT, after: first }.into()),
+            };
+            let mut limit = first;
+            loop {
+                let Ok(answer) = timeout(limit, answers.next()).await else {
+                    return Err(CallError::Timeout { method: FINGERPRINT, after: first }.into());
+                };
+                let Some(answer) = answer? else { return Ok(()) };
+                let groups = report::groups(answer)?;
+                let ids = groups.iter().flat_map(|group| &group.devices).map(|device| device.id.clone()).collect();
+                if !self.reports.groups(groups) {
+                    return Err(PluginError::stopped());
+                }
+                known.send_replace(Some(ids));
+                // It speaks again when something changes.
+                limit = Duration::MAX;
+            }
+        };
+        match ended.await {
+            Err(error) => error,
+            Ok(()) => PluginError::new(PluginFault::Failed, "it ended its stream of devices"),
+        }
+    }
+
+    /// Readings, for as long as there are any; a stream that ends is opened again. Without readings its devices are still there.
+    async fn stats(&self, client: &Client, mut known: watch::Receiver<Option<BTreeSet<DeviceId>>>) -> PluginError {
+        // Fails with its sender only, which ends with us.
+        let _ = known.wait_for(Option::is_some).await;
+        let mut pause = self.reports.tick;
+        loop {
+            let began = Instant::now();
+            let why = match self.readings(client, &known).await {
+                Ok(()) => PluginError::new(PluginFault::Failed, "it ended its stream of readings"),
+                Err(Ended::Run(error)) => return error,
+                Err(Ended::Stream(error)) if error.is_unimplemented() => {
+                    self.reports.fault(error.into());
+                    return std::future::pending().await;
+                }
+                Err(Ended::Stream(error)) => error.into(),
+            };
+            self.reports.fault(why);
+            pause = if began.elapsed() > LONGEST_PAUSE { self.reports.tick } else { (pause * 2).min(LONGEST_PAUSE) };
+            sleep(pause).await;
+        }
+    }
+
+    async fn readings(
+        &self,
+        client: &Client,
+        known: &watch::Receiver<Option<BTreeSet<DeviceId>>>,
+    ) -> Result<(), Ended> {
+        let mut answers = client.open::<StatsAnswer>(STATS, &interval(self.reports.tick)).await?;
+        let mut strangers = Vec::new();
+        while let Some(answer) = answers.next().await? {
+            let now = Timestamp::from_system(SystemTime::now());
+            let devices = known.borrow().clone().unwrap_or_default();
+            let (readings, unknown) = report::readings(answer, &devices, now).map_err(|e| Ended::Run(e.into()))?;
+            for reading in readings {
+                self.reports.reading(reading);
+            }
+            if unknown != strangers {
+                self.tell_of(&unknown);
+                strangers = unknown;
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that came and went between two reports are among them.
+    fn tell_of(&self, unknown: &[DeviceId]) {
+        if let Some(id) = unknown.first() {
+            let what = format!(
+                "readings of {} devices that it has not reported, the first is {:?}",
+                unknown.len(),
+                id.as_str()
+            );
+            self.reports.fault(PluginError::new(PluginFault::Invalid, what));
+        }
+    }
+
+    /// A plugin that was stopped, or whose library hangs, answers nothing.
+    async fn health(&self, client: &Client) -> PluginError {
+        let question = HealthRequest { service: HEALTH_OF.to_owned() };
+        loop {
+            sleep(self.external.patience.health).await;
+            match client.call::<HealthAnswer>(HEALTH, &question).await {
+                Ok(HealthAnswer { status: SERVING }) => {}
+                Ok(HealthAnswer { status }) => {
+                    return PluginError::new(
+                        PluginFault::Failed,
+                        format!("it says that it is not well (status {status})"),
+                    );
+                }
+                Err(error) => return error.into(),
+            }
+        }
+    }
+}
+
+/// Why readings stop.
+enum Ended {
+    /// The plugin cannot go on.
+    Run(PluginError),
+    /// Another stream may do better.
+    Stream(CallError),
+}
+
+impl From<CallError> for Ended {
+    fn from(error: CallError) -> Ended {
+        match error {
+            CallError::Status { .. } => Ended::Stream(error),
+            other => Ended::Run(other.into()),
+        }
+    }
+}
+
+fn interval(tick: Duration) -> StatsRequest {
+    let seconds = i64::try_from(tick.as_secs()).unwrap_or(i64::MAX);
+    let nanos = i32::try_from(tick.subsec_nanos()).unwrap_or(0);
+    StatsRequest { collection_interval: Some(Interval { seconds, nanos }) }
+}
+
+/// Each beside the others: one that hangs delays none.
+async fn reservations(client: &Client, mut waiting: mpsc::Receiver<Reserve>) -> PluginError {
+    while let Some(Reserve { ids, answer }) = waiting.recv().await {
+        let client = client.clone();
+        // Ends: by the deadline of the call.
+        tokio::spawn(async move {
+            // Who does not wait any more has given up.
+            let _ = answer.send(reserved(&client, ids).await);
+        });
+    }
+    // Its sender is held for as long as the plugin runs.
+    std::future::pending().await
+}
+
+async fn reserved(client: &Client, device_ids: Vec<String>) -> Result<DeviceReservation, PluginError> {
+    let answer: ReserveAnswer = client.call(RESERVE, &ReserveRequest { device_ids }).await?;
+    Ok(report::reservation(answer.container_res.unwrap_or_default())?)
+}
+
+/// What its libraries print while it runs: it would hang on a pipe that nobody reads. A plugin that has no such service prints itself.
+async fn hear(client: Client, voice: Voice) {
+    let Ok(mut answers) = client.open::<StdioData>(STDIO, &Empty {}).await else { return };
+    let mut lines = Lines::default();
+    while let Ok(Some(StdioData { data, .. })) = answers.next().await {
+        lines.push(&data);
+        std::iter::from_fn(|| lines.next()).for_each(|line| voice.say(&line, Said::Output));
+    }
+}

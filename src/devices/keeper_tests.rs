@@ -1,0 +1,180 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use super::super::choose::tests::{group, request};
+use super::super::plugin::PluginReports;
+use super::*;
+
+/// What it does when it is asked.
+#[derive(Default)]
+enum Act {
+    #[default]
+    Give,
+    Refuse,
+    Panic,
+    /// Until somebody sends.
+    Hang(Mutex<mpsc::Receiver<()>>),
+}
+
+#[derive(Default)]
+struct Scripted {
+    name: &'static str,
+    act: Mutex<Act>,
+    asked: Mutex<Vec<Vec<DeviceId>>>,
+}
+
+impl Scripted {
+    fn named(name: &'static str) -> Arc<Scripted> {
+        Arc::new(Scripted { name, ..Scripted::default() })
+    }
+}
+
+impl DevicePlugin for Scripted {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn run(&self, _: &PluginReports) -> PluginError {
+        PluginError::stopped()
+    }
+    fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
+        lock(&self.asked).push(ids.to_vec());
+        match &*lock(&self.act) {
+            Act::Give => {}
+            Act::Refuse => return Err(PluginError::new(PluginFault::Died, "it ended")),
+            Act::Panic => panic!("the plugin panics"),
+            Act::Hang(until) => lock(until).recv().unwrap(),
+        }
+        let ids: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
+        let env = [(format!("{}_DEVICES", self.name), ids.join(","))].into();
+        Ok(DeviceReservation { env, ..DeviceReservation::default() })
+    }
+}
+
+struct Stock {
+    groups: Mutex<Vec<Owned>>,
+    complete: AtomicBool,
+}
+
+impl Inventory for Stock {
+    fn groups(&self) -> Vec<Owned> {
+        lock(&self.groups).clone()
+    }
+    fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::SeqCst)
+    }
+}
+
+fn stock(plugins: &[&Arc<Scripted>]) -> Arc<Stock> {
+    let owned = |plugin: &&Arc<Scripted>| -> Owned {
+        let ids = [format!("{}-1", plugin.name), format!("{}-2", plugin.name)];
+        (Arc::clone(plugin) as _, group(plugin.name, "15 GiB", &[&ids[0], &ids[1]]))
+    };
+    let groups = plugins.iter().map(owned).collect();
+    Arc::new(Stock { groups: Mutex::new(groups), complete: AtomicBool::new(true) })
+}
+
+#[tokio::test]
+async fn nodes_of_other_devices_are_named_and_what_is_shared_is_not() {
+    let x = Scripted::named("x");
+    let stock = stock(&[&x]);
+    for (at, device) in lock(&stock.groups)[0].1.devices.iter_mut().enumerate() {
+        device.facts.nodes = vec![format!("/dev/x{at}"), "/dev/xctl".to_owned()];
+    }
+    let keeper = Keeper::new(stock);
+    let reserved = keeper.reserve(&holder("t"), &[request("gpu", 1)]).await.unwrap();
+    assert_eq!((names(&reserved), reserved.denied_nodes.join(" ")), (vec!["x-1"], "/dev/x1".to_owned()));
+}
+
+fn holder(task: &str) -> DeviceHolder {
+    DeviceHolder { alloc: "a".into(), task: task.into() }
+}
+
+fn names(reserved: &ReservedDevices) -> Vec<&str> {
+    reserved.ids.iter().map(DeviceId::as_str).collect()
+}
+
+#[tokio::test]
+async fn each_plugin_is_asked_once_for_its_own_and_what_they_say_is_put_together() {
+    let (x, y) = (Scripted::named("x"), Scripted::named("y"));
+    let keeper = Keeper::new(stock(&[&x, &y]));
+    let asked = [request("nvidia/gpu/x", 2), request("nvidia/gpu/y", 1)];
+    let reserved = keeper.reserve(&holder("t"), &asked).await.unwrap();
+    assert_eq!(names(&reserved), ["x-1", "x-2", "y-1"]);
+    let env: Vec<String> = reserved.with.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(env, ["x_DEVICES=x-1,x-2", "y_DEVICES=y-1"]);
+    assert_eq!((lock(&x.asked).len(), lock(&y.asked).len()), (1, 1));
+    assert_eq!(keeper.reserve(&holder("t"), &asked).await.unwrap(), reserved, "and again");
+    assert_eq!(keeper.holder(&"y-1".into()), Some(holder("t")));
+    keeper.free(&holder("t"));
+    assert_eq!((keeper.holder(&"y-1".into()), keeper.held_by(&holder("t"))), (None, vec![]));
+}
+
+#[tokio::test]
+async fn a_plugin_that_does_not_give_leaves_nothing_reserved_of_others_either() {
+    let (x, y) = (Scripted::named("x"), Scripted::named("y"));
+    let keeper = Keeper::new(stock(&[&x, &y]));
+    for (act, why) in [
+        (Act::Refuse, "the device plugin y does not give its devices: it ended"),
+        (Act::Panic, "the device plugin y does not give its devices: an internal error: task"),
+    ] {
+        *lock(&y.act) = act;
+        let asked = [request("nvidia/gpu/x", 1), request("nvidia/gpu/y", 1)];
+        let refused = keeper.reserve(&holder("t"), &asked).await.unwrap_err().to_string();
+        assert!(refused.starts_with(why), "{refused}");
+        assert_eq!((keeper.held_by(&holder("t")), keeper.holder(&"x-1".into())), (vec![], None));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_hangs_is_late_keeps_one_thread_and_disturbs_no_other() {
+    let (x, y) = (Scripted::named("x"), Scripted::named("y"));
+    let keeper = Keeper::new(stock(&[&x, &y]));
+    let (go_on, until) = mpsc::channel();
+    *lock(&x.act) = Act::Hang(Mutex::new(until));
+    for task in ["a", "b", "c"] {
+        let (whose, asked) = (holder(task), [request("nvidia/gpu/x", 1)]);
+        // Paused time stands still while somebody blocks.
+        let (late, ()) = tokio::join!(keeper.reserve(&whose, &asked), tokio::time::advance(ANSWER));
+        let late = late.unwrap_err();
+        assert!(matches!(&late, ReserveError::Plugin { error, .. } if error.fault == PluginFault::Timeout), "{late}");
+        assert_eq!(keeper.held_by(&holder(task)), []);
+        keeper.reserve(&holder("other"), &[request("nvidia/gpu/y", 1)]).await.unwrap();
+    }
+    assert_eq!(lock(&x.asked).len(), 1, "the others stood in line");
+    drop(go_on);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_waits_for_the_first_word_of_the_plugins_and_not_for_ever() {
+    let x = Scripted::named("x");
+    let stock = stock(&[&x]);
+    let groups = std::mem::take(&mut *lock(&stock.groups));
+    stock.complete.store(false, Ordering::SeqCst);
+    let keeper = Keeper::new(Arc::clone(&stock) as _);
+    let asked = [request("gpu", 1)];
+    let refused = keeper.reserve(&holder("t"), &asked).await.unwrap_err();
+    assert_eq!(refused.to_string(), "this host has no gpu");
+    let comes = async {
+        tokio::time::sleep(FIRST / 2).await;
+        *lock(&stock.groups) = groups;
+        stock.complete.store(true, Ordering::SeqCst);
+    };
+    let whose = holder("t");
+    let (reserved, ()) = tokio::join!(keeper.reserve(&whose, &asked), comes);
+    assert_eq!(names(&reserved.unwrap()), ["x-1"]);
+}
+
+#[tokio::test]
+async fn what_is_on_record_is_held_before_any_plugin_is_there_and_its_loss_is_told() {
+    let x = Scripted::named("x");
+    let stock = stock(&[&x]);
+    let groups = std::mem::take(&mut *lock(&stock.groups));
+    let keeper = Keeper::new(Arc::clone(&stock) as _);
+    keeper.hold(&holder("old"), &["x-1".into()]).unwrap();
+    assert_eq!(keeper.reserve(&holder("old"), &[]).await, Err(ReserveError::Gone("x-1".into())));
+    keeper.hold(&holder("old"), &["x-1".into()]).unwrap();
+    *lock(&stock.groups) = groups;
+    let reserved = keeper.reserve(&holder("new"), &[request("gpu", 1)]).await.unwrap();
+    assert_eq!(names(&reserved), ["x-2"]);
+    assert_eq!(keeper.hold(&holder("odd"), &["x-2".into()]).unwrap_err().by, holder("new"));
+}

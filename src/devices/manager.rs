@@ -1,0 +1,348 @@
+//! Follows every plugin for as long as the agent lives, and tells what is known.
+//!
+//! | a plugin | what is known | and then |
+//! |---|---|---|
+//! | reports | the last report, whole | |
+//! | says what cannot be | what it said before that | goes on |
+//! | ends, panics | its devices are not there; their values go when they are old | run again, later each time |
+//! | finds nothing to work with | nothing | run again each [`Config::retry`] |
+//!
+//! Concurrency: a plugin runs on a thread of its own, its reports are taken by another; both end with it. While a plugin finds
+//! nothing to work with there is no thread.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::owners::{Owners, ProcessOwner};
+use super::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use super::state::{DeviceChange, DeviceState};
+use crate::board::Board;
+use crate::board::devices::{DeviceSource, DevicesView};
+use crate::host::clock::Clock;
+use crate::host::process;
+use crate::host::roots::Roots;
+use crate::model::device::DeviceGroup;
+use crate::model::words;
+use crate::telemetry::{lock, panics};
+
+/// Before a plugin that failed is run again; doubled each time, up to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Reports that a plugin may be ahead by.
+const AHEAD: usize = 256;
+
+words! {
+    /// Whether processes on devices are told whose they are.
+    pub enum Attribution {
+        /// Where the agent sees the processes of the whole host: elsewhere a pid may be somebody else's.
+        Auto = "auto",
+        Always = "always",
+        Never = "never",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// How often a library or driver that was missing is looked for again.
+    pub retry: Duration,
+    pub attribution: Attribution,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { retry: Duration::from_secs(300), attribution: Attribution::Auto }
+    }
+}
+
+/// Told of each change of a device.
+pub type Tell = Box<dyn Fn(&DeviceChange) + Send + Sync>;
+
+/// Everything a manager needs.
+pub struct Parts {
+    pub config: Config,
+    pub tick: Duration,
+    pub plugins: Vec<Arc<dyn DevicePlugin>>,
+    pub board: Arc<Board>,
+    pub clock: Arc<dyn Clock>,
+    pub roots: Roots,
+    pub tell: Tell,
+}
+
+/// Concurrency: any thread.
+pub struct DeviceManager {
+    parts: Parts,
+    state: Mutex<DeviceState>,
+    /// `None`: whose processes are cannot be told here.
+    owners: Option<Mutex<Owners>>,
+    ends: Arc<Ends>,
+}
+
+impl Drop for DeviceManager {
+    fn drop(&mut self) {
+        self.ends.end();
+    }
+}
+
+impl DeviceManager {
+    pub fn new(parts: Parts) -> Arc<DeviceManager> {
+        let state = DeviceState::new(parts.plugins.iter().map(|plugin| plugin.name().to_owned()), parts.tick);
+        let tells = match parts.config.attribution {
+            Attribution::Auto => process::sees_all(&parts.roots),
+            Attribution::Always => true,
+            Attribution::Never => false,
+        };
+        if !tells && parts.config.attribution == Attribution::Auto {
+            tracing::debug!(
+                "processes on devices are not told whose they are: not all of the host can be seen from here"
+            );
+        }
+        let owners = tells.then(|| Mutex::new(Owners::new(parts.roots.clone())));
+        Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), parts })
+    }
+
+    fn state(&self) -> MutexGuard<'_, DeviceState> {
+        lock(&self.state)
+    }
+
+    /// What plugins that run have, with whom to ask for it.
+    pub fn groups(&self) -> Vec<(Arc<dyn DevicePlugin>, DeviceGroup)> {
+        let state = self.state();
+        state.groups().map(|(at, group)| (Arc::clone(&self.parts.plugins[at]), group)).collect()
+    }
+
+    /// Each plugin has said what it has, or why it cannot.
+    pub fn is_complete(&self) -> bool {
+        self.state().is_complete()
+    }
+
+    /// Plugins end, each in its own time: what [`DeviceManager::follow`] gave ends with them.
+    pub fn stop(&self) {
+        self.ends.end();
+    }
+
+    /// One for each plugin; each ends with [`DeviceManager::stop`].
+    pub fn follow(self: &Arc<DeviceManager>) -> Vec<impl Future<Output = ()> + Send + 'static> {
+        (0..self.parts.plugins.len()).map(|at| follow(Arc::clone(self), at)).collect()
+    }
+
+    fn take(&self, plugin: usize, report: PluginReport) {
+        let changes = match report {
+            PluginReport::Groups(groups) => self.state().list(plugin, groups),
+            PluginReport::Reading(reading) => {
+                let owners = self.owners(&reading);
+                let now = self.parts.clock.instant();
+                self.state().read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
+            }
+            PluginReport::Stuck(device, is_stuck) => {
+                self.state().stuck(&device, is_stuck);
+                Ok(Vec::new())
+            }
+            PluginReport::Fault(error) => Err(error),
+        };
+        match changes {
+            Ok(changes) => changes.iter().for_each(|change| (self.parts.tell)(change)),
+            Err(error) => {
+                let (name, reason) = (self.parts.plugins[plugin].name(), error.fault.as_str());
+                tracing::warn!(plugin = name, reason, %error, "a device plugin's report is left out");
+                self.state().fault(plugin, &error);
+            }
+        }
+    }
+
+    /// Reads `/proc`, so not under the lock that who looks wants.
+    fn owners(&self, reading: &crate::model::device::DeviceReading) -> Option<Vec<ProcessOwner>> {
+        let pids: Vec<u32> = reading.processes.as_ref()?.iter().map(|process| process.pid).collect();
+        let owners = self.owners.as_ref()?;
+        Some(lock(owners).of(&reading.device, &pids, &self.parts.board.view()))
+    }
+
+    fn down(&self, plugin: usize, error: &PluginError) {
+        let changes = self.state().down(plugin, error);
+        changes.iter().for_each(|change| (self.parts.tell)(change));
+    }
+}
+
+impl DeviceSource for DeviceManager {
+    fn look(&self) -> Arc<DevicesView> {
+        let board = self.parts.board.view();
+        Arc::new(self.state().look(&board, self.parts.clock.instant()))
+    }
+}
+
+async fn follow(manager: Arc<DeviceManager>, at: usize) {
+    let name = manager.parts.plugins[at].name().to_owned();
+    let mut pause = PAUSES.0;
+    let mut told = None;
+    loop {
+        let began = tokio::time::Instant::now();
+        let mut error = run_once(&manager, at).await;
+        if manager.ends.has_ended() {
+            return;
+        }
+        if error.fault == PluginFault::Stopped {
+            // So it looked to it where whoever took its reports has died.
+            error = PluginError::new(PluginFault::Failed, "an internal error: its reports were not taken any more");
+        }
+        // Once of each reason: a host without a driver says so for good.
+        if told != Some(error.fault) {
+            told = Some(error.fault);
+            let reason = error.fault.as_str();
+            match error.fault {
+                PluginFault::Missing => {
+                    tracing::info!(plugin = name, %error, "device plugin finds nothing to work with")
+                }
+                _ => tracing::warn!(plugin = name, reason, %error, "device plugin ended; it is run again"),
+            }
+        }
+        manager.down(at, &error);
+        if began.elapsed() > PAUSES.1 {
+            (pause, told) = (PAUSES.0, None);
+        }
+        let missing = error.fault == PluginFault::Missing;
+        let wait = if missing { manager.parts.config.retry } else { pause.mul_f64(jitter(&manager)) };
+        if tokio::time::timeout(wait, manager.ends.ended()).await.is_ok() {
+            return;
+        }
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// Between 1 and 1.25, so that several that fell together do not rise together.
+fn jitter(manager: &DeviceManager) -> f64 {
+    let nanos = u32::try_from(manager.parts.clock.now().0 % 1_000_000).unwrap_or(0);
+    1.0 + f64::from(nanos) / 4_000_000.0
+}
+
+/// Until it ends; why it did.
+async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
+    let (tell, told) = oneshot::channel();
+    let (to, reports) = sync_channel(AHEAD);
+    let out = PluginReports::new(to, Arc::clone(&manager.ends), manager.parts.tick);
+    let plugin = Arc::clone(&manager.parts.plugins[at]);
+    let (taker, short) = (Arc::clone(manager), plugin.name().chars().take(10).collect::<String>());
+    let taking = thread(&format!("dev-{short}"), move || take_all(&taker, at, &reports));
+    let running = taking.and_then(|()| {
+        thread(&short, move || {
+            let ended = panics::catch(|| plugin.run(&out));
+            drop(out);
+            let internal = |why: Box<panics::Panic>| {
+                PluginError::new(PluginFault::Failed, format!("an internal error: {}", why.message))
+            };
+            let ended = ended.unwrap_or_else(internal);
+            // Nobody waits any more where the agent ends.
+            let _ = tell.send(ended);
+        })
+    });
+    match running {
+        Ok(()) => told.await.unwrap_or_else(|_| PluginError::new(PluginFault::Failed, "its thread ended")),
+        Err(error) => PluginError::new(PluginFault::Failed, format!("no thread can be had: {error}")),
+    }
+}
+
+fn take_all(manager: &DeviceManager, at: usize, reports: &Receiver<PluginReport>) {
+    while let Ok(report) = reports.recv() {
+        manager.take(at, report);
+    }
+}
+
+/// It is never joined: it may hang in a driver for ever.
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(work).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::devices::plugin::DevicePlugin;
+    use crate::host::clock::SystemClock;
+    use crate::model::device::{Device, DeviceFacts, DeviceKind, DeviceReservation};
+    use crate::model::id::DeviceId;
+
+    type Act = fn(&PluginReports) -> PluginError;
+
+    /// Does one thing at each run, and the last of them from then on.
+    struct Scripted(Vec<Act>, AtomicUsize);
+
+    impl DevicePlugin for Scripted {
+        fn name(&self) -> &str {
+            "scripted"
+        }
+        fn run(&self, reports: &PluginReports) -> PluginError {
+            let at = self.1.fetch_add(1, Ordering::Relaxed);
+            self.0[at.min(self.0.len() - 1)](reports)
+        }
+        fn reserve(&self, _: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
+            Ok(DeviceReservation::default())
+        }
+    }
+
+    fn group(id: &str) -> Vec<DeviceGroup> {
+        let kind = DeviceKind { vendor: "v".into(), kind: "gpu".into(), name: "g".into() };
+        let device = Device { id: id.into(), unhealthy: None, facts: DeviceFacts::default() };
+        vec![DeviceGroup { kind, attributes: Default::default(), devices: vec![device] }]
+    }
+
+    fn well(reports: &PluginReports) -> PluginError {
+        reports.groups(group("0"));
+        while reports.wait(Duration::from_secs(1)) {}
+        PluginError::stopped()
+    }
+
+    fn manager(acts: Vec<Act>) -> Arc<DeviceManager> {
+        DeviceManager::new(Parts {
+            config: Config::default(),
+            tick: Duration::from_secs(1),
+            plugins: vec![Arc::new(Scripted(acts, AtomicUsize::new(0)))],
+            board: Arc::default(),
+            clock: Arc::new(SystemClock),
+            roots: Roots::default(),
+            tell: Box::new(|_| {}),
+        })
+    }
+
+    /// Pauses pass at once, threads take their time.
+    async fn until(what: &str, holds: impl Fn() -> bool) {
+        for _ in 0..20_000 {
+            if holds() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("waited in vain for {what}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_ends_in_any_way_is_run_again_and_each_fault_is_counted() {
+        let acts: Vec<Act> = vec![
+            |_| panic!("it was told to"),
+            |_| PluginError::new(PluginFault::Died, "gone"),
+            |reports| {
+                reports.groups(group(""));
+                reports.groups(group("0"));
+                PluginError::new(PluginFault::Timeout, "late")
+            },
+            // As where whoever takes its reports has died: nobody asked it to end.
+            |_| PluginError::stopped(),
+            |_| PluginError::new(PluginFault::Missing, "nothing to work with"),
+            well,
+        ];
+        let manager = manager(acts);
+        let following: Vec<_> = manager.follow().into_iter().map(tokio::spawn).collect();
+        until("its device", || manager.look().devices.iter().any(|view| view.up)).await;
+        let view = manager.look();
+        assert_eq!(view.plugins[0].down, None);
+        let counted = [("died", 1), ("failed", 2), ("invalid", 1), ("timeout", 1)];
+        assert_eq!(view.plugins[0].faults, counted.into(), "what is missing is no fault");
+        assert_eq!(manager.groups().len(), 1);
+        manager.stop();
+        for following in following {
+            tokio::time::timeout(Duration::from_secs(600), following).await.expect("it ends").unwrap();
+        }
+    }
+}

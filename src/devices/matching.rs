@@ -1,0 +1,179 @@
+//! Pure: whether a device is what a task asks for.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::model::attribute::Attribute;
+use crate::model::demand::{Constraint, DeviceName, DeviceRequest, Operator, Property};
+use crate::model::device::DeviceKind;
+use crate::model::id::DeviceId;
+use crate::model::version::{DottedVersion, VersionRange};
+
+/// What a request is held against.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer<'a> {
+    pub kind: &'a DeviceKind,
+    pub attributes: &'a BTreeMap<String, Attribute>,
+    pub id: &'a DeviceId,
+}
+
+/// Whether devices of a make are called so.
+pub fn is_called(asked: &DeviceName, kind: &DeviceKind) -> bool {
+    let is = |asked: &Option<String>, there: &str| asked.as_deref().is_none_or(|asked| asked == there);
+    asked.kind == kind.kind && is(&asked.vendor, &kind.vendor) && is(&asked.name, &kind.name)
+}
+
+impl Offer<'_> {
+    /// `None`: nobody says.
+    pub fn property(&self, property: &Property) -> Option<Attribute> {
+        let text = |text: &str| Some(Attribute::Text(text.to_owned()));
+        match property {
+            Property::Attribute(name) => self.attributes.get(name).cloned(),
+            Property::Vendor => text(&self.kind.vendor),
+            Property::Type => text(&self.kind.kind),
+            Property::Model => text(&self.kind.name),
+            Property::Ids => text(self.id.as_str()),
+        }
+    }
+
+    /// What cannot be compared (another base, a text and a number) does not hold, whatever the operator.
+    pub fn meets(&self, constraint: &Constraint) -> bool {
+        let Some(there) = self.property(&constraint.attribute) else {
+            return matches!(constraint.operator, Operator::NotEqual | Operator::IsNotSet);
+        };
+        let asked = constraint.value.as_str();
+        let compared = |holds: fn(Ordering) -> bool| compare(&there, asked).is_some_and(holds);
+        match constraint.operator {
+            Operator::Equal => compared(Ordering::is_eq),
+            Operator::NotEqual => compared(Ordering::is_ne),
+            Operator::Less => compared(Ordering::is_lt),
+            Operator::LessOrEqual => compared(Ordering::is_le),
+            Operator::Greater => compared(Ordering::is_gt),
+            Operator::GreaterOrEqual => compared(Ordering::is_ge),
+            Operator::Version => is_in_range(&there, asked).unwrap_or(false),
+            Operator::Regexp => regex::Regex::new(asked).is_ok_and(|regex| regex.is_match(&there.to_string())),
+            Operator::SetContains => words(asked).all(|word| words(&there.to_string()).any(|there| there == word)),
+            Operator::SetContainsAny => words(asked).any(|word| words(&there.to_string()).any(|there| there == word)),
+            Operator::IsSet => true,
+            Operator::IsNotSet => false,
+        }
+    }
+
+    /// How much is liked about it: the weights of what holds, together.
+    pub fn score(&self, request: &DeviceRequest) -> i64 {
+        let holds = request.affinities.iter().filter(|affinity| self.meets(&affinity.constraint));
+        holds.map(|affinity| i64::from(affinity.weight)).sum()
+    }
+}
+
+/// A text is compared with what is written, whatever that looks like.
+fn compare(there: &Attribute, asked: &str) -> Option<Ordering> {
+    let asked = match there {
+        Attribute::Text(_) => Attribute::Text(asked.to_owned()),
+        Attribute::Number { .. } | Attribute::Bool(_) => Attribute::parse(asked).ok()?,
+    };
+    there.compare(&asked).ok()
+}
+
+fn is_in_range(there: &Attribute, asked: &str) -> Option<bool> {
+    let version = DottedVersion::parse(&there.to_string())?;
+    Some(VersionRange::parse(asked)?.holds(&version))
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes() -> BTreeMap<String, Attribute> {
+        let parsed = |text: &str| Attribute::parse(text).unwrap();
+        [
+            ("memory", parsed("15360 MiB")),
+            ("power", parsed("500 mW")),
+            ("cores", parsed("40")),
+            ("ecc", parsed("true")),
+            ("driver_version", Attribute::Text("535.104.05".to_owned())),
+            ("modes", Attribute::Text("a, b,c".to_owned())),
+            ("number_as_text", Attribute::Text("7".to_owned())),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+    fn kind() -> DeviceKind {
+        DeviceKind { vendor: "nvidia".to_owned(), kind: "gpu".to_owned(), name: "Tesla T4".to_owned() }
+    }
+    fn meets(attribute: &str, operator: &str, value: &str) -> bool {
+        let constraint = Constraint {
+            attribute: Property::parse(attribute).unwrap(),
+            operator: Operator::parse(operator).unwrap(),
+            value: value.to_owned(),
+        };
+        constraint.check().unwrap();
+        Offer { kind: &kind(), attributes: &attributes(), id: &"GPU-1".into() }.meets(&constraint)
+    }
+
+    #[test]
+    fn a_constraint_is_held_against_what_is_known_of_a_device() {
+        for (attribute, operator, value, expected) in [
+            ("device.attr.memory", ">=", "15 GiB", true),
+            ("device.attr.memory", ">", "15 GiB", false),
+            ("device.attr.memory", "<", "16 GB", false),
+            ("device.attr.memory", "=", "15 GiB", true),
+            ("device.attr.power", "!=", "100 mW", true),
+            ("device.attr.power", "<", "1 W", true),
+            ("device.attr.cores", ">=", "40", true),
+            ("device.attr.ecc", "=", "true", true),
+            ("device.attr.driver_version", "=", "535.104.05", true),
+            ("device.attr.driver_version", "version", ">= 535, < 600", true),
+            ("device.attr.driver_version", "version", "< 535.104.5", false),
+            ("device.attr.number_as_text", "=", "7", true),
+            ("device.attr.modes", "set_contains", "c, a", true),
+            ("device.attr.modes", "set_contains", "a,d", false),
+            ("device.attr.modes", "set_contains_any", "d,b", true),
+            ("device.attr.modes", "set_contains_any", "d", false),
+            ("device.attr.memory", "is_set", "", true),
+            ("device.attr.memory", "is_not_set", "", false),
+            ("device.model", "regexp", "^Tesla .4$", true),
+            ("device.model", "regexp", "^T4", false),
+            ("device.vendor", "=", "nvidia", true),
+            ("device.type", "!=", "gpu", false),
+            ("device.ids", "set_contains_any", "GPU-0,GPU-1", true),
+            ("device.ids", "=", "GPU-0", false),
+        ] {
+            assert_eq!(meets(attribute, operator, value), expected, "{attribute} {operator} {value}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_only_unequal_and_not_set() {
+        let held = Operator::ALL.into_iter().filter(|o| meets("device.attr.none", o.as_str(), "1"));
+        assert_eq!(held.collect::<Vec<_>>(), [Operator::NotEqual, Operator::IsNotSet]);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_never_holds() {
+        for operator in ["=", "!=", "<", "<=", ">", ">="] {
+            for (attribute, value) in [("memory", "15"), ("memory", "5 W"), ("cores", "many"), ("ecc", "1")] {
+                assert!(!meets(&format!("device.attr.{attribute}"), operator, value), "{attribute} {operator} {value}");
+            }
+        }
+        assert!(!meets("device.attr.modes", "version", ">= 0"));
+    }
+
+    #[test]
+    fn a_name_leaves_open_what_it_does_not_say() {
+        for (name, called) in [
+            ("gpu", true),
+            ("nvidia/gpu", true),
+            ("nvidia/gpu/Tesla T4", true),
+            ("amd/gpu", false),
+            ("nvidia", false),
+            ("nvidia/gpu/Tesla", false),
+        ] {
+            assert_eq!(is_called(&DeviceName::parse(name).unwrap(), &kind()), called, "{name}");
+        }
+    }
+}

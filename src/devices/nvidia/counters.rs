@@ -1,0 +1,90 @@
+//! Counters that a driver, or a reset, begins anew: here they go on.
+
+use std::collections::HashMap;
+
+use crate::model::device::DeviceUsage;
+use crate::model::id::DeviceId;
+
+/// PCIe counters that stood above this and are lower now have come round, not begun anew.
+const NEARLY_ROUND: u64 = 3 << 30;
+const ROUND: u64 = 1 << 32;
+
+/// What is added to what the driver says, and what it said last.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counter {
+    base: u64,
+    last: Option<u64>,
+}
+
+impl Counter {
+    fn follow(&mut self, now: Option<u64>, comes_round: bool) -> Option<u64> {
+        let now = now?;
+        if let Some(last) = self.last.filter(|last| now < *last) {
+            let round = comes_round && (NEARLY_ROUND..ROUND).contains(&last);
+            self.base = self.base.saturating_add(if round { ROUND } else { last });
+        }
+        self.last = Some(now);
+        Some(self.base.saturating_add(now))
+    }
+}
+
+/// Of all GPUs that were ever seen.
+#[derive(Debug, Default)]
+pub struct Counters(HashMap<DeviceId, Vec<Counter>>);
+
+impl Counters {
+    /// Puts what never falls in the place of what the driver says.
+    pub fn follow(&mut self, device: &DeviceId, values: &mut DeviceUsage) {
+        let known = self.0.entry(device.clone()).or_default();
+        let [corrected, uncorrected] = &mut values.ecc_errors;
+        let fields: Vec<(&mut Option<u64>, bool)> = [
+            (&mut values.energy_millijoules, false),
+            (&mut values.pcie_transmit_bytes, true),
+            (&mut values.pcie_receive_bytes, true),
+            (&mut values.pcie_replays, false),
+        ]
+        .into_iter()
+        .chain(corrected.iter_mut().chain(uncorrected).map(|field| (field, false)))
+        .chain(values.throttled_nanos.iter_mut().map(|field| (field, false)))
+        .collect();
+        known.resize(fields.len(), Counter::default());
+        for (counter, (field, comes_round)) in known.iter_mut().zip(fields) {
+            *field = counter.follow(*field, comes_round);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn follow(numbers: &[Option<u64>], comes_round: bool) -> Vec<Option<u64>> {
+        let mut counter = Counter::default();
+        numbers.iter().map(|n| counter.follow(*n, comes_round)).collect()
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_goes_on_and_what_is_not_told_is_not_made_up() {
+        assert_eq!(
+            follow(&[Some(5), Some(9), None, Some(2), Some(4)], false),
+            [Some(5), Some(9), None, Some(11), Some(13)]
+        );
+    }
+
+    #[test]
+    fn one_of_32_bits_that_comes_round_goes_on_where_it_was() {
+        assert_eq!(follow(&[Some(ROUND - 10), Some(5)], true), [Some(ROUND - 10), Some(ROUND + 5)]);
+        assert_eq!(follow(&[Some(1000), Some(5)], true), [Some(1000), Some(1005)], "begun anew");
+    }
+
+    #[test]
+    fn each_device_counts_by_itself() {
+        let mut counters = Counters::default();
+        let mut told = |device: &str, energy| {
+            let mut values = DeviceUsage { energy_millijoules: Some(energy), ..DeviceUsage::default() };
+            counters.follow(&device.into(), &mut values);
+            values.energy_millijoules
+        };
+        assert_eq!((told("a", 10), told("b", 3), told("a", 1), told("b", 4)), (Some(10), Some(3), Some(11), Some(4)));
+    }
+}

@@ -1,0 +1,255 @@
+//! NVIDIA's GPUs, by NVML.
+//!
+//! ```text
+//! run ── watches: whose call is late? ──► stuck
+//!   ├─ lister: which GPUs there are, each minute, and sooner where one is lost ──► groups
+//!   ├─ events: errors that drivers tell of ──► xids
+//!   └─ a thread for each GPU: reads it each tick ──► readings
+//! ```
+//! A call may hang for ever in the driver: each thread but the first may be left behind, and is not joined. None is begun beside one
+//! that hangs. Nothing is ever set.
+
+mod counters;
+mod shared;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use self::shared::{Shared, thread};
+use self::watch::Watch;
+use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
+use crate::host::clock::Clock;
+use crate::host::gpu::{FoundGpu, GpuError, Library};
+use crate::model::device::{DeviceGroup, DeviceNode, DeviceReservation};
+use crate::model::id::DeviceId;
+use crate::telemetry::lock;
+
+/// Which GPUs there are is asked each so often, or when one is lost.
+const LISTED: Duration = Duration::from_secs(60);
+const LISTED_LOST: Duration = Duration::from_secs(5);
+/// The first list may take long: a driver without persistence loads its state.
+const FIRST_LIST: Duration = Duration::from_secs(60);
+/// A call that takes longer is late.
+const DEADLINE: Duration = Duration::from_secs(3);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NvidiaConfig {
+    /// `None`: by the name that the driver's package gives it.
+    pub library: Option<PathBuf>,
+    /// Neither listed nor read.
+    pub ignored: Vec<String>,
+}
+
+pub struct Nvidia {
+    config: NvidiaConfig,
+    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+}
+
+impl Nvidia {
+    pub fn new(config: NvidiaConfig, clock: Arc<dyn Clock>) -> Nvidia {
+        Nvidia { config, clock, shared: Arc::default() }
+    }
+}
+
+impl From<GpuError> for PluginError {
+    fn from(error: GpuError) -> PluginError {
+        let fault = match error {
+            GpuError::Missing(_) => PluginFault::Missing,
+            GpuError::VersionMismatch => PluginFault::VersionMismatch,
+            GpuError::NoPermission(_) => PluginFault::NoPermission,
+            GpuError::Lost(_) | GpuError::Unsupported(_) | GpuError::Nothing(_) | GpuError::Failed(..) => {
+                PluginFault::Failed
+            }
+        };
+        PluginError::new(fault, error.to_string())
+    }
+}
+
+impl DevicePlugin for Nvidia {
+    fn name(&self) -> &str {
+        "nvidia"
+    }
+
+    fn run(&self, reports: &PluginReports) -> PluginError {
+        match Library::load(self.config.library.as_deref()) {
+            Ok(library) => self.go_on(&Arc::new(library), reports),
+            Err(error) => error.into(),
+        }
+    }
+
+    fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
+        let devices = lock(&self.shared.devices);
+        let mut nodes: BTreeSet<&str> = BTreeSet::new();
+        for id in ids {
+            let Some(device) = devices.get(id) else {
+                return Err(PluginError::new(PluginFault::Invalid, format!("there is no GPU {id}")));
+            };
+            let whole = device.facts.parent.as_ref().and_then(|parent| devices.get(parent)).unwrap_or(device);
+            nodes.extend(whole.facts.nodes.iter().map(String::as_str));
+        }
+        let visible: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
+        let env = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"].map(|name| (name.to_owned(), visible.join(",")));
+        let node = |path: &str| DeviceNode {
+            task_path: path.to_owned(),
+            host_path: path.to_owned(),
+            permissions: "rwm".to_owned(),
+        };
+        Ok(DeviceReservation { env: env.into(), nodes: nodes.into_iter().map(node).collect(), mounts: Vec::new() })
+    }
+}
+
+/// What one run follows.
+struct Run<'r> {
+    plugin: &'r Nvidia,
+    library: &'r Arc<Library>,
+    reports: &'r PluginReports,
+    watches: BTreeMap<DeviceId, Arc<Watch>>,
+    /// By index: a GPU that is lost cannot say who it is.
+    listed: BTreeMap<u32, Vec<FoundGpu>>,
+    /// Whose events are wanted.
+    wanted: Sender<Vec<DeviceId>>,
+}
+
+impl Nvidia {
+    fn go_on(&self, library: &Arc<Library>, reports: &PluginReports) -> PluginError {
+        let (lists, ask) = match self.list(library) {
+            Ok(lister) => lister,
+            Err(error) => return error,
+        };
+        let wanted = match self.listen(library, reports) {
+            Ok(wanted) => wanted,
+            Err(error) => return error,
+        };
+        let mut run = Run { plugin: self, library, reports, watches: BTreeMap::new(), listed: BTreeMap::new(), wanted };
+        let first = lists.recv_timeout(FIRST_LIST);
+        match first {
+            Ok(Ok(list)) => run.take(list),
+            Ok(Err(error)) => return error.into(),
+            Err(RecvTimeoutError::Timeout) => {
+                return PluginError::new(
+                    PluginFault::Timeout,
+                    format!("the driver has not listed its GPUs for {FIRST_LIST:?}"),
+                );
+            }
+            Err(RecvTimeoutError::Disconnected) => return PluginError::new(PluginFault::Failed, "its lister ended"),
+        }
+        let (mut asked, mut waiting) = (Instant::now(), false);
+        loop {
+            if !reports.wait(reports.tick.min(Duration::from_secs(1))) {
+                return PluginError::stopped();
+            }
+            while let Ok(list) = lists.try_recv() {
+                waiting = false;
+                match list {
+                    Ok(list) => run.take(list),
+                    // The driver was taken away, or is another one now: it is loaded anew.
+                    Err(error @ (GpuError::Missing(_) | GpuError::VersionMismatch)) => return error.into(),
+                    Err(error) => drop(reports.fault(error.into())),
+                }
+            }
+            let is_lost = run.watch();
+            let due = asked.elapsed() >= if is_lost { LISTED_LOST } else { LISTED };
+            if due && !waiting {
+                (asked, waiting) = (Instant::now(), ask.send(()).is_ok());
+            }
+        }
+    }
+
+    /// Lists once, and whenever it is asked to.
+    fn list(&self, library: &Arc<Library>) -> Result<(Receiver<Listing>, Sender<()>), PluginError> {
+        let (tell, told) = channel();
+        let (ask, asked) = channel();
+        let library = Arc::clone(library);
+        thread("gpu-list", move || while tell.send(library.inventory()).is_ok() && asked.recv().is_ok() {})?;
+        Ok((told, ask))
+    }
+
+    /// Counts what drivers tell of, of the GPUs that were named last.
+    fn listen(&self, library: &Arc<Library>, reports: &PluginReports) -> Result<Sender<Vec<DeviceId>>, PluginError> {
+        let (want, wanted) = channel();
+        let (library, shared) = (Arc::clone(library), Arc::clone(&self.shared));
+        let (clock, reports) = (Arc::clone(&self.clock), reports.clone());
+        thread("gpu-events", move || watch::events(&library, &shared, clock.as_ref(), &reports, &wanted))?;
+        Ok(want)
+    }
+}
+
+type Listing = Result<Vec<(u32, Option<FoundGpu>)>, GpuError>;
+
+impl Run<'_> {
+    fn take(&mut self, list: Vec<(u32, Option<FoundGpu>)>) {
+        let mut now: BTreeMap<u32, Vec<FoundGpu>> = BTreeMap::new();
+        for (index, found) in list {
+            match found {
+                Some(found) => now.entry(index).or_default().push(found),
+                // It answers nothing: it is who it was.
+                None => drop(now.insert(index, self.lost(index))),
+            }
+        }
+        self.listed = now;
+        let wanted = |found: &&FoundGpu| !self.plugin.config.ignored.iter().any(|id| id == found.device.id.as_str());
+        let all: Vec<FoundGpu> = self.listed.values().flatten().filter(wanted).cloned().collect();
+        *lock(&self.plugin.shared.devices) =
+            all.iter().map(|gpu| (gpu.device.id.clone(), gpu.device.clone())).collect();
+        let wholes: BTreeSet<DeviceId> =
+            all.iter().filter(|gpu| gpu.device.facts.parent.is_none()).map(|gpu| gpu.device.id.clone()).collect();
+        self.reports.groups(groups(all));
+        self.watches.retain(|id, watch| {
+            let stays = wholes.contains(id);
+            if !stays {
+                watch.end();
+            }
+            stays
+        });
+        let before = self.watches.len();
+        let mut changed = false;
+        for id in wholes.iter().filter(|id| !self.watches.contains_key(*id)).cloned().collect::<Vec<_>>() {
+            changed = true;
+            let begun = Watch::begin(&id, self.library, &self.plugin.shared, &self.plugin.clock, self.reports);
+            match begun {
+                Ok(watch) => drop(self.watches.insert(id, watch)),
+                Err(error) => drop(self.reports.fault(error)),
+            }
+        }
+        if changed || before != wholes.len() {
+            // The listener ends with the run.
+            let _ = self.wanted.send(wholes.into_iter().collect());
+        }
+    }
+
+    fn lost(&self, index: u32) -> Vec<FoundGpu> {
+        let mut known = self.listed.get(&index).cloned().unwrap_or_default();
+        for gpu in &mut known {
+            gpu.device.unhealthy = Some("it is lost: the driver cannot reach it".to_owned());
+        }
+        known
+    }
+
+    /// Says whose call is late, or is not any more. `true`: a GPU is lost.
+    fn watch(&self) -> bool {
+        let mut is_lost = false;
+        for (id, watch) in &self.watches {
+            if let Some(is_stuck) = watch.changed(DEADLINE) {
+                self.reports.stuck(id.clone(), is_stuck);
+            }
+            is_lost |= watch.is_lost();
+        }
+        is_lost
+    }
+}
+
+/// By what they are called; in the order in which they were found.
+fn groups(all: Vec<FoundGpu>) -> Vec<DeviceGroup> {
+    let mut groups: Vec<DeviceGroup> = Vec::new();
+    for FoundGpu { kind, attributes, device } in all {
+        match groups.iter_mut().find(|group| group.kind == kind) {
+            Some(group) => group.devices.push(device),
+            None => groups.push(DeviceGroup { kind, attributes, devices: vec![device] }),
+        }
+    }
+    groups
+}

@@ -1,0 +1,256 @@
+//! One GPU, read each tick by a thread of its own; and what drivers tell of by themselves.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::shared::{DANGEROUS, Shared, thread};
+use crate::devices::plugin::{PluginError, PluginReports};
+use crate::host::clock::Clock;
+use crate::host::gpu::{Events, Gpu, GpuError, GpuReading, Library};
+use crate::model::device::{DeviceReading, DeviceUsage, Xid};
+use crate::model::id::DeviceId;
+use crate::model::units::Nanos;
+use crate::telemetry::lock;
+
+/// A GPU that is lost is looked for each so often.
+const LOOKED_FOR: Duration = Duration::from_secs(2);
+/// How long one question for events waits: so late does a thread see that it is to end.
+const EVENT_WAIT: u32 = 1_000;
+
+/// What is known of the thread that reads a GPU.
+#[derive(Debug)]
+pub(super) struct Watch {
+    begun: Instant,
+    /// Since when a call is under way, in nanoseconds from `begun`, and one more; 0: none is.
+    since: AtomicU64,
+    lost: AtomicBool,
+    ended: AtomicBool,
+    /// As it was told last.
+    stuck: Mutex<bool>,
+}
+
+struct Reader {
+    id: DeviceId,
+    library: Arc<Library>,
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+    reports: PluginReports,
+    watch: Arc<Watch>,
+    /// Of each kind the failures that were told: once.
+    told: std::collections::BTreeSet<String>,
+}
+
+impl Watch {
+    /// Errors: no thread can be had.
+    pub(super) fn begin(
+        id: &DeviceId,
+        library: &Arc<Library>,
+        shared: &Arc<Shared>,
+        clock: &Arc<dyn Clock>,
+        reports: &PluginReports,
+    ) -> Result<Arc<Watch>, PluginError> {
+        let watch = Arc::new(Watch {
+            begun: Instant::now(),
+            since: AtomicU64::new(0),
+            lost: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            stuck: Mutex::new(false),
+        });
+        let mut reader = Reader {
+            id: id.clone(),
+            library: Arc::clone(library),
+            shared: Arc::clone(shared),
+            clock: Arc::clone(clock),
+            reports: reports.clone(),
+            watch: Arc::clone(&watch),
+            told: Default::default(),
+        };
+        thread("gpu-read", move || reader.read_all())?;
+        Ok(watch)
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether a call of it is late, if that is not as it was told last.
+    pub(super) fn changed(&self, deadline: Duration) -> Option<bool> {
+        let since = self.since.load(Ordering::Relaxed);
+        let age = Nanos::from_duration(self.begun.elapsed()).0.saturating_sub(since.saturating_sub(1));
+        let late = since > 0 && age > Nanos::from_duration(deadline).0;
+        let mut told = lock(&self.stuck);
+        let changed = *told != late;
+        *told = late;
+        changed.then_some(late)
+    }
+
+    /// What may hang.
+    fn during<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.since.store(Nanos::from_duration(self.begun.elapsed()).0 + 1, Ordering::Relaxed);
+        let done = call();
+        self.since.store(0, Ordering::Relaxed);
+        done
+    }
+}
+
+impl Reader {
+    fn read_all(&mut self) {
+        let library = Arc::clone(&self.library);
+        let mut was_up = true;
+        while self.goes_on(Duration::ZERO) {
+            let found = self.watch.during(|| library.gpu(&self.id));
+            let why = match found {
+                Ok(gpu) => self.read_while_there(gpu, &mut was_up),
+                Err(error) => error,
+            };
+            self.watch.lost.store(true, Ordering::Relaxed);
+            if std::mem::replace(&mut was_up, false) {
+                tracing::debug!(device = %self.id, error = %why, "GPU lost");
+                self.tell(false, DeviceUsage::default(), None);
+            }
+            if !self.goes_on(LOOKED_FOR.min(self.reports.tick * 2)) {
+                return;
+            }
+        }
+    }
+
+    /// Until it is lost: why it is, or the thread is to end.
+    fn read_while_there(&mut self, mut gpu: Gpu<'_>, was_up: &mut bool) -> GpuError {
+        loop {
+            match self.watch.during(|| gpu.read()) {
+                Ok(reading) => {
+                    *was_up = true;
+                    self.watch.lost.store(false, Ordering::Relaxed);
+                    self.pass_on(reading);
+                }
+                Err(error) => return error,
+            }
+            if !self.goes_on(self.reports.tick) {
+                return GpuError::Lost("nobody reads it any more".to_owned());
+            }
+        }
+    }
+
+    /// After a pause.
+    fn goes_on(&self, pause: Duration) -> bool {
+        self.reports.wait(pause) && !self.watch.ended.load(Ordering::Relaxed)
+    }
+
+    fn pass_on(&mut self, reading: GpuReading) {
+        let GpuReading { mut values, processes, instances, failed } = reading;
+        for error in failed {
+            if self.told.insert(error.to_string()) {
+                let error = PluginError::from(error);
+                let message = format!("{}: {}", self.id, error.message);
+                self.reports.fault(PluginError::new(error.fault, message));
+            }
+        }
+        lock(&self.shared.counters).follow(&self.id, &mut values);
+        values.xids = lock(&self.shared.xids).get(&self.id).cloned().unwrap_or_default();
+        self.tell(true, values, processes);
+        for (id, values, processes) in instances {
+            self.reports.reading(DeviceReading {
+                device: id,
+                at: self.clock.now(),
+                up: true,
+                values: Arc::new(values),
+                stats: Arc::default(),
+                processes,
+            });
+        }
+    }
+
+    fn tell(&self, up: bool, values: DeviceUsage, processes: Option<Vec<crate::model::device::DeviceProcess>>) {
+        if self.watch.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        self.reports.reading(DeviceReading {
+            device: self.id.clone(),
+            at: self.clock.now(),
+            up,
+            values: Arc::new(values),
+            stats: Arc::default(),
+            processes,
+        });
+    }
+}
+
+/// Counts errors of the GPUs that were named last, until nobody names any.
+pub(super) fn events(
+    library: &Library,
+    shared: &Shared,
+    clock: &dyn Clock,
+    reports: &PluginReports,
+    wanted: &Receiver<Vec<crate::model::id::DeviceId>>,
+) {
+    let mut ids = match wanted.recv() {
+        Ok(ids) => ids,
+        Err(_) => return,
+    };
+    loop {
+        match library.events(&ids) {
+            Ok(events) => {
+                born(shared, &events.of);
+                match count(&events, shared, clock, wanted) {
+                    Some(now) => ids = now,
+                    None => return,
+                }
+            }
+            // Of such a driver nothing is told.
+            Err(GpuError::Unsupported(_)) => match wanted.recv() {
+                Ok(now) => ids = now,
+                Err(_) => return,
+            },
+            Err(_) => {
+                if !reports.wait(LOOKED_FOR) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Those after which something is to be done are there from the start.
+fn born(shared: &Shared, ids: &[DeviceId]) {
+    let mut xids = lock(&shared.xids);
+    for id in ids {
+        let own: &mut BTreeMap<u64, Xid> = xids.entry(id.clone()).or_default();
+        for number in DANGEROUS {
+            own.entry(number).or_default();
+        }
+    }
+}
+
+/// Until others are wanted (they), the set is of no use any more (the same), or nobody wants any (`None`).
+fn count(
+    events: &Events<'_>,
+    shared: &Shared,
+    clock: &dyn Clock,
+    wanted: &Receiver<Vec<DeviceId>>,
+) -> Option<Vec<DeviceId>> {
+    loop {
+        match wanted.try_recv() {
+            Ok(ids) => return Some(ids),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => {}
+        }
+        match events.next(EVENT_WAIT) {
+            Ok(Some((id, number))) => {
+                let mut xids = lock(&shared.xids);
+                let xid = xids.entry(id).or_default().entry(number).or_default();
+                (xid.count, xid.last) = (xid.count + 1, Some(clock.now()));
+            }
+            Ok(None) => {}
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(u64::from(EVENT_WAIT)));
+                return Some(events.of.clone());
+            }
+        }
+    }
+}

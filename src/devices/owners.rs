@@ -1,0 +1,191 @@
+//! Whose a process is: the task in whose cgroup, or below whose, it runs.
+//!
+//! ```text
+//! pid ─► /proc/PID/stat: since when ─► known already?
+//!                         └─ no ─► /proc/PID/cgroup ─► the nearest cgroup above it that is a task's ─► alloc, task
+//! ```
+//! A pid alone is nobody: who began at another moment is somebody else. Source: `/proc/PID/stat`, `/proc/PID/cgroup`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::board::BoardView;
+use crate::host::roots::Roots;
+use crate::kernel::proc::{cgroup, pid_stat};
+use crate::model::alloc::AllocIdentity;
+use crate::model::id::{CgroupPath, DeviceId, TaskName};
+
+/// What is known of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessOwner {
+    Task(Arc<AllocIdentity>, TaskName),
+    /// It runs, and belongs to no task.
+    Other,
+    /// There is no such process (any more), or none that we see.
+    Gone,
+}
+
+/// Concurrency: one asker at a time.
+#[derive(Debug, Default)]
+pub struct Owners {
+    roots: Roots,
+    /// By cgroup, as of `version` of the board.
+    tasks: HashMap<CgroupPath, (Arc<AllocIdentity>, usize)>,
+    version: Option<u64>,
+    /// Of each device by pid: since when it runs, and where.
+    processes: HashMap<DeviceId, Processes>,
+}
+
+type Processes = HashMap<u32, (u64, Vec<String>)>;
+
+impl Owners {
+    pub fn new(roots: Roots) -> Owners {
+        Owners { roots, ..Owners::default() }
+    }
+
+    /// Of all that are on a device, in their order. Who was there before and is not now is forgotten.
+    pub fn of(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
+        if !pids.is_empty() && self.version != Some(board.version) {
+            self.tasks = tasks(board);
+            self.version = Some(board.version);
+        }
+        let (mut before, mut now) = (self.processes.remove(device).unwrap_or_default(), Processes::new());
+        let owners = pids.iter().map(|pid| self.one(*pid, before.remove(pid), &mut now)).collect();
+        self.processes.insert(device.clone(), now);
+        owners
+    }
+
+    fn one(&self, pid: u32, before: Option<(u64, Vec<String>)>, now: &mut Processes) -> ProcessOwner {
+        let Some(since) = self.since(pid) else {
+            // Nobody has its pid: what is still told of it is of who it was.
+            return before.map_or(ProcessOwner::Gone, |(_, places)| self.whose(&places));
+        };
+        let places = match before.filter(|(start, _)| *start == since) {
+            Some((_, places)) => places,
+            None => match self.roots.read_proc(format!("{pid}/cgroup")) {
+                Ok(text) => cgroup::places(&text).map(str::to_owned).collect(),
+                Err(_) => return ProcessOwner::Gone,
+            },
+        };
+        let owner = self.whose(&places);
+        now.insert(pid, (since, places));
+        owner
+    }
+
+    fn since(&self, pid: u32) -> Option<u64> {
+        let stat = self.roots.read_proc(format!("{pid}/stat")).ok()?;
+        pid_stat::parse(&stat).ok().map(|stat| stat.start_ticks)
+    }
+
+    fn whose(&self, places: &[String]) -> ProcessOwner {
+        places.iter().find_map(|place| self.nearest(place)).unwrap_or(ProcessOwner::Other)
+    }
+
+    fn nearest(&self, place: &str) -> Option<ProcessOwner> {
+        let mut place = place;
+        loop {
+            if let Some((alloc, task)) = self.tasks.get(place) {
+                return Some(ProcessOwner::Task(Arc::clone(alloc), alloc.tasks[*task].name.clone()));
+            }
+            place = place.rsplit_once('/').map(|(above, _)| above).filter(|above| !above.is_empty())?;
+        }
+    }
+}
+
+/// Every task that has a cgroup of its own, by that.
+fn tasks(board: &BoardView) -> HashMap<CgroupPath, (Arc<AllocIdentity>, usize)> {
+    let of = |identity: &Arc<AllocIdentity>| {
+        let tasks = identity.cgroup.clone().map(|parent| {
+            let task = |(n, task): (usize, &crate::model::alloc::TaskIdentity)| {
+                (parent.child(task.name.as_str()), (Arc::clone(identity), n))
+            };
+            identity.tasks.iter().enumerate().map(task).collect::<Vec<_>>()
+        });
+        tasks.unwrap_or_default()
+    };
+    board.allocs.iter().flat_map(|published| of(&published.identity)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::board::{Board, Published};
+    use crate::model::id::AllocId;
+
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let roots = Roots { proc: dir.path().to_owned(), sys: dir.path().join("sys") };
+        (dir, roots)
+    }
+
+    fn stat(start: u64) -> String {
+        format!("1 (a b) S 1 {} {start} 0 0\n", ["0"; 17].join(" "))
+    }
+
+    fn board() -> Arc<BoardView> {
+        let board = Board::default();
+        let identity = |id: &str, at: &str| {
+            Arc::new(AllocIdentity::of_cgroup(
+                AllocId::from(id),
+                CgroupPath::new(at.to_owned()),
+                ["web", "db"].map(TaskName::from),
+            ))
+        };
+        let published = |identity| Published {
+            identity,
+            status: None,
+            readers: vec![None, None],
+            until: Vec::new(),
+            alloc_reader: None,
+            alloc_base: Arc::default(),
+        };
+        board.publish(["a", "b"].map(|id| published(identity(id, &format!("/p/{id}")))), |_| {});
+        board.view()
+    }
+
+    fn name(owner: &ProcessOwner) -> String {
+        match owner {
+            ProcessOwner::Task(alloc, task) => format!("{}/{task}", alloc.id),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_process_belongs_to_the_nearest_task_above_it_in_any_hierarchy() {
+        let start = stat(5);
+        let (_dir, roots) = host(&[
+            ("10/stat", &start),
+            ("10/cgroup", "4:memory:/p/a/db/deep/er\n0::/\n"),
+            ("11/stat", &start),
+            ("11/cgroup", "4:memory:/elsewhere\n0::/p/b/web\n"),
+            ("12/stat", &start),
+            ("12/cgroup", "0::/p/a/webserver\n"),
+            ("13/stat", "garbage"),
+        ]);
+        let owners = Owners::new(roots).of(&"gpu".into(), &[10, 11, 12, 13, 14], &board());
+        assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), ["a/db", "b/web", "Other", "Gone", "Gone"]);
+    }
+
+    #[test]
+    fn a_pid_that_somebody_else_has_now_is_looked_at_anew_and_who_stays_is_not_read_again() {
+        let (dir, roots) = host(&[("10/stat", &stat(5)), ("10/cgroup", "0::/p/a/web\n")]);
+        let (mut owners, board) = (Owners::new(roots), board());
+        assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "a/web");
+        std::fs::write(dir.path().join("10/cgroup"), "0::/p/b/db\n").unwrap();
+        assert_eq!(
+            name(&owners.of(&"gpu".into(), &[10], &board)[0]),
+            "a/web",
+            "the same process, whose place is known"
+        );
+        std::fs::write(dir.path().join("10/stat"), stat(6)).unwrap();
+        assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db");
+        std::fs::remove_dir_all(dir.path().join("10")).unwrap();
+        assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db", "it has just ended");
+        assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "Gone");
+    }
+}

@@ -1,0 +1,181 @@
+//! A GPU that does not exist, for the demo on a host without one: what it tells is made up by a script in time, and its name says so.
+//!
+//! ```text
+//! of each 6 s    3 s at work   3 s at rest      as the demo's worker
+//! power             310 W          45 W         and what it has used of that
+//! ```
+//! Where a GPU is, this one is not there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::nvidia::NvidiaConfig;
+use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
+use crate::host::clock::Clock;
+use crate::host::gpu::Library;
+use crate::model::attribute::{Attribute, Number, Unit, UnitName};
+use crate::model::device::{
+    Device, DeviceFacts, DeviceGroup, DeviceKind, DeviceReading, DeviceReservation, DeviceUsage, Engine, Sensor,
+    Threshold,
+};
+use crate::model::id::DeviceId;
+use crate::model::units::Timestamp;
+
+pub const NAME: &str = "scripted (not real)";
+const ID: &str = "scripted-0";
+const ABOUT: &str = "made up by a script for the demo: there is no such device";
+
+const GIB: u64 = 1 << 30;
+const MEMORY: u64 = 24 * GIB;
+const CYCLE_MS: u64 = 6_000;
+const WORK_MS: u64 = 3_000;
+const WORK_WATTS: u64 = 310;
+const REST_WATTS: u64 = 45;
+
+pub struct Scripted {
+    gpus: NvidiaConfig,
+    clock: Arc<dyn Clock>,
+}
+
+impl Scripted {
+    /// `gpus`: where a real one would be found.
+    pub fn new(gpus: NvidiaConfig, clock: Arc<dyn Clock>) -> Scripted {
+        Scripted { gpus, clock }
+    }
+
+    fn is_needed(&self) -> bool {
+        let found = Library::load(self.gpus.library.as_deref()).and_then(|library| library.inventory());
+        !found.is_ok_and(|gpus| !gpus.is_empty())
+    }
+}
+
+impl DevicePlugin for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn run(&self, reports: &PluginReports) -> PluginError {
+        if !self.is_needed() {
+            return PluginError::new(PluginFault::Missing, "nothing is made up where there is a GPU");
+        }
+        let began = self.clock.instant();
+        if !reports.groups(vec![group()]) {
+            return PluginError::stopped();
+        }
+        loop {
+            let elapsed = self.clock.instant().saturating_duration_since(began);
+            if !reports.reading(reading(elapsed, self.clock.now())) || !reports.wait(reports.tick) {
+                return PluginError::stopped();
+            }
+        }
+    }
+
+    /// Nothing comes with it: there is nothing to use.
+    fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
+        match ids.iter().find(|id| id.as_str() != ID) {
+            Some(id) => Err(PluginError::new(PluginFault::Invalid, format!("there is no device {id}"))),
+            None => Ok(DeviceReservation::default()),
+        }
+    }
+}
+
+fn group() -> DeviceGroup {
+    let kind = DeviceKind { vendor: "allostat".to_owned(), kind: "gpu".to_owned(), name: NAME.to_owned() };
+    let memory = Attribute::Number { value: Number::from(MEMORY / GIB), unit: Some(UnitName::Known(Unit::GiB)) };
+    let about = Attribute::Text(ABOUT.to_owned());
+    let attributes = BTreeMap::from([("memory".to_owned(), memory), ("description".to_owned(), about)]);
+    let facts = DeviceFacts { index: Some(0), ..DeviceFacts::default() };
+    DeviceGroup { kind, attributes, devices: vec![Device { id: DeviceId::from(ID), unhealthy: None, facts }] }
+}
+
+fn reading(elapsed: Duration, at: Timestamp) -> DeviceReading {
+    DeviceReading {
+        device: DeviceId::from(ID),
+        at,
+        up: true,
+        values: Arc::new(values(elapsed)),
+        stats: Arc::default(),
+        // Nobody is on it, but to say so would be to say that its memory is nobody's.
+        processes: None,
+    }
+}
+
+/// Pure.
+fn values(elapsed: Duration) -> DeviceUsage {
+    let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    let (cycles, into) = (elapsed_ms / CYCLE_MS, elapsed_ms % CYCLE_MS);
+    let (works, worked_ms) = (into < WORK_MS, into.min(WORK_MS));
+    let rested_ms = into - worked_ms;
+    let (watts, used) = if works { (WORK_WATTS, 14 * GIB) } else { (REST_WATTS, 2 * GIB) };
+    let each_cycle = WORK_MS * WORK_WATTS + (CYCLE_MS - WORK_MS) * REST_WATTS;
+    let mut usage = DeviceUsage {
+        memory_used_bytes: Some(used),
+        memory_free_bytes: Some(MEMORY - used),
+        memory_total_bytes: Some(MEMORY),
+        power_milliwatts: Some(watts * 1_000),
+        power_limit_milliwatts: Some(350_000),
+        energy_millijoules: Some(cycles * each_cycle + worked_ms * WORK_WATTS + rested_ms * REST_WATTS),
+        ..DeviceUsage::default()
+    };
+    usage.utilization[Engine::General.index()] = Some(if works { 0.92 } else { 0.0 });
+    usage.utilization[Engine::Memory.index()] = Some(if works { 0.55 } else { 0.0 });
+    // It warms by 6 degrees in a second, and cools by as much.
+    usage.temperature[Sensor::Gpu.index()] = Some(52 + 6 * (worked_ms - rested_ms) / 1_000);
+    usage.threshold[Threshold::Slowdown.index()] = Some(90);
+    usage
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::devices::checks;
+    use crate::devices::plugin::{Ends, PluginReport};
+    use crate::host::clock::SystemClock;
+
+    fn at(ms: u64) -> DeviceUsage {
+        values(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn it_works_for_three_seconds_of_each_six_and_its_energy_is_its_power_over_time() {
+        let busy = |ms| at(ms).utilization[Engine::General.index()];
+        assert_eq!([0, 2_999, 3_000, 5_999, 6_000].map(busy), [0.92, 0.92, 0.0, 0.0, 0.92].map(Some));
+        let mut joules = 0;
+        for ms in 0..20_000 {
+            let now = at(ms);
+            assert_eq!(now.energy_millijoules, Some(joules), "after {ms} ms");
+            joules += now.power_milliwatts.unwrap() / 1_000;
+            assert_eq!(now.memory_used_bytes.unwrap() + now.memory_free_bytes.unwrap(), MEMORY);
+            assert!((52..=70).contains(&now.temperature[Sensor::Gpu.index()].unwrap()), "after {ms} ms");
+        }
+    }
+
+    #[test]
+    fn it_says_that_it_is_scripted_and_what_it_says_is_believed() {
+        let (to, told) = sync_channel(8);
+        let ends = Arc::<Ends>::default();
+        let reports = PluginReports::new(to, Arc::clone(&ends), Duration::from_millis(1));
+        let nowhere =
+            NvidiaConfig { library: Some("/nonexistent/libnvidia-ml.so.1".into()), ..NvidiaConfig::default() };
+        let plugin = Arc::new(Scripted::new(nowhere, Arc::new(SystemClock)));
+        let running = std::thread::spawn({
+            let plugin = Arc::clone(&plugin);
+            move || plugin.run(&reports)
+        });
+        let PluginReport::Groups(groups) = told.recv().unwrap() else { panic!("groups come first") };
+        checks::groups(&groups).unwrap();
+        assert_eq!(groups[0].kind.to_string(), "allostat/gpu/scripted (not real)");
+        assert_eq!(groups[0].attributes["description"], Attribute::Text(ABOUT.to_owned()));
+        let PluginReport::Reading(reading) = told.recv().unwrap() else { panic!("then readings") };
+        checks::reading(&reading).unwrap();
+        assert_eq!(reading.device, groups[0].devices[0].id);
+        ends.end();
+        drop(told);
+        assert_eq!(running.join().unwrap().fault, PluginFault::Stopped);
+        assert_eq!(plugin.reserve(&[DeviceId::from(ID)]), Ok(DeviceReservation::default()));
+        assert_eq!(plugin.reserve(&[DeviceId::from("GPU-0")]).unwrap_err().fault, PluginFault::Invalid);
+    }
+}

@@ -1,0 +1,314 @@
+//! The services, over HTTP/2.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::channel::{Channel, Sender};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prost::Message;
+use rustls::ServerConfig;
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::answer;
+use super::feed::Feed;
+use crate::devices::plugin::{PluginError, PluginFault};
+use crate::devices::protocol::MOST_BYTES;
+use crate::devices::protocol::frames::{Frames, framed};
+use crate::devices::protocol::messages::{
+    ConfigSchema, Empty, HealthAnswer, HealthRequest, KIND_DEVICE, PluginInfo, ReserveRequest, SERVING, SetConfig,
+    Spec, SpecKind, SpecObject, StatsRequest,
+};
+use crate::devices::protocol::methods::{
+    API_VERSION, BROKER, CONFIG, FINGERPRINT, HEALTH, HEALTH_OF, INFO, RESERVE, SCHEMA, SHUTDOWN, STATS, STDIO,
+};
+use crate::model::id::DeviceId;
+
+/// For a handshake of TLS, for a question to be whole, for a plugin to reserve.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Between two answers with readings, where the client does not say, or says less than is of use.
+const INTERVAL: Duration = Duration::from_secs(1);
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Messages that wait to be sent.
+const WAITING: usize = 4;
+
+/// A status of gRPC that is no success.
+#[derive(Debug)]
+struct Refusal {
+    code: u8,
+    message: String,
+}
+
+impl Refusal {
+    const INVALID_ARGUMENT: u8 = 3;
+    const DEADLINE_EXCEEDED: u8 = 4;
+    const NOT_FOUND: u8 = 5;
+    const UNIMPLEMENTED: u8 = 12;
+    const INTERNAL: u8 = 13;
+    const UNAVAILABLE: u8 = 14;
+
+    fn new(code: u8, message: impl Into<String>) -> Refusal {
+        Refusal { code, message: message.into() }
+    }
+}
+
+impl From<PluginError> for Refusal {
+    fn from(error: PluginError) -> Refusal {
+        let code = match error.fault {
+            PluginFault::Invalid => Refusal::NOT_FOUND,
+            PluginFault::Timeout => Refusal::DEADLINE_EXCEEDED,
+            PluginFault::Missing | PluginFault::Stopped | PluginFault::Died => Refusal::UNAVAILABLE,
+            PluginFault::VersionMismatch | PluginFault::NoPermission | PluginFault::Protocol | PluginFault::Failed => {
+                Refusal::INTERNAL
+            }
+        };
+        Refusal::new(code, error.message)
+    }
+}
+
+/// Nobody reads any more.
+struct Gone;
+
+/// Where the answers of one call go.
+struct To(Sender<Bytes>);
+
+impl To {
+    async fn send(&mut self, message: &impl Message) -> Result<(), Gone> {
+        self.0.send_data(framed(message)).await.map_err(|_| Gone)
+    }
+    async fn end(&mut self, refusal: Option<Refusal>) {
+        let (code, message) = refusal.map_or((0, String::new()), |refusal| (refusal.code, refusal.message));
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", HeaderValue::from(u16::from(code)));
+        if let Ok(message) = HeaderValue::from_str(&escaped(&message)) {
+            trailers.insert("grpc-message", message);
+        }
+        let _ = self.0.send_trailers(trailers).await;
+    }
+}
+
+/// As gRPC writes messages.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'%' => out.push_str("%25"),
+            b' '..=b'~' => out.push(char::from(byte)),
+            other => _ = write!(out, "%{other:02X}"),
+        }
+    }
+    out
+}
+
+/// One connection, to its end.
+pub(super) async fn connection(socket: UnixStream, door: Arc<Door>, tls: Option<Arc<ServerConfig>>) {
+    let server = http2::Builder::new(TokioExecutor::new()).timer(TokioTimer::new()).to_owned();
+    let service = service_fn(move |request| {
+        let door = Arc::clone(&door);
+        async move { Ok::<_, Infallible>(door.open(request)) }
+    });
+    // Who goes away amid an answer has seen enough.
+    match tls {
+        None => _ = server.serve_connection(TokioIo::new(socket), service).await,
+        Some(config) => match timeout(LIMIT, TlsAcceptor::from(config).accept(socket)).await {
+            Ok(Ok(socket)) => _ = server.serve_connection(TokioIo::new(socket), service).await,
+            Ok(Err(error)) => tracing::warn!(%error, "a client of a device plugin is not believed"),
+            Err(_) => tracing::warn!("a client of a device plugin does not speak"),
+        },
+    }
+}
+
+pub(super) struct Door {
+    feed: Feed,
+    /// Turns true when the end is asked for.
+    end: watch::Sender<bool>,
+}
+
+impl Door {
+    pub(super) fn new(feed: Feed) -> Door {
+        Door { feed, end: watch::Sender::new(false) }
+    }
+    #[must_use]
+    pub(super) fn ending_by(self, end: watch::Sender<bool>) -> Door {
+        Door { end, ..self }
+    }
+
+    /// Answered in a task of its own, which ends with the call.
+    fn open(self: Arc<Self>, request: Request<Incoming>) -> Response<Channel<Bytes>> {
+        let (sender, body) = Channel::new(WAITING);
+        let path = request.uri().path().to_owned();
+        tokio::spawn(async move {
+            let mut to = To(sender);
+            let refusal = match timeout(LIMIT, question(request.into_body(), &path)).await {
+                Err(_) => Some(Refusal::new(Refusal::DEADLINE_EXCEEDED, "the question is not whole")),
+                Ok(Err(refusal)) => Some(refusal),
+                Ok(Ok(question)) => match self.answer(&path, question, &mut to).await {
+                    Ok(()) => None,
+                    Err(Left::Refused(refusal)) => Some(refusal),
+                    Err(Left::Gone) => return,
+                },
+            };
+            to.end(refusal).await;
+        });
+        let mut response = Response::new(body);
+        response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        response
+    }
+
+    async fn answer(&self, path: &str, question: Bytes, to: &mut To) -> Result<(), Left> {
+        match path {
+            HEALTH => to.send(&health(&read::<HealthRequest>(question)?)?).await?,
+            INFO => to.send(&self.info()).await?,
+            SCHEMA => to.send(&schema()).await?,
+            CONFIG => {
+                let config = read::<SetConfig>(question)?;
+                configured(&config)?;
+                to.send(&Empty {}).await?;
+            }
+            FINGERPRINT => self.fingerprint(to).await?,
+            STATS => self.stats(&read::<StatsRequest>(question)?, to).await?,
+            RESERVE => self.reserve(read::<ReserveRequest>(question)?, to).await?,
+            SHUTDOWN => {
+                to.send(&Empty {}).await?;
+                self.end.send_replace(true);
+            }
+            // Nothing is printed, and nothing is brokered: both are open for as long as we run.
+            STDIO | BROKER => _ = self.end.subscribe().wait_for(|end| *end).await,
+            other => return Err(Refusal::new(Refusal::UNIMPLEMENTED, format!("there is no {other}")).into()),
+        }
+        Ok(())
+    }
+
+    fn info(&self) -> PluginInfo {
+        PluginInfo {
+            kind: KIND_DEVICE,
+            api_versions: vec![API_VERSION.to_owned()],
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: self.feed.name().to_owned(),
+        }
+    }
+
+    /// Until the client goes.
+    async fn fingerprint(&self, to: &mut To) -> Result<(), Left> {
+        let mut groups = self.feed.groups();
+        loop {
+            let said = groups.borrow_and_update().clone();
+            if let Some(said) = said {
+                to.send(&answer::fingerprint(&self.feed.well(&said))).await?;
+            }
+            tokio::select! {
+                changed = groups.changed() => changed.map_err(|_| Gone)?,
+                () = self.ended() => return Ok(()),
+            }
+        }
+    }
+
+    async fn stats(&self, request: &StatsRequest, to: &mut To) -> Result<(), Left> {
+        let asked = request.collection_interval.as_ref().and_then(|interval| {
+            let (seconds, nanos) = (u64::try_from(interval.seconds).ok()?, u32::try_from(interval.nanos).ok()?);
+            Some(Duration::new(seconds, nanos))
+        });
+        let mut ticks = tokio::time::interval(asked.filter(|interval| *interval >= SHORTEST).unwrap_or(INTERVAL));
+        let groups = self.feed.groups();
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.ended() => return Ok(()),
+            }
+            let said = groups.borrow().clone();
+            if let Some(said) = said {
+                to.send(&answer::stats(&said, &self.feed.readings())).await?;
+            }
+        }
+    }
+
+    async fn reserve(&self, request: ReserveRequest, to: &mut To) -> Result<(), Left> {
+        let ids: Vec<DeviceId> = request.device_ids.into_iter().map(DeviceId::new).collect();
+        let feed = self.feed.clone();
+        let reserved = match timeout(LIMIT, tokio::task::spawn_blocking(move || feed.reserve(&ids))).await {
+            Ok(Ok(reserved)) => reserved.map_err(Refusal::from)?,
+            Ok(Err(_)) => return Err(Refusal::new(Refusal::INTERNAL, "the plugin failed").into()),
+            Err(_) => return Err(Refusal::new(Refusal::DEADLINE_EXCEEDED, "the plugin does not answer").into()),
+        };
+        Ok(to.send(&answer::reservation(reserved)).await?)
+    }
+
+    async fn ended(&self) {
+        // Fails with its sender only, which is ours.
+        let _ = self.end.subscribe().wait_for(|end| *end).await;
+    }
+}
+
+/// Why a call ends before its time.
+enum Left {
+    Refused(Refusal),
+    Gone,
+}
+
+impl From<Refusal> for Left {
+    fn from(refusal: Refusal) -> Left {
+        Left::Refused(refusal)
+    }
+}
+
+impl From<Gone> for Left {
+    fn from(Gone: Gone) -> Left {
+        Left::Gone
+    }
+}
+
+/// The first message; of what is a stream of questions, none is awaited.
+async fn question(body: Incoming, path: &str) -> Result<Bytes, Refusal> {
+    let wrong = |message: String| Refusal::new(Refusal::INVALID_ARGUMENT, message);
+    if path == BROKER {
+        return Ok(Bytes::new());
+    }
+    let body = Limited::new(body, MOST_BYTES + 5).collect().await.map_err(|e| wrong(e.to_string()))?;
+    let mut frames = Frames::default();
+    frames.push(&body.to_bytes());
+    frames.next().map_err(|e| wrong(e.to_string()))?.ok_or_else(|| wrong("no message came".to_owned()))
+}
+
+fn read<M: Message + Default>(bytes: Bytes) -> Result<M, Refusal> {
+    M::decode(bytes).map_err(|e| Refusal::new(Refusal::INVALID_ARGUMENT, e.to_string()))
+}
+
+fn health(request: &HealthRequest) -> Result<HealthAnswer, Refusal> {
+    match request.service.as_str() {
+        "" | HEALTH_OF => Ok(HealthAnswer { status: SERVING }),
+        other => Err(Refusal::new(Refusal::NOT_FOUND, format!("there is no service {other}"))),
+    }
+}
+
+/// There is nothing to set.
+fn schema() -> ConfigSchema {
+    ConfigSchema { spec: Some(Spec { kind: Some(SpecKind::Object(SpecObject::default())) }) }
+}
+
+fn configured(config: &SetConfig) -> Result<(), Refusal> {
+    match config.api_version.as_str() {
+        "" | API_VERSION => Ok(()),
+        other => Err(Refusal::new(Refusal::INVALID_ARGUMENT, format!("version {other} is not known"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_refusals_are_escaped_as_grpc_wants_them() {
+        assert_eq!(escaped("100% of it\né"), "100%25 of it%0A%C3%A9");
+    }
+}

@@ -1,0 +1,232 @@
+//! What a plugin says, as whoever asks wants it: which devices there are, now and with each change; what was read of each last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::devices::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use crate::model::device::{DeviceGroup, DeviceReading, DeviceReservation};
+use crate::model::id::DeviceId;
+use crate::telemetry::lock;
+
+const TICK: Duration = Duration::from_secs(1);
+/// Reports that wait for us.
+const WAITING: usize = 1024;
+/// Until a plugin is run again that could not go on: at first, at most, and where what it needs is not there.
+const PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// What was read longer ago is not told any more.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Shared by all who ask.
+#[derive(Clone)]
+pub(super) struct Feed {
+    plugin: Arc<dyn DevicePlugin>,
+    ends: Arc<Ends>,
+    said: Arc<Said>,
+}
+
+struct Said {
+    /// `None`: it has not said yet.
+    groups: watch::Sender<Option<Arc<Vec<DeviceGroup>>>>,
+    readings: Mutex<BTreeMap<DeviceId, (Instant, DeviceReading)>>,
+    /// A call about them has not come back.
+    stuck: Mutex<BTreeSet<DeviceId>>,
+}
+
+/// What there is, but for what hangs: no task should get that.
+fn without(stuck: &BTreeSet<DeviceId>, mut groups: Vec<DeviceGroup>) -> Vec<DeviceGroup> {
+    for device in groups.iter_mut().flat_map(|group| &mut group.devices).filter(|device| stuck.contains(&device.id)) {
+        device.unhealthy = Some("a call about it does not come back".to_owned());
+    }
+    groups
+}
+
+impl Feed {
+    /// Its threads end with [`Feed::end`], or with the process.
+    pub(super) fn start(plugin: Arc<dyn DevicePlugin>) -> Feed {
+        let said =
+            Arc::new(Said { groups: watch::Sender::new(None), readings: Mutex::default(), stuck: Mutex::default() });
+        let feed = Feed { plugin, ends: Arc::default(), said };
+        let (to, reports) = sync_channel(WAITING);
+        let reporter = PluginReports::new(to, Arc::clone(&feed.ends), TICK);
+        let (runs, listens) = (feed.clone(), feed.clone());
+        thread::spawn(move || runs.run(&reporter));
+        thread::spawn(move || listens.listen(&reports));
+        feed
+    }
+    pub(super) fn end(&self) {
+        self.ends.end();
+    }
+    pub(super) fn name(&self) -> &str {
+        self.plugin.name()
+    }
+    pub(super) fn groups(&self) -> watch::Receiver<Option<Arc<Vec<DeviceGroup>>>> {
+        self.said.groups.subscribe()
+    }
+    pub(super) fn well(&self, groups: &[DeviceGroup]) -> Vec<DeviceGroup> {
+        without(&lock(&self.said.stuck), groups.to_vec())
+    }
+    pub(super) fn readings(&self) -> Vec<DeviceReading> {
+        let readings = lock(&self.said.readings);
+        let fresh = readings.values().filter(|(at, reading)| reading.up && at.elapsed() < FRESH);
+        fresh.map(|(_, reading)| reading.clone()).collect()
+    }
+    /// Blocks.
+    pub(super) fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
+        self.plugin.reserve(ids)
+    }
+
+    fn run(&self, reports: &PluginReports) {
+        let mut pause = PAUSE;
+        loop {
+            let error = self.plugin.run(reports);
+            if error.fault == PluginFault::Stopped {
+                return;
+            }
+            self.fail(&error);
+            let missing = error.fault == PluginFault::Missing;
+            if !reports.wait(if missing { LONGEST_PAUSE } else { pause }) {
+                return;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// What it had is there no more, as far as is known; without any it has nothing, and says so.
+    fn fail(&self, error: &PluginError) {
+        warn!(plugin = self.plugin.name(), fault = error.fault.as_str(), %error, "a device plugin cannot go on");
+        self.said.groups.send_modify(|groups| {
+            let mut ill = groups.take().map(|groups| groups.to_vec()).unwrap_or_default();
+            ill.iter_mut().flat_map(|group| &mut group.devices).for_each(|d| d.unhealthy = Some(error.to_string()));
+            *groups = Some(Arc::new(ill));
+        });
+        lock(&self.said.readings).clear();
+    }
+
+    fn listen(&self, reports: &Receiver<PluginReport>) {
+        for report in reports {
+            match report {
+                PluginReport::Groups(groups) => self.have(groups),
+                PluginReport::Reading(reading) => {
+                    lock(&self.said.readings).insert(reading.device.clone(), (Instant::now(), *reading));
+                }
+                PluginReport::Stuck(device, is_stuck) => {
+                    warn!(plugin = self.plugin.name(), %device, is_stuck, "a call about a device hangs, or came back");
+                    let mut stuck = lock(&self.said.stuck);
+                    if is_stuck {
+                        stuck.insert(device)
+                    } else {
+                        stuck.remove(&device)
+                    };
+                    drop(stuck);
+                    // Whoever follows looks again.
+                    self.said.groups.send_modify(|_| {});
+                }
+                PluginReport::Fault(error) => {
+                    warn!(plugin = self.plugin.name(), %error, "a device plugin failed in part")
+                }
+            }
+        }
+    }
+
+    fn have(&self, groups: Vec<DeviceGroup>) {
+        let is_there = |id: &DeviceId| groups.iter().flat_map(|group| &group.devices).any(|device| device.id == *id);
+        lock(&self.said.readings).retain(|id, _| is_there(id));
+        // The same again is no change.
+        self.said.groups.send_if_modified(|said| {
+            let changes = said.as_deref() != Some(&groups);
+            *said = Some(Arc::new(groups));
+            changes
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::device::{Device, DeviceFacts, DeviceKind, DeviceUsage};
+    use crate::model::units::Timestamp;
+
+    struct Silent;
+
+    impl DevicePlugin for Silent {
+        fn name(&self) -> &str {
+            "silent"
+        }
+        fn run(&self, _: &PluginReports) -> PluginError {
+            PluginError::stopped()
+        }
+        fn reserve(&self, _: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
+            Err(PluginError::stopped())
+        }
+    }
+
+    fn groups(ids: &[&str]) -> Vec<DeviceGroup> {
+        let kind = DeviceKind { vendor: "v".into(), kind: "t".into(), name: "n".into() };
+        let device = |id: &&str| Device { id: DeviceId::from(*id), unhealthy: None, facts: DeviceFacts::default() };
+        vec![DeviceGroup { kind, attributes: BTreeMap::new(), devices: ids.iter().map(device).collect() }]
+    }
+
+    fn reading(id: &str) -> PluginReport {
+        PluginReport::Reading(Box::new(DeviceReading {
+            device: DeviceId::from(id),
+            at: Timestamp(1),
+            up: true,
+            values: Arc::new(DeviceUsage::default()),
+            stats: Arc::default(),
+            processes: None,
+        }))
+    }
+
+    /// What whoever asks is told after these.
+    fn after(reports: Vec<PluginReport>) -> (Feed, Vec<(String, Option<String>)>) {
+        let feed = Feed::start(Arc::new(Silent));
+        let (to, from) = sync_channel(9);
+        reports.into_iter().for_each(|report| to.send(report).unwrap());
+        drop(to);
+        feed.listen(&from);
+        let said = feed.groups().borrow().clone().unwrap_or_default();
+        let devices = feed.well(&said).into_iter().flat_map(|group| group.devices);
+        let told = devices.map(|device| (device.id.as_str().to_owned(), device.unhealthy)).collect();
+        (feed, told)
+    }
+
+    #[test]
+    fn a_device_that_hangs_is_not_well_until_its_call_comes_back() {
+        let of = |more: Vec<PluginReport>| {
+            let first = [PluginReport::Groups(groups(&["a", "b"])), PluginReport::Stuck(DeviceId::from("b"), true)];
+            after(first.into_iter().chain(more).collect()).1
+        };
+        let well = |id: &str| (id.to_owned(), None);
+        let hangs = ("b".to_owned(), Some("a call about it does not come back".to_owned()));
+        assert_eq!(of(vec![]), [well("a"), hangs.clone()]);
+        assert_eq!(of(vec![PluginReport::Groups(groups(&["b"]))]), [hangs]);
+        assert_eq!(of(vec![PluginReport::Stuck(DeviceId::from("b"), false)]), [well("a"), well("b")]);
+    }
+
+    #[test]
+    fn a_plugin_that_cannot_go_on_has_devices_that_are_not_well_and_no_readings() {
+        let (feed, _) = after(vec![PluginReport::Groups(groups(&["a"])), reading("a")]);
+        assert_eq!(feed.readings().len(), 1);
+        feed.fail(&PluginError::new(PluginFault::Died, "gone"));
+        let said = feed.groups().borrow().clone().unwrap();
+        assert_eq!((said[0].devices[0].unhealthy.as_deref(), feed.readings().len()), (Some("gone"), 0));
+    }
+
+    #[test]
+    fn readings_of_a_device_that_went_are_not_told() {
+        let (feed, _) = after(vec![
+            PluginReport::Groups(groups(&["a", "b"])),
+            reading("a"),
+            reading("b"),
+            PluginReport::Groups(groups(&["b"])),
+        ]);
+        assert_eq!(feed.readings().iter().map(|reading| reading.device.as_str().to_owned()).collect::<Vec<_>>(), ["b"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Our device plugins for others: served in the protocol of Nomad's, so that a Nomad client runs them.
+//!
+//! ```text
+//! Nomad client ── starts ──► allostat device-plugin nvidia
+//!   ◄── handshake line ────  Listener: a socket in a directory of its own, TLS where the client showed a certificate
+//!   ── gRPC ──────────────►  Door ── feed ◄── the plugin, on a thread of its own
+//!   ── Shutdown ──────────►  the end
+//! ```
+
+mod answer;
+mod door;
+mod feed;
+
+use std::env;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use self::door::Door;
+use self::feed::Feed;
+use super::plugin::DevicePlugin;
+use super::protocol::certificate::{Identity, TlsError};
+use super::protocol::handshake::{APP, CERTIFICATE, COOKIE, Handshake, Listens, VERSIONS};
+
+/// For what is being answered when the end is asked for.
+const LAST_ANSWERS: Duration = Duration::from_millis(200);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(
+        "this is run by a Nomad client, as a plugin of devices: put it, or a script that runs it, into its plugin_dir"
+    )]
+    NotAPlugin,
+    #[error("the client speaks versions {0:?} of Nomad's plugins, not {APP}")]
+    Version(String),
+    #[error("cannot listen")]
+    Listen(#[source] io::Error),
+    #[error("cannot say where it listens")]
+    Say(#[source] io::Error),
+    #[error("cannot secure the connection")]
+    Secure(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<TlsError> for ServeError {
+    fn from(error: TlsError) -> ServeError {
+        ServeError::Secure(Box::new(error))
+    }
+}
+
+/// Serves `plugin` to whoever has started us, until that one asks for the end, or somebody does with SIGTERM. `say`: one line, to our
+/// standard output.
+///
+/// Blocks. Errors: nothing is served.
+pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result<()>) -> Result<(), ServeError> {
+    asked_for()?;
+    let (identity, tls) = secured(env::var(CERTIFICATE).ok().filter(|pem| !pem.is_empty()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Listen)?;
+    // The socket goes with its directory, into which nobody else can look.
+    let private =
+        tempfile::Builder::new().prefix("allostat-plugin-").permissions(Permissions::from_mode(0o700)).tempdir();
+    let directory = private.map_err(ServeError::Listen)?;
+    let path = directory.path().join("socket");
+    let listener = {
+        let _within = runtime.enter();
+        UnixListener::bind(&path).map_err(ServeError::Listen)?
+    };
+    let certificate = identity.map(|identity| identity.der().to_vec());
+    let handshake = Handshake { listens: Listens::Unix(path), certificate };
+    say(&handshake.to_string()).map_err(ServeError::Say)?;
+    let feed = Feed::start(plugin);
+    runtime.block_on(until_the_end(listener, Door::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
+    feed.end();
+    // A call of a library that hangs must not keep us: the process ends, and it with it.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+fn asked_for() -> Result<(), ServeError> {
+    let (cookie, value) = COOKIE;
+    if env::var(cookie).as_deref() != Ok(value) {
+        return Err(ServeError::NotAPlugin);
+    }
+    match env::var(VERSIONS) {
+        Ok(versions) if !versions.split(',').any(|version| version.trim() == APP) => Err(ServeError::Version(versions)),
+        // One that names none is as old as the first.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// `theirs`: PEM. Without one the socket's directory is all that protects it.
+fn secured(theirs: Option<String>) -> Result<(Option<Identity>, Option<Arc<ServerConfig>>), ServeError> {
+    let Some(theirs) = theirs else { return Ok((None, None)) };
+    let identity = Identity::make()?;
+    let config = identity.server(&theirs)?;
+    Ok((Some(identity), Some(Arc::new(config))))
+}
+
+async fn until_the_end(listener: UnixListener, door: Door, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    // A terminal's interrupt goes to the whole group: when to end is for the client to say.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let (ask, mut asked) = watch::channel(false);
+    let door = Arc::new(door.ending_by(ask));
+    loop {
+        tokio::select! {
+            _ = asked.wait_for(|asked| *asked) => break,
+            _ = term.recv() => break,
+            _ = interrupt.recv() => {}
+            accepted = listener.accept() => {
+                let (socket, _) = accepted?;
+                // Ends: with the connection, or with us.
+                tokio::spawn(door::connection(socket, Arc::clone(&door), tls.clone()));
+            }
+        }
+    }
+    tokio::time::sleep(LAST_ANSWERS).await;
+    Ok(())
+}

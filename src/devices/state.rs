@@ -1,0 +1,353 @@
+//! What is known of devices, of who holds and who uses them: changed by what plugins report and the runner asks, shown as a whole.
+//!
+//! ```text
+//! groups  ─► devices: listed or not           changes are told
+//! reading ─► its values; of its processes the tasks ─► uses
+//! board   ─► uses: who holds what, what has ended
+//! look    ─► DevicesView: what is too old is left out, what has ended has only what stays
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::checks;
+use super::owners::ProcessOwner;
+use super::plugin::{PluginError, PluginFault};
+use super::uses::DeviceUses;
+use crate::board::BoardView;
+use crate::board::devices::{DeviceView, DevicesView, PluginDown, PluginView};
+use crate::model::attribute::Attribute;
+use crate::model::device::{Device, DeviceGroup, DeviceKind, DeviceReading, DeviceUsage};
+use crate::model::id::DeviceId;
+
+/// What a reading says no more after so long, at least.
+const STALE: Duration = Duration::from_secs(10);
+
+/// A change that people are told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceChange {
+    pub device: DeviceId,
+    pub kind: Arc<DeviceKind>,
+    /// `up`, `down`, `unhealthy`, `gone`.
+    pub now: &'static str,
+    pub message: String,
+    /// As its plugin says it.
+    pub error: Option<String>,
+}
+
+#[derive(Debug)]
+pub struct DeviceState {
+    plugins: Vec<Plugin>,
+    devices: BTreeMap<DeviceId, Known>,
+    uses: DeviceUses,
+    stale: Duration,
+}
+
+#[derive(Debug)]
+struct Plugin {
+    view: PluginView,
+    groups: Vec<DeviceGroup>,
+    /// Those that it had once.
+    left: BTreeSet<DeviceId>,
+}
+
+#[derive(Debug)]
+struct Known {
+    plugin: usize,
+    kind: Arc<DeviceKind>,
+    attributes: Arc<BTreeMap<String, Attribute>>,
+    device: Arc<Device>,
+    info: Arc<[(&'static str, String)]>,
+    listed: bool,
+    stuck: bool,
+    /// The last one, and when it came.
+    reading: Option<(Arc<DeviceReading>, Instant)>,
+    /// The last one in which it answered.
+    answered: Option<Arc<DeviceUsage>>,
+    unowned: Option<u64>,
+}
+
+impl DeviceState {
+    pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration) -> DeviceState {
+        let plugin = |name: String| Plugin {
+            view: PluginView { name: name.into(), down: Some(not_yet()), faults: BTreeMap::new() },
+            groups: Vec::new(),
+            left: BTreeSet::new(),
+        };
+        DeviceState {
+            plugins: plugins.into_iter().map(plugin).collect(),
+            devices: BTreeMap::new(),
+            uses: DeviceUses::default(),
+            stale: STALE.max(tick * 5),
+        }
+    }
+
+    /// What each plugin has, for whoever chooses among them.
+    pub fn groups(&self) -> impl Iterator<Item = (usize, DeviceGroup)> {
+        let running = self.plugins.iter().enumerate().filter(|(_, plugin)| plugin.view.down.is_none());
+        running.flat_map(move |(at, plugin)| plugin.groups.iter().map(move |group| (at, self.as_read(group))))
+    }
+
+    /// With what readings say of its devices: a plugin may list one that does not answer any more.
+    fn as_read(&self, group: &DeviceGroup) -> DeviceGroup {
+        let mut group = group.clone();
+        for device in group.devices.iter_mut().filter(|device| device.unhealthy.is_none()) {
+            let Some(known) = self.devices.get(&device.id) else { continue };
+            let answers = known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
+            device.unhealthy = match (answers, known.stuck) {
+                (false, _) => Some("it does not answer".to_owned()),
+                (true, true) => Some("a call to it does not come back".to_owned()),
+                (true, false) => None,
+            };
+        }
+        group
+    }
+
+    /// Each plugin has said something, or failed.
+    pub fn is_complete(&self) -> bool {
+        self.plugins.iter().all(|plugin| plugin.view.down.as_ref() != Some(&not_yet()))
+    }
+
+    /// Everything that a plugin has: replaces what it said before. Errors: nothing changes.
+    pub fn list(&mut self, plugin: usize, groups: Vec<DeviceGroup>) -> Result<Vec<DeviceChange>, PluginError> {
+        checks::groups(&groups)?;
+        let others = |id: &DeviceId| self.devices.get(id).filter(|known| known.plugin != plugin && known.listed);
+        if let Some(twice) = groups.iter().flat_map(|group| &group.devices).find(|device| others(&device.id).is_some())
+        {
+            let message = format!("the device {} is another plugin's already", twice.id);
+            return Err(PluginError::new(PluginFault::Invalid, message));
+        }
+        self.plugins[plugin].view.down = None;
+        self.uses.look_anew();
+        let mut changes = Vec::new();
+        let mut listed = BTreeSet::new();
+        for group in &groups {
+            let (kind, attributes) = (Arc::new(group.kind.clone()), Arc::new(group.attributes.clone()));
+            for device in &group.devices {
+                listed.insert(device.id.clone());
+                changes.extend(self.take(plugin, &kind, &attributes, device));
+            }
+        }
+        changes.extend(self.miss(plugin, &listed));
+        self.plugins[plugin].groups = groups;
+        Ok(changes)
+    }
+
+    fn take(
+        &mut self,
+        plugin: usize,
+        kind: &Arc<DeviceKind>,
+        attributes: &Arc<BTreeMap<String, Attribute>>,
+        device: &Device,
+    ) -> Option<DeviceChange> {
+        // Whoever stood in its place before is not there any more: a reset gives a new id.
+        let place = &device.facts.pci_bus_id;
+        let replaced: Vec<DeviceId> = if place.is_empty() || device.facts.parent.is_some() {
+            Vec::new()
+        } else {
+            let same = |known: &&Known| {
+                known.device.facts.pci_bus_id == *place
+                    && known.device.id != device.id
+                    && known.plugin == plugin
+                    && known.device.facts.parent.is_none()
+            };
+            self.devices.values().filter(same).map(|known| known.device.id.clone()).collect()
+        };
+        for id in replaced {
+            self.devices.remove(&id);
+            self.plugins[plugin].left.insert(id);
+        }
+        let name = Arc::clone(&self.plugins[plugin].view.name);
+        let before = self.devices.get(&device.id);
+        let told = before.map(|known| (known.listed, known.device.unhealthy.clone()));
+        if before.is_none_or(|known| *known.device != *device || known.kind != *kind) {
+            let (reading, answered) =
+                before.map_or((None, None), |known| (known.reading.clone(), known.answered.clone()));
+            let stuck = before.is_some_and(|known| known.stuck);
+            let known = Known {
+                plugin,
+                kind: Arc::clone(kind),
+                attributes: Arc::clone(attributes),
+                device: Arc::new(device.clone()),
+                info: info(&name, kind, device),
+                listed: true,
+                stuck,
+                reading,
+                answered,
+                unowned: None,
+            };
+            self.devices.insert(device.id.clone(), known);
+        } else if let Some(known) = self.devices.get_mut(&device.id) {
+            known.listed = true;
+            known.attributes = Arc::clone(attributes);
+        }
+        let change = |now, message: String| {
+            let error = device.unhealthy.clone();
+            Some(DeviceChange { device: device.id.clone(), kind: Arc::clone(kind), now, message, error })
+        };
+        match (told, &device.unhealthy) {
+            (None, None) => change("up", format!("device {} ({kind}) is there", device.id)),
+            (Some((true, None)), None) => None,
+            (Some(_), None) => change("up", format!("device {} ({kind}) is well again", device.id)),
+            (Some((true, Some(before))), Some(why)) if before == *why => None,
+            (_, Some(why)) => change("unhealthy", format!("device {} ({kind}) is not well: {why}", device.id)),
+        }
+    }
+
+    /// Those that a plugin does not list any more.
+    fn miss(&mut self, plugin: usize, listed: &BTreeSet<DeviceId>) -> Vec<DeviceChange> {
+        let gone = self.devices.values_mut().filter(|known| known.plugin == plugin && known.listed);
+        let gone = gone.filter(|known| !listed.contains(&known.device.id)).map(|known| {
+            known.listed = false;
+            let (device, kind) = (known.device.id.clone(), Arc::clone(&known.kind));
+            let message = format!("device {device} ({kind}) is not there any more");
+            DeviceChange { device, kind, now: "gone", message, error: None }
+        });
+        let gone: Vec<DeviceChange> = gone.collect();
+        // An instance that is gone will not come back: a new one has another id.
+        let (devices, plugins) = (&mut self.devices, &mut self.plugins);
+        devices.retain(|id, known| {
+            let stays = known.listed || known.device.facts.parent.is_none();
+            if !stays {
+                plugins[known.plugin].left.insert(id.clone());
+            }
+            stays
+        });
+        gone
+    }
+
+    /// `owners`: of its processes, in their order; `None`: whose they are cannot be told here.
+    ///
+    /// Errors: it cannot be; nothing changes.
+    pub fn read(
+        &mut self,
+        plugin: usize,
+        reading: DeviceReading,
+        owners: Option<&[ProcessOwner]>,
+        now: Instant,
+    ) -> Result<Option<DeviceChange>, PluginError> {
+        checks::reading(&reading)?;
+        let Some(known) = self.devices.get_mut(&reading.device).filter(|known| known.plugin == plugin) else {
+            // One that was on its way when its device went.
+            if self.plugins[plugin].left.contains(&reading.device) {
+                return Ok(None);
+            }
+            let message = format!("a reading of {}, which it does not list", reading.device);
+            return Err(PluginError::new(PluginFault::Invalid, message));
+        };
+        let before = known.reading.take().map(|(reading, _)| reading);
+        let reading = Arc::new(reading);
+        known.reading = Some((Arc::clone(&reading), now));
+        let (kind, device) = (Arc::clone(&known.kind), Arc::clone(&known.device));
+        let was_up = before.as_ref().is_none_or(|before| before.up);
+        if reading.up {
+            let values = known.answered.replace(Arc::clone(&reading.values));
+            self.uses.spread(&device, values.as_deref(), &reading.values);
+        }
+        let unowned = match (&reading.processes, owners) {
+            (Some(processes), Some(owners)) => {
+                let held = self.uses.attribute(&device, processes.iter().copied().zip(owners));
+                reading.values.memory_used_bytes.zip(held).map(|(used, held)| used.saturating_sub(held))
+            }
+            _ => {
+                self.uses.nobody_known(&device.id);
+                None
+            }
+        };
+        if let Some(known) = self.devices.get_mut(&device.id) {
+            known.unowned = unowned;
+        }
+        let (now, message) = match (was_up, reading.up) {
+            (true, false) => ("down", format!("device {} ({kind}) does not answer", device.id)),
+            (false, true) => ("up", format!("device {} ({kind}) answers again", device.id)),
+            _ => return Ok(None),
+        };
+        Ok(Some(DeviceChange { device: device.id.clone(), kind, now, message, error: None }))
+    }
+
+    pub fn stuck(&mut self, device: &DeviceId, is_stuck: bool) {
+        if let Some(known) = self.devices.get_mut(device) {
+            known.stuck = is_stuck;
+        }
+    }
+
+    pub fn fault(&mut self, plugin: usize, error: &PluginError) {
+        let faults = &mut self.plugins[plugin].view.faults;
+        if !matches!(error.fault, PluginFault::Missing | PluginFault::Stopped) {
+            *faults.entry(error.fault.as_str()).or_default() += 1;
+        }
+    }
+
+    /// It runs no more: its devices are not well, and their values go when they are old.
+    pub fn down(&mut self, plugin: usize, error: &PluginError) -> Vec<DeviceChange> {
+        self.fault(plugin, error);
+        let reason = error.fault.as_str();
+        self.plugins[plugin].view.down = Some(PluginDown { reason, message: error.message.clone() });
+        self.plugins[plugin].groups.clear();
+        self.miss(plugin, &BTreeSet::new())
+    }
+
+    pub fn is_down(&self, plugin: usize) -> bool {
+        self.plugins[plugin].view.down.is_some()
+    }
+
+    /// Everything as it is shown at this moment.
+    pub fn look(&mut self, board: &BoardView, now: Instant) -> DevicesView {
+        self.uses.follow(board, |id| self.devices.get(id).map(|known| &*known.device));
+        DevicesView {
+            uses: self.uses.shown(),
+            devices: self.devices.values().map(|known| Arc::new(self.view(known, now))).collect(),
+            plugins: self.plugins.iter().map(|plugin| plugin.view.clone()).collect(),
+        }
+    }
+
+    fn view(&self, known: &Known, now: Instant) -> DeviceView {
+        let fresh = known.reading.as_ref().filter(|(_, at)| now.saturating_duration_since(*at) <= self.stale);
+        let reading = fresh.map(|(reading, _)| Arc::clone(reading));
+        let answers = known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
+        DeviceView {
+            plugin: Arc::clone(&self.plugins[known.plugin].view.name),
+            kind: Arc::clone(&known.kind),
+            attributes: Arc::clone(&known.attributes),
+            device: Arc::clone(&known.device),
+            info: Arc::clone(&known.info),
+            up: known.listed && answers,
+            stuck: known.stuck,
+            unowned_bytes: known.unowned.filter(|_| reading.is_some()),
+            reading,
+        }
+    }
+}
+
+fn not_yet() -> PluginDown {
+    PluginDown { reason: PluginFault::Missing.as_str(), message: "it has not reported yet".to_owned() }
+}
+
+/// Labels of a device's info, besides its id.
+fn info(plugin: &str, kind: &DeviceKind, device: &Device) -> Arc<[(&'static str, String)]> {
+    let facts = &device.facts;
+    let number = |n: Option<u32>| n.map(|n| n.to_string()).unwrap_or_default();
+    if facts.parent.is_some() {
+        return Arc::new([
+            ("profile", kind.name.clone()),
+            ("gpu_instance_id", number(facts.gpu_instance)),
+            ("compute_instance_id", number(facts.compute_instance)),
+        ]);
+    }
+    Arc::new([
+        ("plugin", plugin.to_owned()),
+        ("vendor", kind.vendor.clone()),
+        ("device_type", kind.kind.clone()),
+        ("model", kind.name.clone()),
+        ("index", number(facts.index)),
+        ("pci_bus_id", facts.pci_bus_id.clone()),
+        ("numa_node", number(facts.numa_node)),
+        ("driver_version", facts.driver_version.clone()),
+        ("vbios_version", facts.vbios_version.clone()),
+    ])
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,287 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::board::{Board, Published};
+use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, Desired};
+use crate::model::device::{DeviceFacts, DeviceProcess, TaskDevice, Xid};
+use crate::model::id::{CgroupPath, TaskName};
+use crate::model::job::{Job, JobKind};
+use crate::model::task::{TaskState, TaskStatus};
+use crate::model::units::Timestamp;
+
+const TICK: Duration = Duration::from_secs(1);
+
+struct World {
+    state: DeviceState,
+    board: Board,
+    now: Instant,
+}
+
+fn device(id: &str) -> Device {
+    Device { id: id.into(), unhealthy: None, facts: DeviceFacts::default() }
+}
+
+fn group(name: &str, devices: Vec<Device>) -> DeviceGroup {
+    let kind = DeviceKind { vendor: "v".into(), kind: "gpu".into(), name: name.into() };
+    DeviceGroup { kind, attributes: BTreeMap::new(), devices }
+}
+
+fn reading(id: &str, values: DeviceUsage) -> DeviceReading {
+    DeviceReading {
+        device: id.into(),
+        at: Timestamp(1),
+        up: true,
+        values: Arc::new(values),
+        stats: Arc::default(),
+        processes: Some(Vec::new()),
+    }
+}
+
+fn alloc(id: &str) -> Arc<AllocIdentity> {
+    Arc::new(AllocIdentity::of_cgroup(id.into(), CgroupPath::new(format!("/a/{id}")), ["t", "s"].map(TaskName::from)))
+}
+
+fn job() -> Job {
+    Job {
+        id: "j".into(),
+        name: "j".to_owned(),
+        kind: JobKind::Batch,
+        namespace: String::new(),
+        region: String::new(),
+        datacenters: Vec::new(),
+        meta: BTreeMap::new(),
+        groups: Vec::new(),
+    }
+}
+
+impl World {
+    fn new() -> World {
+        let mut world = World {
+            state: DeviceState::new(["nvidia".to_owned(), "fpga".to_owned()], TICK),
+            board: Board::default(),
+            now: Instant::now(),
+        };
+        world.list(vec![group("g", vec![device("0"), device("1")])]).unwrap();
+        world
+    }
+    fn list(&mut self, groups: Vec<DeviceGroup>) -> Result<Vec<&'static str>, PluginError> {
+        self.state.list(0, groups).map(|changes| changes.into_iter().map(|change| change.now).collect())
+    }
+    fn known(&self, id: &str) -> Arc<AllocIdentity> {
+        let identity = alloc(id);
+        self.publish(&identity, &[], TaskState::Running);
+        identity
+    }
+    /// Its task `t` holds these, and is in this state.
+    fn publish(&self, identity: &Arc<AllocIdentity>, devices: &[&str], state: TaskState) {
+        let known = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(0));
+        let devices = devices.iter().map(|id| DeviceId::from(*id)).collect();
+        let status = AllocStatus {
+            job: Arc::new(job()),
+            group: "g".into(),
+            index: 0,
+            finished_at: None,
+            desired: Desired::Run,
+            state: AllocState::Running,
+            forced: None,
+            tasks: vec![Arc::new(TaskStatus { devices, state, ..known })],
+            sought: Vec::new(),
+            may_run: Vec::new(),
+            generation: 1,
+        };
+        let published = Published {
+            identity: Arc::clone(identity),
+            status: Some(Arc::new(status)),
+            readers: vec![None, None],
+            until: Vec::new(),
+            alloc_reader: None,
+            alloc_base: Arc::default(),
+        };
+        self.board.publish([published], |_| {});
+    }
+    /// Who is on it, with so much memory each.
+    fn read(&mut self, id: &str, values: DeviceUsage, on: &[(&Arc<AllocIdentity>, &str, u64)]) {
+        let process = |(n, (_, _, bytes)): (usize, &(&Arc<AllocIdentity>, &str, u64))| DeviceProcess {
+            memory_bytes: Some(*bytes),
+            ..DeviceProcess::of(u32::try_from(n).unwrap())
+        };
+        let owners: Vec<ProcessOwner> =
+            on.iter().map(|(alloc, task, _)| ProcessOwner::Task(Arc::clone(alloc), TaskName::from(*task))).collect();
+        let reading =
+            DeviceReading { processes: Some(on.iter().enumerate().map(process).collect()), ..reading(id, values) };
+        self.state.read(0, reading, Some(&owners), self.now).unwrap();
+    }
+    /// Its task `t` the device 0.
+    fn reserve(&mut self, alloc: &Arc<AllocIdentity>, reserved: bool) {
+        self.publish(alloc, if reserved { &["0"] } else { &[] }, TaskState::Running);
+        self.look();
+    }
+    fn look(&mut self) -> DevicesView {
+        self.state.look(&self.board.view(), self.now)
+    }
+    fn of(&mut self, alloc: &Arc<AllocIdentity>, device: &str) -> Option<TaskDevice> {
+        self.look().of_alloc(&alloc.id).uses.iter().find(|on| on.device.as_str() == device).map(|on| (**on).clone())
+    }
+}
+
+fn memory(used: u64) -> DeviceUsage {
+    DeviceUsage { memory_used_bytes: Some(used), ..DeviceUsage::default() }
+}
+
+#[test]
+fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
+    let mut world = World::new();
+    let bad = [
+        (vec![group("", vec![device("2")])], "groups[0].name"),
+        (vec![group("g", vec![device("2"), device("")])], "groups[0].devices[1].id"),
+        (vec![group("g", vec![device("2")]), group("h", vec![device("2")])], "groups[1].devices[0].id"),
+        (vec![group("g", vec![device("2")]), group("g", vec![device("3")])], "groups[1]"),
+    ];
+    for (groups, field) in bad {
+        let error = world.list(groups).unwrap_err();
+        assert_eq!(error.fault, PluginFault::Invalid);
+        assert!(error.message.starts_with(field), "{}", error.message);
+        let ids: Vec<_> = world.look().devices.iter().map(|view| (view.device.id.to_string(), view.up)).collect();
+        assert_eq!(ids, [("0".to_owned(), true), ("1".to_owned(), true)]);
+    }
+    let error = world.state.list(1, vec![group("g", vec![device("1")])]).unwrap_err();
+    assert!(error.message.contains("another plugin's"), "{}", error.message);
+    let share = DeviceUsage { utilization: [Some(f64::NAN), None, None, None], ..DeviceUsage::default() };
+    assert!(world.state.read(0, reading("0", share), None, world.now).is_err());
+    assert!(
+        world.state.read(0, reading("9", memory(1)), None, world.now).unwrap_err().message.contains("does not list")
+    );
+    assert!(world.look().devices[0].reading.is_none());
+}
+
+#[test]
+fn the_same_again_in_any_order_is_no_change_and_each_real_one_is_told_once() {
+    let mut world = World::new();
+    assert_eq!(world.list(vec![group("g", vec![device("1"), device("0")])]).unwrap(), [""; 0]);
+    let ill = |why: &str| Device { unhealthy: Some(why.to_owned()), ..device("0") };
+    assert_eq!(world.list(vec![group("g", vec![ill("hot"), device("1")])]).unwrap(), ["unhealthy"]);
+    assert_eq!(world.list(vec![group("g", vec![ill("hot"), device("1")])]).unwrap(), [""; 0]);
+    assert_eq!(world.list(vec![group("g", vec![device("0")])]).unwrap(), ["up", "gone"]);
+    assert_eq!(world.list(vec![group("g", vec![device("0"), device("1")])]).unwrap(), ["up"]);
+}
+
+#[test]
+fn values_go_when_they_are_old_and_the_device_stays() {
+    let mut world = World::new();
+    world.read("0", memory(5), &[]);
+    world.now += Duration::from_secs(9);
+    assert!(world.look().devices[0].reading.is_some());
+    world.now += Duration::from_secs(2);
+    let view = world.look();
+    assert!(view.devices[0].reading.is_none() && view.devices[0].up && view.devices[0].unowned_bytes.is_none());
+    let died = PluginError::new(PluginFault::Died, "gone");
+    assert_eq!(world.state.down(0, &died).len(), 2);
+    let view = world.look();
+    assert!(view.devices.iter().all(|view| !view.up));
+    assert_eq!(view.plugins[0].faults, BTreeMap::from([("died", 1)]));
+    assert_eq!(world.state.groups().count(), 0, "nothing is given of one that does not run");
+}
+
+#[test]
+fn what_a_task_used_most_stays_after_its_process_and_what_it_uses_does_not() {
+    let mut world = World::new();
+    let (a, b) = (world.known("a"), world.known("b"));
+    world.read("0", memory(100), &[(&a, "t", 30), (&a, "t", 10), (&a, "s", 5), (&b, "t", 20)]);
+    assert_eq!(world.look().devices[0].unowned_bytes, Some(35));
+    world.read("0", memory(100), &[(&b, "t", 25)]);
+    let gone = world.of(&a, "0").unwrap();
+    assert!(gone.ended && gone.usage.memory_peak_bytes == Some(5), "{gone:?}: the first is s");
+    let stays = world.of(&b, "0").unwrap();
+    assert_eq!(
+        (stays.ended, stays.usage.memory_used_bytes, stays.usage.memory_peak_bytes),
+        (false, Some(25), Some(25))
+    );
+    world.board.remove(std::slice::from_ref(&a.id), |_| {});
+    assert!(world.of(&a, "0").is_none() && world.of(&b, "0").is_some());
+}
+
+#[test]
+fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
+    let mut world = World::new();
+    let a = world.known("a");
+    let counted = |energy, errors| DeviceUsage {
+        energy_millijoules: Some(energy),
+        xids: BTreeMap::from([(31, Xid { count: errors, last: None })]),
+        ..DeviceUsage::default()
+    };
+    world.read("0", counted(1_000, 5), &[]);
+    world.reserve(&a, true);
+    world.read("0", counted(1_400, 6), &[]);
+    world.read("0", counted(1_500, 6), &[(&a, "t", 1)]);
+    let of = world.of(&a, "0").unwrap();
+    assert_eq!((of.usage.energy_millijoules, of.usage.xid_errors, of.reserved), (Some(500), Some(1), true));
+    world.reserve(&a, false);
+    // Until it is seen that its process is gone, it may have been on it.
+    world.read("0", counted(1_500, 6), &[]);
+    world.read("0", counted(9_000, 60), &[]);
+    let of = world.of(&a, "0").unwrap();
+    assert_eq!((of.usage.energy_millijoules, of.usage.xid_errors, of.ended), (Some(500), Some(1), true));
+}
+
+#[test]
+fn a_device_that_was_away_counts_on_where_it_was_and_its_errors_are_told_once() {
+    let mut world = World::new();
+    let a = world.known("a");
+    world.reserve(&a, true);
+    let counted = |errors| DeviceUsage {
+        xids: BTreeMap::from([(79, Xid { count: errors, last: None })]),
+        ..DeviceUsage::default()
+    };
+    world.read("0", counted(7), &[]);
+    let lost = DeviceReading { up: false, processes: None, ..reading("0", DeviceUsage::default()) };
+    let change = world.state.read(0, lost, None, world.now).unwrap().unwrap();
+    assert_eq!((change.now, world.look().devices[0].up), ("down", false));
+    world.read("0", counted(8), &[]);
+    assert_eq!(world.of(&a, "0").unwrap().usage.xid_errors, Some(1));
+}
+
+#[test]
+fn held_and_idle_is_not_the_same_as_not_known() {
+    let mut world = World::new();
+    let a = world.known("a");
+    world.reserve(&a, true);
+    world.read("0", memory(9), &[]);
+    let idle = world.of(&a, "0").unwrap();
+    assert_eq!((idle.usage.processes, idle.usage.memory_used_bytes, idle.ended), (Some(0), Some(0), false));
+    let silent = DeviceReading { processes: None, ..reading("0", memory(9)) };
+    world.state.read(0, silent, None, world.now).unwrap();
+    let unknown = world.of(&a, "0").unwrap();
+    assert_eq!((unknown.usage.processes, unknown.usage.memory_used_bytes, unknown.ended), (None, None, false));
+    assert_eq!(world.look().devices[0].unowned_bytes, None);
+}
+
+#[test]
+fn a_gpu_that_comes_back_under_another_id_in_the_same_place_takes_the_old_ones() {
+    let mut world = World::new();
+    let at = |id: &str, place: &str| {
+        let facts = DeviceFacts { pci_bus_id: place.to_owned(), ..DeviceFacts::default() };
+        Device { facts, ..device(id) }
+    };
+    world.list(vec![group("g", vec![at("0", "01:00.0"), at("1", "02:00.0")])]).unwrap();
+    world.list(vec![group("g", vec![at("new", "01:00.0"), at("1", "02:00.0")])]).unwrap();
+    let ids: Vec<_> = world.look().devices.iter().map(|view| view.device.id.to_string()).collect();
+    assert_eq!(ids, ["1", "new"]);
+    assert!(
+        world.state.read(0, reading("0", memory(1)), None, world.now).unwrap().is_none(),
+        "on its way when it went"
+    );
+}
+
+#[test]
+fn a_task_that_is_dead_uses_nothing_and_one_that_holds_a_device_is_known_by_the_board_alone() {
+    let mut world = World::new();
+    let a = world.known("a");
+    world.publish(&a, &["1"], TaskState::Running);
+    assert!(world.of(&a, "1").unwrap().reserved, "before anything was read");
+    world.read("0", memory(9), &[(&a, "t", 3)]);
+    assert!(!world.of(&a, "0").unwrap().ended);
+    world.publish(&a, &[], TaskState::Dead);
+    let [idle, used] = ["1", "0"].map(|device| world.of(&a, device).unwrap());
+    assert_eq!((idle.ended, idle.reserved, used.ended, used.usage.memory_peak_bytes), (true, false, true, Some(3)));
+}

@@ -1,0 +1,195 @@
+//! Who holds and who uses devices: by what is on the board, and by whose processes are on them.
+//!
+//! ```text
+//! board ── follow ──► reserved, over; what belongs to no alloc any more is forgotten   (when the board has changed)
+//! reading ── spread, attribute ──► what each uses                                     (each reading, of its own users)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::owners::ProcessOwner;
+use crate::board::{BoardView, Published};
+use crate::model::alloc::AllocIdentity;
+use crate::model::device::{Device, DeviceProcess, DeviceUsage, TaskDevice, TaskDeviceUsage};
+use crate::model::id::{AllocId, DeviceId, TaskName};
+use crate::model::task::TaskState;
+
+#[derive(Debug, Default)]
+pub(super) struct DeviceUses {
+    all: BTreeMap<UseKey, Use>,
+    /// Of each device who holds or uses it, or an instance of it.
+    users: HashMap<DeviceId, BTreeSet<UseKey>>,
+    /// The version of the board that was followed last; `None`: there is something new to look for on it.
+    followed: Option<u64>,
+}
+
+type UseKey = (AllocId, TaskName, DeviceId);
+
+#[derive(Debug)]
+struct Use {
+    shown: TaskDevice,
+    /// A process of it was on the device at the last reading.
+    seen: bool,
+    /// The task has ended.
+    over: bool,
+}
+
+impl DeviceUses {
+    /// Other devices are known than before.
+    pub(super) fn look_anew(&mut self) {
+        self.followed = None;
+    }
+
+    /// Who holds what, as their owners have it on the board: that is on record, and there again after a restart of the agent, before
+    /// any plugin has said what it has.
+    pub(super) fn follow<'d>(&mut self, board: &BoardView, device: impl Fn(&DeviceId) -> Option<&'d Device>) {
+        if self.followed == Some(board.version) {
+            return;
+        }
+        let allocs: HashMap<&AllocId, &Arc<Published>> =
+            board.allocs.iter().map(|alloc| (&alloc.identity.id, alloc)).collect();
+        self.all.retain(|key, _| allocs.contains_key(&key.0));
+        let all = &self.all;
+        self.users.retain(|_, keys| {
+            keys.retain(|key| all.contains_key(key));
+            !keys.is_empty()
+        });
+        for (key, of) in &mut self.all {
+            of.shown.reserved = false;
+            of.over = allocs.get(&key.0).is_some_and(|alloc| is_over(alloc, &key.1));
+        }
+        for alloc in &board.allocs {
+            for task in alloc.status.iter().flat_map(|status| &status.tasks) {
+                for device in task.devices.iter().filter_map(&device) {
+                    let key = (alloc.identity.id.clone(), task.name.clone(), device.id.clone());
+                    self.hold(key, &alloc.identity, device).shown.reserved = true;
+                }
+            }
+        }
+        self.followed = Some(board.version);
+    }
+
+    /// By alloc, task and device.
+    pub(super) fn shown(&self) -> Vec<Arc<TaskDevice>> {
+        let shown = |of: &Use| Arc::new(TaskDevice { ended: of.over || !of.is_live(), ..of.shown.clone() });
+        self.all.values().map(shown).collect()
+    }
+
+    /// What a whole device counted meanwhile is told of those that hold it.
+    pub(super) fn spread(&mut self, device: &Device, before: Option<&DeviceUsage>, now: &DeviceUsage) {
+        let xids = |values: &DeviceUsage| values.xids.values().map(|xid| xid.count).sum::<u64>();
+        let errors = before.map_or(0, |before| xids(now).saturating_sub(xids(before)));
+        let energy = before.and_then(|before| now.energy_millijoules?.checked_sub(before.energy_millijoules?));
+        for key in self.users.get(&device.id).into_iter().flatten() {
+            let Some(of) = self.all.get_mut(key).filter(|of| of.is_live()) else { continue };
+            if !now.xids.is_empty() {
+                *of.shown.usage.xid_errors.get_or_insert(0) += errors;
+            }
+            // Of an instance the energy of the whole is not its own.
+            if of.shown.reserved && of.shown.device == device.id && now.energy_millijoules.is_some() {
+                *of.shown.usage.energy_millijoules.get_or_insert(0) += energy.unwrap_or(0);
+            }
+        }
+    }
+
+    /// Gives each task what its processes use. Tells how much memory all of them hold; `None`: of some it is not known.
+    pub(super) fn attribute<'o>(
+        &mut self,
+        device: &Device,
+        processes: impl Iterator<Item = (DeviceProcess, &'o ProcessOwner)>,
+    ) -> Option<u64> {
+        let mut found: BTreeMap<UseKey, (Arc<AllocIdentity>, TaskDeviceUsage)> = BTreeMap::new();
+        let mut held = Some(0u64);
+        for (process, owner) in processes {
+            let ProcessOwner::Task(alloc, task) = owner else { continue };
+            let bytes = if process.ended { Some(0) } else { process.memory_bytes };
+            held = held.zip(bytes).map(|(held, bytes)| held.saturating_add(bytes));
+            let key = (alloc.id.clone(), task.clone(), device.id.clone());
+            let (_, sum) = found.entry(key).or_insert_with(|| (Arc::clone(alloc), TaskDeviceUsage::default()));
+            sum.add(&TaskDeviceUsage {
+                memory_used_bytes: bytes,
+                memory_peak_bytes: process.memory_peak_bytes,
+                sm_ratio: process.sm_ratio,
+                processes: Some(u64::from(!process.ended)),
+                energy_millijoules: None,
+                xid_errors: None,
+            });
+        }
+        for key in self.users.get(&device.id).cloned().unwrap_or_default() {
+            if key.2 == device.id
+                && !found.contains_key(&key)
+                && let Some(of) = self.all.get_mut(&key)
+            {
+                of.seen = false;
+                of.shown.usage.sets(TaskDeviceUsage {
+                    processes: Some(0),
+                    memory_used_bytes: Some(0),
+                    ..Default::default()
+                });
+            }
+        }
+        for (key, (alloc, usage)) in found {
+            let of = self.hold(key, &alloc, device);
+            of.seen = usage.processes != Some(0);
+            of.shown.usage.sets(usage);
+        }
+        held
+    }
+
+    /// Who uses it now cannot be told: what was is not told as if it were.
+    pub(super) fn nobody_known(&mut self, device: &DeviceId) {
+        for key in self.users.get(device).into_iter().flatten().filter(|key| key.2 == *device) {
+            if let Some(of) = self.all.get_mut(key) {
+                of.seen = false;
+                of.shown.usage.sets(TaskDeviceUsage::default());
+            }
+        }
+    }
+
+    fn hold(&mut self, key: UseKey, alloc: &Arc<AllocIdentity>, device: &Device) -> &mut Use {
+        let whole = device.facts.parent.clone().unwrap_or_else(|| device.id.clone());
+        for of in [&device.id, &whole] {
+            self.users.entry(of.clone()).or_default().insert(key.clone());
+        }
+        if !self.all.contains_key(&key) {
+            self.followed = None;
+        }
+        let task = key.1.clone();
+        self.all.entry(key).or_insert_with(|| Use {
+            shown: TaskDevice {
+                alloc: Arc::clone(alloc),
+                task,
+                device: device.id.clone(),
+                whole,
+                gpu_instance: device.facts.gpu_instance.map(|n| n.to_string()).unwrap_or_default(),
+                reserved: false,
+                usage: TaskDeviceUsage::default(),
+                ended: false,
+            },
+            seen: false,
+            over: false,
+        })
+    }
+}
+
+impl Use {
+    fn is_live(&self) -> bool {
+        self.shown.reserved || self.seen
+    }
+}
+
+impl TaskDeviceUsage {
+    /// What was read now, beside what stays.
+    fn sets(&mut self, now: TaskDeviceUsage) {
+        let highest = now.memory_used_bytes.max(now.memory_peak_bytes).filter(|bytes| *bytes > 0);
+        self.memory_peak_bytes = self.memory_peak_bytes.max(highest);
+        (self.memory_used_bytes, self.sm_ratio, self.processes) = (now.memory_used_bytes, now.sm_ratio, now.processes);
+    }
+}
+
+/// Of an observed task only its cgroup's end tells, and with that go its processes.
+fn is_over(alloc: &Published, task: &TaskName) -> bool {
+    let status = alloc.status.as_ref().and_then(|status| status.tasks.iter().find(|of| of.name == *task));
+    status.is_some_and(|status| status.state == TaskState::Dead)
+}

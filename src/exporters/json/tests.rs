@@ -1,0 +1,361 @@
+//! Devices in both shapes, of one snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::board::devices::{DeviceView, DevicesView, PluginDown, PluginView};
+use crate::model::alloc::AllocIdentity;
+use crate::model::answer::{Detail, WITHHELD};
+use crate::model::attribute::Attribute;
+use crate::model::device::{
+    Device, DeviceFacts, DeviceKind, DeviceReading, DeviceUsage, TaskDevice, TaskDeviceUsage, Xid,
+};
+use crate::model::host::NodeInfo;
+use crate::model::id::{AllocId, BootId, CgroupPath, DeviceId, TaskName};
+use crate::model::stat::{StatObject, StatReading, StatValue};
+use crate::model::units::Timestamp;
+use crate::model::usage::{Field, Usage};
+use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
+
+/// 2026-01-02 03:04:05.000000006 UTC.
+const NOW: Timestamp = Timestamp(1_767_323_045_000_000_006);
+
+fn usage() -> DeviceUsage {
+    DeviceUsage {
+        utilization: [Some(0.875), Some(0.5), None, Some(0.0)],
+        memory_used_bytes: Some(40 << 30),
+        memory_total_bytes: Some(80 << 30),
+        temperature: [Some(41), None],
+        power_milliwatts: Some(412_345),
+        power_limit_milliwatts: Some(700_000),
+        energy_millijoules: Some(123_456_789_012),
+        throttled: Some([true, false, true, false, false, false, false, false, false]),
+        throttled_nanos: std::array::from_fn(|n| Some(7_000_000_000 + n as u64)),
+        ecc_errors: [[Some(1), Some(2)], [Some(0), Some(3)]],
+        xids: BTreeMap::from([(48, Xid::default()), (79, Xid { count: 2, last: Some(NOW) })]),
+        ..DeviceUsage::default()
+    }
+}
+
+fn own() -> StatObject {
+    let value = |value| StatValue { value: Some(value), description: Some("SECRET".into()) };
+    let ratio = StatReading::Ratio { numerator: 3u64.into(), denominator: Some(8u64.into()), unit: None };
+    let below = StatObject { attributes: [("lanes".to_owned(), value(ratio))].into(), ..StatObject::default() };
+    StatObject {
+        attributes: [("word".to_owned(), value(StatReading::Text("SECRET".into())))].into(),
+        nested: [("link".to_owned(), below)].into(),
+    }
+}
+
+fn device(id: &str, change: impl FnOnce(&mut DeviceView, &mut Device, &mut DeviceReading)) -> Arc<DeviceView> {
+    let kind = DeviceKind { vendor: "nvidia".into(), kind: "gpu".into(), name: "H100".into() };
+    let attributes = [
+        ("memory".to_owned(), Attribute::parse("80 GiB").unwrap()),
+        ("note".to_owned(), Attribute::Text("SECRET".into())),
+    ];
+    let mut reading = DeviceReading {
+        device: DeviceId::from(id),
+        at: NOW,
+        up: true,
+        values: Arc::new(usage()),
+        stats: Arc::default(),
+        processes: None,
+    };
+    let mut device = Device { id: DeviceId::from(id), unhealthy: None, facts: DeviceFacts::default() };
+    let mut view = DeviceView {
+        plugin: "nvidia".into(),
+        kind: Arc::new(kind),
+        attributes: Arc::new(attributes.into()),
+        device: Arc::new(device.clone()),
+        info: Arc::new([]),
+        up: true,
+        stuck: false,
+        reading: None,
+        unowned_bytes: Some(5),
+    };
+    change(&mut view, &mut device, &mut reading);
+    Arc::new(DeviceView { device: Arc::new(device), reading: Some(Arc::new(reading)), ..view })
+}
+
+fn on(alloc: &AllocView, task: &str, device: &str, whole: &str, ended: bool) -> Arc<TaskDevice> {
+    Arc::new(TaskDevice {
+        alloc: Arc::clone(&alloc.identity),
+        task: TaskName::from(task),
+        device: DeviceId::from(device),
+        whole: DeviceId::from(whole),
+        gpu_instance: String::new(),
+        reserved: !ended,
+        usage: TaskDeviceUsage {
+            memory_used_bytes: Some(1 << 30),
+            memory_peak_bytes: Some(2 << 30),
+            sm_ratio: Some(0.25),
+            processes: Some(1),
+            energy_millijoules: Some(1_500),
+            xid_errors: Some(2),
+        },
+        ended,
+    })
+}
+
+fn alloc(id: &str, tasks: &[&str]) -> Arc<AllocView> {
+    let names = tasks.iter().map(|name| TaskName::from(*name));
+    let identity = AllocIdentity::of_cgroup(AllocId::from(id), CgroupPath::new("/a".to_owned()), names);
+    let usage = Arc::new(Usage::from([
+        (Field::memory_usage_bytes, 100),
+        (Field::memory_rss_bytes, 60),
+        (Field::memory_peak_bytes, 120),
+        (Field::cpu_throttled_ns, 7),
+    ]));
+    let task =
+        TaskView { managed: None, usage: Arc::clone(&usage), attempt: Some(Arc::clone(&usage)), sampled_at: Some(NOW) };
+    Arc::new(AllocView {
+        identity: Arc::new(identity),
+        status: None,
+        tasks: tasks.iter().map(|_| Arc::new(task.clone())).collect(),
+        usage,
+        aggregation: Aggregation::Cgroup,
+        sampled_at: Some(NOW),
+        ended: false,
+        retired: false,
+    })
+}
+
+fn snapshot(allocs: Vec<Arc<AllocView>>, devices: Vec<Arc<DeviceView>>, mut uses: Vec<Arc<TaskDevice>>) -> Snapshot {
+    uses.sort_by(|a, b| (&a.alloc.id, &a.task, &a.device).cmp(&(&b.alloc.id, &b.task, &b.device)));
+    let down = PluginDown { reason: "died", message: "SECRET".into() };
+    let plugins = vec![
+        PluginView { name: "fpga".into(), down: Some(down), faults: BTreeMap::from([("died", 3)]) },
+        PluginView { name: "nvidia".into(), down: None, faults: BTreeMap::new() },
+    ];
+    let info = NodeInfo {
+        hostname: "host".into(),
+        kernel: "6".into(),
+        boot_id: BootId("b".into()),
+        booted_at: Some(Timestamp(NOW.0 - 90_000_000_000)),
+        cpus: 1,
+        memory_bytes: None,
+        cgroup_mode: "v2".into(),
+        capabilities: Vec::new(),
+    };
+    let devices = Arc::new(DevicesView { devices, uses, plugins });
+    Snapshot { allocs, devices, epoch: 9, ..Snapshot::empty(Arc::new(info), NOW) }
+}
+
+/// One alloc of two tasks on a GPU that is shared and on an instance of another; a second alloc that has left the first GPU.
+fn host() -> Snapshot {
+    let (a, b) = (alloc("a", &["serve", "train"]), alloc("b", &["gone"]));
+    let uses = vec![
+        on(&a, "serve", "GPU-0", "GPU-0", false),
+        on(&a, "train", "GPU-0", "GPU-0", false),
+        on(&a, "train", "MIG-1", "GPU-1", false),
+        on(&b, "gone", "GPU-0", "GPU-0", true),
+    ];
+    let devices = vec![
+        device("GPU-0", |_, device, reading| {
+            device.unhealthy = Some("SECRET".into());
+            device.facts = DeviceFacts {
+                index: Some(0),
+                pci_bus_id: "0000:01:00.0".into(),
+                serial: "SECRET".into(),
+                nodes: vec!["/dev/SECRET".into()],
+                ..DeviceFacts::default()
+            };
+            reading.stats = Arc::new(own());
+        }),
+        device("GPU-1", |_, _, _| {}),
+        device("GPU-2", |view, _, reading| (view.up, reading.up, view.stuck) = (false, false, true)),
+        device("MIG-1", |view, device, reading| {
+            let name = "MIG 1g.10gb".into();
+            view.kind = Arc::new(DeviceKind { name, ..(*view.kind).clone() });
+            device.facts.parent = Some(DeviceId::from("GPU-1"));
+            device.facts.gpu_instance = Some(7);
+            let usage = DeviceUsage { memory_used_bytes: Some(1 << 30), processes: Some(0), ..DeviceUsage::default() };
+            reading.values = Arc::new(usage);
+        }),
+    ];
+    snapshot(vec![a, b], devices, uses)
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().into_iter().flat_map(|object| object.keys().map(String::as_str)).collect()
+}
+
+#[test]
+fn a_device_tells_what_it_is_how_it_is_and_who_is_on_it() {
+    let all = super::devices::all(&host(), Detail::Full);
+    let [gpu, whole, lost, part] = [0, 1, 2, 3].map(|at| &all["devices"][at]);
+    assert_eq!((&all["epoch"], &gpu["id"], &gpu["plugin"]), (&json!(9), &json!("GPU-0"), &json!("nvidia")));
+    assert_eq!((&gpu["vendor"], &gpu["type"], &gpu["name"]), (&json!("nvidia"), &json!("gpu"), &json!("H100")));
+    assert_eq!(gpu["attributes"]["memory"], json!({"number": {"value": 80, "unit": "GiB"}}));
+    assert_eq!((&gpu["up"], &gpu["healthy"], &gpu["why"]), (&json!(true), &json!(false), &json!("SECRET")));
+    assert_eq!((&gpu["index"], &gpu["serial"], gpu.get("numa_node")), (&json!(0), &json!("SECRET"), None));
+    let values = &gpu["values"];
+    assert_eq!((&values["memory_used_bytes"], &values["power_watts"]), (&json!(40_u64 << 30), &json!(412.345)));
+    assert_eq!(values["utilization_ratio"], json!({"general": 0.875, "memory": 0.5, "decoder": 0.0}));
+    assert_eq!(values["throttle_seconds_total"]["idle"], json!(7));
+    assert_eq!((values.get("bar1_used_bytes"), gpu.get("parent")), (None, None), "what is absent is no field");
+    assert_eq!(gpu["xid_errors"], json!({"48": {"count": 0}, "79": {"count": 2, "last_at": NOW.0}}));
+    assert_eq!((&gpu["read_at"], &gpu["unowned_memory_bytes"]), (&json!(NOW.0), &json!(5)));
+    assert_eq!(gpu["stats"]["attributes"]["word"]["value"]["text"], "SECRET");
+    let tasks: Vec<_> =
+        gpu["tasks"].as_array().unwrap().iter().map(|t| format!("{}{}", t["alloc_id"], t["task"])).collect();
+    assert_eq!(tasks, [r#""a""serve""#, r#""a""train""#], "who has left is not on it");
+    let on = json!({
+        "alloc_id": "a", "task": "train", "reserved": true, "final": false, "memory_used_bytes": 1_u64 << 30, "energy_joules_total": 1.5,
+        "memory_peak_bytes": 2_u64 << 30, "processes": 1, "sm_utilization_ratio": 0.25, "xid_errors_total": 2,
+    });
+    assert_eq!(gpu["tasks"][1], on);
+    assert_eq!((&whole["instances"], &part["parent"]), (&json!(["MIG-1"]), &json!("GPU-1")));
+    assert_eq!(part["values"], json!({"memory_used_bytes": 1_u64 << 30, "processes": 0}), "0 is there, absent is not");
+    assert_eq!((&lost["up"], &lost["stuck"]), (&json!(false), &json!(true)));
+    assert!(["values", "read_at", "stats", "xid_errors"].iter().all(|key| lost.get(key).is_none()), "{lost}");
+    assert_eq!(
+        all["plugins"][0],
+        json!({"name": "fpga", "up": false, "faults": {"died": 3}, "reason": "died", "message": "SECRET"})
+    );
+    assert_eq!(all["plugins"][1], json!({"name": "nvidia", "up": true, "faults": {}}));
+    assert!(!all.to_string().contains("null"));
+}
+
+#[test]
+fn serial_numbers_places_and_texts_of_plugins_are_for_the_owner() {
+    let snapshot = host();
+    let all = super::devices::all(&snapshot, Detail::Public);
+    let stats = super::stats(&snapshot, &snapshot.allocs[0], Detail::Public, NOW);
+    let nomad = super::nomad::allocation(&snapshot, &snapshot.allocs[0], Detail::Public);
+    let client = super::nomad::client(&snapshot, Detail::Public);
+    for told in [&all, &stats, &nomad, &client] {
+        assert!(!told.to_string().contains("SECRET"), "{told}");
+        assert!(told.to_string().contains("lanes"), "numbers are for everybody: {told}");
+    }
+    assert_eq!((&all["devices"][0]["why"], &all["plugins"][0]["message"]), (&json!(WITHHELD), &json!(WITHHELD)));
+    assert_eq!(keys(&all["devices"][0]["attributes"]), ["memory"]);
+}
+
+#[test]
+fn each_device_of_an_alloc_is_told_once_and_its_tasks_refer_to_it() {
+    let snapshot = host();
+    let [a, b] = [0, 1].map(|at| super::stats(&snapshot, &snapshot.allocs[at], Detail::Full, NOW));
+    assert_eq!(keys(&a["devices"]), ["GPU-0", "GPU-1", "MIG-1"], "of an instance the whole too");
+    let shared = &a["devices"]["GPU-0"];
+    assert_eq!(shared["values"], super::devices::all(&snapshot, Detail::Full)["devices"][0]["values"]);
+    assert_eq!((&shared["reserved"], &shared["final"]), (&json!(true), &json!(false)));
+    let sum = json!({"memory_used_bytes": 2_u64 << 30, "processes": 2, "sm_utilization_ratio": 0.5, "energy_joules_total": 3, "xid_errors_total": 2});
+    assert_eq!(shared["usage"], sum, "a peak is no sum, and errors of the device are everybody's");
+    assert_eq!((a["devices"]["GPU-1"].get("usage"), &a["devices"]["MIG-1"]["parent"]), (None, &json!("GPU-1")));
+    assert_eq!(keys(&a["tasks"]["serve"]["devices"]), ["GPU-0"]);
+    assert_eq!(keys(&a["tasks"]["train"]["devices"]), ["GPU-0", "MIG-1"]);
+    assert!(a["tasks"]["train"]["devices"]["GPU-0"].get("values").is_none(), "what is shared is not copied");
+    // What the device does now is not of who has left it; what that one used stays.
+    let left = json!({"energy_joules_total": 1.5, "xid_errors_total": 2});
+    let identity =
+        json!({"vendor": "nvidia", "type": "gpu", "name": "H100", "usage": left, "reserved": false, "final": true});
+    assert_eq!(b["devices"], json!({"GPU-0": identity}));
+    let own = &b["tasks"]["gone"]["devices"]["GPU-0"];
+    assert_eq!((&own["memory_peak_bytes"], &own["final"]), (&json!(2_u64 << 30), &json!(true)));
+    assert!(
+        ["memory_used_bytes", "processes", "sm_utilization_ratio"].iter().all(|key| own.get(key).is_none()),
+        "{own}"
+    );
+}
+
+#[test]
+fn an_alloc_without_devices_says_nothing_of_them() {
+    let snapshot = snapshot(vec![alloc("a", &["t"])], vec![device("GPU-0", |_, _, _| {})], Vec::new());
+    let stats = super::stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW);
+    assert!(stats.get("devices").is_none() && stats["tasks"]["t"].get("devices").is_none(), "{stats}");
+    let nomad = super::nomad::allocation(&snapshot, &snapshot.allocs[0], Detail::Full);
+    assert_eq!(nomad["ResourceUsage"]["DeviceStats"], json!([]));
+}
+
+#[test]
+fn nomads_shape_says_of_each_value_what_ours_says() {
+    let snapshot = host();
+    let (alloc, stats) = (&snapshot.allocs[0], super::stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW));
+    let nomad = super::nomad::allocation(&snapshot, alloc, Detail::Full);
+    assert_eq!(keys(&nomad), ["ResourceUsage", "Tasks", "Timestamp"]);
+    let usage = &nomad["ResourceUsage"];
+    let memory = json!({"Usage": 100, "RSS": 60, "MaxUsage": 120, "Measured": ["RSS", "Usage", "Max Usage"]});
+    assert_eq!(usage["MemoryStats"], memory);
+    assert_eq!(usage["CpuStats"], json!({"ThrottledTime": 7, "Measured": ["Throttled Time"]}));
+    let groups = usage["DeviceStats"].as_array().unwrap();
+    let names: Vec<_> =
+        groups.iter().map(|group| (group["Name"].as_str().unwrap(), keys(&group["InstanceStats"]))).collect();
+    assert_eq!(names, [("H100", vec!["GPU-0"]), ("MIG 1g.10gb", vec!["MIG-1"])], "each group once, each instance once");
+    assert_eq!((&groups[0]["Vendor"], &groups[0]["Type"]), (&json!("nvidia"), &json!("gpu")));
+    let instance = &groups[0]["InstanceStats"]["GPU-0"];
+    assert_eq!(instance["Timestamp"], "2026-01-02T03:04:05.000000006Z");
+    let told = |name: &str, part: &str| instance["Stats"]["Attributes"][name][part].as_i64();
+    let ours = |name: &str| stats["devices"]["GPU-0"]["values"][name].as_u64().and_then(|n| i64::try_from(n).ok());
+    assert_eq!(told("Memory state", "IntNumeratorVal"), ours("memory_used_bytes").map(|n| n >> 20));
+    assert_eq!(told("Memory state", "IntDenominatorVal"), ours("memory_total_bytes").map(|n| n >> 20));
+    assert_eq!(instance["Summary"], instance["Stats"]["Attributes"]["Memory state"]);
+    let power = json!({"IntNumeratorVal": 412, "IntDenominatorVal": 700, "Unit": "W", "Desc": "Power used by the board, of its limit"});
+    assert_eq!(instance["Stats"]["Attributes"]["Power usage"], power);
+    assert_eq!(instance["Stats"]["Attributes"].get("Encoder utilization"), None, "no N/A for what was not read");
+    let own = json!({"IntNumeratorVal": 3, "IntDenominatorVal": 8, "Desc": "SECRET"});
+    assert_eq!(instance["Stats"]["Nested"]["link"]["Attributes"]["lanes"], own);
+    assert_eq!(keys(&nomad["Tasks"]), ["serve", "train"]);
+    assert_eq!(nomad["Tasks"]["serve"]["ResourceUsage"]["DeviceStats"][0]["InstanceStats"]["GPU-0"], *instance);
+    assert!(!nomad.to_string().contains("null"));
+    let gone = super::nomad::allocation(&snapshot, &snapshot.allocs[1], Detail::Full);
+    assert_eq!(gone["ResourceUsage"]["DeviceStats"], json!([]), "it has left");
+}
+
+#[test]
+fn nomads_shape_of_a_host_has_each_device_that_answers() {
+    let client = super::nomad::client(&host(), Detail::Full);
+    let instances: Vec<_> =
+        client["DeviceStats"].as_array().unwrap().iter().map(|group| keys(&group["InstanceStats"])).collect();
+    assert_eq!(instances, [vec!["GPU-0", "GPU-1"], vec!["MIG-1"]]);
+    assert_eq!((&client["Uptime"], &client["Timestamp"]), (&json!(90), &json!(NOW.0)));
+    assert_eq!(client["Memory"], json!({}), "nothing was read of it");
+}
+
+/// What of an answer tells of devices, in bytes, and how often one is told.
+fn device_data(answer: &Value) -> (usize, usize) {
+    match answer {
+        Value::Object(fields) => fields.iter().fold((0, 0), |(bytes, times), (name, value)| match name.as_str() {
+            "values" | "stats" | "xid_errors" => {
+                (bytes + value.to_string().len(), times + usize::from(name == "values"))
+            }
+            "InstanceStats" => (bytes + value.to_string().len(), times + keys(value).len()),
+            _ => {
+                let below = device_data(value);
+                (bytes + below.0, times + below.1)
+            }
+        }),
+        Value::Array(all) => all.iter().map(device_data).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1)),
+        _ => (0, 0),
+    }
+}
+
+/// Eight GPUs, shared by so many tasks: the answer in our shape and in Nomad's.
+fn shared_by(tasks: usize) -> [Value; 2] {
+    let names: Vec<String> = (0..tasks).map(|n| format!("task-{n}")).collect();
+    let alloc = alloc("a", &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let gpus: Vec<String> = (0..8).map(|n| format!("GPU-fa4e0000-0000-4000-8000-00000000000{n}")).collect();
+    let uses = names.iter().flat_map(|task| gpus.iter().map(|gpu| on(&alloc, task, gpu, gpu, false))).collect();
+    let devices = gpus.iter().map(|gpu| device(gpu, |_, _, reading| reading.stats = Arc::new(own()))).collect();
+    let snapshot = snapshot(vec![alloc], devices, uses);
+    let alloc = &snapshot.allocs[0];
+    [super::stats(&snapshot, alloc, Detail::Full, NOW), super::nomad::allocation(&snapshot, alloc, Detail::Full)]
+}
+
+#[test]
+fn eight_tasks_that_share_eight_gpus_cost_the_data_of_eight_gpus_once() {
+    let [one, eight] =
+        [1, 8].map(|tasks| shared_by(tasks).map(|answer| (device_data(&answer), answer.to_string().len())));
+    let [((ours, _), whole), ((nomads, _), _)] = one;
+    let [((ours_of_8, times), whole_of_8), ((nomads_of_8, nomads_times), _)] = eight;
+    println!(
+        "data of devices, of one task and of eight: {ours} and {ours_of_8} bytes; in Nomad's shape {nomads} and {nomads_of_8}"
+    );
+    println!("the whole answer: {whole} and {whole_of_8} bytes");
+    assert_eq!(times, 8, "each instance once");
+    assert!(ours_of_8 * 10 <= ours * 12, "{ours} bytes have become {ours_of_8}");
+    assert_eq!(nomads_times, 8 * 9, "there each task repeats each");
+    assert!(nomads_of_8 > nomads * 4);
+}

@@ -1,0 +1,152 @@
+//! What waits in the queue goes to the collector, the oldest first and one at a time: a thread of its own, which may wait.
+//!
+//! ```text
+//! front ──► send ──► taken, refused ──► settle ──► front ...
+//!             │ bad: in halves, until the bad point is alone and refused
+//!             └ later: when the collector says, else after a back-off, for as long as it is kept
+//! ```
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::outbox::Outbox;
+use super::packed;
+use super::parts::{halves, points};
+use super::send::{Answer, Sender};
+
+/// The first wait is up to this long, each one after it up to twice the one before.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// A collector that wants more than this is asked again all the same.
+const LONGEST_ASKED: Duration = Duration::from_secs(600);
+
+/// Of a parcel of which nothing was taken so far, so many parts are refused before the rest is given up: it is the collector then,
+/// and not a point.
+const MOST_BAD: u32 = 100;
+
+/// A parcel on its way: what of it is still to be sent, the next part last.
+struct Way {
+    id: u64,
+    rest: Vec<(u64, Vec<u8>)>,
+    rejected: u64,
+    /// How many parts were bad, as long as none was taken.
+    bad: Option<u32>,
+}
+
+/// Until the outbox is closed.
+pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender) {
+    let (mut way, mut tries): (Option<Way>, u32) = (None, 0);
+    while let Some(parcel) = outbox.next() {
+        let mut current = match way.take() {
+            Some(way) if way.id == parcel.id => way,
+            _ => Way { id: parcel.id, rest: vec![(parcel.points, parcel.bytes)], rejected: 0, bad: Some(0) },
+        };
+        match go_on(outbox, sender, &mut current, tries > 0) {
+            None => {
+                if tries > 0 {
+                    tracing::info!(tries, "collector takes points again");
+                }
+                tries = 0;
+                outbox.settle(current.id, current.rejected);
+            }
+            Some((after, message)) => {
+                if tries == 0 {
+                    tracing::warn!(reason = message, "collector did not take points: they wait");
+                }
+                let wait = wait(tries, after);
+                tries = tries.saturating_add(1);
+                way = Some(current);
+                outbox.rest(wait);
+            }
+        }
+    }
+}
+
+/// Sends what is left of a parcel. `None`: all of it has landed; else when to go on, and why.
+fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) -> Option<(Option<Duration>, String)> {
+    let mut is_retry = is_retry;
+    while let Some((count, bytes)) = way.rest.last() {
+        let (code, answer) = sender.send(bytes);
+        outbox.asked(code, is_retry);
+        is_retry = false;
+        let count = *count;
+        match answer {
+            Answer::Later { after, message } => return Some((after, message)),
+            Answer::Taken { rejected, message } => {
+                if rejected > 0 || !message.is_empty() {
+                    tracing::warn!(rejected, message, "collector took points in part");
+                }
+                way.rejected += rejected.min(count);
+                way.bad = way.bad.filter(|_| rejected >= count);
+                way.rest.pop();
+            }
+            Answer::Refused { message } => {
+                refused(&message, count);
+                way.rejected += count;
+                way.rest.pop();
+            }
+            Answer::Bad { message } => {
+                way.bad = way.bad.map(|bad| bad + 1);
+                if way.bad.is_some_and(|bad| bad > MOST_BAD) {
+                    let left = way.rest.drain(..).map(|(points, _)| points).sum();
+                    refused(&message, left);
+                    way.rejected += left;
+                    return None;
+                }
+                let (_, bytes) = way.rest.pop()?;
+                match packed::read(&bytes).map(halves) {
+                    Ok(Ok((first, second))) => {
+                        let both = [second, first].into_iter().filter(|part| points(part) > 0);
+                        way.rest.extend(both.map(|part| (points(&part), packed::pack(&part))));
+                    }
+                    Ok(Err(_)) | Err(_) => {
+                        refused(&message, count);
+                        way.rejected += count;
+                    }
+                }
+            }
+        }
+    }
+    None
+}
+
+fn refused(reason: &str, points: u64) {
+    tracing::warn!(reason, points, "collector refused points for good");
+}
+
+/// As long as the collector asked, else anything up to a bound that doubles: many agents must not come together.
+fn wait(tries: u32, asked: Option<Duration>) -> Duration {
+    let bound = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tries.min(16))).min(LONGEST_WAIT);
+    let spread = bound.mul_f64(random());
+    match asked {
+        Some(asked) => asked.min(LONGEST_ASKED) + spread.min(FIRST_WAIT),
+        None => spread,
+    }
+}
+
+/// From 0 to 1. Each state of a hash map's hasher has its own keys.
+fn random() -> f64 {
+    let bits = RandomState::new().build_hasher().finish() >> 32;
+    f64::from(u32::try_from(bits).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_what_was_asked_for_or_grows_up_to_a_minute_and_two_are_not_alike() {
+        let secs = Duration::from_secs;
+        for tries in 0..200 {
+            assert!(wait(tries, None) <= LONGEST_WAIT);
+            let asked = wait(tries, Some(secs(7)));
+            assert!(asked >= secs(7) && asked <= secs(8), "{asked:?}");
+        }
+        assert!(wait(0, None) <= FIRST_WAIT);
+        assert!((0..100).map(|_| wait(10, None)).max() > Some(secs(30)));
+        assert_ne!(wait(10, None), wait(10, None));
+        assert!(wait(0, Some(secs(1 << 40))) <= LONGEST_ASKED + FIRST_WAIT, "nobody puts us off for ever");
+    }
+}

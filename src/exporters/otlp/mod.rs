@@ -1,0 +1,34 @@
+//! OTLP: what a walk says, as messages of the OpenTelemetry protocol, pushed to a collector.
+//!
+//! ```text
+//! Walk ── collect ──► one request ── parts ──► packed ──► outbox (store::queue, on disk) ── deliver ──► send ──► collector
+//! ```
+//! Sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
+//! told before and is absent now is told once more, as having no value. `docs/otlp.md` is what users may rely on.
+
+mod collect;
+mod deliver;
+mod names;
+mod outbox;
+mod packed;
+mod parts;
+mod push;
+mod resource;
+mod send;
+mod settings;
+
+use prost::Message;
+
+use super::walk::Walk;
+
+pub use collect::{Endings, NO_RECORDED_VALUE, collect};
+pub use names::SCHEMA_URL;
+pub use parts::{LARGEST_BYTES, halves, parts, points};
+pub use push::{QUEUE_DIR, run};
+pub use resource::HostIdentity;
+pub use settings::{Compression, Config, Protocol, PushEndpoint, endpoint, headers, joined, pairs};
+
+/// One request for nobody who was told anything before.
+pub fn encode(walk: &Walk<'_>) -> Vec<u8> {
+    collect(walk, &HostIdentity::default(), &mut Endings::default()).encode_to_vec()
+}

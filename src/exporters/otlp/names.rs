@@ -1,0 +1,209 @@
+//! What our families are called in OTLP, to the letter of the semantic conventions where there is one: instruments and attributes.
+//! Names and units stand beside each family ([`MetricDesc::otlp`]); what no convention knows is `allostat.*`, with our labels.
+//!
+//! Source: OpenTelemetry semantic conventions 1.44: system, container, process, otel.sdk metrics.
+
+use crate::model::metric::{Kind, MetricDesc};
+
+/// Of the conventions that names and attributes follow.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
+
+/// What OTLP makes of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instrument {
+    Counter,
+    /// What adds up over its points: a sum that may fall.
+    UpDownCounter,
+    Gauge,
+    Histogram,
+}
+
+/// Of gauges: the conventions call these sums that may fall. So are those of allocs that are made after them.
+const UP_DOWN: &[&str] = &[
+    "container.memory.usage",
+    "container.memory.working_set",
+    "container.memory.rss",
+    "container.memory.available",
+    "system.memory.limit",
+    "system.memory.linux.available",
+    "system.paging.usage",
+    "system.filesystem.limit",
+    "system.filesystem.usage",
+    "hw.gpu.memory.usage",
+    "hw.gpu.memory.limit",
+    "process.memory.usage",
+    "process.unix.file_descriptor.count",
+    "allostat.task.status",
+];
+
+/// What a label is called as an attribute, by the end of the metric's name: those of allocs and workloads are called alike.
+const ATTRIBUTES: &[(&str, &str, &str)] = &[
+    ("cpu.time", "mode", "cpu.mode"),
+    ("paging.faults", "kind", "system.paging.fault.type"),
+    ("system.network.io", "interface", "network.interface.name"),
+    ("system.network.errors", "interface", "network.interface.name"),
+    ("system.network.packet.dropped", "interface", "network.interface.name"),
+    ("system.network.packet.count", "interface", "system.device"),
+    ("system.filesystem.limit", "directory", "allostat.directory"),
+    ("system.filesystem.usage", "directory", "allostat.directory"),
+    ("hw.gpu.utilization", "engine", "hw.gpu.task"),
+    ("hw.temperature", "sensor", "hw.sensor_location"),
+    ("hw.temperature.limit", "threshold", "hw.limit_type"),
+    ("hw.errors", "kind", "error.type"),
+    ("otel.sdk.metric_reader.collection.duration", "collector", "otel.component.name"),
+];
+
+/// Several families of ours are one metric: what tells them apart, by what their name holds.
+const APART: &[(&str, &str, &str)] = &[
+    ("_io_read_bytes_", "disk.io.direction", "read"),
+    ("_io_written_bytes_", "disk.io.direction", "write"),
+    ("_io_reads_", "operation", "read"),
+    ("_io_writes_", "operation", "write"),
+    ("_network_receive_", "network.io.direction", "receive"),
+    ("_network_transmit_", "network.io.direction", "transmit"),
+    ("_host_swap_used_", "system.paging.state", "used"),
+    ("_device_pcie_transmit_", "network.io.direction", "transmit"),
+    ("_device_pcie_receive_", "network.io.direction", "receive"),
+    ("_device_power_watts", "hw.type", "gpu"),
+    ("allostat_device_energy_", "hw.type", "gpu"),
+    ("_device_ecc_errors_", "hw.type", "gpu"),
+    ("_host_filesystem_avail_", "system.filesystem.state", "free"),
+];
+
+/// `None`: what it says is in the attributes of resources, or in start times.
+pub(super) fn instrument(desc: &MetricDesc) -> Option<Instrument> {
+    let name = desc.otlp?.name;
+    let container = |rest: &str| UP_DOWN.iter().any(|known| known.strip_prefix("container.") == Some(rest));
+    Some(match desc.kind {
+        Kind::Info => return None,
+        Kind::Counter => Instrument::Counter,
+        Kind::Histogram => Instrument::Histogram,
+        Kind::Gauge if UP_DOWN.contains(&name) => Instrument::UpDownCounter,
+        Kind::Gauge if name.strip_prefix("allostat.alloc.").is_some_and(container) => Instrument::UpDownCounter,
+        Kind::Gauge => Instrument::Gauge,
+    })
+}
+
+/// What a label of the family is called.
+pub(super) fn attribute<'a>(desc: &MetricDesc, label: &'a str) -> &'a str {
+    let name = desc.otlp.map_or("", |otlp| otlp.name);
+    let known = ATTRIBUTES.iter().find(|(metric, ours, _)| *ours == label && name.ends_with(metric));
+    known.map_or_else(|| of_device(label), |(_, _, theirs)| *theirs)
+}
+
+/// What tells devices apart.
+pub(super) fn of_device(label: &str) -> &str {
+    if label == "device_uuid" { "hw.id" } else { label }
+}
+
+/// What all points of the family have.
+pub(super) fn apart(desc: &MetricDesc) -> Option<(&'static str, &'static str)> {
+    APART.iter().find(|(part, ..)| desc.name.contains(part)).map(|(_, key, value)| (*key, *value))
+}
+
+/// Its value is a moment here, and how long that is ago there.
+pub(super) fn is_uptime(desc: &MetricDesc) -> bool {
+    desc.otlp.is_some_and(|otlp| otlp.name.ends_with(".uptime"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::exporters::catalogue::CATALOGUE;
+
+    /// Made from the documents: metric, instrument, unit, attributes.
+    const DOCUMENTS: &str = "
+        container.cpu.time                          counter        s                  cpu.mode
+        container.memory.usage                      updowncounter  By                 -
+        container.memory.working_set                updowncounter  By                 -
+        container.memory.rss                        updowncounter  By                 -
+        container.memory.available                  updowncounter  By                 -
+        container.paging.faults                     counter        {fault}            system.paging.fault.type
+        container.disk.io                           counter        By                 disk.io.direction
+        container.uptime                            gauge          s                  -
+        system.cpu.time                             counter        s                  cpu.mode
+        system.uptime                               gauge          s                  -
+        system.memory.limit                         updowncounter  By                 -
+        system.memory.linux.available               updowncounter  By                 -
+        system.paging.usage                         updowncounter  By                 system.paging.state
+        system.filesystem.limit                     updowncounter  By                 allostat.directory
+        system.filesystem.usage                     updowncounter  By                 allostat.directory,system.filesystem.state
+        system.network.io                           counter        By                 network.interface.name,network.io.direction
+        system.network.packet.count                 counter        {packet}           network.io.direction,system.device
+        system.network.packet.dropped               counter        {packet}           network.interface.name,network.io.direction
+        system.network.errors                       counter        {error}            network.interface.name,network.io.direction
+        hw.energy                                   counter        J                  hw.id,hw.type
+        hw.errors                                   counter        {error}            counter,error.type,hw.id,hw.type
+        hw.gpu.io                                   counter        By                 hw.id,network.io.direction
+        hw.gpu.memory.limit                         updowncounter  By                 hw.id
+        hw.gpu.memory.usage                         updowncounter  By                 hw.id
+        hw.gpu.utilization                          gauge          1                  hw.gpu.task,hw.id
+        hw.power                                    gauge          W                  hw.id,hw.type
+        hw.temperature                              gauge          Cel                hw.id,hw.sensor_location
+        hw.temperature.limit                        gauge          Cel                hw.id,hw.limit_type
+        process.memory.usage                        updowncounter  By                 -
+        process.unix.file_descriptor.count          updowncounter  {file_descriptor}  -
+        otel.sdk.metric_reader.collection.duration  histogram      s                  otel.component.name
+    ";
+
+    #[test]
+    fn every_name_of_a_convention_has_its_instrument_its_unit_and_its_attributes() {
+        let mut told = BTreeMap::new();
+        for desc in CATALOGUE.iter() {
+            let Some(otlp) = desc.otlp.filter(|otlp| !otlp.name.starts_with("allostat.")) else { continue };
+            let whose = ["alloc_id", "task", "workload"];
+            let own = desc.labels.iter().filter(|label| !whose.contains(label)).map(|label| attribute(desc, label));
+            let mut attributes: Vec<&str> = own.chain(apart(desc).map(|(key, _)| key)).collect();
+            attributes.sort_unstable();
+            let attributes = if attributes.is_empty() { "-".to_owned() } else { attributes.join(",") };
+            let instrument = format!("{:?}", instrument(desc).unwrap()).to_lowercase();
+            // One without a mode stands for both where no modes are known.
+            if desc.name != "allostat_task_cpu_usage_seconds_total" {
+                told.insert(otlp.name.to_owned(), format!("{instrument} {} {attributes}", otlp.unit));
+            }
+        }
+        let documented = DOCUMENTS.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.collect::<Vec<_>>().join(" ")))
+        });
+        assert_eq!(told, documented.collect::<BTreeMap<_, _>>());
+    }
+
+    #[test]
+    fn families_that_share_a_metric_are_told_apart_and_are_one_instrument_of_one_unit() {
+        let mut metrics: BTreeMap<&str, Vec<&MetricDesc>> = BTreeMap::new();
+        for desc in CATALOGUE.iter() {
+            if let Some(otlp) = desc.otlp {
+                metrics.entry(otlp.name).or_default().push(desc);
+            }
+        }
+        for (name, families) in metrics.into_iter().filter(|(_, families)| families.len() > 1) {
+            let mut points: Vec<_> = families.iter().map(|desc| apart(desc)).collect();
+            points.dedup();
+            // A total and its parts: `collect` sends one or the other.
+            assert!(name.ends_with("cpu.time") || points.len() == families.len(), "{name}: {points:?}");
+            let kinds = families.iter().map(|desc| (instrument(desc), desc.otlp.map(|otlp| otlp.unit)));
+            let mut kinds: Vec<_> = kinds.collect();
+            kinds.dedup();
+            assert_eq!(kinds.len(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_twin_is_what_resources_and_start_times_say() {
+        let without: Vec<&str> = CATALOGUE.iter().filter(|d| instrument(d).is_none()).map(|d| d.name).collect();
+        let expected = [
+            "allostat_alloc_info",
+            "allostat_task_info",
+            "allostat_build_info",
+            "allostat_device_info",
+            "allostat_mig_info",
+            "allostat_alloc_device_info",
+            "process_max_fds",
+            "process_start_time_seconds",
+        ];
+        assert_eq!(without, expected);
+    }
+}

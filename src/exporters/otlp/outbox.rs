@@ -1,0 +1,131 @@
+//! The queue between who collects and who delivers, and what is told of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crate::host::clock::{Clock, SystemClock};
+use crate::store::queue::{Accepted, Parcel, Queue};
+use crate::telemetry::otlp::{LossReason, PushState};
+use crate::telemetry::{Metrics, lock};
+
+/// So often who waits looks whether it is to end, and whether something is too old.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Concurrency: any thread; who asks waits for the disk.
+pub(super) struct Outbox {
+    queue: Mutex<Queue>,
+    came: Condvar,
+    is_closed: AtomicBool,
+    /// Points that were turned away while the disk was busy.
+    turned_away: AtomicU64,
+    metrics: Arc<Metrics>,
+}
+
+impl Outbox {
+    pub fn new(queue: Queue, capacity_bytes: u64, metrics: Arc<Metrics>) -> Outbox {
+        metrics.push.tell(|state| state.capacity_bytes = capacity_bytes);
+        let outbox = Outbox {
+            queue: Mutex::new(queue),
+            came: Condvar::new(),
+            is_closed: AtomicBool::new(false),
+            turned_away: AtomicU64::new(0),
+            metrics,
+        };
+        outbox.tell(&lock(&outbox.queue));
+        outbox
+    }
+
+    /// Takes batches over, with their points: what the disk refuses waits in memory.
+    pub fn push(&self, batches: Vec<(u64, Vec<u8>)>) {
+        let mut queue = lock(&self.queue);
+        if self.is_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        match self.turned_away.swap(0, Ordering::SeqCst) {
+            0 => {}
+            points => queue.lost_before(points, LossReason::SlowDisk),
+        }
+        for (points, bytes) in batches {
+            let accepted = queue.push(SystemClock.now(), points, bytes);
+            if accepted != Accepted::Durable {
+                let error = queue.refused.as_ref().map(ToString::to_string);
+                tracing::error!(error, points, "queue of points is not durable: the disk refuses it");
+            }
+        }
+        self.tell(&queue);
+        drop(queue);
+        self.came.notify_all();
+    }
+
+    /// The disk is busy with earlier ones, and nobody waits for it.
+    pub fn turn_away(&self, points: u64) {
+        tracing::error!(points, "points were dropped: the disk is busy with those before them");
+        self.turned_away.fetch_add(points, Ordering::SeqCst);
+    }
+
+    /// Waits for the oldest parcel. `None`: it is over.
+    pub fn next(&self) -> Option<Parcel> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if self.is_closed.load(Ordering::SeqCst) {
+                return None;
+            }
+            let front = queue.front(SystemClock.now());
+            self.tell(&queue);
+            if front.is_some() {
+                return front;
+            }
+            queue = self.came.wait_timeout(queue, LOOK).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    pub fn settle(&self, id: u64, rejected: u64) {
+        let mut queue = lock(&self.queue);
+        // The next agent may have them already.
+        if !self.is_closed.load(Ordering::SeqCst) {
+            queue.settle(SystemClock.now(), id, rejected);
+            self.tell(&queue);
+        }
+    }
+
+    /// Waits, or until it is over.
+    pub fn rest(&self, wait: Duration) {
+        let mut left = wait;
+        while !left.is_zero() && !self.is_closed.load(Ordering::SeqCst) {
+            let step = left.min(LOOK);
+            std::thread::sleep(step);
+            left -= step;
+        }
+    }
+
+    pub fn asked(&self, code: String, is_retry: bool) {
+        self.metrics.push.tell(|state| {
+            *state.requests.entry(code).or_default() += 1;
+            state.retries += u64::from(is_retry);
+        });
+    }
+
+    /// Nothing is written any more once it returns but what is being written.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.came.notify_all();
+    }
+
+    fn tell(&self, queue: &Queue) {
+        self.metrics.push.tell(|state| {
+            *state = PushState {
+                ledger: queue.ledger(),
+                bytes: queue.bytes(),
+                segments: queue.segments() as u64,
+                oldest: queue.oldest(),
+                in_memory: queue.in_memory() as u64,
+                corrupt_records: queue.corrupt_records,
+                truncated_bytes: queue.truncated_bytes,
+                capacity_bytes: state.capacity_bytes,
+                requests: std::mem::take(&mut state.requests),
+                retries: state.retries,
+            };
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! Pushes as long as there are snapshots, where an endpoint is set: collects in its time, and lets a thread deliver.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+use super::collect::{Endings, collect};
+use super::outbox::Outbox;
+use super::parts::{LARGEST_BYTES, parts, points};
+use super::resource::HostIdentity;
+use super::send::Sender;
+use super::settings::Config;
+use super::{deliver, packed};
+use crate::exporters::walk::{Filter, Walk};
+use crate::snapshot::Snapshot;
+use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
+use crate::telemetry::{Metrics, chain};
+
+/// The queue's directory, in the data directory.
+pub const QUEUE_DIR: &str = "otlp";
+/// What the disk refuses waits here.
+const MEMORY_BYTES: usize = 16 << 20;
+
+/// `None`: no endpoint is set, and nothing of it is there.
+pub fn run(
+    config: &Config,
+    data_dir: &Path,
+    metrics: &Arc<Metrics>,
+    snapshots: &watch::Receiver<Arc<Snapshot>>,
+) -> Option<JoinHandle<()>> {
+    let endpoint = config.target()?;
+    tracing::info!(%endpoint, protocol = config.protocol.as_str(), "metrics are pushed");
+    let mut sender = match Sender::new(config, endpoint) {
+        Ok(sender) => sender,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "metrics cannot be pushed");
+            return None;
+        }
+    };
+    let (config, dir) = (config.clone(), data_dir.join(QUEUE_DIR));
+    let (metrics, snapshots) = (Arc::clone(metrics), snapshots.clone());
+    let identity = HostIdentity { host_id: host_id(), attributes: config.resource_attributes.clone() };
+    Some(tokio::spawn(async move {
+        let of_outbox = (config.clone(), Arc::clone(&metrics));
+        let opened = tokio::task::spawn_blocking(move || open(&dir, &of_outbox.0, of_outbox.1)).await;
+        let Ok(outbox) = opened else { return };
+        // Dropped when this is called off.
+        let outbox = Closing(Arc::new(outbox));
+        let of_thread = Arc::clone(&outbox.0);
+        let thread = std::thread::Builder::new().name("otlp".to_owned());
+        if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender)) {
+            tracing::error!(error = error.to_string(), "metrics cannot be pushed: no thread can be had");
+            return;
+        }
+        collect_all(&config, identity, &outbox.0, &metrics, &snapshots).await;
+    }))
+}
+
+struct Closing(Arc<Outbox>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn open(dir: &Path, config: &Config, metrics: Arc<Metrics>) -> Outbox {
+    let limits = QueueLimits { bytes: config.queue_bytes, age: config.queue_age, memory_bytes: MEMORY_BYTES };
+    let queue = Queue::open(Box::new(SegmentFiles::new(dir)), limits);
+    if let Some(error) = &queue.refused {
+        tracing::error!(error = error.to_string(), "queue of points cannot be read whole: what can be read is sent");
+    }
+    let (records, bytes) = (queue.corrupt_records, queue.truncated_bytes);
+    if records + bytes > 0 {
+        tracing::warn!(records, bytes, "queue of points was damaged, or its end was being written");
+    }
+    Outbox::new(queue, limits.bytes, metrics)
+}
+
+/// Never waits for the queue: what comes while the disk is busy is dropped, and counted.
+async fn collect_all(
+    config: &Config,
+    identity: HostIdentity,
+    outbox: &Arc<Outbox>,
+    metrics: &Arc<Metrics>,
+    snapshots: &watch::Receiver<Arc<Snapshot>>,
+) {
+    let mut interval = tokio::time::interval(config.interval);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (mut endings, identity) = (Endings::default(), Arc::new(identity));
+    let (mut pushing, mut told): (Option<JoinHandle<()>>, u64) = (None, 0);
+    // The first comes at once, when nothing is known yet.
+    let mut snapshots = snapshots.clone();
+    if snapshots.wait_for(|snapshot| snapshot.epoch > 0).await.is_err() {
+        return;
+    }
+    loop {
+        interval.tick().await;
+        let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        // Its points would have the times of those before them.
+        if std::mem::replace(&mut told, snapshot.version) == snapshot.version {
+            continue;
+        }
+        let (metrics, identity) = (Arc::clone(metrics), Arc::clone(&identity));
+        let work = move || {
+            let everything = Filter::default();
+            let walk = Walk::new(&snapshot, &metrics, &everything);
+            let request = collect(&walk, &identity, &mut endings);
+            let batches = parts(request, LARGEST_BYTES).into_iter().map(|part| (points(&part), packed::pack(&part)));
+            (batches.collect::<Vec<_>>(), endings)
+        };
+        let Ok((batches, again)) = tokio::task::spawn_blocking(work).await else {
+            tracing::error!("collecting points failed");
+            return;
+        };
+        endings = again;
+        if pushing.as_ref().is_some_and(|pushing| !pushing.is_finished()) {
+            outbox.turn_away(batches.iter().map(|(points, _)| points).sum());
+            continue;
+        }
+        let outbox = Arc::clone(outbox);
+        pushing = Some(tokio::task::spawn_blocking(move || outbox.push(batches)));
+    }
+}
+
+/// Source: machine-id(5).
+fn host_id() -> Option<String> {
+    let id = std::fs::read_to_string("/etc/machine-id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}

@@ -1,0 +1,109 @@
+//! Whose points are: one resource for each task, alloc, the host and the agent.
+//!
+//! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the rest: so
+//! each has an instance id that no other has.
+
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+
+use crate::exporters::walk::RowSubject;
+use crate::model::alloc::{AllocIdentity, TaskIdentity};
+use crate::model::host::NodeInfo;
+use crate::snapshot::{AllocView, TaskView};
+
+const INSTANCE: &str = "service.instance.id";
+
+/// Who this host is, and what somebody wants to stand on everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostIdentity {
+    /// `/etc/machine-id`.
+    pub host_id: Option<String>,
+    /// Besides what is known: `deployment.environment.name` and its like.
+    pub attributes: Vec<(String, String)>,
+}
+
+impl HostIdentity {
+    pub(super) fn host(&self, node: &NodeInfo) -> Resource {
+        let own = [("service.name", "allostat"), (INSTANCE, &self.part(node, "host")), ("os.type", "linux")];
+        self.resource(node, own.map(owned).into())
+    }
+
+    pub(super) fn agent(&self, node: &NodeInfo) -> Resource {
+        let version = ("service.version", env!("CARGO_PKG_VERSION"));
+        let own = [("service.name", "allostat"), (INSTANCE, &self.part(node, "agent")), version];
+        self.resource(node, own.map(owned).into())
+    }
+
+    pub(super) fn alloc(&self, node: &NodeInfo, alloc: &AllocView) -> Resource {
+        let id = alloc.identity.id.as_str();
+        let mut own = service(&alloc.identity, id.to_owned());
+        own.push(owned(("allostat.alloc.id", id)));
+        own.extend(info("allostat.alloc", &RowSubject::alloc(alloc)));
+        self.resource(node, own)
+    }
+
+    pub(super) fn task(
+        &self,
+        node: &NodeInfo,
+        alloc: &AllocView,
+        (known, task): (&TaskIdentity, &TaskView),
+    ) -> Resource {
+        let (id, name) = (alloc.identity.id.as_str(), known.name.as_str());
+        let mut own = service(&alloc.identity, format!("{id}/{name}"));
+        own.extend([("allostat.alloc.id", id), ("allostat.task.name", name)].map(owned));
+        own.push(owned(("allostat.alloc.name", &alloc.identity.name)));
+        own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), &node.cgroup_mode)));
+        self.resource(node, own)
+    }
+
+    fn part(&self, node: &NodeInfo, part: &str) -> String {
+        format!("{}/{part}", self.host_id.as_deref().unwrap_or(&node.hostname))
+    }
+
+    /// What somebody set comes first: what we know ourselves is not overwritten, but for the name of the host.
+    fn resource(&self, node: &NodeInfo, own: Vec<(String, String)>) -> Resource {
+        let host =
+            self.host_id.iter().map(|id| ("host.id", id.as_str())).chain([("host.name", node.hostname.as_str())]);
+        let mut all = own;
+        let wanted = self.attributes.iter().cloned().chain(host.map(owned));
+        for (key, value) in wanted {
+            if !all.iter().any(|(known, _)| *known == key) {
+                all.push((key, value));
+            }
+        }
+        let attributes = all.iter().filter(|(_, value)| !value.is_empty()).map(|(k, v)| key_value(k, v)).collect();
+        Resource { attributes, ..Resource::default() }
+    }
+}
+
+/// What identifies it among all resources.
+pub(super) fn instance(resource: &Resource) -> &str {
+    let id = resource.attributes.iter().find(|attribute| attribute.key == INSTANCE);
+    match id.and_then(|id| id.value.as_ref()?.value.as_ref()) {
+        Some(any_value::Value::StringValue(id)) => id,
+        _ => "",
+    }
+}
+
+/// Of an observed one without a workload its own name is that of the service.
+fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
+    let workload = known.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
+    let name = ("service.name", workload.unwrap_or(&known.name));
+    let namespace = ("service.namespace", known.namespace.as_str());
+    [name, namespace, (INSTANCE, instance.as_str())].map(owned).into()
+}
+
+/// What else it is, as its info family has it.
+fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
+    let told = subject.info.iter().filter(|(label, _)| *label != "alloc_ns");
+    told.map(|(label, value)| (format!("{prefix}.{label}"), (*value).to_owned())).collect()
+}
+
+fn owned((key, value): (&str, &str)) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+pub(super) fn key_value(key: &str, value: &str) -> KeyValue {
+    let value = any_value::Value::StringValue(value.to_owned());
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}

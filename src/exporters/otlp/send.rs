@@ -1,0 +1,233 @@
+//! One request to the collector, and what its answer means.
+//!
+//! Source: OTLP specification 1.8: "OTLP/HTTP Response", "OTLP/gRPC Response", "Failures", "Throttling".
+
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
+use prost::Message;
+
+use super::packed;
+use super::settings::{Compression, Config, Protocol, PushEndpoint};
+use crate::host::http::grpc::{Caller, GrpcReply};
+use crate::host::http::{Address, Client, HttpError, Method, Response};
+use crate::host::peer::Trust;
+
+/// The specification's limit of an answer.
+const LARGEST_ANSWER: usize = 4 << 20;
+const SERVICE: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+
+/// What has become of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// `rejected`: so many of its points were not.
+    Taken { rejected: u64, message: String },
+    /// Something in it is bad, or it is too large: without that the rest would be taken.
+    Bad { message: String },
+    /// It will not be taken, however often it comes.
+    Refused { message: String },
+    /// Nobody has it, as far as we know.
+    Later { after: Option<Duration>, message: String },
+}
+
+pub(super) struct Sender {
+    config: Config,
+    endpoint: PushEndpoint,
+    door: Door,
+}
+
+enum Door {
+    Http(Client),
+    Grpc(Caller),
+}
+
+impl Sender {
+    pub fn new(config: &Config, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
+        let door = match config.protocol {
+            Protocol::HttpProtobuf => {
+                let mut client = Client::new(Address::Tcp(endpoint.authority.clone()), Trust::Named)?;
+                client.set_timeout(config.timeout);
+                client.set_largest_answer(LARGEST_ANSWER);
+                Door::Http(client)
+            }
+            Protocol::Grpc => Door::Grpc(Caller::new(&endpoint.authority, config.timeout, LARGEST_ANSWER)?),
+        };
+        Ok(Sender { config: config.clone(), endpoint, door })
+    }
+
+    /// `batch`: as the queue has it. Gives what is counted of the request as well.
+    pub fn send(&mut self, batch: &[u8]) -> (String, Answer) {
+        let is_gzip = self.config.compression == Compression::Gzip;
+        let body = if is_gzip { Ok(batch.to_vec()) } else { packed::unpack(batch) };
+        let Ok(body) = body else {
+            return ("unreadable".to_owned(), Answer::Refused { message: "a batch cannot be unpacked".to_owned() });
+        };
+        let mut headers: Vec<(&str, &str)> =
+            self.config.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        match &mut self.door {
+            Door::Http(client) => {
+                headers.push(("content-type", "application/x-protobuf"));
+                headers.extend(is_gzip.then_some(("content-encoding", "gzip")));
+                let answer = client.request(Method::Post, &self.endpoint.path, &headers, body.into());
+                answer.map_or_else(|error| failed(&error), |answer| of_http(&answer))
+            }
+            Door::Grpc(caller) => {
+                headers.extend(is_gzip.then_some(("grpc-encoding", "gzip")));
+                let answer = caller.call(SERVICE, &headers, &body, is_gzip);
+                answer.map_or_else(|error| failed(&error), |reply| of_grpc(&reply))
+            }
+        }
+    }
+}
+
+fn failed(error: &HttpError) -> (String, Answer) {
+    let code = match error {
+        HttpError::Timeout { .. } => "timeout",
+        HttpError::Connect { .. } => "connect",
+        HttpError::Protocol { .. }
+        | HttpError::Stranger { .. }
+        | HttpError::Unknown { .. }
+        | HttpError::Setup { .. } => "broken",
+    };
+    (code.to_owned(), Answer::Later { after: None, message: crate::telemetry::chain(error) })
+}
+
+fn taken(body: &[u8]) -> Answer {
+    // A body that is no message of ours takes nothing back: the status has said that it was taken.
+    let partial = ExportMetricsServiceResponse::decode(body).ok().and_then(|answer| answer.partial_success);
+    let partial = partial.unwrap_or_default();
+    Answer::Taken { rejected: u64::try_from(partial.rejected_data_points).unwrap_or(0), message: partial.error_message }
+}
+
+fn of_http(answer: &Response) -> (String, Answer) {
+    let code = answer.status.to_string();
+    let message = format!("the collector answers {code}");
+    let answer = match answer.status {
+        200..300 => taken(&answer.body),
+        400 | 413 => Answer::Bad { message },
+        429 | 502 | 503 | 504 => {
+            let after = answer.header("retry-after").and_then(|after| after.trim().parse().ok());
+            Answer::Later { after: after.map(Duration::from_secs), message }
+        }
+        _ => Answer::Refused { message },
+    };
+    (code, answer)
+}
+
+/// Source: OTLP specification, the table of retryable gRPC codes.
+fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
+    let Some(status) = reply.status else {
+        // A proxy in between.
+        let message = format!("the collector answers HTTP {} without a status of gRPC", reply.http_status);
+        let answer = match reply.http_status {
+            429 | 502 | 503 | 504 => Answer::Later { after: None, message },
+            _ => Answer::Refused { message },
+        };
+        return (reply.http_status.to_string(), answer);
+    };
+    let message = format!("the collector answers status {status} of gRPC: {}", reply.message);
+    let after = reply.details.as_deref().and_then(retry_delay);
+    let answer = match status {
+        0 => taken(&reply.body),
+        // Invalid argument.
+        3 => Answer::Bad { message },
+        // Cancelled, deadline exceeded, aborted, out of range, unavailable, data loss.
+        1 | 4 | 10 | 11 | 14 | 15 => Answer::Later { after, message },
+        // Resource exhausted: only with a word on when. Else it is too large.
+        8 if after.is_some() => Answer::Later { after, message },
+        8 => Answer::Bad { message },
+        _ => Answer::Refused { message },
+    };
+    (format!("grpc-{status}"), answer)
+}
+
+/// `google.rpc.Status`, as far as it says when to come again.
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Detail>,
+}
+
+/// `google.protobuf.Any`
+#[derive(Clone, PartialEq, Message)]
+struct Detail {
+    #[prost(string, tag = "1")]
+    type_url: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+/// `google.rpc.RetryInfo`
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<Delay>,
+}
+
+/// `google.protobuf.Duration`
+#[derive(Clone, PartialEq, Message)]
+struct Delay {
+    #[prost(int64, tag = "1")]
+    seconds: i64,
+    #[prost(int32, tag = "2")]
+    nanos: i32,
+}
+
+fn retry_delay(details: &str) -> Option<Duration> {
+    let status = Status::decode(base64(details)?.as_slice()).ok()?;
+    let info = status.details.iter().find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay.unwrap_or_default();
+    Some(Duration::new(u64::try_from(delay.seconds).unwrap_or(0), u32::try_from(delay.nanos).unwrap_or(0)))
+}
+
+/// With or without padding.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bytes, mut bits, mut have) = (Vec::new(), 0_u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let six = ALPHABET.iter().position(|known| *known == byte)?;
+        bits = (bits << 6 | u32::try_from(six).ok()?) & 0xFFFF;
+        have += 6;
+        if have >= 8 {
+            have -= 8;
+            bytes.push(u8::try_from(bits >> have & 0xFF).ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn reply(status: Option<u16>, details: Option<&str>) -> Answer {
+        let details = details.map(str::to_owned);
+        of_grpc(&GrpcReply { http_status: 200, status, message: String::new(), details, body: Vec::new().into() }).1
+    }
+
+    #[test]
+    fn each_status_of_grpc_means_what_the_specification_says() {
+        for later in [1, 4, 10, 11, 14, 15] {
+            assert!(matches!(reply(Some(later), None), Answer::Later { after: None, .. }), "{later}");
+        }
+        for never in [2, 5, 6, 7, 9, 12, 13, 16, 99] {
+            assert!(matches!(reply(Some(never), None), Answer::Refused { .. }), "{never}");
+        }
+        assert!(matches!(reply(Some(0), None), Answer::Taken { rejected: 0, .. }));
+        assert!(matches!(reply(Some(3), None), Answer::Bad { .. }));
+        assert!(matches!(reply(Some(8), None), Answer::Bad { .. }), "nobody says when");
+        // Encoded by another library: code 8, RetryInfo of 7.5 s.
+        let details = "CAgaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ==";
+        let told = reply(Some(8), Some(details));
+        assert!(matches!(told, Answer::Later { after: Some(after), .. } if after.as_millis() == 7_500), "{told:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_details_panic(text in ".*", bytes: Vec<u8>) {
+            let _ = (retry_delay(&text), taken(&bytes));
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! One GPU, read again and again. What it does not support is asked once; what fails this time is told and asked again.
+
+// `nvmlDeviceGetGpuInstanceId` and its like have no safe form.
+#![allow(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::{
+    Clock, EccCounter, MemoryError, RetirementCause, TemperatureSensor, TemperatureThreshold,
+};
+use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use nvml_wrapper::structs::device::FieldId;
+
+use super::GpuError;
+use crate::model::device::{DeviceProcess, DeviceUsage};
+use crate::model::id::DeviceId;
+
+/// What changes seldom is read each so many readings: limits, thresholds, what is broken.
+const SELDOM: u32 = 30;
+/// A list of processes may grow between the question how long it is and the list.
+const TRIES: usize = 3;
+
+/// Fields that are read in one call.
+mod field {
+    pub const PERF_POLICY_POWER: u32 = 74;
+    pub const PERF_POLICY_SYNC_BOOST: u32 = 76;
+    pub const MEMORY_TEMPERATURE: u32 = 82;
+    pub const REMAPPED_CORRECTED: u32 = 142;
+    pub const REMAPPED_UNCORRECTED: u32 = 143;
+    pub const REMAPPED_PENDING: u32 = 144;
+    pub const REMAPPED_FAILED: u32 = 145;
+    pub const POWER_AVERAGE: u32 = 185;
+    pub const POWER_INSTANT: u32 = 186;
+    pub const PCIE_TRANSMIT: u32 = 197;
+    pub const PCIE_RECEIVE: u32 = 198;
+    pub const RECOVERY_ACTION: u32 = 230;
+    /// By the numbers of CUDA 12; the wrapper translates them for newer drivers.
+    pub const SOFTWARE_THERMAL: u32 = 251;
+    pub const HARDWARE_THERMAL: u32 = 252;
+    pub const HARDWARE_POWER_BRAKE: u32 = 253;
+
+    pub const ALL: [u32; 15] = [
+        PERF_POLICY_POWER,
+        PERF_POLICY_SYNC_BOOST,
+        MEMORY_TEMPERATURE,
+        REMAPPED_CORRECTED,
+        REMAPPED_UNCORRECTED,
+        REMAPPED_PENDING,
+        REMAPPED_FAILED,
+        POWER_AVERAGE,
+        POWER_INSTANT,
+        PCIE_TRANSMIT,
+        PCIE_RECEIVE,
+        RECOVERY_ACTION,
+        SOFTWARE_THERMAL,
+        HARDWARE_THERMAL,
+        HARDWARE_POWER_BRAKE,
+    ];
+}
+
+/// A GPU that is read. Concurrency: one thread.
+#[derive(Debug)]
+pub struct Gpu<'l> {
+    device: Device<'l>,
+    /// Calls that this device or driver does not know, or does not allow.
+    refused: BTreeSet<&'static str>,
+    /// What was read seldom, last.
+    seldom: DeviceUsage,
+    readings: u32,
+    /// Up to when processes were told of, in microseconds.
+    sampled_to: u64,
+    /// Who was on it at the last reading.
+    listed: BTreeSet<u32>,
+}
+
+/// What one pass over a GPU says.
+#[derive(Debug, Default)]
+pub struct GpuReading {
+    /// Counters as the driver has them: they begin anew with it.
+    pub values: DeviceUsage,
+    /// `None`: not known, or told by instance.
+    pub processes: Option<Vec<DeviceProcess>>,
+    pub instances: Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)>,
+    /// What failed, though it is supported.
+    pub failed: Vec<GpuError>,
+}
+
+/// One pass.
+struct Asking<'a, 'l> {
+    gpu: &'a Device<'l>,
+    refused: &'a mut BTreeSet<&'static str>,
+    failed: Vec<GpuError>,
+    lost: Option<GpuError>,
+}
+
+impl<'l> Asking<'_, 'l> {
+    /// `None`: there is none, now or ever; or the device is lost, and nothing more is asked.
+    fn ask<T>(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<T, NvmlError>) -> Option<T> {
+        if self.lost.is_some() || self.refused.contains(name) {
+            return None;
+        }
+        match call(self.gpu).map_err(|e| GpuError::of(name, &e)) {
+            Ok(value) => Some(value),
+            Err(GpuError::Nothing(_)) => None,
+            Err(GpuError::Unsupported(_)) => {
+                self.refused.insert(name);
+                None
+            }
+            Err(error @ GpuError::NoPermission(_)) => {
+                self.refused.insert(name);
+                self.failed.push(error);
+                None
+            }
+            Err(error @ GpuError::Lost(_)) => {
+                self.lost = Some(error);
+                None
+            }
+            Err(error) => {
+                self.failed.push(error);
+                None
+            }
+        }
+    }
+    /// Of a number that says "not available" by being the highest there is.
+    fn number(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<u32, NvmlError>) -> Option<u64> {
+        self.ask(name, call).filter(|n| *n != u32::MAX).map(u64::from)
+    }
+}
+
+impl<'l> Gpu<'l> {
+    pub(super) fn new(device: Device<'l>) -> Gpu<'l> {
+        Gpu {
+            device,
+            refused: BTreeSet::new(),
+            seldom: DeviceUsage::default(),
+            readings: 0,
+            sampled_to: 0,
+            listed: BTreeSet::new(),
+        }
+    }
+
+    /// Errors: it is lost; nothing else of this pass is known.
+    pub fn read(&mut self) -> Result<GpuReading, GpuError> {
+        let Gpu { device, refused, seldom, readings, sampled_to, listed } = self;
+        let mut asking = Asking { gpu: device, refused, failed: Vec::new(), lost: None };
+        if *readings % SELDOM == 0 {
+            *seldom = read_seldom(&mut asking);
+        }
+        *readings += 1;
+        let mut values = seldom.clone();
+        read_now(&mut asking, &mut values);
+        read_fields(&mut asking, &mut values);
+        let instances = read_instances(&mut asking);
+        let all = processes(&mut asking);
+        values.processes = all.as_ref().map(|all| all.len() as u64);
+        let mut processes = all.filter(|_| instances.is_empty());
+        if let Some(processes) = &mut processes {
+            share(&mut asking, processes, sampled_to);
+            account(&mut asking, processes, listed);
+        }
+        match asking.lost {
+            Some(lost) => Err(lost),
+            None => Ok(GpuReading { values, processes, instances, failed: asking.failed }),
+        }
+    }
+}
+
+fn read_seldom(asking: &mut Asking<'_, '_>) -> DeviceUsage {
+    let thresholds = [
+        ("slowdown threshold", TemperatureThreshold::Slowdown),
+        ("shutdown threshold", TemperatureThreshold::Shutdown),
+        ("GPU threshold", TemperatureThreshold::GpuMax),
+        ("memory threshold", TemperatureThreshold::MemoryMax),
+    ];
+    let clocks = [
+        ("highest graphics clock", Clock::Graphics),
+        ("highest SM clock", Clock::SM),
+        ("highest memory clock", Clock::Memory),
+        ("highest video clock", Clock::Video),
+    ];
+    let causes = [
+        ("pages retired for corrected errors", RetirementCause::MultipleSingleBitEccErrors),
+        ("pages retired for an uncorrected error", RetirementCause::DoubleBitEccError),
+    ];
+    DeviceUsage {
+        threshold: thresholds.map(|(name, of)| asking.number(name, |gpu| gpu.temperature_threshold(of))),
+        clock_max_hertz: clocks.map(|(name, of)| hertz(asking.number(name, |gpu| gpu.max_clock_info(of)))),
+        power_limit_milliwatts: asking.number("nvmlDeviceGetEnforcedPowerLimit", Device::enforced_power_limit),
+        retired_pages: causes
+            .map(|(name, of)| asking.ask(name, |gpu| gpu.retired_pages(of)).map(|pages| pages.len() as u64)),
+        pcie_link_generation: asking.number("nvmlDeviceGetCurrPcieLinkGeneration", Device::current_pcie_link_gen),
+        pcie_link_width: asking.number("nvmlDeviceGetCurrPcieLinkWidth", Device::current_pcie_link_width),
+        ecc_errors: read_ecc(asking),
+        ..DeviceUsage::default()
+    }
+}
+
+/// Where it is switched off there are no errors to count: 0 would claim that all is well.
+fn read_ecc(asking: &mut Asking<'_, '_>) -> [[Option<u64>; 2]; 2] {
+    let on = asking.ask("nvmlDeviceGetEccMode", Device::is_ecc_enabled).is_some_and(|mode| mode.currently_enabled);
+    let mut of = |name, kind: &MemoryError, counter: EccCounter| {
+        if !on {
+            return None;
+        }
+        asking.ask(name, |gpu| gpu.total_ecc_errors(*kind, counter)).filter(|n| *n != u64::MAX)
+    };
+    let (corrected, uncorrected) = (MemoryError::Corrected, MemoryError::Uncorrected);
+    [
+        [
+            of("corrected errors, volatile", &corrected, EccCounter::Volatile),
+            of("corrected errors, aggregate", &corrected, EccCounter::Aggregate),
+        ],
+        [
+            of("uncorrected errors, volatile", &uncorrected, EccCounter::Volatile),
+            of("uncorrected errors, aggregate", &uncorrected, EccCounter::Aggregate),
+        ],
+    ]
+}
+
+fn read_now(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
+    if let Some(of) = asking.ask("nvmlDeviceGetUtilizationRates", Device::utilization_rates) {
+        (values.utilization[0], values.utilization[1]) = (share_of(of.gpu), share_of(of.memory));
+    }
+    let encoder = asking.ask("nvmlDeviceGetEncoderUtilization", Device::encoder_utilization);
+    values.utilization[2] = encoder.and_then(|of| share_of(of.utilization));
+    let decoder = asking.ask("nvmlDeviceGetDecoderUtilization", Device::decoder_utilization);
+    values.utilization[3] = decoder.and_then(|of| share_of(of.utilization));
+    read_memory(asking, values);
+    if let Some(bar1) = asking.ask("nvmlDeviceGetBAR1MemoryInfo", Device::bar1_memory_info) {
+        (values.bar1_used_bytes, values.bar1_total_bytes) = (sane(bar1.used), sane(bar1.total));
+    }
+    values.temperature[0] = asking.number("nvmlDeviceGetTemperature", |gpu| gpu.temperature(TemperatureSensor::Gpu));
+    values.power_milliwatts = asking.number("nvmlDeviceGetPowerUsage", Device::power_usage);
+    let energy = asking.ask("nvmlDeviceGetTotalEnergyConsumption", Device::total_energy_consumption);
+    values.energy_millijoules = energy.and_then(sane);
+    let clocks = [
+        ("graphics clock", Clock::Graphics),
+        ("SM clock", Clock::SM),
+        ("memory clock", Clock::Memory),
+        ("video clock", Clock::Video),
+    ];
+    values.clock_hertz = clocks.map(|(name, of)| hertz(asking.number(name, |gpu| gpu.clock_info(of))));
+    let reasons = asking.ask("nvmlDeviceGetCurrentClocksThrottleReasons", Device::current_throttle_reasons);
+    // The bits stand in the order of `ThrottleReason`.
+    values.throttled = reasons.map(|bits| std::array::from_fn(|n| bits.bits() & (1 << n) != 0));
+    values.pcie_replays = asking.number("nvmlDeviceGetPcieReplayCounter", Device::pcie_replay_counter);
+}
+
+fn read_memory(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
+    if let Some(memory) = asking.ask("nvmlDeviceGetMemoryInfo_v2", Device::memory_info) {
+        values.memory_used_bytes = sane(memory.used);
+        values.memory_free_bytes = sane(memory.free);
+        values.memory_reserved_bytes = sane(memory.reserved);
+        values.memory_total_bytes = sane(memory.total);
+    }
+}
+
+/// One call for all of them; each has an answer, or none, of its own.
+fn read_fields(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
+    let ids = field::ALL.map(FieldId);
+    let Some(answers) = asking.ask("nvmlDeviceGetFieldValues", |gpu| gpu.field_values_for(&ids)) else { return };
+    // In the order of the question: the driver may have them under other numbers.
+    let known: BTreeMap<u32, u64> = field::ALL
+        .into_iter()
+        .zip(answers)
+        .filter_map(|(id, answer)| Some((id, whole(answer.ok()?.value.ok()?)?)))
+        .collect();
+    let of = |id| known.get(&id).copied();
+    values.temperature[1] = of(field::MEMORY_TEMPERATURE);
+    values.power_milliwatts = of(field::POWER_INSTANT).or(values.power_milliwatts);
+    values.power_average_milliwatts = of(field::POWER_AVERAGE);
+    values.pcie_transmit_bytes = of(field::PCIE_TRANSMIT);
+    values.pcie_receive_bytes = of(field::PCIE_RECEIVE);
+    values.recovery_action = of(field::RECOVERY_ACTION);
+    values.remapped_rows = [of(field::REMAPPED_CORRECTED), of(field::REMAPPED_UNCORRECTED)];
+    values.row_remap_pending = of(field::REMAPPED_PENDING).map(|n| n > 0);
+    values.row_remap_failed = of(field::REMAPPED_FAILED).map(|n| n > 0);
+    let throttled = [
+        (2, field::PERF_POLICY_POWER),
+        (4, field::PERF_POLICY_SYNC_BOOST),
+        (5, field::SOFTWARE_THERMAL),
+        (6, field::HARDWARE_THERMAL),
+        (7, field::HARDWARE_POWER_BRAKE),
+    ];
+    for (reason, id) in throttled {
+        values.throttled_nanos[reason] = of(id);
+    }
+}
+
+fn read_instances(asking: &mut Asking<'_, '_>) -> Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)> {
+    let divided = asking.ask("nvmlDeviceGetMigMode", Device::mig_mode).is_some_and(|mode| mode.current == 1);
+    if !divided || asking.lost.is_some() {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for instance in super::instances(asking.gpu) {
+        let Ok(id) = instance.uuid() else { continue };
+        let mut own = Asking { gpu: &instance, refused: &mut BTreeSet::new(), failed: Vec::new(), lost: None };
+        let mut values = DeviceUsage::default();
+        read_memory(&mut own, &mut values);
+        let processes = processes(&mut own);
+        values.processes = processes.as_ref().map(|all| all.len() as u64);
+        all.push((DeviceId::from(id.as_str()), values, processes));
+    }
+    all
+}
+
+/// Of all kinds, each process once. `None`: the driver tells of none of them.
+fn processes(asking: &mut Asking<'_, '_>) -> Option<Vec<DeviceProcess>> {
+    let lists = [
+        asking.ask("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| gpu.running_compute_processes())),
+        asking.ask("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| gpu.mps_running_compute_processes())),
+        asking.ask("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| gpu.running_graphics_processes())),
+    ];
+    // Where the first cannot be had nobody knows who computes.
+    lists[0].as_ref()?;
+    let mut all: BTreeMap<u32, DeviceProcess> = BTreeMap::new();
+    for process in lists.into_iter().flatten().flatten() {
+        let memory_bytes = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => sane(bytes),
+            UsedGpuMemory::Unavailable => None,
+        };
+        let gpu_instance = process.gpu_instance_id.filter(|id| *id != u32::MAX);
+        let one = DeviceProcess { memory_bytes, gpu_instance, ..DeviceProcess::of(process.pid) };
+        let known = all.entry(process.pid).or_insert(one);
+        known.memory_bytes = known.memory_bytes.max(memory_bytes);
+    }
+    Some(all.into_values().collect())
+}
+
+fn tried(mut list: impl FnMut() -> Result<Vec<ProcessInfo>, NvmlError>) -> Result<Vec<ProcessInfo>, NvmlError> {
+    for _ in 1..TRIES {
+        match list() {
+            Err(NvmlError::InsufficientSize(_)) => {}
+            other => return other,
+        }
+    }
+    list()
+}
+
+/// What share of the time each had the processors at work: the mean of its samples since the last question.
+fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
+    let since = *sampled_to;
+    let samples = asking.ask("nvmlDeviceGetProcessUtilization", |gpu| gpu.process_utilization_stats(since));
+    let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
+    // Some drivers answer with what was asked for before, too.
+    for sample in samples.into_iter().flatten().filter(|sample| sample.timestamp > since && sample.sm_util <= 100) {
+        *sampled_to = (*sampled_to).max(sample.timestamp);
+        let (sum, count) = sums.entry(sample.pid).or_default();
+        *sum += u64::from(sample.sm_util);
+        *count += 1;
+    }
+    for process in processes {
+        #[allow(clippy::cast_precision_loss)]
+        let mean = |(sum, count): &(u64, u32)| *sum as f64 / f64::from(*count) / 100.0;
+        process.sm_ratio = sums.get(&process.pid).map(mean);
+    }
+}
+
+/// Where accounting mode is on the driver keeps the most memory of each: of those too that have ended since the last reading, whose
+/// last moments nobody saw.
+fn account(asking: &mut Asking<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
+    let now = processes.iter().map(|process| process.pid).collect();
+    let before = std::mem::replace(listed, now);
+    if asking.ask("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) != Some(true) {
+        return;
+    }
+    let ended = before.difference(listed).map(|pid| DeviceProcess { ended: true, ..DeviceProcess::of(*pid) });
+    processes.extend(ended);
+    for process in processes {
+        let kept = asking.ask("nvmlDeviceGetAccountingStats", |gpu| gpu.accounting_stats_for(process.pid));
+        process.memory_peak_bytes = kept.and_then(|kept| kept.max_memory_usage).and_then(sane);
+    }
+}
+
+/// Of an instance: which part of the GPU, and which part of that.
+pub(super) fn instance_ids(instance: &Device<'_>) -> (Option<u32>, Option<u32>) {
+    let lib = instance.nvml().lib();
+    let mut ids = (None, None);
+    let mut id = 0;
+    if let Ok(call) = &lib.nvmlDeviceGetGpuInstanceId {
+        // SAFETY: the handle is the wrapper's own and lives; the number is ours.
+        ids.0 = (unsafe { call(instance.handle(), &raw mut id) } == 0).then_some(id);
+    }
+    if let Ok(call) = &lib.nvmlDeviceGetComputeInstanceId {
+        // SAFETY: as above.
+        ids.1 = (unsafe { call(instance.handle(), &raw mut id) } == 0).then_some(id);
+    }
+    ids
+}
+
+fn whole(value: SampleValue) -> Option<u64> {
+    match value {
+        SampleValue::U32(n) => Some(n).filter(|n| *n != u32::MAX).map(u64::from),
+        SampleValue::U64(n) => sane(n),
+        SampleValue::I64(n) => u64::try_from(n).ok(),
+        SampleValue::F64(_) => None,
+    }
+}
+
+/// The highest number there is says that there is none.
+fn sane(n: u64) -> Option<u64> {
+    Some(n).filter(|n| *n != u64::MAX)
+}
+
+/// Of a percentage, which some drivers overdraw by a little.
+fn share_of(percent: u32) -> Option<f64> {
+    Some(percent).filter(|n| *n != u32::MAX).map(|n| f64::from(n.min(100)) / 100.0)
+}
+
+fn hertz(megahertz: Option<u64>) -> Option<u64> {
+    megahertz.map(|n| n.saturating_mul(1_000_000))
+}

@@ -1,0 +1,170 @@
+//! Unary calls of gRPC over HTTP/2 without TLS: one kept connection, one call at a time.
+//!
+//! Source: gRPC over HTTP/2: a message is a flag of compression, its length in 4 bytes, and itself; the status is in the trailers, or in
+//! the headers of an answer without a body.
+//!
+//! Concurrency: blocking, like everything on this floor; the connection lives on a small runtime of its own.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::HeaderMap;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::{Address, HttpError, broken, hear, within};
+
+const PREFIX: usize = 5;
+
+/// What came of a call.
+#[derive(Debug, Clone)]
+pub struct GrpcReply {
+    /// Of HTTP: a proxy may answer instead of the one that was meant.
+    pub http_status: u16,
+    /// Of gRPC; `None`: it did not answer in that.
+    pub status: Option<u16>,
+    pub message: String,
+    /// `grpc-status-details-bin`, as it stands: base64 of a `google.rpc.Status`.
+    pub details: Option<String>,
+    /// The first message of the answer.
+    pub body: Bytes,
+}
+
+pub struct Caller {
+    address: Address,
+    timeout: Duration,
+    largest_answer: usize,
+    runtime: tokio::runtime::Runtime,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Caller {
+    /// `authority`: `host:port`.
+    pub fn new(authority: &str, timeout: Duration, largest_answer: usize) -> Result<Caller, HttpError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|source| HttpError::Setup { source })?;
+        let address = Address::Tcp(authority.to_owned());
+        Ok(Caller { address, timeout, largest_answer, runtime, connection: None })
+    }
+
+    /// `path`: `/package.Service/Method`. `is_gzip`: what `message` is.
+    pub fn call(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        message: &[u8],
+        is_gzip: bool,
+    ) -> Result<GrpcReply, HttpError> {
+        let kept = self.connection.take();
+        let call = call(&self.address, kept, (path, headers), framed(message, is_gzip), self.largest_answer);
+        match self.runtime.block_on(within(self.timeout, call)) {
+            Some(Ok((sender, reply))) => {
+                self.connection = Some(sender);
+                Ok(reply)
+            }
+            Some(Err(error)) => Err(error),
+            None => Err(HttpError::Timeout { address: self.address.clone(), after: self.timeout }),
+        }
+    }
+}
+
+/// A message of 4 GiB is none.
+fn framed(message: &[u8], is_gzip: bool) -> Bytes {
+    let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+    framed.put_u8(u8::from(is_gzip));
+    framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
+    framed.put_slice(message);
+    framed.freeze()
+}
+
+fn call<'a>(
+    address: &'a Address,
+    kept: Option<SendRequest<Full<Bytes>>>,
+    (path, headers): (&'a str, &'a [(&'a str, &'a str)]),
+    message: Bytes,
+    largest_answer: usize,
+) -> impl Future<Output = Result<(SendRequest<Full<Bytes>>, GrpcReply), HttpError>> + 'a {
+    async move {
+        let broken = |e: &dyn std::fmt::Display| broken(address, e);
+        hear().await;
+        let mut sender = match kept {
+            Some(sender) if !sender.is_closed() => sender,
+            _ => connect(address).await?,
+        };
+        if sender.ready().await.is_err() {
+            sender = connect(address).await?;
+            sender.ready().await.map_err(|e| broken(&e))?;
+        }
+        let mut request = hyper::Request::builder()
+            .method(hyper::Method::POST)
+            .uri(format!("{address}{path}"))
+            .version(hyper::Version::HTTP_2)
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION")));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(message)).map_err(|e| broken(&e))?;
+        let answer = sender.send_request(request).await.map_err(|e| broken(&e))?;
+        let (head, body) = answer.into_parts();
+        let body = Limited::new(body, largest_answer).collect().await.map_err(|e| broken(&e))?;
+        let trailers = body.trailers().cloned().unwrap_or_default();
+        let text = |name: &str| {
+            let of = |map: &HeaderMap| map.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+            of(&trailers).or_else(|| of(&head.headers))
+        };
+        let reply = GrpcReply {
+            http_status: head.status.as_u16(),
+            status: text("grpc-status").and_then(|status| status.parse().ok()),
+            message: text("grpc-message").unwrap_or_default(),
+            details: text("grpc-status-details-bin"),
+            body: first_message(body.to_bytes()),
+        };
+        Ok((sender, reply))
+    }
+}
+
+/// Nothing where there is none, or one that is compressed: that was not asked for.
+fn first_message(body: Bytes) -> Bytes {
+    let length = body.get(1..PREFIX).and_then(|length| length.try_into().ok()).map(u32::from_be_bytes);
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    match (body.first(), length) {
+        (Some(0), Some(length)) if body.len() - PREFIX >= length => body.slice(PREFIX..PREFIX + length),
+        _ => Bytes::new(),
+    }
+}
+
+fn connect(address: &Address) -> impl Future<Output = Result<SendRequest<Full<Bytes>>, HttpError>> + '_ {
+    async move {
+        let failed = |source| HttpError::Connect { address: address.clone(), source };
+        let Address::Tcp(authority) = address else { return Err(failed(std::io::ErrorKind::Unsupported.into())) };
+        let socket = TcpStream::connect(authority).await.map_err(failed)?;
+        socket.set_nodelay(true).map_err(failed)?;
+        let (sender, connection) =
+            handshake(TokioExecutor::new(), TokioIo::new(socket)).await.map_err(|e| broken(address, &e))?;
+        // Its errors reach the one who waits for the answer.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_framed_is_the_first_message_and_no_bytes_panic(message in prop::collection::vec(any::<u8>(), 0..40), rest: Vec<u8>) {
+            let mut bytes = framed(&message, false).to_vec();
+            bytes.extend_from_slice(&rest);
+            prop_assert_eq!(first_message(bytes.into()), message);
+            first_message(rest.into());
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `device` stanzas: which devices a task asks for, and what of them.
+
+use std::iter::once;
+
+use super::build::Builder;
+use super::diagnostic::{Span, quote};
+use super::fields::{At, Fields, NamedBody};
+use super::nearest::nearest;
+use super::template::{Part, parts};
+use super::tree::Body;
+use super::{limits, words};
+use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceRequest, Operator, Property};
+
+/// Nomad's other words for the same.
+const SYNONYMS: [(&str, Operator); 4] = [
+    ("==", Operator::Equal),
+    ("is", Operator::Equal),
+    ("not", Operator::NotEqual),
+    ("set_contains_all", Operator::SetContains),
+];
+
+impl Builder<'_> {
+    pub(super) fn devices(&self, resources: &Fields<'_>) -> Vec<DeviceRequest> {
+        let asked: Vec<NamedBody<'_>> = resources.named("device");
+        if let Some(one_more) = asked.get(limits::DEVICES) {
+            let message = format!("a task asks for devices in at most {} stanzas", limits::DEVICES);
+            resources.error(one_more.name_span, "device", message, None);
+        }
+        asked.iter().filter_map(|device| self.device(device, resources)).collect()
+    }
+
+    fn device(&self, device: &NamedBody<'_>, resources: &Fields<'_>) -> Option<DeviceRequest> {
+        let path = format!("{}.{}", resources.path_of("device"), device.name);
+        let fields = self.open(device.body, &words::DEVICE, path.clone());
+        let name = DeviceName::parse(device.name);
+        if let Err(error) = &name {
+            let advice = format!("{error}: `gpu`, `nvidia/gpu`, `nvidia/gpu/Tesla T4`");
+            let message = format!("{} names no devices", quote(device.name));
+            self.problems.error(device.name_span, &path, message, Some(advice));
+        }
+        let count = fields.integer("count", 1..=limits::DEVICE_COUNT);
+        let constraints = fields.stanzas("constraint").into_iter();
+        let affinities = fields.stanzas("affinity").into_iter();
+        Some(DeviceRequest {
+            count: count.map_or(1, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
+            constraints: constraints.filter_map(|(key, body)| self.device_constraint(key, body, &fields)).collect(),
+            affinities: affinities.filter_map(|(key, body)| self.device_affinity(key, body, &fields)).collect(),
+            name: name.ok()?,
+        })
+    }
+
+    fn device_constraint(&self, key: &Span, body: &Body, device: &Fields<'_>) -> Option<Constraint> {
+        constraint(key, &self.open(body, &words::DEVICE_CONSTRAINT, device.path_of("constraint")))
+    }
+
+    fn device_affinity(&self, key: &Span, body: &Body, device: &Fields<'_>) -> Option<Affinity> {
+        let fields = self.open(body, &words::DEVICE_AFFINITY, device.path_of("affinity"));
+        let weight = fields.signed("weight", -100..=100).map(|at| (i8::try_from(at.value).unwrap_or(0), at.span));
+        if let Some((0, span)) = &weight {
+            let advice = Some("leave the `affinity` out".to_owned());
+            fields.error(span, "weight", "a `weight` of 0 changes nothing", advice);
+        }
+        let weight = weight.map_or(Affinity::WEIGHT, |(weight, _)| weight);
+        constraint(key, &fields).map(|constraint| Affinity { constraint, weight })
+    }
+}
+
+/// What a constraint and an affinity have in common. `key`: where the stanza begins, for what is missing in it.
+fn constraint(key: &Span, fields: &Fields<'_>) -> Option<Constraint> {
+    let attribute = attribute(key, fields);
+    let operator = operator(fields);
+    let value = fields.scalar("value");
+    let (attribute, operator) = (attribute?, operator?);
+    let value = match (operator.takes_value(), value) {
+        (true, Some(value)) => value,
+        (false, None) => At { value: String::new(), span: key.clone() },
+        (false, Some(value)) => {
+            let message = format!("the operator {} takes no `value`", quote(operator.as_str()));
+            fields.error(&value.span, "value", message, Some("remove it".to_owned()));
+            return None;
+        }
+        (true, None) => {
+            // One that is there and wrong is told already.
+            if fields.entry("value").is_none() {
+                let message = format!("the operator {} needs a `value`", quote(operator.as_str()));
+                fields.error(key, "value", message, Some("add value = \"...\"".to_owned()));
+            }
+            return None;
+        }
+    };
+    let constraint = Constraint { attribute, operator, value: value.value };
+    if let Err(error) = constraint.check() {
+        let message =
+            format!("{} cannot be compared by {}: {error}", quote(&constraint.value), quote(operator.as_str()));
+        fields.error(&value.span, "value", message, None);
+    }
+    Some(constraint)
+}
+
+fn attribute(key: &Span, fields: &Fields<'_>) -> Option<Property> {
+    const ADVICE: &str =
+        "refer to ${device.attr.*}, ${device.model}, ${device.vendor}, ${device.type} or ${device.ids}";
+    if fields.entry("attribute").is_none() {
+        let stanza = fields.path().rsplit('.').next().unwrap_or_default();
+        let advice = Some("add attribute = \"${device.attr.memory}\"".to_owned());
+        fields.error(key, "attribute", format!("the {} has no `attribute`", quote(stanza)), advice);
+    }
+    let At { value, span } = fields.template("attribute")?;
+    let reference = match parts(&value).as_slice() {
+        [Part::Reference(reference, _)] => (*reference).to_owned(),
+        _ => value.clone(),
+    };
+    let property = Property::parse(&reference).filter(|_| reference != value);
+    if property.is_none() {
+        let near = nearest(&reference, Property::words()).map(|word| format!("did you mean `${{{word}}}`?"));
+        let same = Property::parse(&reference).map(|property| format!("write `${{{property}}}`"));
+        let message = format!("{} is no attribute of a device", quote(&value));
+        fields.error(&span, "attribute", message, Some(same.or(near).unwrap_or_else(|| ADVICE.to_owned())));
+    }
+    property
+}
+
+/// `None`: reported.
+fn operator(fields: &Fields<'_>) -> Option<Operator> {
+    if fields.entry("operator").is_none() {
+        return Some(Operator::Equal);
+    }
+    let text = fields.text("operator")?;
+    let synonym = || SYNONYMS.iter().find(|(word, _)| *word == text.value).map(|(_, operator)| *operator);
+    let operator = Operator::parse(&text.value).or_else(synonym);
+    if operator.is_none() {
+        let known = || Operator::ALL.into_iter().map(Operator::as_str);
+        let near = nearest(&text.value, known()).map(|word| format!("did you mean `{word}`?"));
+        let all = once("known are:").chain(known()).collect::<Vec<_>>().join(" ");
+        fields.error(
+            &text.span,
+            "operator",
+            format!("there is no operator {}", quote(&text.value)),
+            near.or(Some(all)),
+        );
+    }
+    operator
+}

@@ -1,0 +1,297 @@
+//! Devices: what a host has, what was read of each, who holds them and who uses them.
+//!
+//! ```text
+//! DeviceGroup (vendor/kind/name, attributes) ── devices: Device (id, health, locality)
+//! DeviceReading (one device, one moment)     ── values, of whom nobody knows the shape: stats; processes
+//! TaskDevice (one task on one device)        ── reserved, used, or both
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::alloc::AllocIdentity;
+use super::attribute::Attribute;
+use super::id::{AllocId, DeviceId, TaskName};
+use super::metric::Value;
+use super::stat::StatObject;
+use super::units::Timestamp;
+use super::words;
+
+/// What devices of one make are called, in a job file too: `nvidia/gpu/Tesla T4`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceKind {
+    pub vendor: String,
+    /// `gpu`, `fpga` ...
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub name: String,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.vendor, self.kind, self.name)
+    }
+}
+
+/// Devices of one make, as a plugin reports them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceGroup {
+    pub kind: DeviceKind,
+    pub attributes: BTreeMap<String, Attribute>,
+    pub devices: Vec<Device>,
+}
+
+/// One device, or one instance of a divided one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Does not change while the host runs; of a GPU its UUID.
+    pub id: DeviceId,
+    /// Why it is not well; `None`: it is.
+    pub unhealthy: Option<String>,
+    pub facts: DeviceFacts,
+}
+
+/// What else is known of a device. An empty text: nobody says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// The whole device, of which this one is an instance (MIG).
+    pub parent: Option<DeviceId>,
+    /// Its place on this host, which may be another after a restart.
+    pub index: Option<u32>,
+    pub pci_bus_id: String,
+    pub serial: String,
+    pub driver_version: String,
+    pub vbios_version: String,
+    pub numa_node: Option<u32>,
+    /// Of an instance of a divided GPU.
+    pub gpu_instance: Option<u32>,
+    pub compute_instance: Option<u32>,
+    /// Character devices below `/dev` without which it cannot be used.
+    pub nodes: Vec<String>,
+}
+
+/// What a task gets with the devices that were reserved for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceReservation {
+    pub env: BTreeMap<String, String>,
+    pub nodes: Vec<DeviceNode>,
+    pub mounts: Vec<DeviceMount>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceNode {
+    pub task_path: String,
+    pub host_path: String,
+    /// Of `r`, `w` and `m`, as in the kernel's `devices.allow`.
+    pub permissions: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceMount {
+    pub task_path: String,
+    pub host_path: String,
+    pub read_only: bool,
+}
+
+/// Whose a device is: an attempt's, for as long as anything of it may run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceHolder {
+    pub alloc: AllocId,
+    pub task: TaskName,
+}
+
+impl fmt::Display for DeviceHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.alloc.short(), self.task)
+    }
+}
+
+/// The devices that a task got, and what it gets with them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReservedDevices {
+    pub ids: Vec<DeviceId>,
+    pub with: DeviceReservation,
+    /// Character devices of others: what the task is not to open.
+    pub denied_nodes: Vec<String>,
+}
+
+/// One device at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceReading {
+    pub device: DeviceId,
+    pub at: Timestamp,
+    /// `false`: it has fallen off its bus or answers nothing; then nothing else is known of it.
+    pub up: bool,
+    pub values: Arc<DeviceUsage>,
+    /// What a plugin tells beyond what we know by name, in Nomad's shape.
+    pub stats: Arc<StatObject>,
+    /// `None`: who uses it is not known.
+    pub processes: Option<Vec<DeviceProcess>>,
+}
+
+/// A process that uses a device.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceProcess {
+    /// As the host counts processes.
+    pub pid: u32,
+    /// Memory of the device that it holds, in bytes; `None`: the driver does not say.
+    pub memory_bytes: Option<u64>,
+    /// The most that it ever held, as the driver kept it; `None`: it keeps nothing.
+    pub memory_peak_bytes: Option<u64>,
+    /// It has ended since the reading before, and holds nothing any more.
+    pub ended: bool,
+    /// The share of the time in which it had the device's processors at work, 0 to 1, since the reading before; `None`: no sample.
+    pub sm_ratio: Option<f64>,
+    /// Of a divided device.
+    pub gpu_instance: Option<u32>,
+}
+
+impl DeviceProcess {
+    /// Of which nothing else is known.
+    pub fn of(pid: u32) -> DeviceProcess {
+        DeviceProcess {
+            pid,
+            memory_bytes: None,
+            memory_peak_bytes: None,
+            ended: false,
+            sm_ratio: None,
+            gpu_instance: None,
+        }
+    }
+}
+
+macro_rules! device_words {
+    ($($(#[$doc:meta])* $name:ident: $($value:ident = $word:literal),+;)*) => {
+        $(words! { $(#[$doc])* pub enum $name { $($value = $word,)+ } })*
+    };
+}
+
+device_words! {
+    /// A part of a GPU that can be busy by itself.
+    Engine: General = "general", Memory = "memory", Encoder = "encoder", Decoder = "decoder";
+    Sensor: Gpu = "gpu", Memory = "memory";
+    /// Temperatures at which something is done: it slows down, is switched off; the highest that its maker wants.
+    Threshold: Slowdown = "slowdown", Shutdown = "shutdown", GpuMax = "gpu_max", MemoryMax = "memory_max";
+    ClockDomain: Graphics = "graphics", Sm = "sm", Memory = "memory", Video = "video";
+    /// Why a GPU runs slower than it could.
+    ThrottleReason:
+        Idle = "idle", ApplicationClocks = "application_clocks", SoftwarePower = "software_power", HardwareSlowdown = "hardware_slowdown",
+        SyncBoost = "sync_boost", SoftwareThermal = "software_thermal", HardwareThermal = "hardware_thermal",
+        HardwarePowerBrake = "hardware_power_brake", DisplayClocks = "display_clocks";
+    EccKind: Corrected = "corrected", Uncorrected = "uncorrected";
+    /// Since the driver was loaded, or in the life of the device.
+    EccCounter: Volatile = "volatile", Aggregate = "aggregate";
+}
+
+/// What is known by name of a GPU. `None`: it was not read; never 0 for that.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DeviceUsage {
+    /// Shares of time, 0 to 1, in the order of [`Engine::ALL`].
+    pub utilization: [Option<f64>; 4],
+    pub memory_used_bytes: Option<u64>,
+    pub memory_free_bytes: Option<u64>,
+    pub memory_reserved_bytes: Option<u64>,
+    pub memory_total_bytes: Option<u64>,
+    pub bar1_used_bytes: Option<u64>,
+    pub bar1_total_bytes: Option<u64>,
+    /// Degrees Celsius, in the order of [`Sensor::ALL`].
+    pub temperature: [Option<u64>; 2],
+    /// Degrees Celsius, in the order of [`Threshold::ALL`].
+    pub threshold: [Option<u64>; 4],
+    pub power_milliwatts: Option<u64>,
+    pub power_average_milliwatts: Option<u64>,
+    pub power_limit_milliwatts: Option<u64>,
+    /// Since its driver was loaded; goes on over a reload as long as the agent lives.
+    pub energy_millijoules: Option<u64>,
+    /// In the order of [`ClockDomain::ALL`].
+    pub clock_hertz: [Option<u64>; 4],
+    pub clock_max_hertz: [Option<u64>; 4],
+    /// In the order of [`ThrottleReason::ALL`].
+    pub throttled: Option<[bool; 9]>,
+    pub throttled_nanos: [Option<u64>; 9],
+    /// By [`EccKind`], then [`EccCounter`].
+    pub ecc_errors: [[Option<u64>; 2]; 2],
+    /// By [`EccKind`].
+    pub remapped_rows: [Option<u64>; 2],
+    pub row_remap_pending: Option<bool>,
+    pub row_remap_failed: Option<bool>,
+    /// Pages, by [`EccKind`]: of too many errors that were corrected, of one that was not.
+    pub retired_pages: [Option<u64>; 2],
+    pub pcie_transmit_bytes: Option<u64>,
+    pub pcie_receive_bytes: Option<u64>,
+    pub pcie_replays: Option<u64>,
+    pub pcie_link_generation: Option<u64>,
+    pub pcie_link_width: Option<u64>,
+    /// What its driver wants to be done: 0 nothing ... 7 a restart of the host.
+    pub recovery_action: Option<u64>,
+    /// How many processes hold it.
+    pub processes: Option<u64>,
+    /// By their number; what is dangerous is there from the start, at 0.
+    pub xids: BTreeMap<u64, Xid>,
+}
+
+/// Errors that a driver told of, of one number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Xid {
+    /// Since the agent watches.
+    pub count: u64,
+    pub last: Option<Timestamp>,
+}
+
+/// One task on one device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskDevice {
+    pub alloc: Arc<AllocIdentity>,
+    pub task: TaskName,
+    pub device: DeviceId,
+    /// The device of which that is an instance, else the same.
+    pub whole: DeviceId,
+    /// Of a divided device, which part; empty: of a whole one.
+    pub gpu_instance: String,
+    /// It was given the device, whether it uses it or not.
+    pub reserved: bool,
+    pub usage: TaskDeviceUsage,
+    /// The task has ended, or does not hold it any more: what is used now is gone, what stays stays.
+    pub ended: bool,
+}
+
+/// What a task uses of a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TaskDeviceUsage {
+    pub memory_used_bytes: Option<u64>,
+    /// The highest that was read.
+    pub memory_peak_bytes: Option<u64>,
+    pub sm_ratio: Option<f64>,
+    /// Of its processes; absent where none can be known.
+    pub processes: Option<u64>,
+    /// Of the whole device, while the task held it alone.
+    pub energy_millijoules: Option<u64>,
+    /// Errors that its driver told of while the task held or used it.
+    pub xid_errors: Option<u64>,
+}
+
+impl TaskDeviceUsage {
+    /// Of another task of its alloc, on the same device. What several of them tell at once counts once.
+    pub fn add(&mut self, other: &TaskDeviceUsage) {
+        let sum =
+            |a: Option<u64>, b: Option<u64>| if a.is_none() { b } else { a.map(|a| a.saturating_add(b.unwrap_or(0))) };
+        self.memory_used_bytes = sum(self.memory_used_bytes, other.memory_used_bytes);
+        self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
+        self.sm_ratio = if self.sm_ratio.is_none() {
+            other.sm_ratio
+        } else {
+            self.sm_ratio.map(|a| a + other.sm_ratio.unwrap_or(0.0))
+        };
+        self.processes = sum(self.processes, other.processes);
+        self.energy_millijoules = sum(self.energy_millijoules, other.energy_millijoules);
+        self.xid_errors = self.xid_errors.max(other.xid_errors);
+    }
+}
+
+/// Whole numbers of a thousandth of a unit, exactly.
+pub fn thousandths(n: u64) -> Value {
+    Value::Nanos(n.saturating_mul(1_000_000))
+}

@@ -1,0 +1,181 @@
+//! What the pretended driver says of itself, one after the other, on tokio's clock.
+//!
+//! `undetected 3s, healthy 1m, unhealthy`: each for so long; the last one for ever, unless `again` follows it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::faults::endless_text;
+use crate::jobspec::nearest::nearest;
+use crate::jobspec::quantity::parse_duration;
+use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
+use crate::telemetry::lock;
+
+words! {
+    /// What a step of a script is.
+    Saying {
+        Healthy = "healthy", "it starts tasks";
+        Unhealthy = "unhealthy", "it cannot just now: what is to start waits";
+        Undetected = "undetected", "what it needs is not on this host: the same";
+        Garbage = "garbage", "healthy, with a text without end and attributes that cannot be";
+        End = "end", "it says no more, until it is asked anew";
+        Hang = "hang", "it is asked, and does not answer";
+        Die = "die", "the driver panics instead of it";
+        Again = "again", "from the first step on";
+    }
+}
+
+/// Its place outlives the stream: who asks anew hears what comes next.
+#[derive(Debug, Clone)]
+pub struct Script(Arc<Mutex<Place>>);
+
+#[derive(Debug)]
+struct Place {
+    steps: Vec<(Saying, Option<Duration>)>,
+    at: usize,
+    /// When the step at this place is said; `None`: at once, when somebody asks first.
+    due: Option<Instant>,
+}
+
+/// Healthy for good.
+impl Default for Script {
+    fn default() -> Script {
+        Script::of(vec![(Saying::Healthy, None)])
+    }
+}
+
+impl Script {
+    fn of(steps: Vec<(Saying, Option<Duration>)>) -> Script {
+        Script(Arc::new(Mutex::new(Place { steps, at: 0, due: None })))
+    }
+
+    /// Errors: what of it is no step.
+    pub fn parse(text: &str) -> Result<Script, String> {
+        let steps: Result<Vec<_>, String> = text.split(',').map(str::trim).map(step).collect();
+        let steps = steps?;
+        let last = steps.len() - 1;
+        if let Some((at, _)) = steps.iter().enumerate().find(|(at, (_, lasts))| lasts.is_none() != (*at == last)) {
+            let word = if at == last { "the last step has no end" } else { "how long does it say that?" };
+            return Err(format!("step {}: {word}", at + 1));
+        }
+        if steps[0].0 == Saying::Again {
+            return Err("there is nothing before `again`".to_owned());
+        }
+        Ok(Script::of(steps))
+    }
+
+    /// From where it stands on.
+    pub fn go_on(&self) -> Box<dyn Fingerprints> {
+        Box::new(self.clone())
+    }
+
+    /// When the next step is due; `None`: there is none.
+    fn due(&self) -> Option<Instant> {
+        let place = lock(&self.0);
+        (place.at < place.steps.len()).then(|| place.due.unwrap_or_else(Instant::now))
+    }
+
+    /// The step that is due is said now.
+    fn advance(&self) -> Option<Saying> {
+        let mut place = lock(&self.0);
+        if place.steps.get(place.at)?.0 == Saying::Again {
+            place.at = 0;
+        }
+        let (saying, lasts) = place.steps[place.at];
+        place.at += 1;
+        place.due = lasts.map(|lasts| Instant::now() + lasts);
+        Some(saying)
+    }
+}
+
+fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
+    let (word, lasts) = match text.split_once(' ') {
+        Some((word, lasts)) => {
+            let lasts = parse_duration(lasts.trim()).map_err(|e| format!("{text:?}: {e}"))?;
+            (word, Some(lasts))
+        }
+        None => (text, None),
+    };
+    let known = Saying::ALL.iter().find(|known| known.word() == word);
+    let words = || Saying::ALL.iter().map(|known| known.word());
+    let advice = || match nearest(word, words()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
+    };
+    known.map(|saying| (*saying, lasts)).ok_or_else(|| format!("{word:?} is nothing to say; {}", advice()))
+}
+
+fn report(health: Health) -> Fingerprint {
+    let said = match health {
+        Health::Healthy => "runs nothing: for tests",
+        Health::Unhealthy | Health::Undetected => "told to say so",
+    };
+    let attributes =
+        if health == Health::Healthy { [("pretends".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() };
+    Fingerprint { attributes, ..Fingerprint::of(health, said) }
+}
+
+impl Fingerprints for Script {
+    #[allow(clippy::panic)] // That is what it was told.
+    fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
+        Box::pin(async move {
+            let saying = match self.due() {
+                Some(due) => {
+                    tokio::time::sleep_until(due).await;
+                    self.advance()
+                }
+                None => None,
+            };
+            match saying {
+                Some(Saying::Healthy) => Some(report(Health::Healthy)),
+                Some(Saying::Unhealthy) => Some(report(Health::Unhealthy)),
+                Some(Saying::Undetected) => Some(report(Health::Undetected)),
+                Some(Saying::Garbage) => {
+                    let names = (0..1_000).map(|n| (format!("{n}\u{7}\n"), endless_text()));
+                    let attributes =
+                        names.chain([(String::new(), String::new()), ("known".to_owned(), "1".to_owned())]);
+                    let said = endless_text();
+                    Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, said) })
+                }
+                Some(Saying::End) => None,
+                Some(Saying::Die) => panic!("the mock driver was told to die in `fingerprint`"),
+                // Ends: with who asks; that is the fault, or there is no news any more.
+                Some(Saying::Hang | Saying::Again) | None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_checked_word_by_word() {
+        let said = |text: &str| Script::parse(text).map(drop).unwrap_err();
+        assert_eq!(said("helthy"), "\"helthy\" is nothing to say; did you mean `healthy`?");
+        assert!(said("").contains("is nothing to say; there are healthy"));
+        assert_eq!(said("healthy, unhealthy"), "step 1: how long does it say that?");
+        assert_eq!(said("healthy 3s"), "step 1: the last step has no end");
+        assert!(said("healthy soon, end").starts_with("\"healthy soon\""));
+        assert_eq!(said("again"), "there is nothing before `again`");
+        Script::parse("undetected 3s, healthy 1m, unhealthy 250ms, end 1s, again").unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_says_each_in_its_time_and_goes_on_where_it_stood() {
+        let script = Script::parse("unhealthy 2s, end 1s, healthy").unwrap();
+        let before = Instant::now();
+        let mut first = script.go_on();
+        assert_eq!(first.next().await.map(|f| f.health), Some(Health::Unhealthy));
+        assert_eq!(first.next().await, None);
+        assert_eq!(before.elapsed(), Duration::from_secs(2));
+        let mut second = script.go_on();
+        assert_eq!(second.next().await.map(|f| f.health), Some(Health::Healthy));
+        assert_eq!(before.elapsed(), Duration::from_secs(3));
+        assert!(tokio::time::timeout(Duration::from_secs(3600), second.next()).await.is_err(), "it stays so");
+    }
+}

@@ -1,0 +1,538 @@
+//! The newest events of this agent, in order, for who reads along.
+//!
+//! ```text
+//! stage (its record is being written) ──► settle (it is written) ──► seen, once all before it are
+//!                                    └──► discard (it was refused): its number stays unused
+//! ```
+//! A number is given when an event's record is built, and is seen only when that is written: what a reader was told is
+//! there again after any death of the agent, under the same number.
+//!
+//! One bounded ring for all, and a place in it for each reader: telling an event waits for nobody, and a reader that never
+//! reads costs nothing. One that fell behind is told how many it missed, where they would have stood.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::watch;
+
+use crate::board::marks::Marks;
+use crate::model::event::{Event, EventKind};
+use crate::model::units::Timestamp;
+use crate::telemetry::lock;
+
+/// Events kept for readers that come later; older ones are counted as missed.
+pub const CAPACITY: usize = 4096;
+
+/// A stretch of the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// In order; the last one's `seq` is where to go on.
+    pub events: Vec<Arc<Event>>,
+    /// Numbers of this stretch whose events are not kept any more.
+    pub missed: u64,
+    /// The newest number that may be seen; 0 where there was none yet.
+    pub newest: u64,
+}
+
+/// What a reader is told next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    Event(Arc<Event>),
+    /// So many events before and with number `upto` are not kept any more.
+    Missed {
+        count: u64,
+        upto: u64,
+    },
+}
+
+impl Item {
+    /// Where to go on after it.
+    pub fn place(&self) -> u64 {
+        match self {
+            Item::Event(event) => event.seq,
+            Item::Missed { upto, .. } => *upto,
+        }
+    }
+}
+
+/// Concurrency: any thread.
+#[derive(Debug)]
+pub struct Log {
+    inner: Mutex<Inner>,
+    marks: Arc<Marks>,
+    /// Wakes who reads along: with news, and with the end, which it holds.
+    closed: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    kept: VecDeque<Arc<Event>>,
+    /// Numbered, not seen yet; `true`: written, and waiting for one before it.
+    staged: BTreeMap<u64, (Arc<Event>, bool)>,
+    /// The highest number that was given.
+    given: u64,
+    /// Up to here everything is seen.
+    newest: u64,
+    /// Up to here events may be missing: thrown away, or from before a restart and in no task's ring.
+    sparse: u64,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log::restored(Vec::new(), Arc::default())
+    }
+}
+
+impl Log {
+    /// Goes on behind what was recorded and what was seen.
+    pub fn restored(mut events: Vec<Arc<Event>>, marks: Arc<Marks>) -> Log {
+        events.sort_by_key(|e| e.seq);
+        events.dedup_by_key(|e| e.seq);
+        let newest = events.last().map_or(0, |e| e.seq).max(marks.seq());
+        let mut kept = VecDeque::from(events);
+        while kept.len() > CAPACITY {
+            kept.pop_front();
+        }
+        let inner = Inner { kept, given: newest, newest, sparse: newest, ..Inner::default() };
+        Log { inner: Mutex::new(inner), marks, closed: watch::Sender::new(false) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    /// Gives the event its number. Nobody sees it yet, nor any with a higher one.
+    pub fn stage(&self, mut event: Event) -> Arc<Event> {
+        let mut log = self.lock();
+        log.given += 1;
+        event.seq = log.given;
+        let event = Arc::new(event);
+        log.staged.insert(event.seq, (Arc::clone(&event), false));
+        event
+    }
+
+    /// What happened on the host, and to no task: it is in no record, and told for as long as this agent lives.
+    pub fn tell(&self, time: Timestamp, kind: EventKind, message: String, details: &[(&str, &str)]) {
+        let event = Event {
+            seq: 0,
+            task_seq: 0,
+            time,
+            kind,
+            workload: None,
+            alloc_id: None,
+            task: None,
+            message,
+            details: details.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            fails_task: false,
+        };
+        self.settle(&[self.stage(event).seq]);
+    }
+
+    /// These are recorded.
+    pub fn settle(&self, seqs: &[u64]) {
+        let mut log = self.lock();
+        for seq in seqs {
+            if let Some((_, written)) = log.staged.get_mut(seq) {
+                *written = true;
+            }
+        }
+        self.advance(log);
+    }
+
+    /// These never happened.
+    pub fn discard(&self, seqs: &[u64]) {
+        let mut log = self.lock();
+        for seq in seqs {
+            log.staged.remove(seq);
+        }
+        self.advance(log);
+    }
+
+    fn advance(&self, mut log: MutexGuard<'_, Inner>) {
+        let mut ready = Vec::new();
+        while let Some(first) = log.staged.first_entry().filter(|e| e.get().1) {
+            ready.push(first.remove().0);
+        }
+        let newest = log.staged.first_key_value().map_or(log.given, |(seq, _)| seq - 1);
+        self.marks.mark_seq(newest);
+        for event in ready {
+            if log.kept.len() == CAPACITY
+                && let Some(old) = log.kept.pop_front()
+            {
+                log.sparse = log.sparse.max(old.seq);
+            }
+            log.kept.push_back(event);
+        }
+        let news = log.newest < newest;
+        log.newest = newest;
+        // Who is woken reads the log: given back first, nobody waits for it.
+        drop(log);
+        if news {
+            self.closed.send_modify(|_| {});
+        }
+    }
+
+    /// At most `limit` events after number `seq`, oldest first.
+    pub fn since(&self, seq: u64, limit: usize) -> Page {
+        let (items, newest) = self.items(seq, limit);
+        let mut page = Page { events: Vec::with_capacity(items.len()), missed: 0, newest };
+        for item in items {
+            match item {
+                Item::Event(event) => page.events.push(event),
+                Item::Missed { count, .. } => page.missed += count,
+            }
+        }
+        page
+    }
+
+    /// At most `limit` events after number `seq`, oldest first, each stretch that is not kept in its place; and the newest
+    /// number.
+    fn items(&self, seq: u64, limit: usize) -> (Vec<Item>, u64) {
+        let log = self.lock();
+        let first = log.kept.partition_point(|e| e.seq <= seq);
+        let (mut items, mut at) = (Vec::new(), seq);
+        let missing = |at: u64, upto: u64, items: &mut Vec<Item>| {
+            let upto = upto.min(log.sparse);
+            if at < upto {
+                items.push(Item::Missed { count: upto - at, upto });
+            }
+        };
+        for event in log.kept.iter().skip(first).take(limit) {
+            missing(at, event.seq - 1, &mut items);
+            at = event.seq;
+            items.push(Item::Event(Arc::clone(event)));
+        }
+        // The next page tells of what is missing behind this one.
+        if log.kept.len() - first <= limit {
+            missing(at, log.newest, &mut items);
+        }
+        (items, log.newest)
+    }
+
+    /// Reads along: all after number `seq` that is kept, then what comes. A number that was not given yet: what comes.
+    pub fn follow(self: &Arc<Log>, seq: u64) -> Reader {
+        let at = seq.min(self.lock().newest);
+        Reader { closed: self.closed.subscribe(), log: Arc::clone(self), at }
+    }
+
+    /// How many read along.
+    pub fn readers(&self) -> usize {
+        self.closed.receiver_count()
+    }
+
+    /// The end for all who read along.
+    pub fn close(&self) {
+        self.closed.send_replace(true);
+    }
+}
+
+/// One who reads along. Shape: a place in the log and nothing else; dropped, it is gone.
+#[derive(Debug)]
+pub struct Reader {
+    log: Arc<Log>,
+    at: u64,
+    closed: watch::Receiver<bool>,
+}
+
+impl Reader {
+    /// Up to here it has been told everything.
+    pub fn place(&self) -> u64 {
+        self.at
+    }
+
+    /// Waits for something; then at most `limit` events. `None`: the log is closed, which wins over whatever else there is.
+    ///
+    /// Concurrency: a dropped future loses nothing.
+    pub async fn next(&mut self, limit: usize) -> Option<Vec<Item>> {
+        loop {
+            // Seen before the log is looked at: what comes from then on wakes.
+            if *self.closed.borrow_and_update() {
+                return None;
+            }
+            let (items, newest) = self.log.items(self.at, limit);
+            if let Some(last) = items.last() {
+                self.at = last.place();
+                return Some(items);
+            }
+            // Numbers that were never used are behind it too.
+            self.at = self.at.max(newest);
+            // Ends: with news, or the log; that is closed at the latest when the agent leaves.
+            self.closed.changed().await.ok()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::model::event::EventKind;
+    use crate::model::id::TaskName;
+    use crate::model::units::Timestamp;
+
+    fn event() -> Event {
+        Event {
+            seq: 0,
+            task_seq: 1,
+            time: Timestamp(1),
+            kind: EventKind::Started,
+            workload: Some("j".into()),
+            alloc_id: Some("a".into()),
+            task: Some("t".into()),
+            message: String::new(),
+            details: BTreeMap::new(),
+            fails_task: false,
+        }
+    }
+    fn push(log: &Log) -> Arc<Event> {
+        let event = log.stage(event());
+        log.settle(&[event.seq]);
+        event
+    }
+    fn seqs(page: &Page) -> Vec<u64> {
+        page.events.iter().map(|e| e.seq).collect()
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_was_and_in_order() {
+        let log = Log::default();
+        for _ in 0..5 {
+            push(&log);
+        }
+        assert_eq!(seqs(&log.since(0, 3)), [1, 2, 3]);
+        let page = log.since(3, 100);
+        assert_eq!(seqs(&page), [4, 5]);
+        assert_eq!((page.missed, page.newest), (0, 5));
+        assert!(log.since(5, 100).events.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_seen_before_it_is_written_and_nothing_before_what_precedes_it() {
+        let log = Log::default();
+        let (first, second) = (log.stage(event()), log.stage(event()));
+        log.settle(&[second.seq]);
+        assert_eq!(log.since(0, 10), Page { events: Vec::new(), missed: 0, newest: 0 });
+        log.settle(&[first.seq]);
+        assert_eq!(seqs(&log.since(0, 10)), [1, 2]);
+        let (refused, next) = (log.stage(event()), log.stage(event()));
+        log.settle(&[next.seq]);
+        assert_eq!(log.since(2, 10).newest, 2);
+        log.discard(&[refused.seq]);
+        assert_eq!(seqs(&log.since(2, 10)), [4]);
+    }
+
+    #[test]
+    fn a_slow_reader_is_told_how_many_it_missed() {
+        let log = Log::default();
+        for _ in 0..CAPACITY + 7 {
+            push(&log);
+        }
+        let page = log.since(2, 1);
+        assert_eq!(page.missed, 5, "3 to 7 are gone");
+        assert_eq!(page.events[0].seq, 8);
+        assert_eq!(log.since(8, 1).missed, 0);
+    }
+
+    #[test]
+    fn after_a_restart_the_numbers_go_on_and_what_is_not_kept_is_called_missed_once() {
+        let marks = Arc::new(Marks::default());
+        let old = Log::restored(Vec::new(), Arc::clone(&marks));
+        let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
+        old.stage(event());
+        let log = Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], Arc::clone(&marks));
+        assert_eq!(push(&log).seq, 7, "6 was seen, 7 was not");
+        let mut told = Vec::new();
+        let (mut since, mut missed) = (0, 0);
+        for _ in 0..4 {
+            let page = log.since(since, 1);
+            missed += page.missed;
+            told.extend(seqs(&page));
+            since = page.events.last().map_or(page.newest, |e| e.seq);
+        }
+        assert_eq!((told, missed), (vec![2, 5, 7], 4), "1, 3, 4 and 6 are not kept");
+        assert_eq!(log.since(6, 10).missed, 0, "who had read all misses nothing");
+        assert_eq!(log.since(3, 10).missed, 2, "4 and 6");
+    }
+
+    async fn within<T>(work: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), work).await.expect("it must come to an end")
+    }
+    fn places(items: &[Item]) -> Vec<u64> {
+        items.iter().map(Item::place).collect()
+    }
+
+    #[tokio::test]
+    async fn two_who_read_along_are_told_the_same_in_the_same_order_and_one_that_goes_is_forgotten() {
+        let log = Arc::new(Log::default());
+        let (mut first, mut second, gone) = (log.follow(0), log.follow(0), log.follow(0));
+        assert_eq!(log.readers(), 3);
+        drop(gone);
+        assert_eq!(log.readers(), 2);
+        for _ in 0..3 {
+            push(&log);
+        }
+        for reader in [&mut first, &mut second] {
+            let mut told = Vec::new();
+            while told.len() < 3 {
+                told.extend(places(&within(reader.next(2)).await.unwrap()));
+            }
+            assert_eq!(told, [1, 2, 3]);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_told_in_its_place() {
+        let marks = Arc::new(Marks::default());
+        let old = Log::restored(Vec::new(), Arc::clone(&marks));
+        let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
+        let log = Arc::new(Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], marks));
+        push(&log);
+        let told = |items: Vec<Item>| -> Vec<(u64, u64)> {
+            items
+                .iter()
+                .map(|item| match item {
+                    Item::Event(event) => (0, event.seq),
+                    Item::Missed { count, upto } => (*count, *upto),
+                })
+                .collect()
+        };
+        let all = [(1, 1), (0, 2), (2, 4), (0, 5), (1, 6), (0, 7)];
+        assert_eq!(told(within(log.follow(0).next(10)).await.unwrap()), all);
+        let mut piecewise = Vec::new();
+        let mut reader = log.follow(0);
+        while piecewise.len() < all.len() {
+            piecewise.extend(told(within(reader.next(1)).await.unwrap()));
+        }
+        assert_eq!(piecewise, all);
+        assert_eq!(told(within(log.follow(3).next(10)).await.unwrap()), [(1, 4), (0, 5), (1, 6), (0, 7)]);
+        assert_eq!(log.follow(99).place(), 7, "a number of some other log: from now on");
+    }
+
+    /// Telling an event waits for nobody; a reader that never reads costs others nothing and is told how many it missed, in
+    /// their place, and counted.
+    #[tokio::test]
+    async fn a_reader_that_never_reads_keeps_nobody_waiting_and_is_told_what_it_missed() {
+        let log = Arc::new(Log::default());
+        let (mut lazy, mut keen) = (log.follow(0), log.follow(0));
+        let all = 3 * u64::try_from(CAPACITY).unwrap();
+        let mut slowest = Duration::ZERO;
+        let mut had = 0;
+        for seq in 1..=all {
+            let began = Instant::now();
+            push(&log);
+            slowest = slowest.max(began.elapsed());
+            let items = within(keen.next(10)).await.unwrap();
+            assert_eq!(places(&items), [seq]);
+            had += items.len();
+        }
+        assert_eq!(u64::try_from(had).unwrap(), all);
+        assert!(slowest < Duration::from_secs(1), "telling an event took {slowest:?}");
+        let kept = u64::try_from(CAPACITY).unwrap();
+        let items = within(lazy.next(1)).await.unwrap();
+        assert_eq!(items[0], Item::Missed { count: all - kept, upto: all - kept });
+        assert_eq!(items[1].place(), all - kept + 1);
+    }
+
+    #[tokio::test]
+    async fn the_end_wins_over_whatever_else_is_ready_ten_thousand_times() {
+        for trial in 0..10_000 {
+            let log = Arc::new(Log::default());
+            let mut reader = log.follow(0);
+            if trial % 2 == 0 {
+                // It waits already, so that it is both woken and told of the end.
+                assert!(tokio::time::timeout(Duration::ZERO, reader.next(1)).await.is_err());
+            }
+            for _ in 0..3 {
+                push(&log);
+            }
+            if trial % 3 == 0 {
+                assert_eq!(within(reader.next(1)).await.map(|items| items.len()), Some(1));
+            }
+            log.close();
+            push(&log);
+            assert_eq!(reader.next(1).await, None, "trial {trial}: an event won");
+        }
+    }
+
+    /// Each stream ends within 100 ms of the end, in a flood too (the test lets half of 50 take longer: the machine may be
+    /// busy); over HTTP as a whole answer.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_stream_ends_within_a_tenth_of_a_second_in_the_middle_of_a_flood() {
+        let log = Arc::new(Log::default());
+        let closed_at = Arc::new(Mutex::new(None::<Instant>));
+        let mut reading = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let mut reader = log.follow(0);
+            let closed_at = Arc::clone(&closed_at);
+            reading.spawn(async move {
+                while reader.next(16).await.is_some() {
+                    tokio::task::yield_now().await;
+                }
+                closed_at.lock().unwrap().expect("only the end ends it").elapsed()
+            });
+        }
+        let flood = Arc::clone(&log);
+        let flooding = std::thread::spawn(move || {
+            for _ in 0..20_000 {
+                push(&flood);
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        // One that comes in the middle of the flood is served like all others.
+        assert!(within(log.follow(0).next(1)).await.is_some());
+        *closed_at.lock().unwrap() = Some(Instant::now());
+        log.close();
+        let mut took: Vec<Duration> = Vec::new();
+        while let Some(ended) = within(reading.join_next()).await {
+            took.push(ended.unwrap());
+        }
+        flooding.join().unwrap();
+        took.sort_unstable();
+        // The machine may be busy with other tests: the median is ours, the last one is the scheduler's as well.
+        assert!(took[25] < Duration::from_millis(100), "{took:?}");
+        assert!(took[49] < Duration::from_secs(2), "{took:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_order_of_each_task_is_kept_however_many_write_at_once() {
+        const EACH: u64 = 2000;
+        let log = Arc::new(Log::default());
+        let mut reader = log.follow(0);
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let log = Arc::clone(&log);
+                std::thread::spawn(move || {
+                    for pair in 0..EACH / 2 {
+                        let staged = [1, 2].map(|n| {
+                            let task = Some(format!("t{writer}").as_str().into());
+                            log.stage(Event { task, task_seq: pair * 2 + n, ..event() }).seq
+                        });
+                        // Written the other way round, as two records may be.
+                        log.settle(&[staged[1]]);
+                        log.settle(&[staged[0]]);
+                    }
+                })
+            })
+            .collect();
+        let mut last: BTreeMap<TaskName, u64> = BTreeMap::new();
+        let (mut events, mut missed, mut place) = (0, 0, 0);
+        while events + missed < 4 * EACH {
+            for item in within(reader.next(64)).await.unwrap() {
+                assert!(item.place() > place, "{} after {place}", item.place());
+                place = item.place();
+                match item {
+                    Item::Missed { count, .. } => missed += count,
+                    Item::Event(event) => {
+                        events += 1;
+                        let before = last.insert(event.task.clone().unwrap(), event.task_seq);
+                        assert!(before.is_none_or(|b| b < event.task_seq), "{} after {before:?}", event.task_seq);
+                    }
+                }
+            }
+        }
+        assert_eq!(events + missed, 4 * EACH, "each is told or counted as missed, once");
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+    }
+}

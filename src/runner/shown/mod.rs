@@ -1,4 +1,0 @@
-//! What is published: the board, and the events.
-
-pub mod board;
-pub mod events;

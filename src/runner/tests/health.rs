@@ -1,0 +1,239 @@
+//! How drivers are, as they say it: each sequence of reports, what is known and told of it, and what becomes of tasks meanwhile.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::model::attributes::{AttributeDiff, HostAttribute};
+use crate::model::event::{Event, EventKind};
+use crate::runner::Wait;
+use crate::runner::drivers::{DriverInfo, Health, Mock};
+
+const FOR_EVER: usize = usize::MAX;
+
+/// An agent whose `mock` says this of itself.
+async fn agent(host: &Host, script: &str) -> (Handle, Arc<Metrics>) {
+    let mut parts = host.parts();
+    parts.drivers.insert(Mock::NAME, faults::mock_that_says(script));
+    let metrics = Arc::clone(&parts.metrics);
+    (Handle::start(parts).await.unwrap(), metrics)
+}
+
+fn known(agent: &Handle) -> DriverInfo {
+    agent.driver_infos().into_iter().find(|(name, _)| *name == Mock::NAME).unwrap().1
+}
+async fn until_health(agent: &Handle, health: Health) {
+    until(health.as_str(), || known(agent).health() == Some(health)).await;
+}
+
+/// Its gauge and its counter.
+fn shown(metrics: &Metrics) -> (Option<f64>, f64) {
+    let families = metrics.gather();
+    let of_mock = |name: &str| {
+        let family = families.iter().find(|f| f.name() == name)?;
+        family.get_metric().iter().find(|m| m.get_label()[0].value() == Mock::NAME).cloned()
+    };
+    let healthy = of_mock("allostat_driver_healthy").map(|m| m.get_gauge().get_value());
+    (healthy, of_mock("allostat_driver_health_changes_total").map_or(0.0, |m| m.get_counter().get_value()))
+}
+
+/// What was told of drivers, and nothing of tasks.
+fn told(agent: &Handle) -> Vec<Arc<Event>> {
+    let events = agent.events().since(0, FOR_EVER).events;
+    events.into_iter().filter(|e| e.kind == EventKind::Driver && e.task.is_none()).collect()
+}
+fn healths(agent: &Handle) -> Vec<String> {
+    told(agent).iter().map(|e| e.details["health"].clone()).collect()
+}
+
+fn pretending(id: &str) -> Job {
+    let mut job = service(id);
+    job.groups[0].tasks[0].driver = Mock::NAME.to_owned();
+    job
+}
+
+fn main_events(agent: &Handle, id: &AllocId) -> Vec<String> {
+    main_task(agent, id).events.iter().map(|e| format!("{}: {}", e.kind.text(), e.message)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_well_from_its_start_on_is_no_news() {
+    let host = Host::new();
+    let (agent, metrics) = agent(&host, "healthy").await;
+    until_health(&agent, Health::Healthy).await;
+    assert_eq!(shown(&metrics), (Some(1.0), 0.0));
+    let info = known(&agent);
+    assert_eq!(info.fingerprint.unwrap().attributes, BTreeMap::from([("pretends".to_owned(), "1".to_owned())]));
+    tokio::time::sleep(Duration::from_secs(86_400)).await;
+    assert_eq!((known(&agent).since, told(&agent).len()), (info.since, 0), "nobody asks it again");
+}
+
+/// The attributes of the host follow each report; what others say of the host stays.
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_says_is_what_its_tasks_are_told_of_the_host_and_no_more_when_it_is_not_well() {
+    let host = Host::new();
+    let parts = host.parts();
+    parts.facts.apply(AttributeDiff::default().with(HostAttribute::OsName, Some("debian".into())));
+    let (facts, mut drivers) = (Arc::clone(&parts.facts), parts.drivers.clone());
+    drivers.insert(Mock::NAME, faults::mock_that_says("undetected 60s, healthy 60s, unhealthy"));
+    let agent = Handle::start(Parts { drivers, ..parts }).await.unwrap();
+    let mut job = pretending("told");
+    let said = "${attr.driver.mock} ${attr.driver.mock.pretends} ${attr.os.name}";
+    job.groups[0].tasks[0].env.insert("SAID".to_owned(), said.to_owned());
+    let id = submit(&agent, job).await;
+    until_health(&agent, Health::Undetected).await;
+    let of_mock = || facts.now().iter().filter(|(name, _)| name.contains("mock")).count();
+    assert_eq!(of_mock(), 0);
+    // It waited for the driver, and found there what it says.
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!((of_mock(), facts.now().len()), (2, 4), "{:?}", facts.now());
+    let mut told = facts.watch();
+    until_health(&agent, Health::Unhealthy).await;
+    assert_eq!((of_mock(), facts.now()["os.name"].bare().as_str()), (0, "debian"));
+    assert!(told.has_changed().unwrap());
+    told.mark_unchanged();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert!(!told.has_changed().unwrap(), "nothing new was said");
+}
+
+/// T-7.1.
+#[tokio::test(start_paused = true)]
+async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
+    for word in ["undetected", "unhealthy"] {
+        let host = Host::new();
+        let (agent, metrics) = agent(&host, &format!("{word} 90s, healthy")).await;
+        let id = submit(&agent, pretending("waits")).await;
+        tokio::time::sleep(Duration::from_secs(80)).await;
+        assert_eq!(shown(&metrics), (Some(0.0), 0.0));
+        assert!(known(&agent).fingerprint.unwrap().attributes.is_empty());
+        assert_eq!(main_task(&agent, &id).state, TaskState::Starting);
+        let waiting = format!("Driver: waiting for its driver mock, which is {word}: told to say so");
+        assert_eq!(main_events(&agent, &id)[2..], [waiting]);
+        until_state(&agent, &id, TaskState::Running).await;
+        assert_eq!(shown(&metrics), (Some(1.0), 1.0));
+        assert_eq!(healths(&agent), [word, "healthy"]);
+        assert_eq!(events(&main_task(&agent, &id)), ["Received", "Task Setup", "Driver", "Started"]);
+        assert_eq!(main_task(&agent, &id).restarts_total(), 0, "a wait is no attempt");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_is_left_alone_by_a_driver_that_becomes_unhealthy_and_what_is_to_start_waits() {
+    let host = Host::new();
+    let (agent, metrics) = agent(&host, "healthy 60s, unhealthy 60s, healthy").await;
+    let runs = submit(&agent, pretending("runs")).await;
+    until_state(&agent, &runs, TaskState::Running).await;
+    until_health(&agent, Health::Unhealthy).await;
+    let since = known(&agent).since;
+    let waits = submit(&agent, pretending("waits")).await;
+    let stopped = submit(&agent, pretending("stopped")).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(
+        (main_task(&agent, &runs).state, main_task(&agent, &waits).state),
+        (TaskState::Running, TaskState::Starting)
+    );
+    // Who waits can be stopped, and what runs can be ended.
+    let asked = tokio::time::Instant::now();
+    agent.stop(&stopped, Wait::UntilEnded).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(1) && main_task(&agent, &stopped).started_at.is_none());
+    assert_eq!((shown(&metrics), known(&agent).since), ((Some(0.0), 1.0), since));
+    until_state(&agent, &waits, TaskState::Running).await;
+    assert_eq!(main_task(&agent, &runs).attempt, 0);
+    assert_eq!(events(&main_task(&agent, &runs)), ["Received", "Task Setup", "Started"], "it was not its business");
+    assert_eq!(
+        (shown(&metrics), healths(&agent)),
+        ((Some(1.0), 2.0), vec!["unhealthy".to_owned(), "healthy".to_owned()])
+    );
+    let [first, _] = &told(&agent)[..] else { panic!("two") };
+    assert_eq!(first.message, "driver mock is unhealthy: told to say so");
+    assert_eq!((first.details["before"].as_str(), first.alloc_id.as_ref()), ("healthy", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_agent_finds_what_runs_though_the_driver_is_not_well() {
+    let host = Host::new();
+    let (first, _) = agent(&host, "healthy").await;
+    let id = submit(&first, pretending("runs")).await;
+    until_state(&first, &id, TaskState::Running).await;
+    first.shutdown();
+    drop(first);
+    let (second, _) = agent(&host, "unhealthy").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((main_task(&second, &id).state, main_task(&second, &id).attempt), (TaskState::Running, 0));
+    second.stop(&id, Wait::UntilEnded).await.unwrap();
+}
+
+/// Whoever waits is told once of each health, and an agent that goes away meanwhile leaves a task that waits again.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_is_told_of_each_health_and_waits_on_after_a_restart_of_the_agent() {
+    let host = Host::new();
+    let (first, _) = agent(&host, "undetected 60s, unhealthy").await;
+    let id = submit(&first, pretending("waits")).await;
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    let told = |agent: &Handle| main_events(agent, &id).iter().filter(|e| e.starts_with("Driver: waiting")).count();
+    assert_eq!(told(&first), 2);
+    first.shutdown();
+    drop(first);
+    let (second, _) = agent(&host, "unhealthy 60s, healthy").await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!((main_task(&second, &id).state, told(&second)), (TaskState::Starting, 3));
+    until_state(&second, &id, TaskState::Running).await;
+    assert_eq!(main_task(&second, &id).attempt, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_is_heard_again() {
+    for (word, said) in [
+        ("end", "that it says no more of itself"),
+        ("die", "its driver died of it: the mock driver was told to die in `fingerprint`"),
+    ] {
+        let host = Host::new();
+        let (agent, metrics) = agent(&host, &format!("healthy 60s, {word} 1s, healthy")).await;
+        until_health(&agent, Health::Healthy).await;
+        until_health(&agent, Health::Unhealthy).await;
+        let info = known(&agent).fingerprint.unwrap();
+        assert!(info.description.contains(said) && info.attributes.is_empty(), "{info:?}");
+        until_health(&agent, Health::Healthy).await;
+        assert_eq!((shown(&metrics).1, healths(&agent).len()), (2.0, 2));
+    }
+    let host = Host::new();
+    let (agent, metrics) = agent(&host, "hang 1s, healthy").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let id = submit(&agent, pretending("waits")).await;
+    assert_eq!((known(&agent).fingerprint, shown(&metrics)), (None, (None, 0.0)), "nothing is known: nothing is shown");
+    until_health(&agent, Health::Unhealthy).await;
+    assert!(known(&agent).fingerprint.unwrap().description.contains("10s were not enough"));
+    until_state(&agent, &id, TaskState::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_after_a_report_is_no_news() {
+    let host = Host::new();
+    let (agent, _) = agent(&host, "healthy 60s, hang").await;
+    tokio::time::sleep(Duration::from_secs(86_400)).await;
+    assert_eq!((known(&agent).is_healthy(), told(&agent).len()), (true, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attributes_that_cannot_be_are_left_out_and_those_before_are_gone() {
+    let host = Host::new();
+    let (agent, _) = agent(&host, "healthy 60s, garbage").await;
+    until_health(&agent, Health::Healthy).await;
+    assert!(known(&agent).fingerprint.unwrap().attributes.contains_key("pretends"));
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let report = known(&agent).fingerprint.unwrap();
+    assert_eq!(report.attributes, BTreeMap::from([("known".to_owned(), "1".to_owned())]));
+    assert!(!report.description.contains(char::is_control) && report.description.chars().count() <= 4096);
+    assert_eq!(told(&agent).len(), 0, "it is as healthy as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_flaps_all_the_time_is_told_of_four_times_a_second_at_most() {
+    let host = Host::new();
+    let (agent, metrics) = agent(&host, "healthy 1ms, unhealthy 1ms, again").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let times = told(&agent).len();
+    assert!((200..=240).contains(&times), "{times} in a minute");
+    assert_eq!(shown(&metrics).1, f64::from(u32::try_from(times).unwrap()), "each is counted");
+    let healths = healths(&agent);
+    assert!(healths.windows(2).all(|pair| pair[0] != pair[1]), "none is told twice, none is left out");
+}

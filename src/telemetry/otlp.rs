@@ -1,0 +1,196 @@
+//! What became of the points that are sent to a collector: a ledger that balances at every moment, and what the queue on disk holds.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::panics::lock;
+use crate::model::metric::{MetricDesc, families};
+use crate::model::units::{Timestamp, Unit};
+use crate::model::words;
+
+words! {
+    /// Why points are lost.
+    pub enum LossReason {
+        /// The queue is full: the oldest go.
+        Capacity = "capacity",
+        /// They waited for longer than they are kept.
+        Age = "age",
+        /// They could not be read back.
+        Corrupt = "corrupt",
+        /// The disk refused them, and memory was full.
+        Disk = "disk",
+        /// The disk was still busy with those before them.
+        SlowDisk = "slow_disk",
+    }
+}
+
+/// Points: `enqueued` is the sum of all others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PointCounts {
+    pub enqueued: u64,
+    pub exported: u64,
+    /// The collector will not have them, however often they are sent.
+    pub rejected: u64,
+    /// In the order of [`LossReason::ALL`].
+    pub dropped: [u64; LossReason::ALL.len()],
+    pub queued: u64,
+}
+
+impl PointCounts {
+    pub fn settled(&self) -> u64 {
+        self.dropped.iter().fold(self.exported.saturating_add(self.rejected), |sum, n| sum.saturating_add(*n))
+    }
+    pub fn balances(&self) -> bool {
+        self.enqueued == self.settled().saturating_add(self.queued)
+    }
+}
+
+/// What there is to tell of pushing; nothing where nobody pushes.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PushState {
+    pub ledger: PointCounts,
+    /// On disk.
+    pub bytes: u64,
+    pub segments: u64,
+    pub capacity_bytes: u64,
+    /// When the oldest batch in the queue was made.
+    pub oldest: Option<Timestamp>,
+    pub corrupt_records: u64,
+    pub truncated_bytes: u64,
+    /// Batches that wait in memory because the disk refuses them.
+    pub in_memory: u64,
+    /// Answers by status code; without an answer by what kept it away.
+    pub requests: BTreeMap<String, u64>,
+    pub retries: u64,
+}
+
+/// Concurrency: any thread; a short lock.
+#[derive(Debug, Default)]
+pub struct Push(Mutex<Option<PushState>>);
+
+impl Push {
+    pub fn tell(&self, change: impl FnOnce(&mut PushState)) {
+        change(lock(&self.0).get_or_insert_default());
+    }
+    pub fn told(&self) -> Option<PushState> {
+        lock(&self.0).clone()
+    }
+}
+
+const UNSET: &str = "no endpoint is set";
+
+/// Those that an agent does not begin anew.
+pub static GOES_ON: &[&MetricDesc] = &[&ENQUEUED, &EXPORTED, &REJECTED, &DROPPED];
+
+families! {
+pub static ENQUEUED: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_points_enqueued_total",
+    Unit::None,
+    "Points made for the collector: always the sum of those exported, rejected, dropped and queued. Goes on over restarts.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.points.enqueued", "{data_point}");
+
+pub static EXPORTED: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_points_exported_total",
+    Unit::None,
+    "Points that the collector took.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.points.exported", "{data_point}");
+
+pub static REJECTED: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_points_rejected_total",
+    Unit::None,
+    "Points that the collector refused for good: by themselves, or by a partial success.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.points.rejected", "{data_point}");
+
+pub static DROPPED: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_points_dropped_total",
+    Unit::None,
+    "Points that were lost. capacity: the queue was full, and the oldest went; age: they waited for too long; corrupt: they could not \
+     be read back; disk: the disk refused them, and memory was full; slow_disk: the disk was still busy with those before them.",
+    &["reason"],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.points.dropped", "{data_point}");
+
+pub static QUEUED: MetricDesc =
+    MetricDesc::gauge("allostat_otlp_queue_points", Unit::None, "Points that wait to be sent.", &[])
+        .absent_when(UNSET)
+        .otlp("allostat.otlp.queue.points", "{data_point}");
+
+pub static BYTES: MetricDesc =
+    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What the queue takes on disk.", &[])
+        .absent_when(UNSET)
+        .otlp("allostat.otlp.queue.size", "By");
+
+pub static CAPACITY: MetricDesc =
+    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What it may take.", &[])
+        .absent_when(UNSET)
+        .otlp("allostat.otlp.queue.capacity", "By");
+
+pub static SEGMENTS: MetricDesc =
+    MetricDesc::gauge("allostat_otlp_queue_segments", Unit::None, "Files of the queue.", &[])
+        .absent_when(UNSET)
+        .otlp("allostat.otlp.queue.segments", "{segment}");
+
+pub static IN_MEMORY: MetricDesc = MetricDesc::gauge(
+    "allostat_otlp_queue_in_memory",
+    Unit::None,
+    "Batches that wait in memory because the disk refuses them: they go with the agent.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.queue.in_memory", "{batch}");
+
+pub static OLDEST: MetricDesc = MetricDesc::gauge(
+    "allostat_otlp_queue_oldest_timestamp_seconds",
+    Unit::TimestampSeconds,
+    "When the oldest batch in the queue was made; absent also where the queue is empty.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.queue.oldest", "s");
+
+pub static CORRUPT: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_queue_corrupt_records_total",
+    Unit::None,
+    "Places in the queue's files that could not be read.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.queue.corrupt_records", "{record}");
+
+pub static TRUNCATED: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_queue_truncated_bytes_total",
+    Unit::Bytes,
+    "Bytes cut off at the end of the queue's files: what was being written when the agent or the machine ended.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.queue.truncated", "By");
+
+pub static REQUESTS: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_requests_total",
+    Unit::None,
+    "Requests to the collector by status code: of HTTP, or of gRPC with `grpc-` in front. timeout, connect, broken: there was no answer.",
+    &["code"],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.requests", "{request}");
+
+pub static RETRIES: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_retries_total",
+    Unit::None,
+    "Requests that repeat one before, because it was not answered or asked to come again.",
+    &[],
+)
+.absent_when(UNSET)
+.otlp("allostat.otlp.retries", "{request}");
+}

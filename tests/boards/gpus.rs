@@ -1,0 +1,93 @@
+//! GPUs of which one works, one is held and idle, one is divided, one falls off its bus and one hangs: what the board of GPUs and its
+//! alerts ask for is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
+
+use crate::common::AgentOptions;
+
+const GIB: u64 = 1 << 30;
+/// What the working one tells anew each so often.
+const STEP: Duration = Duration::from_millis(200);
+
+const WORKS: usize = 0;
+const DIVIDED: usize = 2;
+const LOST: usize = 3;
+const HANGS: usize = 4;
+
+/// What its `device` stanza asks for.
+pub const WORKING: &str = "nvidia/gpu/NVIDIA H100 80GB HBM3";
+pub const IDLE: &str = "nvidia/gpu/Tesla T4";
+
+pub struct Gpus {
+    installed: Installed,
+    over: Arc<AtomicBool>,
+    at_work: Option<JoinHandle<()>>,
+    _directory: tempfile::TempDir,
+}
+
+impl Gpus {
+    /// The driver is another one than its library at first: a fault of the plugin, over after a second.
+    pub fn install() -> Gpus {
+        let directory = crate::common::test_dir();
+        let mut scenario = ["h100", "t4", "a100-mig", "geforce", "b200"]
+            .into_iter()
+            .fold(Scenario::new(), |scenario, profile| scenario.with(Device::of(profile)))
+            .fault(Fault::answers("nvmlInit_v2", codes::LIB_RM_VERSION_MISMATCH).times(1));
+        // Rows that were replaced, and whether some wait or could not be.
+        scenario.devices[WORKS].fields.extend([(142, 2), (143, 1), (144, 1), (145, 0)]);
+        let installed = fake_nvml::install(directory.path(), &scenario).expect("the fake NVML is built");
+        Gpus { installed, over: Arc::default(), at_work: None, _directory: directory }
+    }
+
+    pub fn options(&self) -> AgentOptions {
+        let config =
+            format!("devices {{\n nvidia_library = {:?}\n}}\n", self.installed.library().display().to_string());
+        AgentOptions { config, ..AgentOptions::default() }
+    }
+
+    /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an XID; two other
+    /// GPUs are lost and hang from now on.
+    pub fn go_to_work(&mut self, whole: u32, part: u32) {
+        let edit =
+            |change: &dyn Fn(&mut Scenario)| self.installed.edit(|scenario| change(scenario)).expect("our own file");
+        edit(&|scenario| {
+            let works = &mut scenario.devices[WORKS];
+            works.compute = vec![Process::new(whole, 8 * GIB).uses(1_000_000, 40)];
+            works.memory.as_mut().expect("it has memory").used_bytes = 12 * GIB;
+            let divided = scenario.devices[DIVIDED].mig.as_mut().expect("it is divided");
+            divided.instances[0].compute = vec![Process::new(part, GIB)];
+            scenario.devices[LOST].lost = true;
+            scenario.faults.push(Fault::hangs("nvmlDeviceGetTemperature").on(HANGS));
+            scenario.xid(WORKS, 79);
+        });
+        let (installed, over) = (self.installed.clone(), Arc::clone(&self.over));
+        self.at_work = Some(std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                installed.edit(|scenario| step(&mut scenario.devices[WORKS])).expect("our own file");
+                std::thread::sleep(STEP);
+            }
+        }));
+    }
+}
+
+/// 500 W, half of the time too hot.
+fn step(device: &mut Device) {
+    let millis = u64::try_from(STEP.as_millis()).expect("it is short");
+    device.compute[0].sample.as_mut().expect("it computes").timestamp_us += millis * 1_000;
+    *device.energy_mj.as_mut().expect("it counts") += 500 * millis;
+    *device.fields.entry(252).or_default() += millis * 500_000;
+    device.ecc.as_mut().expect("it has ECC").volatile.uncorrected += 1;
+}
+
+impl Drop for Gpus {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        // It says itself what went wrong.
+        let _ = self.at_work.take().map(JoinHandle::join);
+    }
+}

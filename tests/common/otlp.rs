@@ -1,0 +1,152 @@
+//! Reads what OTLP says, point by point.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::metrics::v1::{Exemplar, exemplar, metric, number_data_point};
+use prost::Message;
+
+pub type Attributes = BTreeMap<String, String>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    pub resource: Attributes,
+    pub metric: String,
+    pub unit: String,
+    /// `sum`, `up-down sum`, `gauge`, `histogram`
+    pub kind: &'static str,
+    pub attributes: Attributes,
+    pub start: u64,
+    pub at: u64,
+    pub value: Value,
+    pub exemplars: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Int(i64),
+    Float(f64),
+    Histogram {
+        bounds: Vec<f64>,
+        counts: Vec<u64>,
+        sum: f64,
+    },
+    /// A point that says that there is no value.
+    Ended,
+}
+
+#[track_caller]
+pub fn decode(bytes: &[u8]) -> ExportMetricsServiceRequest {
+    ExportMetricsServiceRequest::decode(bytes).expect("it must be a request of OTLP")
+}
+
+fn attributes(all: &[KeyValue]) -> Attributes {
+    let text = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+        Some(any_value::Value::StringValue(text)) => text.clone(),
+        other => panic!("{} is {other:?}", attribute.key),
+    };
+    let map: Attributes = all.iter().map(|attribute| (attribute.key.clone(), text(attribute))).collect();
+    assert_eq!(map.len(), all.len(), "an attribute stands there twice: {all:?}");
+    map
+}
+
+fn exemplars(all: &[Exemplar]) -> Vec<String> {
+    let text = |exemplar: &Exemplar| {
+        let value = match exemplar.value {
+            Some(exemplar::Value::AsInt(n)) => n.to_string(),
+            Some(exemplar::Value::AsDouble(n)) => n.to_string(),
+            None => panic!("an exemplar without a value"),
+        };
+        format!("{} {value} @{}", shown(&attributes(&exemplar.filtered_attributes)), exemplar.time_unix_nano)
+    };
+    all.iter().map(text).collect()
+}
+
+/// Every point, in its order.
+pub fn points(request: &ExportMetricsServiceRequest) -> Vec<Told> {
+    const ENDED: u32 = 1;
+    let mut all = Vec::new();
+    for of in &request.resource_metrics {
+        assert_eq!(of.schema_url, "https://opentelemetry.io/schemas/1.44.0");
+        let resource = attributes(&of.resource.as_ref().expect("a resource").attributes);
+        for metric in of.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
+            let told = |kind, own: &[KeyValue], start, at, value, of: &[Exemplar]| Told {
+                resource: resource.clone(),
+                metric: metric.name.clone(),
+                unit: metric.unit.clone(),
+                kind,
+                attributes: attributes(own),
+                start,
+                at,
+                value,
+                exemplars: exemplars(of),
+            };
+            let (kind, numbers) = match metric.data.as_ref().expect("a metric has data") {
+                metric::Data::Gauge(gauge) => ("gauge", &gauge.data_points),
+                metric::Data::Sum(sum) => {
+                    assert_eq!(sum.aggregation_temporality, 2, "cumulative");
+                    (if sum.is_monotonic { "sum" } else { "up-down sum" }, &sum.data_points)
+                }
+                metric::Data::Histogram(histogram) => {
+                    assert_eq!(histogram.aggregation_temporality, 2, "cumulative");
+                    all.extend(histogram.data_points.iter().map(|p| {
+                        let bounds = p.explicit_bounds.clone();
+                        let value = match p.flags {
+                            ENDED => Value::Ended,
+                            _ => {
+                                assert_eq!(p.count, p.bucket_counts.iter().sum::<u64>());
+                                assert_eq!(p.bucket_counts.len(), bounds.len() + 1);
+                                Value::Histogram { bounds, counts: p.bucket_counts.clone(), sum: p.sum.expect("a sum") }
+                            }
+                        };
+                        told("histogram", &p.attributes, p.start_time_unix_nano, p.time_unix_nano, value, &p.exemplars)
+                    }));
+                    continue;
+                }
+                other => panic!("{}: {other:?}", metric.name),
+            };
+            all.extend(numbers.iter().map(|p| {
+                let value = match (p.flags, &p.value) {
+                    (ENDED, None) => Value::Ended,
+                    (0, Some(number_data_point::Value::AsInt(n))) => Value::Int(*n),
+                    (0, Some(number_data_point::Value::AsDouble(n))) => Value::Float(*n),
+                    other => panic!("{}: {other:?}", metric.name),
+                };
+                told(kind, &p.attributes, p.start_time_unix_nano, p.time_unix_nano, value, &p.exemplars)
+            }));
+        }
+    }
+    all
+}
+
+fn shown(attributes: &Attributes) -> String {
+    let all: Vec<String> = attributes.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+    format!("{{{}}}", all.join(","))
+}
+
+/// For people: what a golden file holds.
+pub fn text(bytes: &[u8]) -> String {
+    let (mut out, mut last) = (String::new(), (Attributes::new(), String::new()));
+    for told in points(&decode(bytes)) {
+        if told.resource != last.0 {
+            out += &format!("{}\n", shown(&told.resource));
+        }
+        if (&told.resource, &told.metric) != (&last.0, &last.1) {
+            out += &format!("  {} ({}, {})\n", told.metric, told.kind, told.unit);
+        }
+        let value = match &told.value {
+            Value::Int(n) => n.to_string(),
+            Value::Float(n) => format!("{n:?}"),
+            Value::Histogram { bounds, counts, sum } => format!("{counts:?} up to {bounds:?}, sum {sum:?}"),
+            Value::Ended => "ended".to_owned(),
+        };
+        let since = if told.start == 0 { String::new() } else { format!(" since {}", told.start) };
+        out += &format!("    {} {value} @{}{since}\n", shown(&told.attributes), told.at);
+        told.exemplars.iter().for_each(|exemplar| out += &format!("      # {exemplar}\n"));
+        last = (told.resource, told.metric);
+    }
+    out
+}

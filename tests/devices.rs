@@ -1,0 +1,524 @@
+//! A real agent with a library that answers as NVML does, and every way in which GPUs and their drivers fail.
+
+#[macro_use]
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Agent, AgentOptions, counters, none_fell, patience, wait_for, workload};
+use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
+
+const GPU_0: &str = "GPU-fa4e0000-0000-4000-8000-000000000000";
+const GPU_1: &str = "GPU-fa4e0000-0000-4000-8000-000000000001";
+
+/// An agent that reads these GPUs five times a second.
+struct Host {
+    agent: Agent,
+    gpus: Installed,
+    _directory: tempfile::TempDir,
+}
+
+fn options(library: &Path) -> AgentOptions {
+    let config = format!(
+        "telemetry {{\n tick = \"200ms\"\n}}\ndevices {{\n nvidia_library = {:?}\n retry = \"1s\"\n}}\n",
+        library.display().to_string()
+    );
+    AgentOptions { config, ..AgentOptions::default() }
+}
+
+impl Host {
+    fn with(scenario: &Scenario) -> Host {
+        let directory = common::test_dir();
+        let gpus = fake_nvml::install(directory.path(), scenario).expect("the fake NVML is built");
+        let agent = Agent::with(options(gpus.library()));
+        Host { agent, gpus, _directory: directory }
+    }
+    fn edit(&self, change: impl FnOnce(&mut Scenario)) {
+        self.gpus.edit(change).expect("our own file");
+    }
+    /// One number of a device; `None`: it is not told.
+    fn of(&self, name: &str, device: &str, more: &[(&str, &str)]) -> Option<f64> {
+        let labels: Vec<_> = [("device_uuid", device)].into_iter().chain(more.iter().copied()).collect();
+        self.agent.metrics().one(&format!("allostat_device_{name}"), &labels).map(|sample| sample.f64())
+    }
+    #[track_caller]
+    fn wait(&self, what: &str, holds: impl Fn() -> bool) {
+        wait_for(what, Duration::from_secs(15) * patience(), || holds().then_some(()));
+    }
+    #[track_caller]
+    fn wait_for(&self, name: &str, device: &str, more: &[(&str, &str)], value: Option<f64>) {
+        self.wait(&format!("{name} of {device} to be {value:?}"), || self.of(name, device, more) == value);
+    }
+    fn up(&self, device: &str, up: bool) {
+        self.wait_for("up", device, &[], Some(f64::from(u8::from(up))));
+    }
+}
+
+fn two() -> Scenario {
+    Scenario::new().with(Device::of("h100")).with(Device::of("t4"))
+}
+
+/// A job of one task that holds; its alloc and the pid of its process.
+fn hold(agent: &Agent, name: &str) -> (String, u32) {
+    let job = format!(
+        "job \"{name}\" {{\n type = \"batch\"\n group \"g\" {{\n task \"{name}\" {{\n driver = \"raw_exec\"\n config {{\n \
+         command = {:?}\n args = [\"hold\", \"600000\"]\n }}\n }}\n }}\n}}\n",
+        workload().display().to_string()
+    );
+    let before = agent.alloc_ids();
+    agent.run(&job);
+    let id = agent.alloc_ids().into_iter().find(|id| !before.contains(id)).expect("it was accepted");
+    let pid = wait_for("its process", Duration::from_secs(20) * patience(), || process_of(&id));
+    (id, pid)
+}
+
+/// The main process of an alloc's only task: its environment says whose it is.
+fn process_of(alloc: &str) -> Option<u32> {
+    let marker = format!("NOMAD_ALLOC_ID={alloc}");
+    std::fs::read_dir("/proc").expect("/proc must be there").flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let file = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
+        let is_it = file("environ").split(|b| *b == 0).any(|variable| variable == marker.as_bytes());
+        (is_it && file("cmdline").split(|b| *b == 0).any(|word| word == b"hold")).then_some(pid)
+    })
+}
+
+/// Which series a GPU of each make has, and which it has not.
+#[test]
+fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
+    for profile in fake_nvml::profiles() {
+        let host = Host::with(&Scenario::new().with(Device::of(profile)));
+        host.wait("a reading", || host.of("read_timestamp_seconds", GPU_0, &[]).is_some());
+        // Its events are listened to a moment later.
+        std::thread::sleep(Duration::from_secs(1) * patience());
+        let metrics = host.agent.metrics();
+        let ours = metrics.samples.iter().filter(|s| s.labels.contains_key("device_uuid"));
+        let series: BTreeSet<String> = ours
+            .map(|sample| {
+                let labels = sample.labels.iter().filter(|(name, _)| !name.ends_with("_uuid"));
+                let labels: Vec<_> = labels.map(|(name, value)| format!("{name}={value}")).collect();
+                format!("{}{{{}}}\n", sample.name, labels.join(","))
+            })
+            .collect();
+        let (text, path) = (series.into_iter().collect::<String>(), format!("tests/golden/devices/{profile}.txt"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        if std::env::var_os("ALLOSTAT_BLESS").is_some() {
+            std::fs::create_dir_all(path.parent().expect("it has one")).expect("our own");
+            std::fs::write(&path, &text).expect("our own");
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text, expected, "{profile}; ALLOSTAT_BLESS=1 writes it anew");
+        assert!(metrics.all("allostat_device_plugin_faults_total", &[]).is_empty(), "{profile}: nothing is a fault");
+        host.agent.stop();
+    }
+}
+
+/// Two tasks on one GPU, one of them on another as well; what is nobody's; peaks stay when they end.
+#[test]
+fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let host = Host::with(&two());
+    let [(one, first), (other, second)] = ["one", "other"].map(|name| hold(&host.agent, name));
+    const GIB: u64 = 1 << 30;
+    host.edit(|scenario| {
+        let own = Process::new(std::process::id(), GIB);
+        let samples =
+            [Process::new(first, 8 * GIB).uses(2_000_000, 40), Process::new(second, 2 * GIB).uses(2_000_000, 10)];
+        scenario.devices[0].compute = samples.into_iter().chain([own]).collect();
+        scenario.devices[0].memory.as_mut().expect("it has memory").used_bytes = 12 * GIB;
+        scenario.devices[1].graphics = vec![Process::new(first, 3 * GIB)];
+        // A process that is gone, and a driver that does not say how much.
+        scenario.devices[1].compute = vec![Process::new(u32::MAX - 7, GIB), Process::new(second, u64::MAX)];
+    });
+    let of = |name: &str, task: &str, device: &str| {
+        let labels = [("task", task), ("device_uuid", device)];
+        host.agent.metrics().one(&format!("allostat_task_device_{name}"), &labels).map(|sample| sample.u64())
+    };
+    host.wait("both to be told", || of("memory_used_bytes", "one", GPU_1) == Some(3 * GIB));
+    assert_eq!(of("memory_used_bytes", "one", GPU_0), Some(8 * GIB));
+    assert_eq!(of("memory_used_bytes", "other", GPU_0), Some(2 * GIB));
+    assert_eq!((of("memory_used_bytes", "other", GPU_1), of("processes", "other", GPU_1)), (None, Some(1)));
+    assert_eq!(host.of("unowned_memory_bytes", GPU_0, &[]), Some((2 * GIB) as f64), "ours, and the driver's");
+    assert_eq!(host.of("unowned_memory_bytes", GPU_1, &[]), None, "of one nobody knows how much it is");
+    host.edit(|scenario| {
+        for process in &mut scenario.devices[0].compute {
+            process.sample.iter_mut().for_each(|sample| sample.timestamp_us += 500_000);
+        }
+    });
+    let share = |task: &str| {
+        let metrics = host.agent.metrics();
+        metrics.one("allostat_task_device_sm_utilization_ratio", &[("task", task)]).map(|sample| sample.f64())
+    };
+    host.wait("a share", || share("one").is_some());
+    let alloc = host.agent.metrics();
+    let labels = [("alloc_id", one.as_str()), ("device_uuid", GPU_0)];
+    assert_eq!(alloc.u64("allostat_alloc_device_memory_used_bytes", &labels), 8 * GIB);
+    assert_eq!(alloc.all("allostat_alloc_device_info", &[("alloc_id", &one)]).len(), 2);
+
+    // It lets go of some, and ends: what was highest stays.
+    host.edit(|scenario| scenario.devices[0].compute[0].memory_bytes = GIB);
+    host.wait("less", || of("memory_used_bytes", "one", GPU_0) == Some(GIB));
+    host.agent.cli(&["stop", &one]).ok();
+    host.edit(|scenario| {
+        scenario.devices[0].compute.remove(0);
+        scenario.devices[1].graphics.clear();
+    });
+    host.wait("its end", || of("memory_used_bytes", "one", GPU_0).is_none());
+    assert_eq!(of("memory_peak_bytes", "one", GPU_0), Some(8 * GIB));
+    assert_eq!(of("memory_used_bytes", "other", GPU_0), Some(2 * GIB), "{other}");
+    host.agent.stop();
+}
+
+/// The same of the agent's own answers and commands; over TCP without what is its owner's.
+#[test]
+fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let mut scenario = two();
+    scenario.devices[0].serial = Some("SECRET-SERIAL".into());
+    let host = Host::with(&scenario);
+    let (alloc, pid) = hold(&host.agent, "trainer");
+    host.edit(|scenario| scenario.devices[0].compute = vec![Process::new(pid, 3 << 30)]);
+    let device = |at: usize| host.agent.json("/v1/devices")["devices"][at].clone();
+    host.wait("the task", || device(0)["tasks"][0]["memory_used_bytes"] == 3_u64 << 30);
+    let (gpu, idle) = (device(0), device(1));
+    assert_eq!((&gpu["id"], &gpu["up"], &gpu["healthy"]), (&GPU_0.into(), &true.into(), &true.into()), "{gpu}");
+    let task = &gpu["tasks"][0];
+    let expected = (&alloc.clone().into(), &"trainer".into(), &false.into(), &1.into());
+    assert_eq!((&task["alloc_id"], &task["task"], &task["reserved"], &task["processes"]), expected);
+    assert!(idle["tasks"].as_array().is_some_and(Vec::is_empty) && idle["read_at"].is_u64(), "{idle}");
+    for (name, value) in
+        [("power_watts", &gpu["values"]["power_watts"]), ("memory_total_bytes", &gpu["values"]["memory_total_bytes"])]
+    {
+        assert_eq!(value.as_f64(), host.of(name, GPU_0, &[]), "{name} is what the exposition says");
+    }
+    // On the socket all of it, over TCP not.
+    assert_eq!(gpu["serial"], "SECRET-SERIAL");
+    let nomad = format!("/v1/client/allocation/{alloc}/stats");
+    for path in ["/v1/devices", &format!("/v1/allocs/{alloc}/stats"), &nomad, "/v1/client/stats"] {
+        let told = common::tcp(host.agent.address, "GET", path, &[], b"").expect("an answer");
+        assert!(told.status == 200 && !told.text().contains("SECRET"), "{path}: {}", told.text());
+        assert!(told.text().contains(GPU_0), "{path}: {}", told.text());
+    }
+    let stats = host.agent.json(&format!("/v1/allocs/{alloc}/stats"));
+    assert_eq!(stats["devices"].as_object().map(|all| all.keys().cloned().collect()), Some(vec![GPU_0.to_owned()]));
+    assert_eq!(stats["tasks"]["trainer"]["devices"][GPU_0]["memory_used_bytes"], 3_u64 << 30);
+    let host_stats = host.agent.json("/v1/client/stats");
+    assert!(host_stats["Memory"]["Total"].as_u64() > Some(1 << 20), "{host_stats}");
+    assert_eq!(host_stats["DeviceStats"].as_array().map(Vec::len), Some(2), "two makes");
+    let stats = &host.agent.json(&format!("{nomad}?namespace=default"))["Tasks"]["trainer"]["ResourceUsage"];
+    assert!(stats["MemoryStats"]["Usage"].as_u64() > Some(0), "{stats}");
+    let summary = &stats["DeviceStats"][0]["InstanceStats"][GPU_0]["Summary"];
+    assert_eq!((&summary["Unit"], summary["IntNumeratorVal"].is_u64()), (&"MiB".into(), true), "{stats}");
+
+    let shown = host.agent.cli(&["devices"]).ok();
+    let lines: Vec<&str> = shown.lines().collect();
+    let row = lines.iter().position(|line| line.starts_with(GPU_0) && line.contains(" up ")).expect("its row");
+    let below = format!("  {} trainer", &alloc[..8]);
+    assert!(lines[row + 1].starts_with(&below) && lines[row + 1].contains("3.0 GiB"), "{shown}");
+    assert!(lines[row + 2].starts_with(GPU_1), "{shown}");
+    let json: serde_json::Value = serde_json::from_str(&host.agent.cli(&["devices", "--json"]).ok()).expect("JSON");
+    assert_eq!(json["devices"][0]["serial"], "SECRET-SERIAL", "what the API says");
+    let shown = host.agent.cli(&["stats", &alloc]).ok();
+    assert!(shown.contains(GPU_0) && !shown.contains(GPU_1), "{shown}");
+    host.agent.stop();
+}
+
+#[test]
+fn a_host_without_devices_says_so_and_why() {
+    let directory = common::test_dir();
+    let agent = Agent::with(options(&directory.path().join(fake_nvml::NAME)));
+    let down = || agent.json("/v1/devices")["plugins"][0]["message"].as_str().map(str::to_owned);
+    wait_for("its plugin to look", Duration::from_secs(10) * patience(), || {
+        down().filter(|why| why.contains(fake_nvml::NAME))
+    });
+    assert_eq!(agent.json("/v1/devices")["devices"].as_array().map(Vec::len), Some(0));
+    let shown = agent.cli(&["devices"]);
+    assert_eq!((shown.code, shown.stdout.as_str()), (Some(0), ""), "{}", shown.stderr);
+    assert!(
+        shown.stderr.contains("no devices") && shown.stderr.contains("nvidia does not run (missing)"),
+        "{}",
+        shown.stderr
+    );
+    agent.stop();
+}
+
+#[test]
+fn a_gpu_that_falls_off_its_bus_is_down_alone_and_comes_back_and_no_counter_falls() {
+    let host = Host::with(&two());
+    host.up(GPU_0, true);
+    host.up(GPU_1, true);
+    host.wait("a reading", || host.of("energy_joules_total", GPU_0, &[]).is_some());
+    let before = counters(&host.agent.metrics());
+    host.edit(|scenario| scenario.devices[0].lost = true);
+    host.up(GPU_0, false);
+    assert_eq!(host.of("temperature_celsius", GPU_0, &[("sensor", "gpu")]), None);
+    assert!(
+        host.of("temperature_celsius", GPU_1, &[("sensor", "gpu")]).is_some() && host.of("up", GPU_1, &[]) == Some(1.0)
+    );
+    // Its driver was loaded anew meanwhile, and counts from 0.
+    host.edit(|scenario| {
+        scenario.devices[0].lost = false;
+        scenario.devices[0].energy_mj = Some(1_000);
+    });
+    host.up(GPU_0, true);
+    host.wait("a reading", || host.of("energy_joules_total", GPU_0, &[]).is_some());
+    none_fell(&before, &counters(&host.agent.metrics()), "over a loss");
+    let events = host.agent.get("/v1/events?since=0").text().to_owned();
+    assert!(events.contains("does not answer") && events.contains("answers again"), "{events}");
+    host.agent.stop();
+}
+
+#[test]
+fn a_gpu_that_comes_back_under_another_name_takes_the_place_of_the_one_before() {
+    let host = Host::with(&two());
+    host.up(GPU_0, true);
+    host.edit(|scenario| scenario.devices[0].lost = true);
+    host.up(GPU_0, false);
+    host.edit(|scenario| {
+        scenario.devices[0].lost = false;
+        scenario.devices[0].uuid = "GPU-anew".to_owned();
+    });
+    host.up("GPU-anew", true);
+    host.wait("the old one to go", || host.of("up", GPU_0, &[]).is_none());
+    host.up(GPU_1, true);
+    host.agent.stop();
+}
+
+/// Scrapes go on as before, and the agent ends in time.
+#[test]
+fn a_call_that_never_comes_back_costs_one_gpu_and_nobody_else() {
+    let mut host = Host::with(&two());
+    host.up(GPU_0, true);
+    host.edit(|scenario| scenario.faults.push(Fault::hangs("nvmlDeviceGetTemperature").on(0)));
+    host.wait_for("stuck", GPU_0, &[], Some(1.0));
+    let read = host.of("read_timestamp_seconds", GPU_1, &[]).expect("it is read");
+    host.wait("the other one to be read", || host.of("read_timestamp_seconds", GPU_1, &[]).is_some_and(|at| at > read));
+    let slowest = (0..20).map(|_| {
+        let began = Instant::now();
+        host.agent.metrics();
+        began.elapsed()
+    });
+    let slowest = slowest.max().expect("some");
+    assert!(slowest < Duration::from_secs(2) * patience(), "a scrape took {slowest:?}");
+    host.wait("its values to go", || host.of("temperature_celsius", GPU_0, &[("sensor", "gpu")]).is_none());
+    // It comes back at last.
+    host.edit(|scenario| scenario.faults.clear());
+    host.wait_for("stuck", GPU_0, &[], Some(0.0));
+    host.wait("a reading", || host.of("temperature_celsius", GPU_0, &[("sensor", "gpu")]).is_some());
+    // Everything hangs, the end of the library too.
+    host.edit(|scenario| {
+        let all = ["nvmlDeviceGetTemperature", "nvmlEventSetWait_v2", "nvmlDeviceGetCount_v2", "nvmlShutdown"];
+        scenario.faults.extend(all.map(Fault::hangs));
+    });
+    host.wait_for("stuck", GPU_1, &[], Some(1.0));
+    let began = Instant::now();
+    host.agent.terminate();
+    assert!(began.elapsed() < Duration::from_secs(8) * patience(), "its end took {:?}", began.elapsed());
+}
+
+#[test]
+fn a_slow_driver_makes_values_older_and_no_scrape_slower() {
+    let host = Host::with(&two().fault(Fault::slow("nvmlDeviceGetPowerUsage", 700)));
+    host.wait("a reading", || host.of("power_watts", GPU_0, &[]).is_some());
+    for _ in 0..10 {
+        let began = Instant::now();
+        host.agent.metrics();
+        assert!(began.elapsed() < Duration::from_millis(650) * patience(), "a scrape took {:?}", began.elapsed());
+    }
+    assert_eq!(host.of("stuck", GPU_0, &[]), Some(0.0), "it comes back in its time");
+    host.agent.stop();
+}
+
+/// And where there is none, nothing of all this: no thread, and one look in five minutes.
+#[test]
+fn a_driver_that_is_installed_later_is_found_without_a_restart() {
+    let directory = common::test_dir();
+    let agent = Agent::with(options(&directory.path().join(fake_nvml::NAME)));
+    let shown = || agent.metrics();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(shown().all("allostat_device_up", &[]).is_empty());
+    assert!(shown().all("allostat_device_plugin_up", &[]).is_empty(), "no GPU is no fault");
+    let threads: Vec<String> = std::fs::read_dir(format!("/proc/{}/task", agent.pid()))
+        .expect("it runs")
+        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("comm")).ok())
+        .collect();
+    assert!(!threads.iter().any(|name| name.contains("nvidia") || name.starts_with("gpu")), "{threads:?}");
+    let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
+    wait_for("its GPUs", Duration::from_secs(15) * patience(), || {
+        (shown().all("allostat_device_up", &[]).len() == 2).then_some(())
+    });
+    assert!(gpus.library().exists());
+    agent.stop();
+}
+
+#[test]
+fn a_driver_of_another_version_is_a_fault_with_its_name_and_found_well_later() {
+    let scenario = two().fault(Fault::answers("nvmlInit_v2", codes::LIB_RM_VERSION_MISMATCH).times(2));
+    let host = Host::with(&scenario);
+    host.up(GPU_0, true);
+    let labels = [("plugin", "nvidia"), ("reason", "version_mismatch")];
+    assert_eq!(host.agent.metrics().u64("allostat_device_plugin_faults_total", &labels), 2);
+    assert_eq!(host.agent.metrics().u64("allostat_device_plugin_up", &[("plugin", "nvidia")]), 1);
+    host.agent.stop();
+}
+
+/// A kernel without the driver is like a host without a GPU.
+#[test]
+fn a_driver_that_is_not_loaded_is_no_fault_and_is_waited_for() {
+    let host = Host::with(&two().fault(Fault::answers("nvmlInit_v2", codes::DRIVER_NOT_LOADED).times(2)));
+    host.up(GPU_0, true);
+    assert!(host.agent.metrics().all("allostat_device_plugin_faults_total", &[]).is_empty());
+    host.agent.stop();
+}
+
+#[test]
+fn an_old_library_without_some_functions_tells_the_rest() {
+    let directory = common::test_dir();
+    let without = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetFieldValues"];
+    let gpus = fake_nvml::install_without(directory.path(), &two(), &without).expect("the fake NVML is built");
+    let agent = Agent::with(options(gpus.library()));
+    let host = Host { agent, gpus, _directory: directory };
+    host.wait("a reading", || host.of("power_watts", GPU_0, &[]).is_some());
+    for absent in ["memory_used_bytes", "processes", "unowned_memory_bytes", "pcie_transmit_bytes_total"] {
+        assert_eq!(host.of(absent, GPU_0, &[]), None, "{absent}");
+    }
+    assert!(host.agent.metrics().all("allostat_device_plugin_faults_total", &[]).is_empty());
+    host.agent.stop();
+}
+
+#[test]
+fn numbers_that_say_that_there_is_none_are_absent_and_counters_go_on_whatever_a_driver_does() {
+    let host = Host::with(&two());
+    host.wait("a reading", || host.of("energy_joules_total", GPU_0, &[]).is_some());
+    host.edit(|scenario| {
+        let gpu = &mut scenario.devices[0];
+        gpu.energy_mj = Some(5_000_000);
+        gpu.power.as_mut().expect("it draws some").usage_mw = u32::MAX;
+        gpu.power.as_mut().expect("it draws some").instant_mw = None;
+        gpu.fields.insert(197, (1 << 32) - 100);
+    });
+    host.wait_for("power_watts", GPU_0, &[], None);
+    let before = host.of("energy_joules_total", GPU_0, &[]).expect("it counts");
+    let sent = host.of("pcie_transmit_bytes_total", GPU_0, &[]).expect("it counts");
+    host.edit(|scenario| {
+        scenario.devices[0].energy_mj = Some(1_000);
+        scenario.devices[0].fields.insert(197, 50);
+    });
+    host.wait_for("energy_joules_total", GPU_0, &[], Some(before + 1.0));
+    host.wait_for("pcie_transmit_bytes_total", GPU_0, &[], Some(sent + 150.0));
+    host.agent.stop();
+}
+
+#[test]
+fn errors_that_a_driver_tells_of_are_counted_each_and_are_the_tasks_that_used_the_gpu() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let host = Host::with(&two());
+    let (_, pid) = hold(&host.agent, "trainer");
+    host.edit(|scenario| scenario.devices[0].compute = vec![Process::new(pid, 1 << 30)]);
+    let task = |device: &str| {
+        let labels = [("task", "trainer"), ("device_uuid", device)];
+        host.agent.metrics().one("allostat_task_device_xid_errors_total", &labels).map(|sample| sample.u64())
+    };
+    host.wait("the task", || task(GPU_0) == Some(0));
+    host.edit(|scenario| {
+        (0..300).for_each(|_| scenario.xid(0, 31));
+        scenario.xid(1, 79);
+    });
+    host.wait_for("xid_errors_total", GPU_0, &[("xid", "31")], Some(300.0));
+    host.wait_for("xid_errors_total", GPU_1, &[("xid", "79")], Some(1.0));
+    assert_eq!(host.of("xid_errors_total", GPU_0, &[("xid", "79")]), Some(0.0), "dangerous ones are there at 0");
+    host.wait("its errors", || task(GPU_0) == Some(300));
+    assert_eq!(task(GPU_1), None);
+    assert!(host.of("xid_last_timestamp_seconds", GPU_1, &[("xid", "79")]).is_some());
+    host.agent.stop();
+}
+
+#[test]
+fn lists_that_grow_while_they_are_read_and_errors_of_one_call_cost_that_value_alone() {
+    let scenario = two()
+        .fault(Fault::grows("nvmlDeviceGetComputeRunningProcesses_v3", 50).on(0))
+        .fault(Fault::answers("nvmlDeviceGetUtilizationRates", codes::UNKNOWN).on(0))
+        .fault(Fault::answers("nvmlDeviceGetPowerUsage", codes::NO_PERMISSION).on(1));
+    let host = Host::with(&scenario);
+    host.wait("a reading", || host.of("temperature_celsius", GPU_0, &[("sensor", "gpu")]).is_some());
+    host.wait("the faults to be told", || {
+        !host.agent.metrics().all("allostat_device_plugin_faults_total", &[("reason", "no_permission")]).is_empty()
+    });
+    assert_eq!(host.of("utilization_ratio", GPU_0, &[("engine", "general")]), None);
+    assert!(host.of("utilization_ratio", GPU_1, &[("engine", "general")]).is_some());
+    assert_eq!(host.of("processes", GPU_0, &[]), None, "whoever is on it is not known");
+    assert_eq!(host.of("up", GPU_0, &[]), Some(1.0));
+    host.agent.stop();
+}
+
+/// Of a divided GPU: what is used is told of the instance, and once.
+#[test]
+fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let host = Host::with(&Scenario::new().with(Device::of("a100-mig")));
+    let (alloc, pid) = hold(&host.agent, "inference");
+    let mut told = (String::new(), 0);
+    host.edit(|scenario| {
+        let gpu = &mut scenario.devices[0];
+        gpu.compute = vec![Process::new(pid, 3 << 30)];
+        let instance = &mut gpu.mig.as_mut().expect("it is divided").instances[0];
+        instance.compute = vec![Process::new(pid, 3 << 30)];
+        told = (instance.uuid.clone(), instance.gpu_instance);
+    });
+    let labels = [("task", "inference"), ("device_uuid", GPU_0)];
+    let used = || host.agent.metrics().all("allostat_task_device_memory_used_bytes", &labels).len();
+    host.wait("the task", || used() > 0);
+    assert_eq!(used(), 1, "by its instance alone");
+    let metrics = host.agent.metrics();
+    let one = metrics.one("allostat_task_device_memory_used_bytes", &labels).expect("it is told");
+    assert_eq!((one.u64(), one.labels["gpu_instance_id"].clone()), (3 << 30, told.1.to_string()));
+    let info = metrics.one("allostat_alloc_device_info", &[("alloc_id", &alloc)]).expect("it is told");
+    assert!(info.has(&[("device_uuid", GPU_0), ("reserved", "false")]), "{info:?}");
+    assert!(told.0.is_empty() || info.labels["mig_uuid"] == told.0, "{info:?}");
+    assert_eq!(metrics.all("allostat_mig_memory_used_bytes", &[("device_uuid", GPU_0)]).len(), 3);
+    host.agent.stop();
+}
+
+/// The highest of a process is the driver's own figure where it keeps accounts, whatever lay between two readings.
+#[test]
+fn what_the_driver_keeps_of_a_process_is_its_tasks_peak_also_when_it_has_just_ended() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    const GIB: u64 = 1 << 30;
+    let host = Host::with(&two());
+    let (_, pid) = hold(&host.agent, "spiky");
+    let accounted = |max_memory_bytes, running| fake_nvml::scenario::Accounting {
+        enabled: true,
+        buffer_size: 4_000,
+        processes: vec![fake_nvml::scenario::Accounted { pid, max_memory_bytes, running, ..Default::default() }],
+    };
+    host.edit(|scenario| {
+        scenario.devices[0].compute = vec![Process::new(pid, GIB)];
+        scenario.devices[0].accounting = Some(accounted(20 * GIB, true));
+    });
+    let of = |name: &str| {
+        let metrics = host.agent.metrics();
+        metrics.one(&format!("allostat_task_device_{name}"), &[("task", "spiky")]).map(|sample| sample.u64())
+    };
+    host.wait("the peak that nobody saw", || of("memory_peak_bytes") == Some(20 * GIB));
+    assert_eq!(of("memory_used_bytes"), Some(GIB));
+    host.edit(|scenario| {
+        scenario.devices[0].compute.clear();
+        scenario.devices[0].accounting = Some(accounted(30 * GIB, false));
+    });
+    host.wait("the last peak", || of("memory_peak_bytes") == Some(30 * GIB));
+    host.wait("its end", || of("memory_used_bytes").is_none());
+    assert_eq!(of("memory_peak_bytes"), Some(30 * GIB));
+    host.agent.stop();
+}

@@ -1,0 +1,106 @@
+//! A real agent with a directory of plugins, one of which is sound.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::common::{Agent, AgentOptions, part, patience, test_dir, wait_for};
+use super::external::{left, script};
+
+struct Plugins {
+    dir: tempfile::TempDir,
+    python: PathBuf,
+}
+
+impl Plugins {
+    fn new() -> Option<Plugins> {
+        let (python, dir) = (part("python3")?, test_dir());
+        fs::write(dir.path().join("plugin.py"), include_str!("plugin.py")).expect("our own directory");
+        fs::write(dir.path().join("protocol.py"), include_str!("protocol.py")).expect("our own directory");
+        fs::create_dir(dir.path().join("plugins")).expect("our own directory");
+        fs::set_permissions(dir.path().join("plugins"), fs::Permissions::from_mode(0o755)).expect("our own directory");
+        Some(Plugins { dir, python })
+    }
+    fn directory(&self) -> PathBuf {
+        self.dir.path().join("plugins")
+    }
+    /// Named by its fault, as its devices are.
+    fn add(&self, name: &str, fault: &str) -> &Plugins {
+        let (own, place) = (self.dir.path().join(name), self.dir.path().display());
+        fs::create_dir(&own).expect("our own directory");
+        let env = format!("FAULT='{fault}' PREFIX='{name}' DIR='{}'", own.display());
+        let text = format!("export {env}\nexec '{}' '{place}/plugin.py'", self.python.display());
+        script(&self.directory().join(name), &text);
+        self
+    }
+    fn agent(&self) -> Agent {
+        let config = format!(
+            "telemetry {{\n tick = \"200ms\"\n}}\ndevices {{\n nvidia = false\n plugin_dir = {:?}\n}}\n",
+            self.directory().display().to_string()
+        );
+        // What a killed agent leaves there goes with the test.
+        let env = vec![("TMPDIR".to_owned(), self.dir.path().display().to_string())];
+        Agent::with(AgentOptions { config, env, ..AgentOptions::default() })
+    }
+}
+
+fn value(agent: &Agent, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+    agent.metrics().one(name, labels).map(|sample| sample.f64())
+}
+
+#[track_caller]
+fn wait(what: &str, holds: impl Fn() -> bool) {
+    wait_for(what, Duration::from_secs(30) * patience(), || holds().then_some(()));
+}
+
+fn count(agent: &Agent) -> Option<f64> {
+    value(agent, "allostat_device_stat", &[("device_uuid", "sound-0"), ("stat", "count")])
+}
+
+#[test]
+fn plugins_that_fail_leave_the_agent_and_a_sound_plugin_as_they_are() {
+    let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
+    plugins.add("sound", "").add("nan", "nan").add("garbage", "garbage").add("dies", "dies").add("hangs", "hangs");
+    plugins.add("open", "");
+    fs::set_permissions(plugins.directory().join("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    let agent = plugins.agent();
+
+    let faults = |plugin: &str, reason: &str| {
+        value(&agent, "allostat_device_plugin_faults_total", &[("plugin", plugin), ("reason", reason)]).unwrap_or(0.0)
+    };
+    wait("a reading of the sound one", || count(&agent).is_some());
+    for (plugin, reason) in [("nan", "invalid"), ("garbage", "protocol"), ("dies", "died")] {
+        // Run again, and counted again.
+        wait(&format!("{plugin} to be counted"), || faults(plugin, reason) >= 2.0);
+    }
+    let up = |plugin: &str| value(&agent, "allostat_device_plugin_up", &[("plugin", plugin)]);
+    assert_eq!((up("sound"), up("nan"), up("garbage")), (Some(1.0), Some(0.0), Some(0.0)));
+    assert_eq!(up("open"), None, "others could have written it");
+    let device = |device: &str| value(&agent, "allostat_device_up", &[("device_uuid", device)]);
+    assert_eq!((device("sound-0"), device("nan-0")), (Some(1.0), None));
+    let sound = agent.metrics().all("allostat_device_plugin_faults_total", &[("plugin", "sound")]).len();
+    assert_eq!(sound, 0, "{}", agent.log());
+    let before = count(&agent).unwrap();
+    wait("the sound one to go on", || count(&agent).is_some_and(|now| now > before));
+    assert!(agent.log().contains("open can be written by others"), "{}", agent.log());
+}
+
+#[test]
+fn plugins_end_with_their_agent_however_it_ends() {
+    let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
+    plugins.add("sound", "");
+    let mut agent = plugins.agent();
+    for _ in 0..2 {
+        wait("a reading", || count(&agent).is_some());
+        assert!(left(plugins.dir.path()) >= 1);
+        agent.kill();
+        wait("the plugin of a killed agent to end", || left(plugins.dir.path()) == 0);
+        agent.start_again();
+    }
+    wait("a reading", || count(&agent).is_some());
+    let place = fs::read_to_string(plugins.dir.path().join("sound/tmpdir")).unwrap();
+    agent.stop();
+    // It was asked to, and has cleared away.
+    assert_eq!((left(plugins.dir.path()), Path::new(&place).exists()), (0, false), "{place}");
+}

@@ -1,0 +1,468 @@
+//! We run a plugin.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use allostat::devices::external::{External, PluginPatience, find};
+use allostat::devices::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use allostat::model::device::{DeviceGroup, DeviceReading};
+use allostat::model::id::DeviceId;
+use allostat::model::units::Timestamp;
+use serde_json::{Map, Value};
+
+use super::common::{part, patience, test_dir, wait_for};
+
+const TICK: Duration = Duration::from_millis(50);
+
+/// So that a fault is told in a test's time; on a busy machine Python takes its time to begin.
+fn impatient() -> PluginPatience {
+    PluginPatience {
+        start: Duration::from_secs(20) * patience(),
+        call: Duration::from_secs(5) * patience(),
+        report: Duration::from_secs(20) * patience(),
+        health: Duration::from_secs(60),
+        grace: Duration::from_secs(2),
+    }
+}
+
+/// A directory with the plugin, as a program that starts Python.
+struct Made {
+    dir: tempfile::TempDir,
+}
+
+impl Made {
+    /// `None`: there is no Python with grpcio.
+    fn new(fault: &str, tls: Option<&str>) -> Option<Made> {
+        let python = part("python3")?;
+        let dir = test_dir();
+        fs::write(dir.path().join("plugin.py"), include_str!("plugin.py")).expect("our own directory");
+        fs::write(dir.path().join("protocol.py"), include_str!("protocol.py")).expect("our own directory");
+        let made = Made { dir };
+        if let Some(curve) = tls {
+            certificate(made.dir.path(), curve, "cert.pem", "key.pem")?;
+            certificate(made.dir.path(), curve, "other.pem", "other-key.pem")?;
+        }
+        let (place, tls) = (made.dir.path().display(), tls.unwrap_or_default());
+        let env = format!("FAULT='{fault}' TLS='{tls}' DIR='{place}'");
+        script(&made.program(), &format!("export {env}\nexec '{}' '{place}/plugin.py'", python.display()));
+        Some(made)
+    }
+    fn program(&self) -> PathBuf {
+        self.dir.path().join("acme")
+    }
+    fn plugin(&self, change: impl FnOnce(&mut PluginPatience)) -> External {
+        let mut patience = impatient();
+        change(&mut patience);
+        External::new("acme", self.program(), Map::new()).with_patience(patience)
+    }
+}
+
+pub fn script(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).expect("our own directory");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("our own directory");
+}
+
+/// Signed by itself, as go-plugin makes them.
+pub fn certificate(dir: &Path, curve: &str, certificate: &str, key: &str) -> Option<()> {
+    let mut openssl = Command::new(part("openssl")?);
+    openssl.args(["req", "-x509", "-newkey", "ec", "-nodes", "-days", "30", "-subj", "/CN=localhost", "-pkeyopt"]);
+    openssl.arg(format!("ec_paramgen_curve:{curve}")).args(["-addext", "subjectAltName=DNS:localhost"]);
+    let output = openssl.args(["-keyout", key, "-out", certificate]).current_dir(dir).output().expect("it must run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(())
+}
+
+pub fn external(program: PathBuf) -> External {
+    External::new("acme", program, Map::new()).with_patience(impatient())
+}
+
+/// A plugin that runs.
+pub struct Running {
+    plugin: Arc<External>,
+    reports: Receiver<PluginReport>,
+    ends: Arc<Ends>,
+    thread: JoinHandle<PluginError>,
+}
+
+impl Running {
+    pub fn start(plugin: External) -> Running {
+        let (to, reports) = sync_channel(1024);
+        let (ends, plugin) = (Arc::new(Ends::default()), Arc::new(plugin));
+        let (told, own) = (PluginReports::new(to, Arc::clone(&ends), TICK), Arc::clone(&plugin));
+        // As small as the manager's.
+        let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || own.run(&told)).expect("a thread");
+        Running { plugin, reports, ends, thread }
+    }
+    #[track_caller]
+    fn report(&self) -> PluginReport {
+        match self.reports.recv_timeout(Duration::from_secs(30) * patience()) {
+            Ok(report) => report,
+            Err(error) => panic!("no report came: {error}"),
+        }
+    }
+    #[track_caller]
+    pub fn groups(&self) -> Vec<DeviceGroup> {
+        loop {
+            if let PluginReport::Groups(groups) = self.report() {
+                return groups;
+            }
+        }
+    }
+    #[track_caller]
+    pub fn reading(&self) -> DeviceReading {
+        loop {
+            if let PluginReport::Reading(reading) = self.report() {
+                return *reading;
+            }
+        }
+    }
+    #[track_caller]
+    fn fault(&self) -> PluginError {
+        loop {
+            if let PluginReport::Fault(error) = self.report() {
+                return error;
+            }
+        }
+    }
+    /// Nobody listens any more.
+    pub fn stop(self) -> PluginError {
+        self.ends.end();
+        self.ended().0
+    }
+    /// Waits until it cannot go on; gives what it had reported before that.
+    fn ended(self) -> (PluginError, Vec<PluginReport>) {
+        let mut reports = Vec::new();
+        loop {
+            match self.reports.recv_timeout(Duration::from_secs(60) * patience()) {
+                Ok(report) => reports.push(report),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return (self.thread.join().expect("it must not panic"), reports);
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("it goes on"),
+            }
+        }
+    }
+}
+
+/// What ends a plugin with this fault, and what it reported before.
+fn end_of(fault: &str) -> Option<(PluginError, Vec<PluginReport>)> {
+    // One that is busy with a million attributes answers nothing else meanwhile.
+    let often = |p: &mut PluginPatience| p.health = Duration::from_millis(300);
+    Some(
+        Running::start(Made::new(fault, None)?.plugin(|p| {
+            if fault == "ill" {
+                often(p)
+            }
+        }))
+        .ended(),
+    )
+}
+
+macro_rules! made {
+    ($made:expr) => {
+        match $made {
+            Some(made) => made,
+            None => skip_test!("no-python"),
+        }
+    };
+}
+
+/// Processes that were started with this directory in their arguments and still run.
+pub fn left(dir: &Path) -> usize {
+    let dir = dir.display().to_string();
+    let processes = fs::read_dir("/proc").expect("/proc must be there").flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(&dir)).count()
+}
+
+fn sound(running: &Running) {
+    let groups = running.groups();
+    let [group] = groups.as_slice() else { panic!("{groups:?}") };
+    assert_eq!(group.kind.to_string(), "acme/fpga/F1");
+    let attributes: Vec<String> = group.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    assert_eq!(attributes, ["bitstream=", "clock=1.5 GHz", "memory=16 GiB", "secure=false"]);
+    let devices: Vec<_> = group.devices.iter().map(|d| (d.id.as_str(), d.unhealthy.as_deref())).collect();
+    assert_eq!(devices, [("f-0", None), ("f-1", Some("too hot"))]);
+    assert_eq!(group.devices[0].facts.pci_bus_id, "0000:3b:00.0");
+
+    let reading = running.reading();
+    assert_eq!((reading.device.as_str(), reading.up), ("f-0", true));
+    assert!(reading.at >= Timestamp(1_700_000_000_000_000_000), "{:?}", reading.at);
+    let mut stats = serde_json::to_value(&*reading.stats).expect("JSON");
+    let count = stats["attributes"]["count"]["value"]["ratio"]["numerator"].take();
+    assert!(count.is_u64(), "{count}");
+    let expected = serde_json::json!({
+        "attributes": {
+            "count": {"value": {"ratio": {"numerator": null, "denominator": 0}}},
+            "empty": {"value": {"text": ""}},
+            "no": {"value": {"bool": false}},
+            "none": {"description": "not read"},
+            "zero": {"value": {"ratio": {"numerator": 0.0}}},
+        },
+        "nested": {"lane": {"attributes": {"errors": {"value": {"ratio": {"numerator": 1_u64 << 62}}}}}},
+    });
+    assert_eq!(stats, expected);
+
+    let reserved = running.plugin.reserve(&[DeviceId::from("f-0"), DeviceId::from("f-1")]).expect("both are there");
+    assert_eq!(reserved.env["ACME_VISIBLE_DEVICES"], "f-0,f-1");
+    assert_eq!((reserved.nodes[0].host_path.as_str(), reserved.nodes[0].permissions.as_str()), ("/dev/null", "rw"));
+    assert!(reserved.mounts[0].read_only && reserved.mounts[0].task_path == "/opt/acme");
+    let unknown = running.plugin.reserve(&[DeviceId::from("gone")]).expect_err("it is not there");
+    assert_eq!(unknown.fault, PluginFault::Failed);
+    assert!(unknown.message.ends_with("failed with code 5: unknown device IDs: gone"), "{unknown}");
+}
+
+#[test]
+fn a_sound_plugin_is_followed_and_ends_when_it_is_asked_to() {
+    let made = made!(Made::new("", None));
+    let running = Running::start(made.plugin(|_| ()));
+    sound(&running);
+    let plugin = Arc::clone(&running.plugin);
+    let began = Instant::now();
+    assert_eq!(running.stop(), PluginError::stopped());
+    assert!(began.elapsed() < Duration::from_secs(2), "it had to be killed: {:?}", began.elapsed());
+    assert_eq!(left(made.dir.path()), 0);
+    let place = fs::read_to_string(made.dir.path().join("tmpdir")).unwrap();
+    assert!(place.contains("/allostat-plugin-") && !Path::new(&place).exists(), "{place}");
+    assert_eq!(plugin.reserve(&[DeviceId::from("f-0")]).unwrap_err().fault, PluginFault::Died);
+}
+
+#[test]
+fn a_plugin_on_a_loopback_port_is_followed_too() {
+    let made = made!(Made::new("tcp", None));
+    let running = Running::start(made.plugin(|_| ()));
+    sound(&running);
+    assert_eq!(running.stop(), PluginError::stopped());
+}
+
+/// P-521 is what go-plugin makes.
+#[test]
+fn both_sides_show_the_certificate_that_the_other_was_told_of() {
+    for curve in ["P-521", "P-256"] {
+        let made = made!(Made::new("", Some(curve)));
+        let running = Running::start(made.plugin(|_| ()));
+        sound(&running);
+        assert_eq!(running.stop(), PluginError::stopped());
+    }
+}
+
+#[test]
+fn a_plugin_that_shows_another_certificate_is_not_believed() {
+    let made = made!(Made::new("other certificate", Some("P-521")));
+    let (error, reports) = Running::start(made.plugin(|_| ())).ended();
+    assert_eq!((error.fault, reports.len()), (PluginFault::Died, 0), "{error}");
+    assert!(error.message.contains("invalid peer certificate: UnknownIssuer"), "{error}");
+}
+
+#[test]
+fn what_a_plugin_has_started_ends_with_it() {
+    let made = made!(Made::new("child", None));
+    let running = Running::start(made.plugin(|_| ()));
+    running.reading();
+    wait_for("its child", Duration::from_secs(10) * patience(), || (left(made.dir.path()) == 2).then_some(()));
+    running.stop();
+    wait_for("both to be gone", Duration::from_secs(2) * patience(), || (left(made.dir.path()) == 0).then_some(()));
+}
+
+#[test]
+fn a_change_is_told_as_it_comes() {
+    let made = made!(Made::new("changes", None));
+    let running = Running::start(made.plugin(|_| ()));
+    let health = |groups: &[DeviceGroup]| groups[0].devices[1].unhealthy.clone();
+    assert_eq!(health(&running.groups()).as_deref(), Some("too hot"));
+    assert_eq!(health(&running.groups()), None);
+    running.stop();
+}
+
+#[test]
+fn what_is_no_plugin_or_speaks_another_language_is_named_and_ended() {
+    let cases = [
+        ("garbage", PluginFault::Protocol, "is no line of a plugin"),
+        ("version", PluginFault::Protocol, "it speaks version \"1\" of Nomad's plugins, not 2"),
+        ("no listener", PluginFault::Died, "cannot connect to unix|"),
+        (
+            "exits",
+            PluginFault::Died,
+            "it ended before it said where it listens; it ended with exit status: 4, and said last: cannot find a driver",
+        ),
+        ("driver", PluginFault::Protocol, "it is a plugin of kind 2, and none of devices (3)"),
+        ("api version", PluginFault::Protocol, "it knows versions [\"v9.0.0\"] of device plugins, not v0.1.0"),
+        ("needs config", PluginFault::Failed, "its configuration lacks \"token\", which its schema requires"),
+        ("config refused", PluginFault::Failed, "SetConfig failed with code 3: bad period"),
+    ];
+    for (fault, expected, message) in cases {
+        let made = made!(Made::new(fault, None));
+        let (error, reports) = Running::start(made.plugin(|_| ())).ended();
+        assert_eq!((error.fault, reports.len()), (expected, 0), "{fault}: {error}");
+        assert!(error.message.contains(message), "{fault}: {error}");
+        assert_eq!(left(made.dir.path()), 0, "{fault}");
+    }
+}
+
+#[test]
+fn a_program_that_is_none_is_named() {
+    let dir = test_dir();
+    let file = dir.path().join("text");
+    fs::write(&file, "no program").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    for (program, message) in [
+        // As every shell does, it is taken for a script.
+        (file, "it ended with exit status: 127"),
+        (dir.path().join("none"), "No such file or directory"),
+        ("/bin/true".into(), "it ended before it said where it listens; it ended with exit status: 0"),
+    ] {
+        let (error, _) = Running::start(External::new("x", program, Map::new())).ended();
+        assert!(error.message.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_ends_the_plugin_and_names_the_field() {
+    let cases = [
+        ("nan", "device_group[0].attributes[\"clock\"].float_val is not finite"),
+        ("duplicate ids", "device_group[0].devices[2].id is \"f-0\" again"),
+        ("empty vendor", "device_group[0].vendor is empty"),
+        ("many attributes", "device_group[0].attributes has more than 1000"),
+        ("million attributes", "bytes: at most 4194304 are taken"),
+        ("long strings", "bytes: at most 4194304 are taken"),
+        ("no text", "answered with what is no such message"),
+    ];
+    for (fault, message) in cases {
+        let (error, reports) = made!(end_of(fault));
+        assert_eq!((error.fault, reports.len()), (PluginFault::Invalid, 0), "{fault}: {error}");
+        assert!(error.message.contains(message), "{fault}: {error}");
+    }
+    let (error, _) = made!(end_of("deep stats"));
+    assert!(error.message.contains("recursion limit reached"), "{error}");
+    let (error, reports) = made!(end_of("stats nan"));
+    let path = "groups[0].instance_stats[\"f-0\"].stats.attributes[\"zero\"].float_numerator_val is not finite";
+    assert_eq!((error.fault, error.message.as_str()), (PluginFault::Invalid, path));
+    assert!(matches!(reports[..], [PluginReport::Groups(_)]), "its devices were told: {reports:?}");
+}
+
+#[test]
+fn a_plugin_that_ends_or_fails_says_how() {
+    let cases = [
+        ("fingerprint refused", 0, PluginFault::Failed, "Fingerprint failed with code 13: no driver: 100% gone"),
+        ("fingerprint error", 1, PluginFault::Failed, "Fingerprint failed with code 13: the driver went away"),
+        ("clean end", 1, PluginFault::Failed, "it ended its stream of devices"),
+        ("dies", 1, PluginFault::Died, "it ended with exit status: 3, and said last: panic: out of luck"),
+        ("ill", 1, PluginFault::Failed, "it says that it is not well (status 2)"),
+    ];
+    for (fault, groups, expected, message) in cases {
+        let (error, reports) = made!(end_of(fault));
+        let told = reports.iter().filter(|report| matches!(report, PluginReport::Groups(_))).count();
+        assert_eq!((error.fault, told), (expected, groups), "{fault}: {error}");
+        assert!(error.message.contains(message), "{fault}: {error}");
+    }
+}
+
+#[test]
+fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
+    let second = Duration::from_secs(1);
+    type Change = fn(&mut PluginPatience);
+    let cases: [(&str, Change, &str); 3] = [
+        ("hangs", |p| p.start = Duration::from_secs(1), "it has not said where it listens within 1 s"),
+        ("silent", |p| p.report = Duration::from_secs(1), "Fingerprint was not answered within 1 s"),
+        (
+            "stopped",
+            |p| (p.call, p.health) = (Duration::from_secs(3), Duration::from_millis(300)),
+            "was not answered within 3 s",
+        ),
+    ];
+    for (fault, change, message) in cases {
+        let made = made!(Made::new(fault, None));
+        let (error, _) = Running::start(made.plugin(change)).ended();
+        assert_eq!(error.fault, PluginFault::Timeout, "{fault}: {error}");
+        assert!(error.message.contains(message), "{fault}: {error}");
+        assert_eq!(left(made.dir.path()), 0, "{fault}");
+    }
+    // One that says yes and stays.
+    let made = made!(Made::new("stays", None));
+    let running = Running::start(made.plugin(|p| p.grace = Duration::from_millis(300)));
+    running.groups();
+    let began = Instant::now();
+    assert_eq!(running.stop(), PluginError::stopped());
+    assert!(began.elapsed() < 5 * second * patience(), "{:?}", began.elapsed());
+    assert_eq!(left(made.dir.path()), 0);
+}
+
+#[test]
+fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
+    for (fault, message) in
+        [("stats error", "Stats failed with code 13: busy"), ("stats end", "it ended its stream of readings")]
+    {
+        let made = made!(Made::new(fault, None));
+        let running = Running::start(made.plugin(|_| ()));
+        let told = running.fault();
+        assert_eq!(told.fault, PluginFault::Failed);
+        assert!(told.message.contains(message), "{fault}: {told}");
+        assert_eq!(running.reading().device.as_str(), "f-0");
+        running.stop();
+    }
+    // One that has none says so once, and is not asked again.
+    let made = made!(Made::new("no stats", None));
+    let running = Running::start(made.plugin(|_| ()));
+    assert_eq!(running.fault().fault, PluginFault::Protocol);
+    assert_eq!(running.reports.recv_timeout(Duration::from_secs(1)).map(drop), Err(RecvTimeoutError::Timeout));
+    running.stop();
+}
+
+#[test]
+fn readings_of_a_device_that_was_not_reported_are_dropped_and_told_once() {
+    let made = made!(Made::new("stranger", None));
+    let running = Running::start(made.plugin(|_| ()));
+    let told = running.fault();
+    assert_eq!(told.message, "readings of 1 devices that it has not reported, the first is \"f-9\"");
+    for _ in 0..5 {
+        assert_eq!(running.reading().device.as_str(), "f-0");
+    }
+    running.stop();
+}
+
+#[test]
+fn a_reservation_that_hangs_or_cannot_be_delays_nothing_else() {
+    let made = made!(Made::new("reserve hangs", None));
+    let running = Running::start(made.plugin(|p| p.call = Duration::from_secs(2)));
+    running.groups();
+    let (plugin, began) = (Arc::clone(&running.plugin), Instant::now());
+    let asked = std::thread::spawn(move || plugin.reserve(&[DeviceId::from("f-0")]));
+    (0..5).for_each(|_| drop(running.reading()));
+    assert!(began.elapsed() < Duration::from_secs(2), "readings waited for it: {:?}", began.elapsed());
+    assert_eq!(asked.join().unwrap().unwrap_err().fault, PluginFault::Timeout);
+    running.reading();
+    running.stop();
+
+    let made = made!(Made::new("reserve wrong", None));
+    let running = Running::start(made.plugin(|_| ()));
+    running.reading();
+    let error = running.plugin.reserve(&[DeviceId::from("f-0")]).unwrap_err();
+    let expected = (PluginFault::Invalid, "devices[0].permissions is not made of r, w and m");
+    assert_eq!((error.fault, error.message.as_str()), expected);
+    running.stop();
+}
+
+#[test]
+fn the_settings_beside_a_program_reach_it() {
+    let made = made!(Made::new("", None));
+    let write = |value: Value| fs::write(made.dir.path().join("acme.json"), value.to_string()).unwrap();
+    let run = || {
+        let mut found = find(made.dir.path(), &[]);
+        assert_eq!((found.plugins.len(), found.refused.len()), (1, 0));
+        Running::start(found.plugins.remove(0).with_patience(impatient()))
+    };
+    // The plugin itself says which of the two it wants to see.
+    write(serde_json::json!({"period": "5s", "ignored": ["f-7"]}));
+    let running = run();
+    running.groups();
+    running.stop();
+    write(serde_json::json!({"peroid": "5s"}));
+    let (error, _) = run().ended();
+    assert_eq!(error.message, "its configuration has \"peroid\", which its schema does not know");
+}

@@ -1,0 +1,34 @@
+//! A package of PyPI, for what Debian does not have: got by Debian's pip, which the unpacked Python runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::apt::Apt;
+use crate::{Result, run};
+
+/// Downloads one wheel, as pip names it (`name==version`), and unpacks it into `home/root`; gives the files that it took.
+///
+/// Errors: also where the part `python` is not there.
+pub fn unpack(apt: &Apt, python: &Path, wheel: &str, home: &Path) -> Result<Vec<PathBuf>> {
+    let (archives, pip) = (home.join("archives"), home.join("pip"));
+    let debs = apt.download(&["python3-pip"], &archives)?;
+    for deb in &debs {
+        run::output(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&pip))?;
+    }
+    let wheels = home.join("wheels");
+    let mut download = Command::new(python);
+    download.args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest"]).arg(&wheels).arg(wheel);
+    run::output(download.env("PYTHONPATH", pip.join("usr/lib/python3/dist-packages")))?;
+    let mut got = debs;
+    for entry in fs::read_dir(&wheels)? {
+        got.push(entry?.path());
+        run::output(
+            Command::new(python).args(["-m", "zipfile", "-e"]).arg(&got[got.len() - 1]).arg(home.join("root")),
+        )?;
+    }
+    for dir in [archives, pip, wheels] {
+        fs::remove_dir_all(dir)?;
+    }
+    Ok(got)
+}
