@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal};
 use serde::{Deserialize, Serialize};
@@ -140,13 +141,18 @@ impl Process {
     }
     /// Whether it has ended (a zombie has).
     pub fn has_ended(&self) -> io::Result<bool> {
-        self.ends_within(Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }))
+        self.ends_within(Duration::ZERO)
     }
     /// Blocks until it has ended.
     pub fn wait(&self) -> io::Result<()> {
-        self.ends_within(None).map(drop)
+        self.poll(None).map(drop)
     }
-    fn ends_within(&self, limit: Option<&rustix::event::Timespec>) -> io::Result<bool> {
+    /// Blocks until it has ended, or for so long; `true`: it has.
+    pub fn ends_within(&self, limit: Duration) -> io::Result<bool> {
+        let limit = rustix::event::Timespec::try_from(limit).map_err(io::Error::other)?;
+        self.poll(Some(&limit))
+    }
+    fn poll(&self, limit: Option<&rustix::event::Timespec>) -> io::Result<bool> {
         let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
         Ok(rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, limit))? > 0)
     }

@@ -32,6 +32,9 @@ impl Steps {
     /// All at once, each to its end; the results in the order of the steps, or the first error.
     pub fn beside<T: Send>(&self, steps: Vec<Step<'_, T>>) -> Result<Vec<T>> {
         let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         println!("beside each other: {}", names.join(", "));
         std::thread::scope(|scope| {
             // An error of ours cannot leave its thread, its text can.

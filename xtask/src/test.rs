@@ -93,7 +93,9 @@ pub fn run(options: &Options) -> Result<bool> {
     let built = steps.step("build", || cargo::build(&root, &["test", "--no-run", "--workspace"]))?;
 
     let all = All { root: &root, logs: &logs, parts: &parts, built: &built, options, steps: &steps };
-    let mut sections: Vec<Section> = steps.beside(all.places())?.into_iter().flatten().collect();
+    // One after the other: tests of the host that measure time are wrong at times beside machines that take every processor.
+    let mut sections: Vec<Section> = steps.beside(all.of_the_host())?.into_iter().flatten().collect();
+    sections.extend(steps.beside(all.machines())?.into_iter().flatten());
     steps.step("alone", || all.again(&mut sections))?;
     let circumstances = Circumstances { root: is_root()?, debian: parts::can_be_had() };
     Ok(judge(&sections, &allowed, circumstances, options, &steps))
@@ -111,8 +113,7 @@ struct All<'a> {
 }
 
 impl<'a> All<'a> {
-    /// What shares nothing but the processor: the tests of the host come first to that and often wait, all else comes behind.
-    fn places(self) -> Vec<Step<'a, Vec<Section>>> {
+    fn of_the_host(self) -> Vec<Step<'a, Vec<Section>>> {
         let mut steps: Vec<Step<'a, Vec<Section>>> = Vec::new();
         if self.options.wants("host") {
             steps.push(("host", Box::new(move || self.host())));
@@ -120,6 +121,10 @@ impl<'a> All<'a> {
         if self.options.wants("checks") && self.options.filter.is_empty() {
             steps.push(("checks", Box::new(move || self.checks())));
         }
+        steps
+    }
+    fn machines(self) -> Vec<Step<'a, Vec<Section>>> {
+        let mut steps: Vec<Step<'a, Vec<Section>>> = Vec::new();
         if self.options.wants("power") && self.options.filter.is_empty() {
             steps.push(("power", Box::new(move || self.power())));
         }
@@ -163,6 +168,8 @@ impl All<'_> {
         let (log, skips) = (self.logs.join(format!("host-{name}.log")), self.logs.join(format!("host-{name}.skips")));
         fs::write(&skips, "")?;
         command.env("ALLOSTAT_SKIPS", &skips).env("ALLOSTAT_PARTS", &self.parts.dir).env("ALLOSTAT_PLACE", "host");
+        // The place of a panic is told; the frames below it would push what failed out of a record of the end.
+        command.env("RUST_BACKTRACE", "0");
         if !self.options.filter.is_empty() {
             command.arg(&self.options.filter);
         }

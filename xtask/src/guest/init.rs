@@ -68,7 +68,7 @@ pub fn script(guest: &Guest, binaries: &[&str], filter: &str) -> String {
          {begin}\
          busybox stty -F /dev/ttyS1 raw\n\
          export ALLOSTAT_BIN=/allostat ALLOSTAT_WORKLOAD=/workload ALLOSTAT_TEST_DIR=/data ALLOSTAT_PARTS=/parts\n\
-         export ALLOSTAT_PLACE={name} RUST_BACKTRACE=1\n\
+         export ALLOSTAT_PLACE={name} RUST_BACKTRACE=0\n\
          since_boot() {{ cut -d ' ' -f 1 /proc/uptime; }}\n\
          cd /data\n"
     );

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
@@ -313,30 +313,39 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
     }
 }
 
-/// SIGKILL to the main process, and to who else is in its session: all that can be found without a cgroup.
+/// SIGKILL to the main process, and to who else is in its session: all that can be found without a cgroup. Blocks until each of
+/// them has ended: a killed process runs on until it has a processor again. Errors: `TimedOut` after [`END_PATIENCE`], and why
+/// one could not be killed.
 pub fn end_session(main: ProcessId) -> std::io::Result<()> {
-    let Some(leader) = Process::open(main)? else {
-        // The pid of a session's leader is not given away while the session has members: if another has it, there are none.
-        let reused = identity(main.pid)?.is_some();
-        return if reused { Ok(()) } else { signal_session(main) };
-    };
-    signal_session(main)?;
-    leader.signal(9).map(drop)
+    let leader = Process::open(main)?;
+    // The pid of a session's leader is not given away while the session has members: if another has it, there are none.
+    if leader.is_none() && identity(main.pid)?.is_some() {
+        return Ok(());
+    }
+    let killed = members(main)?.into_iter().chain(leader);
+    let killed = killed.map(|process| process.signal(9).map(|_| process)).collect::<std::io::Result<Vec<Process>>>()?;
+    let until = Instant::now() + END_PATIENCE;
+    for process in killed {
+        if !process.ends_within(until.saturating_duration_since(Instant::now()))? {
+            let left = format!("process {} was killed and is still there", process.id().pid);
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, left));
+        }
+    }
+    Ok(())
 }
 
-fn signal_session(main: ProcessId) -> std::io::Result<()> {
+/// Those of a session but for its leader.
+fn members(main: ProcessId) -> std::io::Result<Vec<Process>> {
+    let mut members = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let Ok(Some(id)) = identity(pid) else { continue };
         let younger = id.start_ticks >= main.start_ticks && pid != main.pid;
-        if younger
-            && session(pid) == Some(main.pid)
-            && let Some(process) = Process::open(id)?
-        {
-            process.signal(9)?;
+        if younger && session(pid) == Some(main.pid) {
+            members.extend(Process::open(id)?);
         }
     }
-    Ok(())
+    Ok(members)
 }
 
 #[cfg(test)]
