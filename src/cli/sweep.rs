@@ -21,8 +21,10 @@ use crate::telemetry::chain;
 
 /// Both names begin so, or nothing is touched.
 pub const PREFIX: &str = "allostat-demo-";
-/// How long supervisors may take to write their last reading and leave.
+/// How long supervisors may take to write their last reading and leave; then they are killed.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long what was killed may take until it is gone: a busy host gives it a processor late.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Remove what a demo has made
 #[derive(Debug, clap::Args)]
@@ -45,20 +47,21 @@ impl Sweep {
         let in_scope = scope.as_ref().and_then(|(_, unit)| unit.cgroup.as_ref()).map(|path| path.child(TASKS));
         let parent = in_scope.unwrap_or_else(|| CgroupPath::new(self.cgroup_parent.as_str()));
         let parent = Cgroup::at(&layout, &parent).with_devices(&layout);
-        let until = Instant::now() + PATIENCE;
+        let began = Instant::now();
         loop {
             // A supervisor may be about to start its task: until none is left, there may be something to end again.
-            if let Err(error) = parent.end(PATIENCE) {
-                left.push(error.to_string());
-            }
+            let ended = parent.end(PATIENCE);
             let (supervisors, tasks) = ours(&self.dir);
             kill(&tasks);
-            if supervisors.is_empty() && tasks.is_empty() {
+            if supervisors.is_empty() && tasks.is_empty() && ended.is_ok() {
                 break;
             }
-            if Instant::now() > until {
-                kill(&supervisors);
+            if began.elapsed() > GONE_WITHIN {
+                left.extend(ended.err().map(|error| error.to_string()));
                 break;
+            }
+            if began.elapsed() > PATIENCE {
+                kill(&supervisors);
             }
             std::thread::sleep(Duration::from_millis(20));
         }

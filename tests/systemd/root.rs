@@ -265,3 +265,13 @@ fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_i
         Who::Root.systemctl(&["stop", "allostat.service"]);
     }
 }
+
+/// A scope goes by itself with its last process, at any moment: whoever wants it stopped has what he wants.
+#[test]
+fn a_unit_that_has_ended_by_itself_is_stopped() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let manager = allostat::host::systemd::Manager::System;
+    assert_eq!(manager.stop("allostat-never.scope"), Ok(()));
+}
