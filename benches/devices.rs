@@ -52,7 +52,7 @@ impl World {
         let device = |id: &DeviceId| Device { id: id.clone(), unhealthy: None, facts: DeviceFacts::default() };
         let kind = DeviceKind { vendor: "nvidia".into(), kind: "gpu".into(), name: "H100".into() };
         let group = DeviceGroup { kind, attributes: Default::default(), devices: ids.iter().map(device).collect() };
-        let mut state = DeviceState::new(["nvidia".to_owned()], Duration::from_secs(1));
+        let mut state = DeviceState::new(["nvidia".to_owned()], Duration::from_secs(1), Vec::new());
         state.list(0, vec![group]).expect("it can be");
         let board = Arc::new(Board::default());
         let mut processes = vec![(Vec::new(), Vec::new()); devices];

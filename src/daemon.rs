@@ -159,7 +159,7 @@ impl Daemon {
         steps.at(Step::Sampler);
         let Ground { sampling, info, parent, home, stock, .. } = ground;
 
-        let devices = follow_devices(&config, &handle, &clock, &sampling.roots);
+        let devices = follow_devices(&config, &data_dir, &handle, &clock, &sampling.roots);
         stock.open(&devices);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
@@ -360,6 +360,7 @@ async fn start_runner(
 /// Their changes are logged, and told as events.
 fn follow_devices(
     config: &Config,
+    data_dir: &DataDir,
     handle: &Handle,
     clock: &Arc<dyn Clock>,
     roots: &Roots,
@@ -384,6 +385,7 @@ fn follow_devices(
         board: Arc::clone(handle.board()),
         clock: Arc::clone(clock),
         roots: roots.clone(),
+        kept: Some(data_dir.device_uses()),
         tell: Box::new(tell),
     })
 }

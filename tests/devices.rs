@@ -459,6 +459,97 @@ fn lists_that_grow_while_they_are_read_and_errors_of_one_call_cost_that_value_al
     host.agent.stop();
 }
 
+/// A task that was given a GPU and uses it: its alloc, and the pid of its process.
+fn hold_a_gpu(agent: &Agent, name: &str, gpu: &str) -> (String, u32) {
+    let job = format!(
+        "job \"{name}\" {{\n type = \"batch\"\n group \"g\" {{\n task \"{name}\" {{\n driver = \"raw_exec\"\n config {{\n \
+         command = {:?}\n args = [\"hold\", \"600000\"]\n }}\n resources {{\n device {gpu:?} {{\n }}\n }}\n }}\n }}\n}}\n",
+        workload().display().to_string()
+    );
+    let before = agent.alloc_ids();
+    agent.run(&job);
+    let id = agent.alloc_ids().into_iter().find(|id| !before.contains(id)).expect("it was accepted");
+    let pid = wait_for("its process", Duration::from_secs(20) * patience(), || process_of(&id));
+    (id, pid)
+}
+
+/// What the agent is killed for: what it had told of tasks that run, and of those that had ended.
+#[test]
+fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_end() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    const GIB: u64 = 1 << 30;
+    let mut host = Host::with(&two());
+    let (ended, first) = hold_a_gpu(&host.agent, "ended", "nvidia/gpu/NVIDIA H100 80GB HBM3");
+    let (_, second) = hold_a_gpu(&host.agent, "running", "nvidia/gpu/Tesla T4");
+    let of = |host: &Host, name: &str, task: &str| {
+        let metrics = host.agent.metrics();
+        metrics.one(&format!("allostat_task_device_{name}"), &[("task", task)]).map(|sample| sample.f64())
+    };
+    let joules = |host: &Host, task: &str| of(host, "energy_joules_total", task);
+    host.wait("their energy", || joules(&host, "ended").zip(joules(&host, "running")).is_some());
+    host.edit(|scenario| {
+        scenario.devices[0].compute = vec![Process::new(first, 8 * GIB)];
+        scenario.devices[1].compute = vec![Process::new(second, 2 * GIB)];
+        for gpu in &mut scenario.devices {
+            gpu.energy_mj = gpu.energy_mj.map(|before| before + 40_000);
+        }
+        (0..3).for_each(|_| scenario.xid(0, 31));
+        scenario.xid(1, 63);
+    });
+    for task in ["ended", "running"] {
+        let (peak, xids) = if task == "ended" { (8 * GIB, 3.0) } else { (2 * GIB, 1.0) };
+        host.wait("what it used", || of(&host, "memory_peak_bytes", task) == Some(peak as f64));
+        host.wait("its errors", || of(&host, "xid_errors_total", task) == Some(xids));
+        host.wait("its energy", || joules(&host, task) >= Some(40.0));
+    }
+    host.agent.cli(&["stop", &ended]).ok();
+    host.edit(|scenario| scenario.devices[0].compute.clear());
+    host.wait("its end", || of(&host, "memory_used_bytes", "ended").is_none());
+    let told = |host: &Host| {
+        let names = ["memory_peak_bytes", "energy_joules_total", "xid_errors_total"];
+        names.map(|name| of(host, name, "ended").unwrap_or_else(|| panic!("{name} of a task that has ended")))
+    };
+    let (last, before) = (told(&host), counters(&host.agent.metrics()));
+    let final_json = |host: &Host| {
+        let stats = host.agent.json(&format!("/v1/allocs/{ended}/stats"));
+        stats["tasks"]["ended"]["devices"][GPU_0].clone()
+    };
+    let shown = final_json(&host);
+    assert_eq!((&shown["final"], &shown["xid_errors_total"]), (&true.into(), &3.into()), "{shown}");
+
+    host.agent.kill();
+    // Both go on drawing, and only one of them for the task that runs.
+    host.edit(|scenario| {
+        for gpu in &mut scenario.devices {
+            gpu.energy_mj = gpu.energy_mj.map(|before| before + 7_000);
+        }
+    });
+    let running =
+        before.iter().filter(|(series, _)| series.contains("task_device_energy") && series.contains("running"));
+    let running = running.map(|(_, value)| *value).next().expect("it is told");
+    host.agent.start_again();
+    assert_eq!((told(&host), final_json(&host)), (last, shown), "as soon as anything is told");
+    host.wait("what was drawn meanwhile", || joules(&host, "running") >= Some(running + 7.0));
+    assert_eq!(of(&host, "xid_errors_total", "running"), Some(1.0));
+    assert_eq!(of(&host, "memory_peak_bytes", "running"), Some((2 * GIB) as f64));
+    assert_eq!(told(&host), last);
+    let of_tasks = |all: std::collections::BTreeMap<String, f64>| -> std::collections::BTreeMap<String, f64> {
+        all.into_iter()
+            .filter(|(series, _)| series.contains("task_device_") || series.contains("alloc_device_"))
+            .collect()
+    };
+    none_fell(&of_tasks(before), &of_tasks(counters(&host.agent.metrics())), "over a death of the agent");
+
+    // The power goes, and takes what was not synced: what is on record stays.
+    host.agent.kill();
+    std::fs::remove_file(host.agent.data_dir().join("device-uses")).expect("it was kept");
+    host.agent.start_again();
+    assert_eq!(told(&host), last, "of its record");
+    host.agent.stop();
+}
+
 /// Of a divided GPU: what is used is told of the instance, and once.
 #[test]
 fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {

@@ -10,6 +10,7 @@ use crate::devices::DeviceManager;
 use crate::devices::keeper::{Inventory, Keeper, Owned};
 use crate::model::demand::DeviceRequest;
 use crate::model::device::{DeviceHolder, ReservedDevices};
+use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 use crate::runner::DeviceKeeper;
 use crate::runner::drivers::BoxFuture;
@@ -32,6 +33,9 @@ impl Inventory for Stock {
     fn is_complete(&self) -> bool {
         self.0.get().is_some_and(|manager| manager.is_complete())
     }
+    fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
+        self.0.get().map_or_else(Vec::new, |manager| manager.used(holder))
+    }
 }
 
 impl DeviceKeeper for Keeper {
@@ -47,5 +51,8 @@ impl DeviceKeeper for Keeper {
     }
     fn free(&self, holder: &DeviceHolder) {
         Keeper::free(self, holder);
+    }
+    fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
+        Keeper::used(self, holder)
     }
 }

@@ -18,6 +18,7 @@ use super::plugin::{DevicePlugin, PluginError, PluginFault};
 use super::reservations::{Conflict, Reservations};
 use crate::model::demand::DeviceRequest;
 use crate::model::device::{DeviceGroup, DeviceHolder, DeviceReservation, ReservedDevices};
+use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
 
@@ -35,6 +36,8 @@ pub trait Inventory: Send + Sync {
     fn groups(&self) -> Vec<Owned>;
     /// Each plugin has said what it has, or that it cannot.
     fn is_complete(&self) -> bool;
+    /// What a task has used of devices up to now.
+    fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed>;
 }
 
 /// Why a task gets no devices.
@@ -96,6 +99,10 @@ impl Keeper {
     }
     pub fn held_by(&self, holder: &DeviceHolder) -> Vec<DeviceId> {
         lock(&self.table).held_by(holder).to_vec()
+    }
+
+    pub fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
+        self.inventory.used(holder)
     }
 
     /// Each plugin once, for all of its own.

@@ -62,6 +62,9 @@ impl Inventory for Stock {
     fn is_complete(&self) -> bool {
         self.complete.load(Ordering::SeqCst)
     }
+    fn used(&self, _: &DeviceHolder) -> Vec<DeviceUsed> {
+        Vec::new()
+    }
 }
 
 fn stock(plugins: &[&Arc<Scripted>]) -> Arc<Stock> {

@@ -10,12 +10,14 @@
 //! Concurrency: a plugin runs on a thread of its own, its reports are taken by another; both end with it. While a plugin finds
 //! nothing to work with there is no thread.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::kept::KeptUses;
 use super::owners::{Owners, ProcessOwner};
 use super::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
 use super::state::{DeviceChange, DeviceState};
@@ -24,7 +26,8 @@ use crate::board::devices::{DeviceSource, DevicesView};
 use crate::host::clock::Clock;
 use crate::host::process;
 use crate::host::roots::Roots;
-use crate::model::device::DeviceGroup;
+use crate::model::device::{DeviceGroup, DeviceHolder};
+use crate::model::device_used::DeviceUsed;
 use crate::model::words;
 use crate::telemetry::{lock, panics};
 
@@ -67,6 +70,8 @@ pub struct Parts {
     pub board: Arc<Board>,
     pub clock: Arc<dyn Clock>,
     pub roots: Roots,
+    /// Where what tasks use is kept for an agent after this one; `None`: nowhere.
+    pub kept: Option<PathBuf>,
     pub tell: Tell,
 }
 
@@ -77,6 +82,7 @@ pub struct DeviceManager {
     /// `None`: whose processes are cannot be told here.
     owners: Option<Mutex<Owners>>,
     ends: Arc<Ends>,
+    kept: KeptUses,
 }
 
 impl Drop for DeviceManager {
@@ -87,7 +93,9 @@ impl Drop for DeviceManager {
 
 impl DeviceManager {
     pub fn new(parts: Parts) -> Arc<DeviceManager> {
-        let state = DeviceState::new(parts.plugins.iter().map(|plugin| plugin.name().to_owned()), parts.tick);
+        let (kept, found) = KeptUses::open(parts.kept.clone());
+        let names = parts.plugins.iter().map(|plugin| plugin.name().to_owned());
+        let state = DeviceState::new(names, parts.tick, found);
         let tells = match parts.config.attribution {
             Attribution::Auto => process::sees_all(&parts.roots),
             Attribution::Always => true,
@@ -99,7 +107,7 @@ impl DeviceManager {
             );
         }
         let owners = tells.then(|| Mutex::new(Owners::new(parts.roots.clone())));
-        Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), parts })
+        Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), kept, parts })
     }
 
     fn state(&self) -> MutexGuard<'_, DeviceState> {
@@ -115,6 +123,11 @@ impl DeviceManager {
     /// Each plugin has said what it has, or why it cannot.
     pub fn is_complete(&self) -> bool {
         self.state().is_complete()
+    }
+
+    /// What a task has used of devices up to now.
+    pub fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
+        self.state().used(holder)
     }
 
     /// Plugins end, each in its own time: what [`DeviceManager::follow`] gave ends with them.
@@ -167,7 +180,12 @@ impl DeviceManager {
 impl DeviceSource for DeviceManager {
     fn look(&self) -> Arc<DevicesView> {
         let board = self.parts.board.view();
-        Arc::new(self.state().look(&board, self.parts.clock.instant()))
+        let mut turn = self.kept.turn();
+        let mut state = self.state();
+        let (view, kept) = (state.look(&board, self.parts.clock.instant()), state.kept());
+        drop(state);
+        self.kept.keep(&mut turn, kept);
+        Arc::new(view)
     }
 }
 
@@ -300,6 +318,7 @@ mod tests {
             board: Arc::default(),
             clock: Arc::new(SystemClock),
             roots: Roots::default(),
+            kept: None,
             tell: Box::new(|_| {}),
         })
     }
@@ -334,16 +353,16 @@ mod tests {
         ];
         let manager = manager(acts);
         let following: Vec<_> = manager.follow().into_iter().map(tokio::spawn).collect();
-        until("its device", || manager.look().devices.iter().any(|view| view.up)).await;
+        // It was up for a moment in the third run too.
+        let is_last = |view: &DevicesView| view.plugins[0].faults.get("failed") == Some(&2);
+        let is_up = |view: &DevicesView| view.devices.iter().any(|view| view.up);
+        until("its device", || Some(manager.look()).is_some_and(|view| is_last(&view) && is_up(&view))).await;
         let view = manager.look();
         assert_eq!(view.plugins[0].down, None);
         let counted = [("died", 1), ("failed", 2), ("invalid", 1), ("timeout", 1)];
         assert_eq!(view.plugins[0].faults, counted.into(), "what is missing is no fault");
         assert_eq!(manager.groups().len(), 1);
         manager.stop();
-        for following in following {
-            until("it to end", || following.is_finished()).await;
-            following.await.unwrap();
-        }
+        until("its end", || following.iter().all(tokio::task::JoinHandle::is_finished)).await;
     }
 }

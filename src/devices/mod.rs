@@ -10,6 +10,7 @@ mod checks;
 pub mod choose;
 pub mod external;
 pub mod keeper;
+pub mod kept;
 pub mod manager;
 mod matching;
 pub mod measures;

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checks;
+use super::kept::KeptUse;
 use super::owners::ProcessOwner;
 use super::plugin::{PluginError, PluginFault};
 use super::uses::DeviceUses;
 use crate::board::BoardView;
 use crate::board::devices::{DeviceView, DevicesView, PluginDown, PluginView};
 use crate::model::attribute::Attribute;
-use crate::model::device::{Device, DeviceGroup, DeviceKind, DeviceReading, DeviceUsage};
+use crate::model::device::{Device, DeviceGroup, DeviceHolder, DeviceKind, DeviceReading, DeviceUsage};
+use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 
 /// What a reading says no more after so long, at least.
@@ -69,7 +71,8 @@ struct Known {
 }
 
 impl DeviceState {
-    pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration) -> DeviceState {
+    /// `found`: what tasks had used when an agent before this one ended.
+    pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration, found: Vec<KeptUse>) -> DeviceState {
         let plugin = |name: String| Plugin {
             view: PluginView { name: name.into(), down: Some(not_yet()), faults: BTreeMap::new() },
             groups: Vec::new(),
@@ -78,7 +81,7 @@ impl DeviceState {
         DeviceState {
             plugins: plugins.into_iter().map(plugin).collect(),
             devices: BTreeMap::new(),
-            uses: DeviceUses::default(),
+            uses: DeviceUses::after(found),
             stale: STALE.max(tick * 5),
         }
     }
@@ -290,6 +293,14 @@ impl DeviceState {
 
     pub fn is_down(&self, plugin: usize) -> bool {
         self.plugins[plugin].view.down.is_some()
+    }
+
+    pub fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
+        self.uses.used(holder)
+    }
+    /// What an agent after this one goes on from.
+    pub fn kept(&self) -> Vec<KeptUse> {
+        self.uses.kept()
     }
 
     /// Everything as it is shown at this moment.

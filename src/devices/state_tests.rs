@@ -5,6 +5,7 @@ use super::*;
 use crate::board::{Board, Published};
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, Desired};
 use crate::model::device::{DeviceFacts, DeviceProcess, TaskDevice, Xid};
+use crate::model::device_used::DeviceUsed;
 use crate::model::id::{CgroupPath, TaskName};
 use crate::model::job::{Job, JobKind};
 use crate::model::task::{TaskState, TaskStatus};
@@ -55,15 +56,21 @@ fn job() -> Job {
     }
 }
 
+fn empty(found: Vec<KeptUse>) -> DeviceState {
+    DeviceState::new(["nvidia".to_owned(), "fpga".to_owned()], TICK, found)
+}
+
 impl World {
     fn new() -> World {
-        let mut world = World {
-            state: DeviceState::new(["nvidia".to_owned(), "fpga".to_owned()], TICK),
-            board: Board::default(),
-            now: Instant::now(),
-        };
+        let mut world = World { state: empty(Vec::new()), board: Board::default(), now: Instant::now() };
         world.list(vec![group("g", vec![device("0"), device("1")])]).unwrap();
         world
+    }
+    /// The agent dies; the next one has the same on its board, and no plugin has said anything yet.
+    fn die(&mut self) {
+        self.look();
+        self.state = empty(self.state.kept());
+        self.look();
     }
     fn list(&mut self, groups: Vec<DeviceGroup>) -> Result<Vec<&'static str>, PluginError> {
         self.state.list(0, groups).map(|changes| changes.into_iter().map(|change| change.now).collect())
@@ -75,6 +82,16 @@ impl World {
     }
     /// Its task `t` holds these, and is in this state.
     fn publish(&self, identity: &Arc<AllocIdentity>, devices: &[&str], state: TaskState) {
+        self.publish_with(identity, devices, state, Vec::new());
+    }
+    /// With what is on record of its ended attempts.
+    fn publish_with(
+        &self,
+        identity: &Arc<AllocIdentity>,
+        devices: &[&str],
+        state: TaskState,
+        used_devices: Vec<DeviceUsed>,
+    ) {
         let known = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(0));
         let devices = devices.iter().map(|id| DeviceId::from(*id)).collect();
         let status = AllocStatus {
@@ -85,7 +102,7 @@ impl World {
             desired: Desired::Run,
             state: AllocState::Running,
             forced: None,
-            tasks: vec![Arc::new(TaskStatus { devices, state, ..known })],
+            tasks: vec![Arc::new(TaskStatus { devices, state, used_devices, ..known })],
             sought: Vec::new(),
             may_run: Vec::new(),
             generation: 1,
@@ -222,6 +239,64 @@ fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
     world.read("0", counted(9_000, 60), &[]);
     let of = world.of(&a, "0").unwrap();
     assert_eq!((of.usage.energy_millijoules, of.usage.xid_errors, of.ended), (Some(500), Some(1), true));
+}
+
+fn draws(energy: u64) -> DeviceUsage {
+    DeviceUsage { energy_millijoules: Some(energy), ..DeviceUsage::default() }
+}
+
+#[test]
+fn what_a_task_has_used_goes_on_after_a_death_of_the_agent_with_what_its_device_counted_meanwhile() {
+    let mut world = World::new();
+    let a = world.known("a");
+    world.reserve(&a, true);
+    world.read("0", draws(1_000), &[(&a, "t", 30)]);
+    world.read("0", draws(1_400), &[(&a, "t", 20)]);
+    world.die();
+    let found = world.of(&a, "0").unwrap();
+    let of = |of: &TaskDevice| (of.usage.energy_millijoules, of.usage.memory_peak_bytes, of.usage.memory_used_bytes);
+    assert_eq!((of(&found), found.reserved, found.ended), ((Some(400), Some(30), None), true, false));
+    world.list(vec![group("g", vec![device("0")])]).unwrap();
+    world.read("0", draws(1_900), &[(&a, "t", 10)]);
+    assert_eq!(of(&world.of(&a, "0").unwrap()), (Some(900), Some(30), Some(10)));
+    // Its driver was loaded anew while nobody looked: what it counted since is not told apart, and nothing falls.
+    world.die();
+    world.list(vec![group("g", vec![device("0")])]).unwrap();
+    world.read("0", draws(70), &[]);
+    world.read("0", draws(75), &[]);
+    assert_eq!(world.of(&a, "0").unwrap().usage.energy_millijoules, Some(905));
+    // Between two attempts the device is nobody's.
+    world.reserve(&a, false);
+    world.reserve(&a, true);
+    world.read("0", draws(90), &[]);
+    assert_eq!(world.of(&a, "0").unwrap().usage.energy_millijoules, Some(920));
+    world.reserve(&a, false);
+    world.die();
+    world.list(vec![group("g", vec![device("0")])]).unwrap();
+    world.read("0", draws(9_000), &[]);
+    let ended = world.of(&a, "0").unwrap();
+    assert_eq!((of(&ended), ended.ended), ((Some(920), Some(30), Some(0)), true));
+}
+
+#[test]
+fn what_is_on_record_of_a_task_is_told_before_any_plugin_has_said_anything_and_each_task_asks_for_its_own() {
+    let mut world = World::new();
+    let (a, b) = (world.known("a"), world.known("b"));
+    world.read("0", memory(9), &[(&a, "t", 5), (&a, "s", 3), (&b, "t", 1)]);
+    world.look();
+    let holder = |alloc: &str, task: &str| DeviceHolder { alloc: alloc.into(), task: task.into() };
+    let used = world.state.used(&holder("a", "t"));
+    let peaks = used.iter().map(|used| (used.device.as_str(), used.memory_peak_bytes)).collect::<Vec<_>>();
+    assert_eq!(peaks, [("0", Some(5))]);
+    assert_eq!((world.state.used(&holder("a", "u")), world.state.used(&holder("0", "t"))), (vec![], vec![]));
+    // Nothing was kept but that record.
+    world.state = empty(Vec::new());
+    world.publish_with(&a, &[], TaskState::Dead, used);
+    let told = world.of(&a, "0").unwrap();
+    assert_eq!((told.ended, told.usage.memory_peak_bytes, told.usage.memory_used_bytes), (true, Some(5), None));
+    world.board.remove(std::slice::from_ref(&a.id), |_| {});
+    world.look();
+    assert_eq!(world.state.kept(), []);
 }
 
 #[test]

@@ -4,14 +4,18 @@
 //! board ── follow ──► reserved, over; what belongs to no alloc any more is forgotten   (when the board has changed)
 //! reading ── spread, attribute ──► what each uses                                     (each reading, of its own users)
 //! ```
+//! What a task has used goes on where an agent before this one left it: by the task's record, and by what was kept beside it
+//! ([`kept`](super::kept)). Nothing of that ever falls, so whichever is higher is the later one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::kept::KeptUse;
 use super::owners::ProcessOwner;
 use crate::board::{BoardView, Published};
 use crate::model::alloc::AllocIdentity;
-use crate::model::device::{Device, DeviceProcess, DeviceUsage, TaskDevice, TaskDeviceUsage};
+use crate::model::device::{Device, DeviceHolder, DeviceProcess, DeviceUsage, TaskDevice, TaskDeviceUsage};
+use crate::model::device_used::DeviceUsed;
 use crate::model::id::{AllocId, DeviceId, TaskName};
 use crate::model::task::TaskState;
 
@@ -22,6 +26,8 @@ pub(super) struct DeviceUses {
     users: HashMap<DeviceId, BTreeSet<UseKey>>,
     /// The version of the board that was followed last; `None`: there is something new to look for on it.
     followed: Option<u64>,
+    /// Of an agent before this one, until the board is followed for the first time.
+    found: Vec<KeptUse>,
 }
 
 type UseKey = (AllocId, TaskName, DeviceId);
@@ -33,9 +39,38 @@ struct Use {
     seen: bool,
     /// The task has ended.
     over: bool,
+    /// What the device had counted when the task's share was told last, in millijoules; `None`: it does not hold it.
+    counted_to: Option<u64>,
+}
+
+/// A device, or an instance of one, by what is told of whoever has it.
+struct Place {
+    device: DeviceId,
+    whole: DeviceId,
+    gpu_instance: String,
+}
+
+impl From<&Device> for Place {
+    fn from(device: &Device) -> Place {
+        Place {
+            device: device.id.clone(),
+            whole: device.facts.parent.clone().unwrap_or_else(|| device.id.clone()),
+            gpu_instance: device.facts.gpu_instance.map(|n| n.to_string()).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<&DeviceUsed> for Place {
+    fn from(used: &DeviceUsed) -> Place {
+        Place { device: used.device.clone(), whole: used.whole.clone(), gpu_instance: used.gpu_instance.clone() }
+    }
 }
 
 impl DeviceUses {
+    /// Goes on where another agent ended.
+    pub(super) fn after(found: Vec<KeptUse>) -> DeviceUses {
+        DeviceUses { found, ..DeviceUses::default() }
+    }
     /// Other devices are known than before.
     pub(super) fn look_anew(&mut self) {
         self.followed = None;
@@ -59,15 +94,55 @@ impl DeviceUses {
             of.shown.reserved = false;
             of.over = allocs.get(&key.0).is_some_and(|alloc| is_over(alloc, &key.1));
         }
+        for kept in std::mem::take(&mut self.found) {
+            let Some(alloc) = allocs.get(&kept.alloc) else { continue };
+            let of = self.restore(&alloc.identity, &kept.task, &kept.used);
+            (of.counted_to, of.over) = (kept.counted_to, is_over(alloc, &kept.task));
+        }
         for alloc in &board.allocs {
             for task in alloc.status.iter().flat_map(|status| &status.tasks) {
-                for device in task.devices.iter().filter_map(&device) {
-                    let key = (alloc.identity.id.clone(), task.name.clone(), device.id.clone());
-                    self.hold(key, &alloc.identity, device).shown.reserved = true;
+                for used in &task.used_devices {
+                    self.restore(&alloc.identity, &task.name, used).over = task.state == TaskState::Dead;
+                }
+                for id in &task.devices {
+                    let key = (alloc.identity.id.clone(), task.name.clone(), id.clone());
+                    match device(id) {
+                        Some(device) => self.hold(key, &alloc.identity, Place::from(device)).shown.reserved = true,
+                        // Its plugin has not said yet that it is there.
+                        None => drop(self.all.get_mut(&key).map(|of| of.shown.reserved = true)),
+                    }
                 }
             }
         }
+        for of in self.all.values_mut().filter(|of| !of.shown.reserved) {
+            of.counted_to = None;
+        }
         self.followed = Some(board.version);
+    }
+
+    fn restore(&mut self, alloc: &Arc<AllocIdentity>, task: &TaskName, used: &DeviceUsed) -> &mut Use {
+        let key = (alloc.id.clone(), task.clone(), used.device.clone());
+        let of = self.hold(key, alloc, Place::from(used));
+        of.shown.usage.not_below(used);
+        of
+    }
+
+    /// What a task has used of devices up to now.
+    pub(super) fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
+        let first = (holder.alloc.clone(), holder.task.clone(), DeviceId::from(""));
+        let own = self.all.range(first..).take_while(|(key, _)| key.0 == holder.alloc && key.1 == holder.task);
+        own.map(|(_, of)| of.shown.used()).collect()
+    }
+
+    /// What an agent after this one goes on from.
+    pub(super) fn kept(&self) -> Vec<KeptUse> {
+        let kept = |((alloc, task, _), of): (&UseKey, &Use)| KeptUse {
+            alloc: alloc.clone(),
+            task: task.clone(),
+            used: of.shown.used(),
+            counted_to: of.counted_to,
+        };
+        self.all.iter().map(kept).collect()
     }
 
     /// By alloc, task and device.
@@ -80,15 +155,19 @@ impl DeviceUses {
     pub(super) fn spread(&mut self, device: &Device, before: Option<&DeviceUsage>, now: &DeviceUsage) {
         let xids = |values: &DeviceUsage| values.xids.values().map(|xid| xid.count).sum::<u64>();
         let errors = before.map_or(0, |before| xids(now).saturating_sub(xids(before)));
-        let energy = before.and_then(|before| now.energy_millijoules?.checked_sub(before.energy_millijoules?));
+        let before = before.and_then(|before| before.energy_millijoules);
         for key in self.users.get(&device.id).into_iter().flatten() {
             let Some(of) = self.all.get_mut(key).filter(|of| of.is_live()) else { continue };
             if !now.xids.is_empty() {
                 *of.shown.usage.xid_errors.get_or_insert(0) += errors;
             }
             // Of an instance the energy of the whole is not its own.
-            if of.shown.reserved && of.shown.device == device.id && now.energy_millijoules.is_some() {
-                *of.shown.usage.energy_millijoules.get_or_insert(0) += energy.unwrap_or(0);
+            if of.shown.reserved
+                && of.shown.device == device.id
+                && let Some(now) = now.energy_millijoules
+            {
+                let from = of.counted_to.replace(now).or(before).unwrap_or(now);
+                *of.shown.usage.energy_millijoules.get_or_insert(0) += now.saturating_sub(from);
             }
         }
     }
@@ -130,7 +209,7 @@ impl DeviceUses {
             }
         }
         for (key, (alloc, usage)) in found {
-            let of = self.hold(key, &alloc, device);
+            let of = self.hold(key, &alloc, Place::from(device));
             of.seen = usage.processes != Some(0);
             of.shown.usage.sets(usage);
         }
@@ -147,9 +226,8 @@ impl DeviceUses {
         }
     }
 
-    fn hold(&mut self, key: UseKey, alloc: &Arc<AllocIdentity>, device: &Device) -> &mut Use {
-        let whole = device.facts.parent.clone().unwrap_or_else(|| device.id.clone());
-        for of in [&device.id, &whole] {
+    fn hold(&mut self, key: UseKey, alloc: &Arc<AllocIdentity>, place: Place) -> &mut Use {
+        for of in [&place.device, &place.whole] {
             self.users.entry(of.clone()).or_default().insert(key.clone());
         }
         if !self.all.contains_key(&key) {
@@ -160,15 +238,16 @@ impl DeviceUses {
             shown: TaskDevice {
                 alloc: Arc::clone(alloc),
                 task,
-                device: device.id.clone(),
-                whole,
-                gpu_instance: device.facts.gpu_instance.map(|n| n.to_string()).unwrap_or_default(),
+                device: place.device,
+                whole: place.whole,
+                gpu_instance: place.gpu_instance,
                 reserved: false,
                 usage: TaskDeviceUsage::default(),
                 ended: false,
             },
             seen: false,
             over: false,
+            counted_to: None,
         })
     }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::alloc::AllocIdentity;
 use super::attribute::Attribute;
+use super::device_used::DeviceUsed;
 use super::id::{AllocId, DeviceId, TaskName};
 use super::metric::Value;
 use super::stat::StatObject;
@@ -288,6 +289,28 @@ impl TaskDeviceUsage {
         self.processes = sum(self.processes, other.processes);
         self.energy_millijoules = sum(self.energy_millijoules, other.energy_millijoules);
         self.xid_errors = self.xid_errors.max(other.xid_errors);
+    }
+}
+
+impl TaskDevice {
+    pub fn used(&self) -> DeviceUsed {
+        DeviceUsed {
+            device: self.device.clone(),
+            whole: self.whole.clone(),
+            gpu_instance: self.gpu_instance.clone(),
+            memory_peak_bytes: self.usage.memory_peak_bytes,
+            energy_millijoules: self.usage.energy_millijoules,
+            xid_errors: self.usage.xid_errors,
+        }
+    }
+}
+
+impl TaskDeviceUsage {
+    /// What is on record of it was reached already.
+    pub fn not_below(&mut self, used: &DeviceUsed) {
+        self.memory_peak_bytes = self.memory_peak_bytes.max(used.memory_peak_bytes);
+        self.energy_millijoules = self.energy_millijoules.max(used.energy_millijoules);
+        self.xid_errors = self.xid_errors.max(used.xid_errors);
     }
 }
 

@@ -9,6 +9,7 @@ pub mod attributes;
 pub mod capability;
 pub mod demand;
 pub mod device;
+pub mod device_used;
 pub mod env;
 pub mod event;
 pub mod host;

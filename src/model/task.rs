@@ -7,6 +7,7 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use serde::{Deserialize, Serialize};
 
+use super::device_used::DeviceUsed;
 use super::event::Event;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
 use super::units::{Nanos, Timestamp};
@@ -172,6 +173,9 @@ pub struct TaskStatus {
     /// Those that the attempt holds: from before it starts until nothing of it can run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceId>,
+    /// What it has used of devices up to the end of its last attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub used_devices: Vec<DeviceUsed>,
     /// Counters and peaks of all *ended* attempts together (peak: the maximum, counters: the sum).
     pub base: Arc<Usage>,
     /// The newest 10 ended attempts, oldest first.
@@ -212,6 +216,7 @@ impl TaskStatus {
             main: None,
             cgroup: None,
             devices: Vec::new(),
+            used_devices: Vec::new(),
             base: Arc::default(),
             exits: VecDeque::new(),
             exit_counts: [0; 6],
@@ -265,6 +270,29 @@ mod tests {
         assert_eq!(serde_json::to_string(&read(older)).unwrap(), older, "and an older agent reads what has none");
         let newer = older.replace("null}", r#"null,"driver_state":{"id":7},"more":1}"#);
         assert_eq!(read(&newer), TaskHandle { driver_state: Some(serde_json::json!({ "id": 7 })), ..read(older) });
+    }
+
+    #[test]
+    fn what_a_task_used_of_devices_is_read_of_records_of_other_versions() {
+        let task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
+        let older = serde_json::to_string(&task).unwrap();
+        assert!(!older.contains("used_devices"), "an older agent reads what has none: {older}");
+        let read = |text: &str| serde_json::from_str::<TaskStatus>(text).unwrap();
+        assert_eq!(read(&older), task);
+        let used = DeviceUsed {
+            device: "GPU-0".into(),
+            whole: "GPU-0".into(),
+            gpu_instance: String::new(),
+            memory_peak_bytes: None,
+            energy_millijoules: Some(0),
+            xid_errors: Some(u64::MAX),
+        };
+        let task = TaskStatus { used_devices: vec![used], ..task };
+        let text = serde_json::to_string(&task).unwrap();
+        assert_eq!(read(&text), task, "absent is not 0");
+        let newer = text.replace(r#""energy_millijoules""#, r#""tensor_seconds":1.5,"energy_millijoules""#);
+        assert_ne!(newer, text);
+        assert_eq!(read(&newer), task);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::drivers::BoxFuture;
 use crate::model::demand::DeviceRequest;
 use crate::model::device::{DeviceHolder, ReservedDevices};
+use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 
 /// Concurrency: every call from any task.
@@ -20,4 +21,6 @@ pub trait DeviceKeeper: Send + Sync {
     fn hold(&self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), String>;
     /// Repeating it does no harm.
     fn free(&self, holder: &DeviceHolder);
+    /// What it has used of devices up to now, its own and others.
+    fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed>;
 }

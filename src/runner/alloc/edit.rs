@@ -197,11 +197,16 @@ impl Edit<'_> {
             exit.oom_kills = exit.usage.oom_kills();
         }
         let exit = Arc::new(exit);
+        let used = self.alloc.used_devices(self.at);
         self.cell.attempt = None;
         self.cell.record.handle = None;
         self.found();
         let status = self.status();
         status.main = None;
+        // Of one that ended while no agent was there nobody knows more than its record.
+        if !used.is_empty() {
+            status.used_devices = used;
+        }
         status.base = Arc::new(exit.usage.on_top_of(&status.base).without_live());
         if !exit.status.never_ran() {
             status.exit_counts[exit.outcome.index()] += 1;

@@ -35,6 +35,7 @@ use super::kept::samples::Whose;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Desired, Measured, TaskIdentity};
 use crate::model::device::{DeviceHolder, ReservedDevices};
+use crate::model::device_used::DeviceUsed;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
@@ -487,6 +488,10 @@ impl Alloc {
         {
             tracing::error!(alloc_id = %self.id, task = %status.name, error, "a task that may run does not hold its devices");
         }
+    }
+    pub(super) fn used_devices(&self, at: usize) -> Vec<DeviceUsed> {
+        let keeper = self.ctx.devices.as_ref();
+        keeper.map_or_else(Vec::new, |keeper| keeper.used(&self.device_holder(at)))
     }
     /// What its devices were needed for is over, and all of it is gone: with its handle, which is kept as long as anything may run.
     pub fn free_devices(&self, at: usize) {

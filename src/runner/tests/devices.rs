@@ -9,6 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::model::demand::{DeviceName, DeviceRequest};
 use crate::model::device::{DeviceHolder, DeviceReservation, ReservedDevices};
+use crate::model::device_used::DeviceUsed;
 use crate::model::event::EventKind;
 use crate::model::id::DeviceId;
 use crate::model::task::{ExitStatus, Outcome};
@@ -88,6 +89,17 @@ impl DeviceKeeper for Table {
     fn free(&self, holder: &DeviceHolder) {
         self.held.lock().unwrap().retain(|_, by| by != holder);
     }
+    fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
+        let used = |device: DeviceId| DeviceUsed {
+            whole: device.clone(),
+            device,
+            gpu_instance: String::new(),
+            memory_peak_bytes: Some(7),
+            energy_millijoules: Some(5),
+            xid_errors: None,
+        };
+        self.of(holder).into_iter().map(used).collect()
+    }
 }
 
 fn with_devices(mut job: Job, count: u32) -> Job {
@@ -139,7 +151,11 @@ async fn a_task_holds_its_devices_from_before_its_start_until_nothing_of_it_runs
     let other = submit(&agent, with_devices(service("other"), 1)).await;
     until_state(&agent, &other, TaskState::Running).await;
     assert_eq!(host.world.last().env["GPUS"], "GPU-3");
+    assert_eq!(main_task(&agent, &id).used_devices, []);
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    let used = main_task(&agent, &id).used_devices.clone();
+    let used: Vec<_> = used.iter().map(|used| (used.device.as_str(), used.energy_millijoules)).collect();
+    assert_eq!(used, [("GPU-1", Some(5)), ("GPU-2", Some(5))], "on record with its end");
     assert_eq!((shown(&agent, &id), table.all()), (vec![], vec![("GPU-3".to_owned(), "main".to_owned())]));
     agent.stop(&other, Wait::UntilEnded).await.unwrap();
     assert!(table.is_empty());
