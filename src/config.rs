@@ -3,6 +3,7 @@
 //!
 //! [`SETTINGS`] is the one list of them.
 
+mod otlp;
 mod settings;
 mod values;
 
@@ -12,7 +13,7 @@ use std::sync::LazyLock;
 
 use crate::api;
 use crate::devices;
-use crate::exporters::otlp;
+use crate::exporters;
 use crate::fingerprint;
 use crate::host::http::{MAX_SOCKET_PATH_BYTES, socket_path_fits};
 use crate::jobspec;
@@ -40,7 +41,7 @@ pub struct Config {
     pub drivers: DriversConfig,
     pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
-    pub otlp: otlp::Config,
+    pub otlp: exporters::otlp::Config,
     pub devices: devices::Config,
     pub log_level: LogLevel,
 }
@@ -77,7 +78,7 @@ impl Config {
             drivers: DriversConfig::default(),
             fingerprint: fingerprint::Config::default(),
             gc: GcConfig::default(),
-            otlp: otlp::Config::default(),
+            otlp: exporters::otlp::Config::default(),
             devices: devices::Config::default(),
             log_level: LogLevel::default(),
         }
@@ -101,11 +102,21 @@ pub fn default_data_dir() -> Option<PathBuf> {
 static WORDS: LazyLock<(Stanza, Vec<Stanza>)> = LazyLock::new(|| {
     let mut stanzas: Vec<Stanza> = Vec::new();
     for group in SETTINGS.chunk_by(|a, b| a.stanza == b.stanza) {
-        let words: Vec<Word> = group.iter().map(|setting| Word::value(setting.key)).collect();
+        let mut words: Vec<Word> = group.iter().map(|setting| Word::value(setting.key)).collect();
+        if group.first().is_some_and(|setting| setting.stanza == otlp::STANZA) {
+            words.push(Word::named(DESTINATION));
+        }
         stanzas.extend(group.first().map(|first| Stanza { name: first.stanza, words: words.leak() }));
     }
     let top: Vec<Word> = stanzas.iter().map(|stanza| Word::stanza(stanza.name)).collect();
     (Stanza { name: "", words: top.leak() }, stanzas)
+});
+
+/// A further one of OTLP's: `destination "name" { }` in its stanza, with the same words.
+const DESTINATION: &str = "destination";
+static OF_DESTINATION: LazyLock<Stanza> = LazyLock::new(|| {
+    let words = SETTINGS.iter().filter(|setting| setting.stanza == otlp::STANZA);
+    Stanza { name: DESTINATION, words: words.map(|setting| Word::value(setting.key)).collect::<Vec<_>>().leak() }
 });
 
 /// Why a configuration is refused.
@@ -196,14 +207,19 @@ fn together(config: &Config) -> Result<(), ConfigError> {
             format_duration(least)
         )));
     }
-    let interval = config.otlp.interval;
-    if config.otlp.target().is_some() && interval > least {
-        return Err(ConfigError::Together(format!(
-            "otlp.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would never \
-             be pushed",
-            format_duration(interval),
-            format_duration(least)
-        )));
+    for (name, destination) in config.otlp.all() {
+        let stanza =
+            if name == exporters::otlp::DEFAULT { "otlp".to_owned() } else { format!("otlp.destination.{name}") };
+        destination.check().map_err(|why| ConfigError::Together(format!("{stanza}: {why}")))?;
+        let interval = destination.interval;
+        if destination.target().is_some() && interval > least {
+            return Err(ConfigError::Together(format!(
+                "{stanza}.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would \
+                 never be pushed",
+                format_duration(interval),
+                format_duration(least)
+            )));
+        }
     }
     Ok(())
 }
@@ -229,24 +245,58 @@ pub fn read_text(name: &str, text: &str, config: &mut Config) -> Result<(), Conf
     for stanza in stanzas {
         let Some(body) = file.stanza(stanza.name) else { continue };
         let fields = Fields::open(body, stanza, &family, stanza.name, &problems);
-        for setting in SETTINGS.iter().filter(|s| s.stanza == stanza.name) {
-            let Some((value, span)) = value_of(&fields, setting) else { continue };
-            // Of a list, the element that is wrong: alone it is refused too.
-            let elements = if let Kind::Texts(_) = setting.kind { fields.texts(setting.key) } else { None };
-            let alone = elements.iter().flat_map(|list| &list.value).enumerate().find_map(|(i, element)| {
-                let refused = setting.set(&mut config.clone(), &element.value).err()?;
-                Some((element.span.clone(), format!("{}[{i}]", setting.key), refused))
-            });
-            if let Some((span, key, message)) = alone {
-                fields.error(&span, &key, message, None);
-            } else if let Err(message) = setting.set(config, &value) {
-                fields.error(&span, setting.key, message, None);
-            }
+        set_all(&fields, stanza.name, config);
+        if stanza.name == otlp::STANZA {
+            config.otlp.destinations = destinations(&fields, &family, config);
         }
     }
     drop(file);
     let (errors, _) = problems.into_parts();
     if errors.0.is_empty() { Ok(()) } else { Err(ConfigError::File(errors)) }
+}
+
+/// What stands in a stanza; what is wrong is recorded.
+fn set_all(fields: &Fields<'_>, stanza: &str, config: &mut Config) {
+    for setting in SETTINGS.iter().filter(|s| s.stanza == stanza) {
+        let Some((value, span)) = value_of(fields, setting) else { continue };
+        // Of a list, the element that is wrong: alone it is refused too.
+        let elements = if let Kind::Texts(_) = setting.kind { fields.texts(setting.key) } else { None };
+        let alone = elements.iter().flat_map(|list| &list.value).enumerate().find_map(|(i, element)| {
+            let refused = setting.set(&mut config.clone(), &element.value).err()?;
+            Some((element.span.clone(), format!("{}[{i}]", setting.key), refused))
+        });
+        if let Some((span, key, message)) = alone {
+            fields.error(&span, &key, message, None);
+        } else if let Err(message) = setting.set(config, &value) {
+            fields.error(&span, setting.key, message, None);
+        }
+    }
+}
+
+/// Each by itself, from the defaults on: no header and no key of one goes to another.
+fn destinations(
+    fields: &Fields<'_>,
+    family: &[&'static Stanza],
+    config: &Config,
+) -> Vec<(String, exporters::otlp::Config)> {
+    let mut all: Vec<(String, exporters::otlp::Config)> = Vec::new();
+    for named in fields.named(DESTINATION) {
+        let refused = |message| fields.error(named.name_span, DESTINATION, message, None);
+        if let Err(message) = exporters::otlp::destination_name(named.name) {
+            refused(message);
+        } else if all.iter().any(|(name, _)| name == named.name) {
+            refused(format!("there are two destinations {:?}", named.name));
+        }
+        let path = fields.path_of(&format!("{DESTINATION}.{}", named.name));
+        let inner = Fields::open(named.body, &OF_DESTINATION, family, path, fields.problems());
+        let mut own = Config::new(config.data_dir.clone());
+        set_all(&inner, otlp::STANZA, &mut own);
+        if own.otlp.target().is_none() && named.body.entries.iter().all(|entry| !entry.key.ends_with("endpoint")) {
+            refused(format!("the destination {:?} has no endpoint", named.name));
+        }
+        all.push((named.name.to_owned(), own.otlp));
+    }
+    all
 }
 
 /// The value as the text that `set` reads; a wrong type is recorded and yields nothing.
@@ -265,6 +315,20 @@ fn value_of(fields: &Fields<'_>, setting: &Setting) -> Option<(String, Span)> {
     }
 }
 
+/// As it stands in a file; `None`: not set.
+fn printed(setting: &Setting, config: &Config) -> Option<String> {
+    let quoted = |text: &str| format!("{:?}", tree::escape(text));
+    let text = setting.get(config)?;
+    Some(match setting.kind {
+        Kind::Whole(..) | Kind::Bool(_) => text,
+        Kind::Text(_) | Kind::OfDriver(_) | Kind::Duration(..) => quoted(&text),
+        Kind::Texts(_) => {
+            let items: Vec<String> = list(&text).iter().map(|t| quoted(t)).collect();
+            format!("[{}]", items.join(", "))
+        }
+    })
+}
+
 /// The configuration as a file that says the same.
 pub fn print(config: &Config) -> String {
     let mut out = String::new();
@@ -272,18 +336,17 @@ pub fn print(config: &Config) -> String {
         out.push_str(&format!("{}{} {{\n", if out.is_empty() { "" } else { "\n" }, stanza.name));
         for setting in SETTINGS.iter().filter(|s| s.stanza == stanza.name) {
             out.push_str(&format!("  # {} ({})\n", setting.about, setting.env));
-            let quoted = |text: &str| format!("{:?}", tree::escape(text));
-            match (setting.get(config), &setting.kind) {
-                (None, _) => out.push_str(&format!("  # {} =\n", setting.key)),
-                (Some(text), Kind::Whole(..) | Kind::Bool(_)) => out.push_str(&format!("  {} = {text}\n", setting.key)),
-                (Some(text), Kind::Text(_) | Kind::OfDriver(_) | Kind::Duration(..)) => {
-                    out.push_str(&format!("  {} = {}\n", setting.key, quoted(&text)));
-                }
-                (Some(text), Kind::Texts(_)) => {
-                    let items: Vec<String> = list(&text).iter().map(|t| quoted(t)).collect();
-                    out.push_str(&format!("  {} = [{}]\n", setting.key, items.join(", ")));
-                }
+            match printed(setting, config) {
+                None => out.push_str(&format!("  # {} =\n", setting.key)),
+                Some(value) => out.push_str(&format!("  {} = {value}\n", setting.key)),
             }
+        }
+        let further = if stanza.name == otlp::STANZA { config.otlp.destinations.as_slice() } else { &[] };
+        for (name, destination) in further {
+            let own = Config { otlp: destination.clone(), ..config.clone() };
+            let settings = SETTINGS.iter().filter(|setting| setting.stanza == otlp::STANZA);
+            let lines = settings.filter_map(|s| Some(format!("    {} = {}\n", s.key, printed(s, &own)?)));
+            out.push_str(&format!("  {DESTINATION} {name:?} {{\n{}  }}\n", lines.collect::<String>()));
         }
         out.push_str("}\n");
     }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::Config;
 use super::values::{
-    absolute, cgroup_parent, duration, fingerprinters, list, listed, listen_address, millis, one_of, short, size,
+    absolute, cgroup_parent, duration, fingerprinters, list, listed, listen_address, one_of, short, size,
 };
 use crate::api::Public;
 use crate::devices::Attribution;
-use crate::exporters::otlp;
 use crate::runner::drivers::{self, DriverEntry, DriverSetting};
 use crate::telemetry::LoggingError;
 
@@ -24,7 +23,7 @@ pub struct Setting {
     pub about: &'static str,
     pub(super) kind: Kind,
     /// See [`Setting::get`].
-    get: fn(&Config) -> Option<String>,
+    pub(super) get: fn(&Config) -> Option<String>,
 }
 
 /// What its value is, and where that goes.
@@ -70,7 +69,7 @@ impl Setting {
                 Ok(())
             }
             Kind::Bool(put) => {
-                put(config, text.parse().map_err(|_| "must be true or false".to_owned())?);
+                put(config, text.to_lowercase().parse().map_err(|_| "must be true or false".to_owned())?);
                 Ok(())
             }
             Kind::OfDriver(check) => {
@@ -82,10 +81,10 @@ impl Setting {
     }
 }
 
-const A_DAY: Duration = Duration::from_secs(86_400);
-const TEN_YEARS: Duration = Duration::from_secs(3_650 * 86_400);
+pub(super) const A_DAY: Duration = Duration::from_secs(86_400);
+pub(super) const TEN_YEARS: Duration = Duration::from_secs(3_650 * 86_400);
 
-/// Ours, then those of each driver.
+/// Ours, those of OTLP, then those of each driver.
 pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     let of_driver = |driver: &'static DriverEntry| {
         driver.settings.iter().map(|setting| {
@@ -94,7 +93,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
             &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
         })
     };
-    OURS.iter().chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
+    OURS.iter().chain(super::otlp::OTLP).chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });
 
 static OURS: &[Setting] = &[
@@ -270,113 +269,6 @@ static OURS: &[Setting] = &[
         about: "The same of its inodes.",
         kind: Kind::Whole(1, 100, |c, n| c.gc.inodes_used_percent = n),
         get: |c| Some(c.gc.inodes_used_percent.to_string()),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "endpoint",
-        env: "OTEL_EXPORTER_OTLP_ENDPOINT",
-        about: "Where metrics are pushed: http://host:port, to /v1/metrics below it. Default: nowhere, and nothing is pushed.",
-        kind: Kind::Text(|c, text| otlp::endpoint(text, true).map(|endpoint| c.otlp.endpoint = Some(endpoint))),
-        get: |c| c.otlp.endpoint.as_ref().map(ToString::to_string),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "metrics_endpoint",
-        env: "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-        about: "The same, with the whole path. It wins over endpoint.",
-        kind: Kind::Text(|c, text| {
-            otlp::endpoint(text, false).map(|endpoint| c.otlp.metrics_endpoint = Some(endpoint))
-        }),
-        get: |c| c.otlp.metrics_endpoint.as_ref().map(ToString::to_string),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "protocol",
-        env: "OTEL_EXPORTER_OTLP_PROTOCOL",
-        about: "http/protobuf or grpc.",
-        kind: Kind::Text(|c, text| {
-            c.otlp.protocol = otlp::Protocol::parse(text)
-                .ok_or_else(|| one_of(text, otlp::Protocol::ALL.map(otlp::Protocol::as_str)))?;
-            Ok(())
-        }),
-        get: |c| Some(c.otlp.protocol.as_str().to_owned()),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "headers",
-        env: "OTEL_EXPORTER_OTLP_HEADERS",
-        about: "Sent with each request: name=value, separated by commas, values percent-encoded.",
-        kind: Kind::Text(|c, text| otlp::headers(text).map(|headers| c.otlp.headers = headers)),
-        get: |c| Some(&c.otlp.headers).filter(|headers| !headers.is_empty()).map(|headers| otlp::joined(headers)),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "timeout",
-        env: "OTEL_EXPORTER_OTLP_TIMEOUT",
-        about: "How long one request may take. In the environment a number is milliseconds.",
-        kind: Kind::Text(|c, text| {
-            c.otlp.timeout = millis(text, Duration::from_millis(100), Duration::from_secs(600))?;
-            Ok(())
-        }),
-        get: |c| Some(short(c.otlp.timeout)),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "compression",
-        env: "OTEL_EXPORTER_OTLP_COMPRESSION",
-        about: "gzip or none.",
-        kind: Kind::Text(|c, text| {
-            c.otlp.compression = otlp::Compression::parse(text)
-                .ok_or_else(|| one_of(text, otlp::Compression::ALL.map(otlp::Compression::as_str)))?;
-            Ok(())
-        }),
-        get: |c| Some(c.otlp.compression.as_str().to_owned()),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "temporality_preference",
-        env: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
-        about: "cumulative: sums count from their start. No other is made.",
-        kind: Kind::Text(|_, text| match text {
-            "cumulative" => Ok(()),
-            other => Err(one_of(other, ["cumulative"])),
-        }),
-        get: |_| Some("cumulative".to_owned()),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "interval",
-        env: "OTEL_METRIC_EXPORT_INTERVAL",
-        about: "How often points are made. In the environment a number is milliseconds.",
-        kind: Kind::Text(|c, text| {
-            c.otlp.interval = millis(text, Duration::from_millis(100), A_DAY)?;
-            Ok(())
-        }),
-        get: |c| Some(short(c.otlp.interval)),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "resource_attributes",
-        env: "OTEL_RESOURCE_ATTRIBUTES",
-        about: "On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays.",
-        kind: Kind::Text(|c, text| otlp::pairs(text).map(|attributes| c.otlp.resource_attributes = attributes)),
-        get: |c| Some(&c.otlp.resource_attributes).filter(|all| !all.is_empty()).map(|all| otlp::joined(all)),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "queue_bytes",
-        env: "ALLOSTAT_OTLP_QUEUE_BYTES",
-        about: "What waits for the collector, in the data directory, takes no more than this: the oldest goes.",
-        kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.otlp.queue_bytes = n),
-        get: |c| Some(c.otlp.queue_bytes.to_string()),
-    },
-    Setting {
-        stanza: "otlp",
-        key: "queue_age",
-        env: "ALLOSTAT_OTLP_QUEUE_AGE",
-        about: "What waited for longer goes.",
-        kind: Kind::Duration(Duration::from_secs(60), TEN_YEARS, |c, d| c.otlp.queue_age = d),
-        get: |c| Some(short(c.otlp.queue_age)),
     },
     Setting {
         stanza: "devices",

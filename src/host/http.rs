@@ -1,5 +1,5 @@
-//! The HTTP client of the commands: one kept connection to the agent, over its Unix socket or TCP, and one more for each
-//! answer that goes on.
+//! The HTTP client: one kept connection, over a Unix socket, TCP or TLS, and one more for each answer that goes on. The commands ask
+//! the agent with it, and the agent a collector.
 //!
 //! Concurrency: blocking, like everything on this floor; the connection lives on a small runtime of its own.
 
@@ -7,11 +7,14 @@
 #![allow(clippy::manual_async_fn)]
 
 pub mod grpc;
+mod tls;
 
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,18 +27,22 @@ use tokio::net::{TcpStream, UnixStream};
 use super::peer::{self, Trust};
 use super::roots::Roots;
 
+pub use tls::TlsFiles;
+
 /// An answer larger than this is refused: ten times the body of a very large host.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Whether a connection was accepted.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Where an agent is.
+/// Where somebody listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     Unix(PathBuf),
     /// `host:port`, of plain HTTP.
     Tcp(String),
+    /// The same, of HTTP over TLS.
+    Tls(String, Arc<TlsFiles>),
 }
 
 impl fmt::Display for Address {
@@ -43,6 +50,7 @@ impl fmt::Display for Address {
         match self {
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
             Address::Tcp(host) => write!(f, "http://{host}"),
+            Address::Tls(host, _) => write!(f, "https://{host}"),
         }
     }
 }
@@ -81,6 +89,9 @@ pub enum HttpError {
     /// Nothing was sent.
     #[error("{address} is not believed: it belongs to user {uid}, who is neither root nor the one who asks")]
     Stranger { address: Address, uid: u32 },
+    /// A certificate is not believed, by one side or the other, or cannot be read.
+    #[error("TLS with {address} failed: {reason}")]
+    Tls { address: Address, reason: String },
     /// Nothing was sent.
     #[error("{address} is not believed: whose it is cannot be told")]
     Unknown { address: Address, source: std::io::Error },
@@ -278,8 +289,11 @@ fn exchange<'a>(
     }
 }
 
-fn broken(address: &Address, error: &dyn fmt::Display) -> HttpError {
-    HttpError::Protocol { address: address.clone(), message: error.to_string() }
+fn broken(address: &Address, error: &(dyn Error + 'static)) -> HttpError {
+    match tls::reason(error) {
+        Some(reason) => HttpError::Tls { address: address.clone(), reason },
+        None => HttpError::Protocol { address: address.clone(), message: error.to_string() },
+    }
 }
 
 fn whole(
@@ -290,7 +304,7 @@ fn whole(
     async move {
         let (parts, body) = answer.into_parts();
         let body = Limited::new(body, largest).collect().await;
-        let body = body.map_err(|e| broken(address, &e))?.to_bytes();
+        let body = body.map_err(|e| broken(address, &*e))?.to_bytes();
         Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 }
@@ -318,7 +332,7 @@ fn send<'a>(
 ) -> impl Future<Output = Result<Sent, HttpError>> + 'a {
     async move {
         let (address, _) = at;
-        let broken = |e: &dyn fmt::Display| broken(address, e);
+        let broken = |e: &(dyn Error + 'static)| broken(address, e);
         hear().await;
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
@@ -330,7 +344,7 @@ fn send<'a>(
         }
         let host = match address {
             Address::Unix(_) => "localhost",
-            Address::Tcp(host) => host,
+            Address::Tcp(host) | Address::Tls(host, _) => host,
         };
         let mut request = hyper::Request::builder()
             .method(match method {
@@ -378,8 +392,14 @@ fn connect((address, trust): At<'_>) -> impl Future<Output = Result<SendRequest<
                 }
                 greet(TokioIo::new(socket)).await
             }
+            Address::Tls(host, files) => {
+                let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host));
+                let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
+                socket.set_nodelay(true).map_err(failed)?;
+                greet(TokioIo::new(tls::secured(socket, address, (host, files), b"http/1.1").await?)).await
+            }
         };
-        sender.map_err(|e| HttpError::Protocol { address: address.clone(), message: e.to_string() })
+        sender.map_err(|e| broken(address, &e))
     }
 }
 

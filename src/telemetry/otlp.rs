@@ -45,7 +45,7 @@ impl PointCounts {
     }
 }
 
-/// What there is to tell of pushing; nothing where nobody pushes.
+/// What there is to tell of pushing to one destination.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PushState {
     pub ledger: PointCounts,
@@ -64,15 +64,19 @@ pub struct PushState {
     pub retries: u64,
 }
 
-/// Concurrency: any thread; a short lock.
+/// By destination; nothing where nobody pushes. Concurrency: any thread; a short lock.
 #[derive(Debug, Default)]
-pub struct Push(Mutex<Option<PushState>>);
+pub struct Push(Mutex<BTreeMap<String, PushState>>);
 
 impl Push {
-    pub fn tell(&self, change: impl FnOnce(&mut PushState)) {
-        change(lock(&self.0).get_or_insert_default());
+    pub fn tell(&self, destination: &str, change: impl FnOnce(&mut PushState)) {
+        let mut all = lock(&self.0);
+        match all.get_mut(destination) {
+            Some(state) => change(state),
+            None => change(all.entry(destination.to_owned()).or_default()),
+        }
     }
-    pub fn told(&self) -> Option<PushState> {
+    pub fn told(&self) -> BTreeMap<String, PushState> {
         lock(&self.0).clone()
     }
 }
@@ -87,7 +91,7 @@ pub static ENQUEUED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_enqueued_total",
     Unit::None,
     "Points made for the collector: always the sum of those exported, rejected, dropped and queued. Goes on over restarts.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.enqueued", "{data_point}");
@@ -96,7 +100,7 @@ pub static EXPORTED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_exported_total",
     Unit::None,
     "Points that the collector took.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.exported", "{data_point}");
@@ -105,7 +109,7 @@ pub static REJECTED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_rejected_total",
     Unit::None,
     "Points that the collector refused for good: by themselves, or by a partial success.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.rejected", "{data_point}");
@@ -115,28 +119,28 @@ pub static DROPPED: MetricDesc = MetricDesc::counter(
     Unit::None,
     "Points that were lost. capacity: the queue was full, and the oldest went; age: they waited for too long; corrupt: they could not \
      be read back; disk: the disk refused them, and memory was full; slow_disk: the disk was still busy with those before them.",
-    &["reason"],
+    &["destination", "reason"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.dropped", "{data_point}");
 
 pub static QUEUED: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_points", Unit::None, "Points that wait to be sent.", &[])
+    MetricDesc::gauge("allostat_otlp_queue_points", Unit::None, "Points that wait to be sent.", &["destination"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.points", "{data_point}");
 
 pub static BYTES: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What the queue takes on disk.", &[])
+    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What the queue takes on disk.", &["destination"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.size", "By");
 
 pub static CAPACITY: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What it may take.", &[])
+    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What it may take.", &["destination"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.capacity", "By");
 
 pub static SEGMENTS: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_segments", Unit::None, "Files of the queue.", &[])
+    MetricDesc::gauge("allostat_otlp_queue_segments", Unit::None, "Files of the queue.", &["destination"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.segments", "{segment}");
 
@@ -144,7 +148,7 @@ pub static IN_MEMORY: MetricDesc = MetricDesc::gauge(
     "allostat_otlp_queue_in_memory",
     Unit::None,
     "Batches that wait in memory because the disk refuses them: they go with the agent.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.in_memory", "{batch}");
@@ -153,7 +157,7 @@ pub static OLDEST: MetricDesc = MetricDesc::gauge(
     "allostat_otlp_queue_oldest_timestamp_seconds",
     Unit::TimestampSeconds,
     "When the oldest batch in the queue was made; absent also where the queue is empty.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.oldest", "s");
@@ -162,7 +166,7 @@ pub static CORRUPT: MetricDesc = MetricDesc::counter(
     "allostat_otlp_queue_corrupt_records_total",
     Unit::None,
     "Places in the queue's files that could not be read.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.corrupt_records", "{record}");
@@ -171,7 +175,7 @@ pub static TRUNCATED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_queue_truncated_bytes_total",
     Unit::Bytes,
     "Bytes cut off at the end of the queue's files: what was being written when the agent or the machine ended.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.truncated", "By");
@@ -179,8 +183,9 @@ pub static TRUNCATED: MetricDesc = MetricDesc::counter(
 pub static REQUESTS: MetricDesc = MetricDesc::counter(
     "allostat_otlp_requests_total",
     Unit::None,
-    "Requests to the collector by status code: of HTTP, or of gRPC with `grpc-` in front. timeout, connect, broken: there was no answer.",
-    &["code"],
+    "Requests to the collector by status code: of HTTP, or of gRPC with `grpc-` in front. timeout, connect, tls, broken: there was no answer; \
+     tls: a certificate was not believed.",
+    &["destination", "code"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.requests", "{request}");
@@ -189,7 +194,7 @@ pub static RETRIES: MetricDesc = MetricDesc::counter(
     "allostat_otlp_retries_total",
     Unit::None,
     "Requests that repeat one before, because it was not answered or asked to come again.",
-    &[],
+    &["destination"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.retries", "{request}");

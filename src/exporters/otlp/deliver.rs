@@ -37,7 +37,8 @@ struct Way {
 
 /// Until the outbox is closed.
 pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender) {
-    let (mut way, mut tries): (Option<Way>, u32) = (None, 0);
+    let destination = outbox.destination();
+    let (mut way, mut tries, mut told): (Option<Way>, u32, String) = (None, 0, String::new());
     while let Some(parcel) = outbox.next() {
         let mut current = match way.take() {
             Some(way) if way.id == parcel.id => way,
@@ -46,14 +47,15 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender) {
         match go_on(outbox, sender, &mut current, tries > 0) {
             None => {
                 if tries > 0 {
-                    tracing::info!(tries, "collector takes points again");
+                    tracing::info!(destination, tries, "collector takes points again");
                 }
                 tries = 0;
                 outbox.settle(current.id, current.rejected);
             }
             Some((after, message)) => {
-                if tries == 0 {
-                    tracing::warn!(reason = message, "collector did not take points: they wait");
+                if tries == 0 || told != message {
+                    tracing::warn!(destination, reason = message, "collector did not take points: they wait");
+                    told = message;
                 }
                 let wait = wait(tries, after);
                 tries = tries.saturating_add(1);
@@ -76,14 +78,19 @@ fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) ->
             Answer::Later { after, message } => return Some((after, message)),
             Answer::Taken { rejected, message } => {
                 if rejected > 0 || !message.is_empty() {
-                    tracing::warn!(rejected, message, "collector took points in part");
+                    tracing::warn!(
+                        destination = outbox.destination(),
+                        rejected,
+                        message,
+                        "collector took points in part"
+                    );
                 }
                 way.rejected += rejected.min(count);
                 way.bad = way.bad.filter(|_| rejected >= count);
                 way.rest.pop();
             }
             Answer::Refused { message } => {
-                refused(&message, count);
+                refused(outbox, &message, count);
                 way.rejected += count;
                 way.rest.pop();
             }
@@ -91,7 +98,7 @@ fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) ->
                 way.bad = way.bad.map(|bad| bad + 1);
                 if way.bad.is_some_and(|bad| bad > MOST_BAD) {
                     let left = way.rest.drain(..).map(|(points, _)| points).sum();
-                    refused(&message, left);
+                    refused(outbox, &message, left);
                     way.rejected += left;
                     return None;
                 }
@@ -102,7 +109,7 @@ fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) ->
                         way.rest.extend(both.map(|part| (points(&part), packed::pack(&part))));
                     }
                     Ok(Err(_)) | Err(_) => {
-                        refused(&message, count);
+                        refused(outbox, &message, count);
                         way.rejected += count;
                     }
                 }
@@ -112,8 +119,8 @@ fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) ->
     None
 }
 
-fn refused(reason: &str, points: u64) {
-    tracing::warn!(reason, points, "collector refused points for good");
+fn refused(outbox: &Outbox, reason: &str, points: u64) {
+    tracing::warn!(destination = outbox.destination(), reason, points, "collector refused points for good");
 }
 
 /// As long as the collector asked, else anything up to a bound that doubles: many agents must not come together.

@@ -26,7 +26,9 @@ pub use names::SCHEMA_URL;
 pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
-pub use settings::{Compression, Config, Protocol, PushEndpoint, endpoint, headers, joined, pairs};
+pub use settings::{
+    Compression, Config, DEFAULT, Protocol, PushEndpoint, Scheme, destination_name, endpoint, headers, joined, pairs,
+};
 
 /// One request for nobody who was told anything before.
 pub fn encode(walk: &Walk<'_>) -> Vec<u8> {

@@ -19,21 +19,27 @@ pub(super) struct Outbox {
     is_closed: AtomicBool,
     /// Points that were turned away while the disk was busy.
     turned_away: AtomicU64,
+    destination: String,
     metrics: Arc<Metrics>,
 }
 
 impl Outbox {
-    pub fn new(queue: Queue, capacity_bytes: u64, metrics: Arc<Metrics>) -> Outbox {
-        metrics.push.tell(|state| state.capacity_bytes = capacity_bytes);
+    pub fn new(destination: &str, queue: Queue, capacity_bytes: u64, metrics: Arc<Metrics>) -> Outbox {
+        metrics.push.tell(destination, |state| state.capacity_bytes = capacity_bytes);
         let outbox = Outbox {
             queue: Mutex::new(queue),
             came: Condvar::new(),
             is_closed: AtomicBool::new(false),
             turned_away: AtomicU64::new(0),
+            destination: destination.to_owned(),
             metrics,
         };
         outbox.tell(&lock(&outbox.queue));
         outbox
+    }
+
+    pub fn destination(&self) -> &str {
+        &self.destination
     }
 
     /// Takes batches over, with their points: what the disk refuses waits in memory.
@@ -50,7 +56,12 @@ impl Outbox {
             let accepted = queue.push(SystemClock.now(), points, bytes);
             if accepted != Accepted::Durable {
                 let error = queue.refused.as_ref().map(ToString::to_string);
-                tracing::error!(error, points, "queue of points is not durable: the disk refuses it");
+                tracing::error!(
+                    destination = self.destination,
+                    error,
+                    points,
+                    "queue of points is not durable: the disk refuses it"
+                );
             }
         }
         self.tell(&queue);
@@ -60,7 +71,11 @@ impl Outbox {
 
     /// The disk is busy with earlier ones, and nobody waits for it.
     pub fn turn_away(&self, points: u64) {
-        tracing::error!(points, "points were dropped: the disk is busy with those before them");
+        tracing::error!(
+            destination = self.destination,
+            points,
+            "points were dropped: the disk is busy with those before them"
+        );
         self.turned_away.fetch_add(points, Ordering::SeqCst);
     }
 
@@ -100,7 +115,7 @@ impl Outbox {
     }
 
     pub fn asked(&self, code: String, is_retry: bool) {
-        self.metrics.push.tell(|state| {
+        self.metrics.push.tell(&self.destination, |state| {
             *state.requests.entry(code).or_default() += 1;
             state.retries += u64::from(is_retry);
         });
@@ -113,7 +128,7 @@ impl Outbox {
     }
 
     fn tell(&self, queue: &Queue) {
-        self.metrics.push.tell(|state| {
+        self.metrics.push.tell(&self.destination, |state| {
             *state = PushState {
                 ledger: queue.ledger(),
                 bytes: queue.bytes(),

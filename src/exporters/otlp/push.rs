@@ -1,10 +1,10 @@
 //! Pushes as long as there are snapshots, where an endpoint is set: collects in its time, and lets a thread deliver.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::collect::{Endings, collect};
@@ -12,51 +12,66 @@ use super::outbox::Outbox;
 use super::parts::{LARGEST_BYTES, parts, points};
 use super::resource::HostIdentity;
 use super::send::Sender;
-use super::settings::Config;
+use super::settings::{Config, DEFAULT};
 use super::{deliver, packed};
 use crate::exporters::walk::{Filter, Walk};
 use crate::snapshot::Snapshot;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
 use crate::telemetry::{Metrics, chain};
 
-/// The queue's directory, in the data directory.
+/// The queue's directory, in the data directory; with a dash and the name behind it that of a further destination.
 pub const QUEUE_DIR: &str = "otlp";
 /// What the disk refuses waits here.
 const MEMORY_BYTES: usize = 16 << 20;
 
-/// `None`: no endpoint is set, and nothing of it is there.
+/// To each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing of it is there.
 pub fn run(
     config: &Config,
     data_dir: &Path,
     metrics: &Arc<Metrics>,
     snapshots: &watch::Receiver<Arc<Snapshot>>,
 ) -> Option<JoinHandle<()>> {
-    let endpoint = config.target()?;
-    tracing::info!(%endpoint, protocol = config.protocol.as_str(), "metrics are pushed");
-    let mut sender = match Sender::new(config, endpoint) {
-        Ok(sender) => sender,
-        Err(error) => {
-            tracing::error!(error = chain(&error), "metrics cannot be pushed");
-            return None;
+    let mut all = JoinSet::new();
+    for (name, config) in config.all() {
+        let Some(endpoint) = config.target() else { continue };
+        tracing::info!(destination = name, %endpoint, protocol = config.protocol.as_str(), "metrics are pushed");
+        match Sender::new(&config, endpoint) {
+            Ok(sender) => {
+                let dir =
+                    data_dir.join(if name == DEFAULT { QUEUE_DIR.to_owned() } else { format!("{QUEUE_DIR}-{name}") });
+                all.spawn(to(name, config, sender, dir, Arc::clone(metrics), snapshots.clone()));
+            }
+            Err(error) => {
+                tracing::error!(destination = name, error = chain(&error), "metrics cannot be pushed");
+            }
         }
-    };
-    let (config, dir) = (config.clone(), data_dir.join(QUEUE_DIR));
-    let (metrics, snapshots) = (Arc::clone(metrics), snapshots.clone());
-    let identity = HostIdentity { host_id: host_id(), attributes: config.resource_attributes.clone() };
-    Some(tokio::spawn(async move {
-        let of_outbox = (config.clone(), Arc::clone(&metrics));
-        let opened = tokio::task::spawn_blocking(move || open(&dir, &of_outbox.0, of_outbox.1)).await;
-        let Ok(outbox) = opened else { return };
-        // Dropped when this is called off.
-        let outbox = Closing(Arc::new(outbox));
-        let of_thread = Arc::clone(&outbox.0);
-        let thread = std::thread::Builder::new().name("otlp".to_owned());
-        if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender)) {
-            tracing::error!(error = error.to_string(), "metrics cannot be pushed: no thread can be had");
-            return;
-        }
-        collect_all(&config, identity, &outbox.0, &metrics, &snapshots).await;
-    }))
+    }
+    // Called off, it calls them all off.
+    (!all.is_empty()).then(|| tokio::spawn(async move { while all.join_next().await.is_some() {} }))
+}
+
+async fn to(
+    name: String,
+    config: Config,
+    mut sender: Sender,
+    dir: PathBuf,
+    metrics: Arc<Metrics>,
+    snapshots: watch::Receiver<Arc<Snapshot>>,
+) {
+    let (service_name, attributes) = (config.service_name.clone(), config.resource_attributes.clone());
+    let identity = HostIdentity { host_id: host_id(), service_name, attributes };
+    let of_outbox = (name.clone(), config.clone(), Arc::clone(&metrics));
+    let opened = tokio::task::spawn_blocking(move || open(&of_outbox.0, &dir, &of_outbox.1, of_outbox.2)).await;
+    let Ok(outbox) = opened else { return };
+    // Dropped when this is called off.
+    let outbox = Closing(Arc::new(outbox));
+    let of_thread = Arc::clone(&outbox.0);
+    let thread = std::thread::Builder::new().name("otlp".to_owned());
+    if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender)) {
+        tracing::error!(destination = name, error = error.to_string(), "no thread can be had: metrics are not pushed");
+        return;
+    }
+    collect_all(&config, identity, &outbox.0, &metrics, &snapshots).await;
 }
 
 struct Closing(Arc<Outbox>);
@@ -67,17 +82,21 @@ impl Drop for Closing {
     }
 }
 
-fn open(dir: &Path, config: &Config, metrics: Arc<Metrics>) -> Outbox {
+fn open(name: &str, dir: &Path, config: &Config, metrics: Arc<Metrics>) -> Outbox {
     let limits = QueueLimits { bytes: config.queue_bytes, age: config.queue_age, memory_bytes: MEMORY_BYTES };
     let queue = Queue::open(Box::new(SegmentFiles::new(dir)), limits);
     if let Some(error) = &queue.refused {
-        tracing::error!(error = error.to_string(), "queue of points cannot be read whole: what can be read is sent");
+        tracing::error!(
+            destination = name,
+            error = error.to_string(),
+            "queue of points cannot be read whole: what can be read is sent"
+        );
     }
     let (records, bytes) = (queue.corrupt_records, queue.truncated_bytes);
     if records + bytes > 0 {
-        tracing::warn!(records, bytes, "queue of points was damaged, or its end was being written");
+        tracing::warn!(destination = name, records, bytes, "queue of points was damaged, or its end was being written");
     }
-    Outbox::new(queue, limits.bytes, metrics)
+    Outbox::new(name, queue, limits.bytes, metrics)
 }
 
 /// Never waits for the queue: what comes while the disk is busy is dropped, and counted.

@@ -11,6 +11,7 @@ use crate::model::alloc::{AllocIdentity, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::snapshot::{AllocView, TaskView};
 
+const SERVICE: &str = "service.name";
 const INSTANCE: &str = "service.instance.id";
 
 /// Who this host is, and what somebody wants to stand on everything.
@@ -18,19 +19,21 @@ const INSTANCE: &str = "service.instance.id";
 pub struct HostIdentity {
     /// `/etc/machine-id`.
     pub host_id: Option<String>,
+    /// Of host and agent, before what `attributes` say of it.
+    pub service_name: Option<String>,
     /// Besides what is known: `deployment.environment.name` and its like.
     pub attributes: Vec<(String, String)>,
 }
 
 impl HostIdentity {
     pub(super) fn host(&self, node: &NodeInfo) -> Resource {
-        let own = [("service.name", "allostat"), (INSTANCE, &self.part(node, "host")), ("os.type", "linux")];
+        let own = [(SERVICE, self.service()), (INSTANCE, &self.part(node, "host")), ("os.type", "linux")];
         self.resource(node, own.map(owned).into())
     }
 
     pub(super) fn agent(&self, node: &NodeInfo) -> Resource {
         let version = ("service.version", env!("CARGO_PKG_VERSION"));
-        let own = [("service.name", "allostat"), (INSTANCE, &self.part(node, "agent")), version];
+        let own = [(SERVICE, self.service()), (INSTANCE, &self.part(node, "agent")), version];
         self.resource(node, own.map(owned).into())
     }
 
@@ -54,6 +57,11 @@ impl HostIdentity {
         own.push(owned(("allostat.alloc.name", &alloc.identity.name)));
         own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), &node.cgroup_mode)));
         self.resource(node, own)
+    }
+
+    fn service(&self) -> &str {
+        let told = self.attributes.iter().find(|(key, _)| key == SERVICE).map(|(_, value)| value);
+        self.service_name.as_ref().or(told).filter(|name| !name.is_empty()).map_or("allostat", |name| name)
     }
 
     fn part(&self, node: &NodeInfo, part: &str) -> String {
@@ -88,7 +96,7 @@ pub(super) fn instance(resource: &Resource) -> &str {
 /// Of an observed one without a workload its own name is that of the service.
 fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
     let workload = known.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
-    let name = ("service.name", workload.unwrap_or(&known.name));
+    let name = (SERVICE, workload.unwrap_or(&known.name));
     let namespace = ("service.namespace", known.namespace.as_str());
     [name, namespace, (INSTANCE, instance.as_str())].map(owned).into()
 }
@@ -106,4 +114,21 @@ fn owned((key, value): (&str, &str)) -> (String, String) {
 pub(super) fn key_value(key: &str, value: &str) -> KeyValue {
     let value = any_value::Value::StringValue(value.to_owned());
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_of_host_and_agent_is_what_is_set_first_by_itself_then_as_an_attribute() {
+        let named = |service_name: Option<&str>, attribute: Option<&str>| {
+            let attributes = attribute.map(|name| (SERVICE.to_owned(), name.to_owned())).into_iter().collect();
+            let identity = HostIdentity { host_id: None, service_name: service_name.map(str::to_owned), attributes };
+            identity.service().to_owned()
+        };
+        assert_eq!(named(None, None), "allostat");
+        assert_eq!(named(None, Some("edge")), "edge");
+        assert_eq!(named(Some("node"), Some("edge")), "node");
+    }
 }

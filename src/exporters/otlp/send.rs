@@ -2,15 +2,16 @@
 //!
 //! Source: OTLP specification 1.8: "OTLP/HTTP Response", "OTLP/gRPC Response", "Failures", "Throttling".
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use prost::Message;
 
 use super::packed;
-use super::settings::{Compression, Config, Protocol, PushEndpoint};
+use super::settings::{Compression, Config, Protocol, PushEndpoint, Scheme};
 use crate::host::http::grpc::{Caller, GrpcReply};
-use crate::host::http::{Address, Client, HttpError, Method, Response};
+use crate::host::http::{Address, Client, HttpError, Method, Response, TlsFiles};
 use crate::host::peer::Trust;
 
 /// The specification's limit of an answer.
@@ -43,14 +44,22 @@ enum Door {
 
 impl Sender {
     pub fn new(config: &Config, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
+        let address = match endpoint.scheme {
+            Scheme::Http => Address::Tcp(endpoint.authority.clone()),
+            Scheme::Https | Scheme::Unsaid => {
+                let client = config.client_certificate.clone().zip(config.client_key.clone());
+                let files = TlsFiles { authorities: config.certificate.clone(), client };
+                Address::Tls(endpoint.authority.clone(), Arc::new(files))
+            }
+        };
         let door = match config.protocol {
             Protocol::HttpProtobuf => {
-                let mut client = Client::new(Address::Tcp(endpoint.authority.clone()), Trust::Named)?;
+                let mut client = Client::new(address, Trust::Named)?;
                 client.set_timeout(config.timeout);
                 client.set_largest_answer(LARGEST_ANSWER);
                 Door::Http(client)
             }
-            Protocol::Grpc => Door::Grpc(Caller::new(&endpoint.authority, config.timeout, LARGEST_ANSWER)?),
+            Protocol::Grpc => Door::Grpc(Caller::new(address, config.timeout, LARGEST_ANSWER)?),
         };
         Ok(Sender { config: config.clone(), endpoint, door })
     }
@@ -84,6 +93,7 @@ fn failed(error: &HttpError) -> (String, Answer) {
     let code = match error {
         HttpError::Timeout { .. } => "timeout",
         HttpError::Connect { .. } => "connect",
+        HttpError::Tls { .. } => "tls",
         HttpError::Protocol { .. }
         | HttpError::Stranger { .. }
         | HttpError::Unknown { .. }

@@ -2,6 +2,7 @@
 //!
 //! Source: OpenTelemetry specification, "OTLP Exporter Configuration" and "Environment Variable Specification".
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Nothing is pushed, and nothing of it runs, unless an endpoint is set.
@@ -12,6 +13,13 @@ pub struct Config {
     /// Of metrics, as it stands.
     pub metrics_endpoint: Option<PushEndpoint>,
     pub protocol: Protocol,
+    /// Of an endpoint that says neither http nor https.
+    pub insecure: bool,
+    /// The authorities that are believed, PEM. `None`: those of the system.
+    pub certificate: Option<PathBuf>,
+    /// What is shown to a collector that asks for it, PEM; with its key.
+    pub client_certificate: Option<PathBuf>,
+    pub client_key: Option<PathBuf>,
     /// Sent with each request.
     pub headers: Vec<(String, String)>,
     /// Of one request, connecting included.
@@ -19,13 +27,20 @@ pub struct Config {
     pub compression: Compression,
     /// Between two collections.
     pub interval: Duration,
+    /// Of host and agent.
+    pub service_name: Option<String>,
     /// On every resource.
     pub resource_attributes: Vec<(String, String)>,
     /// What waits on disk is no more than this.
     pub queue_bytes: u64,
     /// And no older than this.
     pub queue_age: Duration,
+    /// Further destinations, by name: each is set for itself, but for who the host is.
+    pub destinations: Vec<(String, Config)>,
 }
+
+/// What the destination without a name is called where it needs one.
+pub const DEFAULT: &str = "default";
 
 impl Default for Config {
     fn default() -> Config {
@@ -33,22 +48,63 @@ impl Default for Config {
             endpoint: None,
             metrics_endpoint: None,
             protocol: Protocol::HttpProtobuf,
+            insecure: false,
+            certificate: None,
+            client_certificate: None,
+            client_key: None,
             headers: Vec::new(),
             timeout: Duration::from_secs(10),
             compression: Compression::Gzip,
             interval: Duration::from_secs(60),
+            service_name: None,
             resource_attributes: Vec::new(),
             queue_bytes: 256 << 20,
             queue_age: Duration::from_secs(48 * 3_600),
+            destinations: Vec::new(),
         }
     }
 }
 
 impl Config {
+    /// All destinations with their names: the further ones are of the same host and agent, where they do not say otherwise.
+    pub fn all(&self) -> Vec<(String, Config)> {
+        let own = Config { destinations: Vec::new(), ..self.clone() };
+        let further = self.destinations.iter().map(|(name, config)| {
+            let mut config = config.clone();
+            config.service_name = config.service_name.or_else(|| self.service_name.clone());
+            if config.resource_attributes.is_empty() {
+                config.resource_attributes.clone_from(&self.resource_attributes);
+            }
+            (name.clone(), config)
+        });
+        std::iter::once((DEFAULT.to_owned(), own)).chain(further).collect()
+    }
+
     /// Where metrics go; `None`: nowhere.
     pub fn target(&self) -> Option<PushEndpoint> {
         let below = |base: &PushEndpoint| PushEndpoint { path: format!("{}v1/metrics", base.path), ..base.clone() };
-        self.metrics_endpoint.clone().or_else(|| self.endpoint.as_ref().map(below))
+        let mut target = self.metrics_endpoint.clone().or_else(|| self.endpoint.as_ref().map(below))?;
+        if target.scheme == Scheme::Unsaid {
+            target.scheme = if self.insecure { Scheme::Http } else { Scheme::Https };
+        }
+        Some(target)
+    }
+
+    /// Settings that are fine alone and impossible together.
+    ///
+    /// Errors: which, in a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        if self.client_certificate.is_some() != self.client_key.is_some() {
+            return Err("client_certificate and client_key are given together, or neither".to_owned());
+        }
+        let unsaid =
+            [&self.metrics_endpoint, &self.endpoint].into_iter().flatten().find(|e| e.scheme == Scheme::Unsaid);
+        match unsaid {
+            Some(endpoint) if self.protocol != Protocol::Grpc => Err(format!(
+                "the endpoint {endpoint} says neither http:// nor https://, which only gRPC has a default for (insecure)"
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -66,9 +122,19 @@ crate::model::words! {
     }
 }
 
+crate::model::words! {
+    pub enum Scheme {
+        Http = "http://",
+        Https = "https://",
+        /// As gRPC has it: `host:port`.
+        Unsaid = "",
+    }
+}
+
 /// Where a collector listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushEndpoint {
+    pub scheme: Scheme,
     /// `host:port`
     pub authority: String,
     /// Of the base of several it ends in `/`.
@@ -77,7 +143,8 @@ pub struct PushEndpoint {
 
 impl std::fmt::Display for PushEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.path)
+        let path = if self.scheme == Scheme::Unsaid { "" } else { &self.path };
+        write!(f, "{}{}{path}", self.scheme.as_str(), self.authority)
     }
 }
 
@@ -85,29 +152,56 @@ impl std::fmt::Display for PushEndpoint {
 ///
 /// Errors: what is wrong with it, in a sentence.
 pub fn endpoint(text: &str, is_base: bool) -> Result<PushEndpoint, String> {
-    if text.starts_with("https://") {
-        return Err(format!(
-            "{text:?} asks for TLS, which is not built in: send to a collector on this host by http://, and let that encrypt"
-        ));
-    }
+    const SHAPE: &str = "write http://host:port or https://host:port";
     let wrong = |why: &str| format!("{text:?} is no endpoint: {why}");
-    let rest = text.strip_prefix("http://").ok_or_else(|| wrong("write http://host:port"))?;
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    if authority.is_empty() || authority.contains(['@', '?', '#', ' ']) {
-        return Err(wrong("write http://host:port"));
+    let known = [Scheme::Http, Scheme::Https].into_iter().find(|scheme| text.starts_with(scheme.as_str()));
+    let scheme = known.unwrap_or(Scheme::Unsaid);
+    let rest = &text[scheme.as_str().len()..];
+    if rest.contains("://") {
+        return Err(wrong(SHAPE));
     }
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     // The colons of an address of IPv6 stand in brackets.
-    let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
-    let authority = match port {
-        Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => authority.to_owned(),
-        Some(_) => return Err(wrong("the port is a number up to 65535")),
-        None => format!("{authority}:80"),
+    let port = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    let host = port.map_or(authority, |(host, _)| host);
+    let in_brackets = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty()
+        || host.contains(['@', '?', '#', '%', '\\'])
+        || host.contains(|c: char| c.is_whitespace() || c.is_control())
+        || (host.contains([':', '[', ']']) && !in_brackets)
+    {
+        return Err(wrong(SHAPE));
+    }
+    let authority = match (port.map(|(_, port)| port), scheme) {
+        (Some(port), _) if port.parse::<u16>().is_ok_and(|port| port > 0) => authority.to_owned(),
+        (Some(_), _) => return Err(wrong("the port is a number up to 65535")),
+        (None, Scheme::Http) => format!("{authority}:80"),
+        (None, Scheme::Https) => format!("{authority}:443"),
+        (None, Scheme::Unsaid) => return Err(wrong(SHAPE)),
     };
     if path.contains(['?', '#', ' ']) || path.chars().any(char::is_control) {
         return Err(wrong("its path has no query and no spaces"));
     }
+    if scheme == Scheme::Unsaid && !path.is_empty() {
+        return Err(wrong(SHAPE));
+    }
     let slash = if path.is_empty() || (is_base && !path.ends_with('/')) { "/" } else { "" };
-    Ok(PushEndpoint { authority, path: format!("{path}{slash}") })
+    Ok(PushEndpoint { scheme, authority, path: format!("{path}{slash}") })
+}
+
+/// Of a further destination: it is a label, and a part of the name of its queue's directory.
+///
+/// Errors: what is wrong with it, in a sentence.
+pub fn destination_name(text: &str) -> Result<(), String> {
+    const LONGEST: usize = 32;
+    let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    if text == DEFAULT {
+        return Err(format!("{text:?} is what the settings of otlp itself are called"));
+    }
+    if text.is_empty() || text.len() > LONGEST || !text.bytes().all(is_plain) {
+        return Err(format!("{text:?} is no name of a destination: a-z, 0-9, - and _, {LONGEST} at most"));
+    }
+    Ok(())
 }
 
 /// `key=value,key=value`, percent-encoded as in W3C baggage.
@@ -198,17 +292,44 @@ mod tests {
         assert_eq!(to(Some("http://c/a/b"), None).unwrap(), "http://c:80/a/b/v1/metrics");
         assert_eq!(to(Some("http://c:1/"), Some("http://[::1]:2")).unwrap(), "http://[::1]:2/");
         assert_eq!(to(None, Some("http://[::1]/x")).unwrap(), "http://[::1]:80/x");
+        assert_eq!(to(Some("https://c"), None).unwrap(), "https://c:443/v1/metrics");
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused_and_tls_with_what_to_do() {
-        for wrong in
-            ["", "c:4318", "http://", "http://c:0", "http://c:99999", "http://u@c:1", "http://c:1/a b", "http://c?x"]
-        {
+    fn what_is_no_endpoint_is_refused() {
+        let wrong = [
+            "",
+            "c",
+            "http://",
+            "https://",
+            "http://:4318",
+            ":4318",
+            "http://c:0",
+            "http://c:99999",
+            "http://u@c:1",
+            "http://c:1/a b",
+            "http://c?x",
+            "c:4317/path",
+            "ftp://c:1",
+            "https://::1:2",
+            "http://[::1:2",
+            "unix:/a",
+        ];
+        for wrong in wrong {
             assert!(endpoint(wrong, true).is_err(), "{wrong}");
         }
-        let why = endpoint("https://c:4318", true).unwrap_err();
-        assert!(why.contains("TLS, which is not built in") && why.contains("http://"), "{why}");
+    }
+
+    #[test]
+    fn an_endpoint_without_a_scheme_is_one_of_grpc_and_of_tls_unless_it_is_said_to_be_insecure() {
+        let endpoint = endpoint("c:4317", true).unwrap();
+        assert_eq!(endpoint.to_string(), "c:4317");
+        let config = Config { endpoint: Some(endpoint), ..Config::default() };
+        assert!(config.check().unwrap_err().contains("c:4317"));
+        let config = Config { protocol: Protocol::Grpc, ..config };
+        assert_eq!(config.check(), Ok(()));
+        assert_eq!(config.target().unwrap().scheme, Scheme::Https);
+        assert_eq!(Config { insecure: true, ..config }.target().unwrap().scheme, Scheme::Http);
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Unary calls of gRPC over HTTP/2 without TLS: one kept connection, one call at a time.
+//! Unary calls of gRPC over HTTP/2, with or without TLS: one kept connection, one call at a time.
 //!
 //! Source: gRPC over HTTP/2: a message is a flag of compression, its length in 4 bytes, and itself; the status is in the trailers, or in
 //! the headers of an answer without a body.
 //!
 //! Concurrency: blocking, like everything on this floor; the connection lives on a small runtime of its own.
 
+use std::error::Error;
 use std::future::Future;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use super::{Address, HttpError, broken, hear, within};
+use super::{Address, HttpError, broken, hear, tls, within};
 
 const PREFIX: usize = 5;
 
@@ -42,11 +43,10 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// `authority`: `host:port`.
-    pub fn new(authority: &str, timeout: Duration, largest_answer: usize) -> Result<Caller, HttpError> {
+    /// `address`: no Unix socket.
+    pub fn new(address: Address, timeout: Duration, largest_answer: usize) -> Result<Caller, HttpError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|source| HttpError::Setup { source })?;
-        let address = Address::Tcp(authority.to_owned());
         Ok(Caller { address, timeout, largest_answer, runtime, connection: None })
     }
 
@@ -88,7 +88,7 @@ fn call<'a>(
     largest_answer: usize,
 ) -> impl Future<Output = Result<(SendRequest<Full<Bytes>>, GrpcReply), HttpError>> + 'a {
     async move {
-        let broken = |e: &dyn std::fmt::Display| broken(address, e);
+        let broken = |e: &(dyn Error + 'static)| broken(address, e);
         hear().await;
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
@@ -111,7 +111,7 @@ fn call<'a>(
         let request = request.body(Full::new(message)).map_err(|e| broken(&e))?;
         let answer = sender.send_request(request).await.map_err(|e| broken(&e))?;
         let (head, body) = answer.into_parts();
-        let body = Limited::new(body, largest_answer).collect().await.map_err(|e| broken(&e))?;
+        let body = Limited::new(body, largest_answer).collect().await.map_err(|e| broken(&*e))?;
         let trailers = body.trailers().cloned().unwrap_or_default();
         let text = |name: &str| {
             let of = |map: &HeaderMap| map.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -141,11 +141,27 @@ fn first_message(body: Bytes) -> Bytes {
 fn connect(address: &Address) -> impl Future<Output = Result<SendRequest<Full<Bytes>>, HttpError>> + '_ {
     async move {
         let failed = |source| HttpError::Connect { address: address.clone(), source };
-        let Address::Tcp(authority) = address else { return Err(failed(std::io::ErrorKind::Unsupported.into())) };
+        let (Address::Tcp(authority) | Address::Tls(authority, _)) = address else {
+            return Err(failed(std::io::ErrorKind::Unsupported.into()));
+        };
         let socket = TcpStream::connect(authority).await.map_err(failed)?;
         socket.set_nodelay(true).map_err(failed)?;
-        let (sender, connection) =
-            handshake(TokioExecutor::new(), TokioIo::new(socket)).await.map_err(|e| broken(address, &e))?;
+        let sender = match address {
+            Address::Tls(_, files) => {
+                greet(TokioIo::new(tls::secured(socket, address, (authority, files), b"h2").await?)).await
+            }
+            Address::Tcp(_) | Address::Unix(_) => greet(TokioIo::new(socket)).await,
+        };
+        sender.map_err(|e| broken(address, &e))
+    }
+}
+
+fn greet<I>(io: I) -> impl Future<Output = hyper::Result<SendRequest<Full<Bytes>>>>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    async move {
+        let (sender, connection) = handshake(TokioExecutor::new(), io).await?;
         // Its errors reach the one who waits for the answer.
         tokio::spawn(connection);
         Ok(sender)

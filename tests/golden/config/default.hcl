@@ -52,31 +52,6 @@ gc {
   inodes_used_percent = 70
 }
 
-otlp {
-  # Where metrics are pushed: http://host:port, to /v1/metrics below it. Default: nowhere, and nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
-  # endpoint =
-  # The same, with the whole path. It wins over endpoint. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
-  # metrics_endpoint =
-  # http/protobuf or grpc. (OTEL_EXPORTER_OTLP_PROTOCOL)
-  protocol = "http/protobuf"
-  # Sent with each request: name=value, separated by commas, values percent-encoded. (OTEL_EXPORTER_OTLP_HEADERS)
-  # headers =
-  # How long one request may take. In the environment a number is milliseconds. (OTEL_EXPORTER_OTLP_TIMEOUT)
-  timeout = "10s"
-  # gzip or none. (OTEL_EXPORTER_OTLP_COMPRESSION)
-  compression = "gzip"
-  # cumulative: sums count from their start. No other is made. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
-  temporality_preference = "cumulative"
-  # How often points are made. In the environment a number is milliseconds. (OTEL_METRIC_EXPORT_INTERVAL)
-  interval = "1m"
-  # On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays. (OTEL_RESOURCE_ATTRIBUTES)
-  # resource_attributes =
-  # What waits for the collector, in the data directory, takes no more than this: the oldest goes. (ALLOSTAT_OTLP_QUEUE_BYTES)
-  queue_bytes = 268435456
-  # What waited for longer goes. (ALLOSTAT_OTLP_QUEUE_AGE)
-  queue_age = "48h0m"
-}
-
 devices {
   # Whether NVIDIA's GPUs are looked for. Where there are none that costs nothing. (ALLOSTAT_DEVICES_NVIDIA)
   nvidia = true
@@ -95,6 +70,41 @@ devices {
 log {
   # off, error, warn, info, debug or trace. (ALLOSTAT_LOG)
   level = "info"
+}
+
+otlp {
+  # Where metrics are pushed: http://host:port or https://host:port, to /v1/metrics below it. Default: nowhere, and nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
+  # endpoint =
+  # The same, with the whole path. It wins over endpoint. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
+  # metrics_endpoint =
+  # http/protobuf or grpc. (OTEL_EXPORTER_OTLP_PROTOCOL)
+  protocol = "http/protobuf"
+  # Of gRPC, where the endpoint is host:port alone: whether that is http rather than https. (OTEL_EXPORTER_OTLP_INSECURE)
+  insecure = false
+  # https: the authorities that are believed, PEM. Read anew for each connection. Default: those of the system. (OTEL_EXPORTER_OTLP_CERTIFICATE)
+  # certificate =
+  # https: what is shown to a collector that asks for it, PEM with its chain. (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE)
+  # client_certificate =
+  # Its key, PEM. (OTEL_EXPORTER_OTLP_CLIENT_KEY)
+  # client_key =
+  # Sent with each request: name=value, separated by commas, values percent-encoded. (OTEL_EXPORTER_OTLP_HEADERS)
+  # headers =
+  # How long one request may take. In the environment a number is milliseconds. (OTEL_EXPORTER_OTLP_TIMEOUT)
+  timeout = "10s"
+  # gzip or none. (OTEL_EXPORTER_OTLP_COMPRESSION)
+  compression = "gzip"
+  # cumulative: sums count from their start. No other is made. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
+  temporality_preference = "cumulative"
+  # How often points are made. In the environment a number is milliseconds. (OTEL_METRIC_EXPORT_INTERVAL)
+  interval = "1m"
+  # service.name of the host and of the agent. Tasks and allocs have that of their workload. Default: allostat. (OTEL_SERVICE_NAME)
+  # service_name =
+  # On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays. (OTEL_RESOURCE_ATTRIBUTES)
+  # resource_attributes =
+  # What waits for the collector, in the data directory, takes no more than this: the oldest goes. (ALLOSTAT_OTLP_QUEUE_BYTES)
+  queue_bytes = 268435456
+  # What waited for longer goes. (ALLOSTAT_OTLP_QUEUE_AGE)
+  queue_age = "48h0m"
 }
 
 mock {

@@ -1,178 +1,24 @@
 //! A real agent pushes to a collector that misbehaves in every way that one can.
 
 #[macro_use]
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/otlp.rs"]
+mod destinations;
+mod grpc;
+#[path = "../common/otlp.rs"]
 mod otlp;
+mod receiver;
+mod tls;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{Agent, AgentOptions, patience, wait_for};
-use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse};
 use prost::Message;
-
-/// What a receiver does with a request.
-#[derive(Debug, Clone)]
-enum Reaction {
-    Answer(u16, Vec<(&'static str, String)>, Vec<u8>),
-    /// Hangs up without a word.
-    Reset,
-    /// Hangs up in the middle of its answer.
-    CutOff,
-    /// Reads, and says nothing for as long as the other one waits.
-    Silence,
-    /// The answer comes byte by byte.
-    Slowly,
-}
-
-fn plain(status: u16) -> Reaction {
-    Reaction::Answer(status, Vec::new(), Vec::new())
-}
-
-#[derive(Debug, Clone)]
-struct Request {
-    path: String,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
-impl Request {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
-    }
-    fn points(&self) -> Vec<otlp::Told> {
-        let mut plain = Vec::new();
-        if self.header("content-encoding") == Some("gzip") {
-            GzDecoder::new(self.body.as_slice()).read_to_end(&mut plain).expect("gzip");
-        } else {
-            plain.clone_from(&self.body);
-        }
-        otlp::points(&otlp::decode(&plain))
-    }
-}
-
-type React = dyn Fn(usize, &Request) -> Reaction + Send + Sync;
-
-struct Receiver {
-    address: SocketAddr,
-    /// With what was done with them.
-    seen: Arc<Mutex<Vec<(Request, Reaction)>>>,
-    is_closed: Arc<AtomicBool>,
-}
-
-impl Receiver {
-    /// `react`: to the nth request.
-    fn start(react: impl Fn(usize, &Request) -> Reaction + Send + Sync + 'static) -> Receiver {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (seen, is_closed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let react: Arc<React> = Arc::new(react);
-        let (log, closed) = (Arc::clone(&seen), Arc::clone(&is_closed));
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if closed.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (react, log) = (Arc::clone(&react), Arc::clone(&log));
-                std::thread::spawn(move || serve(stream, &*react, &log));
-            }
-        });
-        Receiver { address, seen, is_closed }
-    }
-    fn seen(&self) -> Vec<(Request, Reaction)> {
-        self.seen.lock().expect("nobody panics with it").clone()
-    }
-    /// Those that were taken, in their order.
-    fn taken(&self) -> Vec<Request> {
-        let taken = |reaction: &Reaction| matches!(reaction, Reaction::Answer(200, ..) | Reaction::Slowly);
-        self.seen().into_iter().filter(|(_, reaction)| taken(reaction)).map(|(request, _)| request).collect()
-    }
-    fn env(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
-        let endpoint = format!("http://{}", self.address);
-        let all = [
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
-            ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
-            ("ALLOSTAT_TICK", "100ms"),
-        ];
-        all.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.is_closed.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(self.address);
-    }
-}
-
-fn serve(mut stream: TcpStream, react: &React, log: &Mutex<Vec<(Request, Reaction)>>) {
-    let (mut buffer, mut chunk) = (Vec::new(), [0; 65536]);
-    loop {
-        let head = loop {
-            if let Some(end) = buffer.windows(4).position(|w| w == b"\r\n\r\n") {
-                break end + 4;
-            }
-            match stream.read(&mut chunk) {
-                Ok(0) | Err(_) => return,
-                Ok(n) => buffer.extend_from_slice(&chunk[..n]),
-            }
-        };
-        let text = String::from_utf8(buffer[..head].to_vec()).expect("a head is text");
-        let mut lines = text.lines();
-        let path = lines.next().and_then(|line| line.split(' ').nth(1)).expect("a path").to_owned();
-        let headers: Vec<(String, String)> = lines
-            .filter_map(|line| line.split_once(": "))
-            .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
-            .collect();
-        let length =
-            headers.iter().find(|(name, _)| name == "content-length").map_or(0, |(_, n)| n.parse().expect("n"));
-        while buffer.len() < head + length {
-            match stream.read(&mut chunk) {
-                Ok(0) | Err(_) => return,
-                Ok(n) => buffer.extend_from_slice(&chunk[..n]),
-            }
-        }
-        let body = buffer[head..head + length].to_vec();
-        buffer.drain(..head + length);
-        let request = Request { path, headers, body };
-        let reaction = {
-            let mut log = log.lock().expect("nobody panics with it");
-            let reaction = react(log.len(), &request);
-            log.push((request, reaction.clone()));
-            reaction
-        };
-        let sent = match reaction {
-            Reaction::Answer(status, headers, body) => {
-                let mut head = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n", body.len());
-                headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
-                stream.write_all(&[head.as_bytes(), b"\r\n", &body].concat())
-            }
-            Reaction::Reset => return,
-            Reaction::CutOff => {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf");
-                return;
-            }
-            Reaction::Silence => {
-                // Until the other one has had enough.
-                let _ = stream.read(&mut chunk);
-                return;
-            }
-            Reaction::Slowly => b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".iter().try_for_each(|byte| {
-                std::thread::sleep(Duration::from_millis(5));
-                stream.write_all(&[*byte])
-            }),
-        };
-        if sent.is_err() {
-            return;
-        }
-    }
-}
+use receiver::{Reaction, Receiver, Request, plain};
 
 fn agent(receiver: &Receiver, more: &[(&str, &str)]) -> Agent {
     Agent::with(AgentOptions { env: receiver.env(more), ..AgentOptions::default() })
@@ -214,7 +60,8 @@ fn what_a_live_agent_pushes_is_what_it_exposes() {
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-scope=tenant%20one"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
         ("OTEL_EXPORTER_OTLP_METRICS_COMPRESSION", "gzip"),
-        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test,service.name=weaker"),
+        ("OTEL_SERVICE_NAME", "edge"),
     ];
     let agent = agent(&receiver, &more);
     agent.run(
@@ -229,6 +76,8 @@ fn what_a_live_agent_pushes_is_what_it_exposes() {
     assert_eq!(told.resource["service.instance.id"], format!("{id}/sleeps"));
     assert_eq!(told.resource["service.name"], "pushed");
     assert_eq!(told.resource["deployment.environment.name"], "test");
+    let of_host = |told: &otlp::Told| told.metric == "system.memory.limit" && told.resource["service.name"] == "edge";
+    assert!(receiver.taken().iter().flat_map(Request::points).any(|told| of_host(&told)));
     let first = &receiver.taken()[0];
     assert_eq!(first.path, "/v1/metrics");
     assert_eq!(first.header("content-type"), Some("application/x-protobuf"));
@@ -392,8 +241,12 @@ fn what_cannot_be_is_refused_with_the_place_where_it_stands() {
         let output = command.output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (ok, why) = refused("otlp {\n  endpoint = \"https://collector:4318\"\n}\n", &[]);
-    assert!(!ok && why.contains(":2:") && why.contains("TLS, which is not built in"), "{why}");
+    let (ok, why) = refused("otlp {\n  endpoint = \"ftp://collector:4318\"\n}\n", &[]);
+    assert!(!ok && why.contains(":2:") && why.contains("write http://host:port or https://host:port"), "{why}");
+    let (ok, why) = refused("otlp {\n  client_key = \"/etc/key.pem\"\n}\n", &[]);
+    assert!(!ok && why.contains("client_certificate and client_key are given together"), "{why}");
+    let (ok, why) = refused("otlp {\n  endpoint = \"collector:4318\"\n}\n", &[]);
+    assert!(!ok && why.contains("says neither http:// nor https://"), "{why}");
     let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "soon")]);
     assert!(!ok && why.contains("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT") && why.contains("soon"), "{why}");
     let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cret%0A")]);
@@ -405,96 +258,4 @@ fn what_cannot_be_is_refused_with_the_place_where_it_stands() {
     assert!(!ok && why.contains("otlp.interval (10m0s) is longer than telemetry.retention (5m0s)"), "{why}");
     let (ok, why) = refused("otlp {\n  protocol = \"grpc\"\n  endpoint = \"http://[::1]:4317\"\n}\n", &[]);
     assert!(ok, "{why}");
-}
-
-/// A collector of gRPC that is not there yet at first, and then takes everything.
-mod grpc {
-    use std::convert::Infallible;
-
-    use bytes::Bytes;
-    use http_body_util::{BodyExt, Full};
-    use hyper::body::Incoming;
-    use hyper::service::service_fn;
-    use hyper_util::rt::{TokioExecutor, TokioIo};
-
-    use super::*;
-
-    /// Message and status of an answer.
-    fn answer(
-        message: &[u8],
-        status: &'static str,
-    ) -> hyper::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible> + use<>> {
-        let framed = [&[0][..], &u32::try_from(message.len()).expect("small").to_be_bytes(), message].concat();
-        let trailers = async move {
-            let mut map = hyper::HeaderMap::new();
-            map.insert("grpc-status", hyper::header::HeaderValue::from_static(status));
-            Some(Ok(map))
-        };
-        let body = Full::new(Bytes::from(framed)).with_trailers(trailers);
-        hyper::Response::builder().header("content-type", "application/grpc").body(body).expect("an answer")
-    }
-
-    #[test]
-    fn a_collector_gets_over_grpc_what_it_was_not_there_for() {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let seen: Arc<Mutex<Vec<Request>>> = Arc::default();
-        let log = Arc::clone(&seen);
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let log = Arc::clone(&log);
-                let serve = service_fn(move |request: hyper::Request<Incoming>| {
-                    let log = Arc::clone(&log);
-                    async move {
-                        let (head, body) = request.into_parts();
-                        let body = body.collect().await.expect("a body").to_bytes();
-                        assert_eq!(body[0], 1, "it is compressed");
-                        let length = u32::from_be_bytes(body[1..5].try_into().expect("four bytes")) as usize;
-                        assert_eq!(length, body.len() - 5);
-                        let text =
-                            |name: &str| head.headers.get(name).map_or("", |v| v.to_str().expect("text")).to_owned();
-                        let request = Request {
-                            path: head.uri.path().to_owned(),
-                            headers: vec![
-                                ("content-encoding".to_owned(), text("grpc-encoding")),
-                                ("x-scope".to_owned(), text("x-scope")),
-                            ],
-                            body: body[5..].to_vec(),
-                        };
-                        let mut log = log.lock().expect("nobody panics with it");
-                        log.push(request);
-                        let partial = ExportMetricsPartialSuccess { rejected_data_points: 2, ..Default::default() };
-                        let partial = ExportMetricsServiceResponse { partial_success: Some(partial) };
-                        Ok::<_, Infallible>(match log.len() {
-                            1 => answer(&[], "14"),
-                            2 => answer(&partial.encode_to_vec(), "0"),
-                            _ => answer(&[], "0"),
-                        })
-                    }
-                });
-                let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                tokio::spawn(connection.serve_connection(TokioIo::new(stream), serve));
-            }
-        });
-        let endpoint = format!("http://{address}");
-        let env = [
-            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", endpoint.as_str()),
-            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-            ("OTEL_EXPORTER_OTLP_HEADERS", "x-scope=one"),
-            ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
-        ];
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-        let counts = wait_for("points to be taken", limit(), || ledger(&agent).filter(|l| l[1] > 500));
-        assert_eq!((counts[2], counts[3]), (2, 0), "two were rejected by a partial success");
-        let seen = seen.lock().expect("nobody panics with it").clone();
-        assert_eq!(seen[0].body, seen[1].body, "the same until it is taken");
-        assert_eq!(seen[0].path, "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export");
-        assert_eq!(seen[0].header("x-scope"), Some("one"));
-        assert!(seen[0].points().iter().any(|told| told.metric == "system.memory.limit"));
-        let body = agent.metrics();
-        assert_eq!(body.u64("allostat_otlp_requests_total", &[("code", "grpc-14")]), 1);
-        agent.stop();
-    }
 }

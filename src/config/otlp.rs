@@ -1,0 +1,280 @@
+//! The settings of OTLP, in the words of OpenTelemetry's variables.
+//!
+//! Source: OpenTelemetry specification, "OTLP Exporter Configuration", "Environment Variable Specification".
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::settings::{A_DAY, Kind, Setting, TEN_YEARS};
+use super::values::{absolute, millis, one_of, short};
+use crate::exporters::otlp;
+
+pub(super) const STANZA: &str = "otlp";
+
+fn shown(path: Option<&Path>) -> Option<String> {
+    path.map(|path| path.display().to_string())
+}
+
+pub(super) static OTLP: &[Setting] = &[
+    Setting {
+        stanza: STANZA,
+        key: "endpoint",
+        env: "OTEL_EXPORTER_OTLP_ENDPOINT",
+        about: "Where metrics are pushed: http://host:port or https://host:port, to /v1/metrics below it. Default: nowhere, and nothing \
+                is pushed.",
+        kind: Kind::Text(|c, text| otlp::endpoint(text, true).map(|endpoint| c.otlp.endpoint = Some(endpoint))),
+        get: |c| c.otlp.endpoint.as_ref().map(ToString::to_string),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "metrics_endpoint",
+        env: "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+        about: "The same, with the whole path. It wins over endpoint.",
+        kind: Kind::Text(|c, text| {
+            otlp::endpoint(text, false).map(|endpoint| c.otlp.metrics_endpoint = Some(endpoint))
+        }),
+        get: |c| c.otlp.metrics_endpoint.as_ref().map(ToString::to_string),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "protocol",
+        env: "OTEL_EXPORTER_OTLP_PROTOCOL",
+        about: "http/protobuf or grpc.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.protocol = otlp::Protocol::parse(&text.to_lowercase())
+                .ok_or_else(|| one_of(text, otlp::Protocol::ALL.map(otlp::Protocol::as_str)))?;
+            Ok(())
+        }),
+        get: |c| Some(c.otlp.protocol.as_str().to_owned()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "insecure",
+        env: "OTEL_EXPORTER_OTLP_INSECURE",
+        about: "Of gRPC, where the endpoint is host:port alone: whether that is http rather than https.",
+        kind: Kind::Bool(|c, on| c.otlp.insecure = on),
+        get: |c| Some(c.otlp.insecure.to_string()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "certificate",
+        env: "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        about: "https: the authorities that are believed, PEM. Read anew for each connection. Default: those of the system.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.certificate = Some(path))),
+        get: |c| shown(c.otlp.certificate.as_deref()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "client_certificate",
+        env: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+        about: "https: what is shown to a collector that asks for it, PEM with its chain.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.client_certificate = Some(path))),
+        get: |c| shown(c.otlp.client_certificate.as_deref()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "client_key",
+        env: "OTEL_EXPORTER_OTLP_CLIENT_KEY",
+        about: "Its key, PEM.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.client_key = Some(path))),
+        get: |c| shown(c.otlp.client_key.as_deref()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "headers",
+        env: "OTEL_EXPORTER_OTLP_HEADERS",
+        about: "Sent with each request: name=value, separated by commas, values percent-encoded.",
+        kind: Kind::Text(|c, text| otlp::headers(text).map(|headers| c.otlp.headers = headers)),
+        get: |c| Some(&c.otlp.headers).filter(|headers| !headers.is_empty()).map(|headers| otlp::joined(headers)),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "timeout",
+        env: "OTEL_EXPORTER_OTLP_TIMEOUT",
+        about: "How long one request may take. In the environment a number is milliseconds.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.timeout = millis(text, Duration::from_millis(100), Duration::from_secs(600))?;
+            Ok(())
+        }),
+        get: |c| Some(short(c.otlp.timeout)),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "compression",
+        env: "OTEL_EXPORTER_OTLP_COMPRESSION",
+        about: "gzip or none.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.compression = otlp::Compression::parse(&text.to_lowercase())
+                .ok_or_else(|| one_of(text, otlp::Compression::ALL.map(otlp::Compression::as_str)))?;
+            Ok(())
+        }),
+        get: |c| Some(c.otlp.compression.as_str().to_owned()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "temporality_preference",
+        env: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
+        about: "cumulative: sums count from their start. No other is made.",
+        kind: Kind::Text(|_, text| match text {
+            "cumulative" => Ok(()),
+            other => Err(one_of(other, ["cumulative"])),
+        }),
+        get: |_| Some("cumulative".to_owned()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "interval",
+        env: "OTEL_METRIC_EXPORT_INTERVAL",
+        about: "How often points are made. In the environment a number is milliseconds.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.interval = millis(text, Duration::from_millis(100), A_DAY)?;
+            Ok(())
+        }),
+        get: |c| Some(short(c.otlp.interval)),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "service_name",
+        env: "OTEL_SERVICE_NAME",
+        about: "service.name of the host and of the agent. Tasks and allocs have that of their workload. Default: allostat.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.service_name = Some(text.to_owned()).filter(|name| !name.is_empty());
+            Ok(())
+        }),
+        get: |c| c.otlp.service_name.clone(),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "resource_attributes",
+        env: "OTEL_RESOURCE_ATTRIBUTES",
+        about: "On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays.",
+        kind: Kind::Text(|c, text| otlp::pairs(text).map(|attributes| c.otlp.resource_attributes = attributes)),
+        get: |c| Some(&c.otlp.resource_attributes).filter(|all| !all.is_empty()).map(|all| otlp::joined(all)),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "queue_bytes",
+        env: "ALLOSTAT_OTLP_QUEUE_BYTES",
+        about: "What waits for the collector, in the data directory, takes no more than this: the oldest goes.",
+        kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.otlp.queue_bytes = n),
+        get: |c| Some(c.otlp.queue_bytes.to_string()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "queue_age",
+        env: "ALLOSTAT_OTLP_QUEUE_AGE",
+        about: "What waited for longer goes.",
+        kind: Kind::Duration(Duration::from_secs(60), TEN_YEARS, |c, d| c.otlp.queue_age = d),
+        get: |c| Some(short(c.otlp.queue_age)),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, ConfigError, Sources, print, read_text};
+
+    fn read(name: &str, text: &str) -> Result<Config, String> {
+        let mut config = Config::new("/var/lib/allostat".into());
+        read_text(name, text, &mut config).map(|()| config).map_err(|error| error.to_string())
+    }
+
+    const TWO: &str = "otlp {\n  endpoint = \"http://first:4318\"\n  headers = \"authorization=secret\"\n  service_name = \"edge\"\n  \
+                       timeout = \"3s\"\n  destination \"second\" {\n    endpoint = \"https://second:4317\"\n    protocol = \"grpc\"\n  \
+                       }\n  destination \"third\" {\n    metrics_endpoint = \"http://third:1/x\"\n    service_name = \"other\"\n  }\n}\n";
+
+    #[test]
+    fn further_destinations_are_set_for_themselves_and_are_of_the_same_host() {
+        let config = read("agent.hcl", TWO).unwrap();
+        let all = config.otlp.all();
+        let told = |at: usize| {
+            let (name, config) = &all[at];
+            (name.as_str(), config.target().unwrap().to_string(), config.service_name.as_deref().unwrap())
+        };
+        assert_eq!(told(0), ("default", "http://first:4318/v1/metrics".to_owned(), "edge"));
+        assert_eq!(told(1), ("second", "https://second:4317/v1/metrics".to_owned(), "edge"));
+        assert_eq!(told(2), ("third", "http://third:1/x".to_owned(), "other"));
+        assert!(all[1].1.headers.is_empty(), "no secret of one goes to another");
+        assert_eq!(all[1].1.timeout.as_secs(), 10);
+    }
+
+    #[test]
+    fn what_is_printed_of_destinations_and_what_json_says_of_them_is_read_the_same() {
+        let config = read("agent.hcl", TWO).unwrap();
+        assert_eq!(read("agent.hcl", &print(&config)).unwrap(), config);
+        let json = "{\"otlp\": {\"endpoint\": \"http://first:4318\", \"destination\": {\"second\": {\"endpoint\": \
+                    \"https://second:4317\", \"protocol\": \"grpc\"}}}}";
+        let json = read("agent.json", json).unwrap();
+        assert_eq!(json.otlp.destinations[0], config.otlp.destinations[0]);
+    }
+
+    #[test]
+    fn a_destination_that_cannot_be_is_refused_with_its_place() {
+        let one = |head: &str, body: &str| format!("otlp {{\n  destination {head} {{\n    {body}\n  }}\n}}\n");
+        let endpoint = "endpoint = \"http://c:1\"";
+        let twice =
+            format!("otlp {{\n  destination \"a\" {{\n{endpoint}\n}}\n  destination \"a\" {{\n{endpoint}\n}}\n}}\n");
+        for (text, place, message) in [
+            (one("\"default\"", endpoint), ":2:", "is what the settings of otlp itself are called"),
+            (one("\"../a\"", endpoint), ":2:", "is no name of a destination"),
+            (one("\"a\"", "timeout = \"1s\""), ":2:", "has no endpoint"),
+            (one("\"a\"", "endpiont = \"http://c:1\""), ":3:", "did you mean `endpoint`?"),
+            (one("\"a\"", "endpoint = \"c\""), ":3:", "is no endpoint"),
+            (one("", endpoint), ":2:", "takes one name"),
+            (twice, ":5:", "there are two destinations"),
+        ] {
+            let why = read("agent.hcl", &text).unwrap_err();
+            assert!(why.contains(&format!("agent.hcl{place}")) && why.contains(message), "{text}{why}");
+        }
+    }
+
+    #[test]
+    fn variables_win_over_the_file_and_those_of_metrics_over_those_of_all_signals() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agent.hcl");
+        let text = "otlp {\n  endpoint = \"http://file:1\"\n  timeout = \"3s\"\n  certificate = \"/file.pem\"\n  compression = \"none\"\n  \
+                    destination \"b\" {\n    endpoint = \"http://b:1\"\n    timeout = \"4s\"\n  }\n}\n";
+        std::fs::write(&file, text).unwrap();
+        let mut sources = Sources { file: Some(file), ..Sources::default() };
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:1"),
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/variable.pem"),
+            ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "/metrics.pem"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "5000"),
+            ("OTEL_EXPORTER_OTLP_METRICS_INSECURE", "TRUE"),
+            ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "gRPC"),
+        ];
+        for (name, value) in variables {
+            sources.env.push((name.to_owned(), value.to_owned()));
+        }
+        let config = sources.load().unwrap();
+        let otlp = &config.otlp;
+        assert_eq!(otlp.target().unwrap().authority, "variable:1");
+        assert_eq!(otlp.certificate.as_deref().unwrap(), std::path::Path::new("/metrics.pem"));
+        assert_eq!((otlp.timeout.as_secs(), otlp.insecure, otlp.protocol.as_str()), (5, true, "grpc"));
+        assert_eq!(otlp.compression.as_str(), "none", "what no variable says is the file's");
+        assert_eq!(otlp.destinations[0].1.timeout.as_secs(), 4, "variables are of the one without a name");
+    }
+
+    /// Every variable of the specification that has a list of words or a shape.
+    #[test]
+    fn a_variable_that_means_nothing_is_refused_by_name_before_anything_starts() {
+        for (name, value) in [
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector"),
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
+            ("OTEL_EXPORTER_OTLP_METRICS_INSECURE", "perhaps"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "no pair"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli"),
+            ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "gamma"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "-1"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "no pair"),
+        ] {
+            let sources = Sources { env: vec![(name.to_owned(), value.to_owned())], ..Sources::default() };
+            match sources.load() {
+                Err(ConfigError::Value { name: told, .. }) => assert_eq!(told, name),
+                other => panic!("{name}={value}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! TLS of a client: whom it believes and what it shows, read anew for each connection, so that a renewed certificate needs no restart.
+
+use std::error::Error as StdError;
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, Error, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::{Address, HttpError};
+use crate::telemetry::chain;
+
+/// Where the certificates of a client lie, as PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authorities that are believed. `None`: those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    pub authorities: Option<PathBuf>,
+    /// A certificate with its chain, and its key, for who asks for one.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum TlsFilesError {
+    #[error("cannot read {path}")]
+    Read { path: PathBuf, source: pem::Error },
+    #[error("there is no certificate in {path}")]
+    Empty { path: PathBuf },
+    #[error("the system has no certificates of authorities: {message}")]
+    NoSystem { message: String },
+    #[error("a certificate in {path} cannot be used")]
+    Authority { path: PathBuf, source: Error },
+    #[error("{certificate} cannot be shown with the key of {key}")]
+    Client { certificate: PathBuf, key: PathBuf, source: Error },
+    #[error("TLS cannot be spoken")]
+    Setup(#[from] Error),
+}
+
+impl TlsFiles {
+    /// `protocol`: what is spoken inside, as ALPN calls it.
+    fn read(&self, protocol: &[u8]) -> Result<ClientConfig, TlsFilesError> {
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config = config.with_root_certificates(self.roots()?);
+        let mut config = match &self.client {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let private = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|source| TlsFilesError::Read { path: key.clone(), source })?;
+                config.with_client_auth_cert(certificates(certificate)?, private).map_err(|source| {
+                    TlsFilesError::Client { certificate: certificate.clone(), key: key.clone(), source }
+                })?
+            }
+        };
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Ok(config)
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsFilesError> {
+        let mut roots = RootCertStore::empty();
+        let Some(path) = &self.authorities else {
+            let found = rustls_native_certs::load_native_certs();
+            // Of a system's hundreds some are always of a kind that nobody knows.
+            if roots.add_parsable_certificates(found.certs).0 == 0 {
+                let message: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+                return Err(TlsFilesError::NoSystem { message: message.join(", ") });
+            }
+            return Ok(roots);
+        };
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|source| TlsFilesError::Authority { path: path.clone(), source })?;
+        }
+        Ok(roots)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
+    let read = |source| TlsFilesError::Read { path: path.to_owned(), source };
+    let all = CertificateDer::pem_file_iter(path).map_err(read)?.collect::<Result<Vec<_>, _>>().map_err(read)?;
+    if all.is_empty() { Err(TlsFilesError::Empty { path: path.to_owned() }) } else { Ok(all) }
+}
+
+/// A connection on which nobody listens in.
+pub(super) fn secured<'a>(
+    socket: TcpStream,
+    address: &'a Address,
+    (host, files): (&'a str, &'a TlsFiles),
+    protocol: &'static [u8],
+) -> impl Future<Output = Result<TlsStream<TcpStream>, HttpError>> + 'a {
+    async move {
+        let failed = |reason: String| HttpError::Tls { address: address.clone(), reason };
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(name).map_err(|error| failed(error.to_string()))?;
+        let config = files.read(protocol).map_err(|error| failed(chain(&error)))?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, socket).await;
+        stream.map_err(|source| match reason(&source) {
+            Some(reason) => failed(reason),
+            None => HttpError::Connect { address: address.clone(), source },
+        })
+    }
+}
+
+/// Why TLS ended it, if it did: who would not believe us says so only when something is read.
+pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An I/O error is one of TLS by what it wraps, which is not its source.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let found = error.downcast_ref::<Error>().or_else(|| inner?.downcast_ref::<Error>());
+        if let Some(found) = found {
+            return Some(found.to_string());
+        }
+        next = error.source();
+    }
+    None
+}

@@ -1,0 +1,130 @@
+//! A collector of gRPC that is not there yet at first, and then takes everything.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse};
+use prost::Message;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+
+use super::common::{Agent, AgentOptions, wait_for};
+use super::receiver::Request;
+use super::{ledger, limit};
+
+/// Message and status of an answer.
+fn answer(
+    message: &[u8],
+    status: &'static str,
+) -> hyper::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible> + use<>> {
+    let framed = [&[0][..], &u32::try_from(message.len()).expect("small").to_be_bytes(), message].concat();
+    let trailers = async move {
+        let mut map = hyper::HeaderMap::new();
+        map.insert("grpc-status", hyper::header::HeaderValue::from_static(status));
+        Some(Ok(map))
+    };
+    let body = Full::new(Bytes::from(framed)).with_trailers(trailers);
+    hyper::Response::builder().header("content-type", "application/grpc").body(body).expect("an answer")
+}
+
+pub struct Collector {
+    pub address: SocketAddr,
+    seen: Arc<Mutex<Vec<Request>>>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Collector {
+    /// Is not there for the first request, takes the second in part, and everything after it.
+    pub fn start(tls: Option<Arc<ServerConfig>>) -> Collector {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let seen: Arc<Mutex<Vec<Request>>> = Arc::default();
+        let log = Arc::clone(&seen);
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        runtime.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (log, tls) = (Arc::clone(&log), tls.clone().map(TlsAcceptor::from));
+                tokio::spawn(async move {
+                    match tls {
+                        None => serve(stream, log).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, log).await;
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        Collector { address, seen, _runtime: runtime }
+    }
+    pub fn seen(&self) -> Vec<Request> {
+        self.seen.lock().expect("nobody panics with it").clone()
+    }
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, log: Arc<Mutex<Vec<Request>>>) {
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let log = Arc::clone(&log);
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.expect("a body").to_bytes();
+            assert_eq!(body[0], 1, "it is compressed");
+            let length = u32::from_be_bytes(body[1..5].try_into().expect("four bytes")) as usize;
+            assert_eq!(length, body.len() - 5);
+            let text = |name: &str| head.headers.get(name).map_or("", |v| v.to_str().expect("text")).to_owned();
+            let request = Request {
+                path: head.uri.path().to_owned(),
+                headers: vec![
+                    ("content-encoding".to_owned(), text("grpc-encoding")),
+                    ("x-scope".to_owned(), text("x-scope")),
+                    ("scheme".to_owned(), head.uri.scheme_str().unwrap_or_default().to_owned()),
+                ],
+                body: body[5..].to_vec(),
+            };
+            let mut log = log.lock().expect("nobody panics with it");
+            log.push(request);
+            let partial = ExportMetricsPartialSuccess { rejected_data_points: 2, ..Default::default() };
+            let partial = ExportMetricsServiceResponse { partial_success: Some(partial) };
+            Ok::<_, Infallible>(match log.len() {
+                1 => answer(&[], "14"),
+                2 => answer(&partial.encode_to_vec(), "0"),
+                _ => answer(&[], "0"),
+            })
+        }
+    });
+    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    // Whoever hangs up has had his answers.
+    let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+}
+
+#[test]
+fn a_collector_gets_over_grpc_what_it_was_not_there_for() {
+    let collector = Collector::start(None);
+    let endpoint = format!("http://{}", collector.address);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", endpoint.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-scope=one"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+    ];
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let counts = wait_for("points to be taken", limit(), || ledger(&agent).filter(|l| l[1] > 500));
+    assert_eq!((counts[2], counts[3]), (2, 0), "two were rejected by a partial success");
+    let seen = collector.seen();
+    assert_eq!(seen[0].body, seen[1].body, "the same until it is taken");
+    assert_eq!(seen[0].path, "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export");
+    assert_eq!(seen[0].header("x-scope"), Some("one"));
+    assert!(seen[0].points().iter().any(|told| told.metric == "system.memory.limit"));
+    let body = agent.metrics();
+    assert_eq!(body.u64("allostat_otlp_requests_total", &[("code", "grpc-14")]), 1);
+    agent.stop();
+}

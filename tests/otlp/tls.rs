@@ -1,0 +1,216 @@
+//! Over TLS, to collectors that are believed and to such that are not.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::common::{Agent, AgentOptions, test_dir, wait_for};
+use super::grpc::Collector;
+use super::receiver::{Receiver, plain};
+use super::{ledger, limit};
+
+/// Who signs.
+struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key.
+struct Shown {
+    certificate: CertificateDer<'static>,
+    key: KeyPair,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let key = KeyPair::generate().expect("a certificate");
+        let mut params = CertificateParams::new(Vec::new()).expect("a certificate");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("a certificate").der().clone();
+        Authority { certificate, issuer: Issuer::new(params, key) }
+    }
+    fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> Shown {
+        let key = KeyPair::generate().expect("a certificate");
+        let mut params = CertificateParams::new(Vec::new()).expect("a certificate");
+        params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
+        Shown { certificate: params.signed_by(&key, &self.issuer).expect("a certificate").der().clone(), key }
+    }
+    fn pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
+    }
+}
+
+fn pem(what: &str, der: &[u8]) -> String {
+    format!("-----BEGIN {what}-----\n{}\n-----END {what}-----\n", BASE64_STANDARD.encode(der))
+}
+
+impl Shown {
+    /// Writes both, and says where.
+    fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
+        std::fs::write(&certificate, pem("CERTIFICATE", &self.certificate)).expect("a certificate");
+        std::fs::write(&key, pem("PRIVATE KEY", &self.key.serialize_der())).expect("a certificate");
+        (certificate, key)
+    }
+    /// For a server. `asks`: for a certificate of this authority.
+    fn server(&self, asks: Option<&Authority>, protocol: &[u8]) -> Arc<ServerConfig> {
+        let provider = Arc::new(ring::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let config = config.with_safe_default_protocol_versions().expect("a certificate");
+        let config = match asks {
+            None => config.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(authority.certificate.clone()).expect("a certificate");
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                config.with_client_cert_verifier(verifier.build().expect("a certificate"))
+            }
+        };
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
+        let mut config = config.with_single_cert(vec![self.certificate.clone()], key).expect("a certificate");
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Arc::new(config)
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a certificate")
+}
+
+/// How often TLS failed.
+fn refused(agent: &Agent) -> u64 {
+    let body = agent.metrics();
+    body.one("allostat_otlp_requests_total", &[("code", "tls")]).map_or(0, |sample| sample.u64())
+}
+
+#[test]
+fn a_collector_that_asks_who_it_is_gets_points_over_tls() {
+    let (dir, authority) = (test_dir(), Authority::new("ours"));
+    let server = authority.sign(|_| ()).server(Some(&authority), b"http/1.1");
+    let receiver = Receiver::with(Some(Box::new(move || Arc::clone(&server))), |_, _| plain(200));
+    let (certificate, key) = authority.sign(|_| ()).write(dir.path(), "agent");
+    let believed = dir.path().join("ca.pem");
+    std::fs::write(&believed, authority.pem()).unwrap();
+    let env = receiver.env(&[
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", text(&believed)),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", text(&certificate)),
+        ("OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY", text(&key)),
+    ]);
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    wait_for("points to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 500));
+    assert_eq!(receiver.taken()[0].path, "/v1/metrics");
+    assert_eq!(refused(&agent), 0);
+    agent.stop();
+}
+
+/// By itself the agent believes whom the system believes.
+#[test]
+fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the_system() {
+    let (dir, authority) = (test_dir(), Authority::new("ours"));
+    let collector = Collector::start(Some(authority.sign(|_| ()).server(None, b"h2")));
+    let believed = dir.path().join("system.pem");
+    std::fs::write(&believed, authority.pem()).unwrap();
+    let endpoint = collector.address.to_string();
+    let env = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "GRPC"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+        ("SSL_CERT_FILE", text(&believed)),
+    ];
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    wait_for("points to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 500));
+    assert_eq!(collector.seen()[0].header("scheme"), Some("https"));
+    agent.stop();
+}
+
+/// Each is refused, counted and told of with its reason; when it is mended the same agent goes on, and nothing is lost.
+#[test]
+fn whom_the_agent_does_not_believe_gets_nothing_and_it_says_why() {
+    let (dir, authority, stranger) = (test_dir(), Authority::new("ours"), Authority::new("another"));
+    let good = authority.sign(|_| ());
+    let expired = authority.sign(|params| {
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(2021, 1, 1);
+    });
+    let elsewhere = authority.sign(|params| {
+        params.subject_alt_names = vec![SanType::DnsName("collector.example".try_into().unwrap())];
+    });
+    let of_stranger = stranger.sign(|_| ());
+    let (old_file, old_key) = expired.write(dir.path(), "expired");
+    // What the server shows, whether it asks, what it is shown, and what is said of it.
+    let nothing: Option<(PathBuf, PathBuf)> = None;
+    let cases = [
+        (&of_stranger, false, nothing.clone(), "UnknownIssuer"),
+        (&expired, false, nothing.clone(), "expired"),
+        (&elsewhere, false, nothing.clone(), "not valid for name"),
+        (&good, true, nothing, "CertificateRequired"),
+        (&good, true, Some((old_file, old_key)), "CertificateExpired"),
+    ];
+    for (shown, asks, client, reason) in cases {
+        let asked = asks.then_some(&authority);
+        let (bad, mended) = (shown.server(asked, b"http/1.1"), good.server(None, b"http/1.1"));
+        let is_mended = Arc::new(AtomicBool::new(false));
+        let now = Arc::clone(&is_mended);
+        let tls = move || Arc::clone(if now.load(Ordering::SeqCst) { &mended } else { &bad });
+        let receiver = Receiver::with(Some(Box::new(tls)), |_, _| plain(200));
+        let believed = dir.path().join("ca.pem");
+        std::fs::write(&believed, authority.pem()).unwrap();
+        let mut env = receiver.env(&[("OTEL_EXPORTER_OTLP_CERTIFICATE", text(&believed))]);
+        if let Some((certificate, key)) = &client {
+            env.push(("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE".to_owned(), text(certificate).to_owned()));
+            env.push(("OTEL_EXPORTER_OTLP_CLIENT_KEY".to_owned(), text(key).to_owned()));
+        }
+        let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+        // Who hangs up at once may cut his own reason off: then a later try has it.
+        wait_for(&format!("{reason} to be told"), limit(), || {
+            let is_told =
+                |line: &str| line.contains("collector did not take points: they wait") && line.contains(reason);
+            agent.log().lines().any(is_told).then_some(())
+        });
+        assert!(refused(&agent) >= 1 && receiver.seen().is_empty(), "{reason}: counted, and nothing is sent");
+        is_mended.store(true, Ordering::SeqCst);
+        wait_for("all to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 500));
+        assert_eq!(ledger(&agent).map(|counts| [counts[2], counts[3]]), Some([0, 0]), "{reason}");
+        agent.stop();
+    }
+}
+
+/// What is renewed is seen without a restart; what cannot be read is told.
+#[test]
+fn a_certificate_that_is_not_there_yet_is_taken_when_it_is() {
+    let (dir, authority) = (test_dir(), Authority::new("ours"));
+    let server = authority.sign(|_| ()).server(Some(&authority), b"http/1.1");
+    let receiver = Receiver::with(Some(Box::new(move || Arc::clone(&server))), |_, _| plain(200));
+    let (believed, certificate) = (dir.path().join("ca.pem"), dir.path().join("agent.pem"));
+    let key = dir.path().join("agent.key");
+    std::fs::write(&believed, "").unwrap();
+    let env = receiver.env(&[
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", text(&believed)),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", text(&certificate)),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", text(&key)),
+    ]);
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    wait_for("it to be refused", limit(), || (refused(&agent) >= 1).then_some(()));
+    assert!(agent.log().contains("there is no certificate in"), "{}", agent.log());
+    std::fs::write(&believed, authority.pem()).unwrap();
+    let before = refused(&agent);
+    wait_for("it to be refused again", limit(), || (refused(&agent) > before).then_some(()));
+    authority.sign(|_| ()).write(dir.path(), "agent");
+    wait_for("points to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 500));
+    assert_eq!(ledger(&agent).map(|counts| [counts[2], counts[3]]), Some([0, 0]));
+    agent.stop();
+}
