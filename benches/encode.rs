@@ -10,10 +10,12 @@ mod synthetic;
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allostat::exporters::prometheus::{Bodies, Encoder, Encoding, Format};
-use allostat::exporters::walk::{Filter, Walk};
+use allostat::exporters::walk::{Filter, Selection, Walk};
+use allostat::model::profile::Profile;
 use allostat::model::usage::Field;
 use allostat::snapshot::Snapshot;
 use allostat::telemetry::Metrics;
@@ -92,6 +94,7 @@ fn main() {
     report("encode/prometheus_crate", rate(peer), "M samples/s", Some((rate(peer) / rate(floor), COPY)));
     report("encode/faster_than_prometheus_crate", rate(warm) / rate(peer), "times encode/prometheus_crate", None);
     compress(&snapshot, len, warm);
+    profiles();
 }
 
 fn encode(encoder: &mut Encoder, snapshot: &Snapshot, metrics: &Metrics, page: Vec<u8>) -> (Vec<u8>, usize) {
@@ -105,7 +108,6 @@ fn assemble(
     said: &synthetic::Said,
 ) {
     use allostat::snapshot::assemble::Moment;
-    use std::sync::Arc;
     let moment = || Moment { now: Instant::now(), at: synthetic::NOW };
     let mut quiet = Vec::new();
     let mut one = Vec::new();
@@ -139,8 +141,32 @@ fn assemble(
     report("snapshot/everything_moved", best(moved).as_secs_f64() * 1e6, "us", None);
 }
 
+/// What who scrapes each 15 s gets in a day, in each profile.
+fn profiles() {
+    const SCRAPES: f64 = 86_400.0 / 15.0;
+    for tasks in [10, 100, 1_000] {
+        let (board, said) = synthetic::many(tasks);
+        let mut assembler = synthetic::assembler(synthetic::info("v2", Vec::new()));
+        let snapshot = synthetic::tick(&mut assembler, &board, &said, Default::default());
+        for profile in Profile::ALL {
+            let bodies = Bodies::new(Arc::new(Metrics::new()), Arc::new(Selection::of(profile)));
+            let text = bodies.get(&snapshot, Format::Text, Encoding::Identity);
+            let gzip = bodies.get(&snapshot, Format::Text, Encoding::Gzip).len();
+            let text = std::str::from_utf8(&text).expect("an exposition must be text");
+            let samples = text.lines().filter(|l| !l.starts_with('#')).count();
+            let name = |what: &str| format!("profile/{}/{tasks}/{what}", profile.as_str());
+            report(&name("series_per_task"), per_task(text).0 as f64 / tasks as f64, "series", None);
+            report(&name("series"), samples as f64, "series", None);
+            report(&name("body"), text.len() as f64, "bytes", None);
+            report(&name("gzip"), gzip as f64, "bytes", None);
+            report(&name("samples_a_day"), samples as f64 * SCRAPES / 1e6, "million", None);
+            report(&name("gzip_a_day"), gzip as f64 * SCRAPES / 1e6, "MB", None);
+        }
+    }
+}
+
 fn compress(snapshot: &Snapshot, len: usize, encoding: Duration) {
-    let bodies = Bodies::new(std::sync::Arc::new(Metrics::new()));
+    let bodies = Bodies::new(Arc::new(Metrics::new()), Arc::new(Selection::of(Profile::Full)));
     let mut times = Vec::new();
     let mut size = 0;
     for round in 0..5 {

@@ -42,6 +42,8 @@ pub struct Config {
     pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
     pub otlp: exporters::otlp::Config,
+    /// What is exposed.
+    pub selection: exporters::Selection,
     pub devices: devices::Config,
     pub log_level: LogLevel,
 }
@@ -79,6 +81,7 @@ impl Config {
             fingerprint: fingerprint::Config::default(),
             gc: GcConfig::default(),
             otlp: exporters::otlp::Config::default(),
+            selection: exporters::Selection::default(),
             devices: devices::Config::default(),
             log_level: LogLevel::default(),
         }

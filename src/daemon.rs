@@ -174,7 +174,7 @@ impl Daemon {
             clock: Arc::clone(&clock),
         })
         .map_err(DaemonError::Setup)?;
-        let bodies = Arc::new(Bodies::new(Arc::clone(&metrics)));
+        let bodies = Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(config.selection.clone())));
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),

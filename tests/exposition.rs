@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use allostat::board::{Board, Published};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
+use allostat::exporters::Selection;
 use allostat::exporters::walk::{Filter, Head, HistogramPoint, Listener, OF_ALLOCS, OF_TASKS, Point, Walk};
 use allostat::exporters::{self, Format, catalogue, prometheus};
 use allostat::host::clock::Clock;
@@ -25,7 +26,8 @@ use allostat::host::roots::Roots;
 use allostat::model::capability::Capability;
 use allostat::model::id::{AllocId, CgroupPath, TaskName};
 use allostat::model::job::Job;
-use allostat::model::metric::{Exemplar, Kind, Samples, Value};
+use allostat::model::metric::{Exemplar, Kind, Life, Samples, Value};
+use allostat::model::profile::Profile;
 use allostat::model::task::{ExitStatus, Outcome, TaskState};
 use allostat::model::totals::{NodeTotals, TaskTotals, Totals};
 use allostat::model::units::{Nanos, Timestamp};
@@ -71,21 +73,25 @@ fn compare_with_golden_of(name: &str, snapshot: &Snapshot, metrics: &Metrics) {
         if extension == "om" {
             openmetrics::check(&text).unwrap_or_else(|why| panic!("{name}: {why}"));
         }
-        let path = golden(&format!("{name}.{extension}"));
-        if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
-            std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
-            std::fs::write(&path, &text).expect("golden files can be written");
-            continue;
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        let difference = expected.lines().zip(text.lines()).position(|(a, b)| a != b);
-        assert!(
-            expected == text,
-            "{} differs from line {}; ALLOSTAT_BLESS=1 writes it anew",
-            path.display(),
-            difference.map_or_else(|| expected.lines().count().min(text.lines().count()) + 1, |n| n + 1),
-        );
+        compare(&format!("{name}.{extension}"), &text);
     }
+}
+
+fn compare(name: &str, text: &str) {
+    let path = golden(name);
+    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
+        std::fs::write(&path, text).expect("golden files can be written");
+        return;
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    let difference = expected.lines().zip(text.lines()).position(|(a, b)| a != b);
+    assert!(
+        expected == text,
+        "{} differs from line {}; ALLOSTAT_BLESS=1 writes it anew",
+        path.display(),
+        difference.map_or_else(|| expected.lines().count().min(text.lines().count()) + 1, |n| n + 1),
+    );
 }
 
 fn golden(name: &str) -> PathBuf {
@@ -218,6 +224,128 @@ fn full() -> Arc<Snapshot> {
 #[test]
 fn tasks_in_every_state_are_exposed_as_they_were() {
     compare_with_golden_of("full", &full(), &exemplary(ALLOC).1);
+}
+
+fn selecting(selection: Selection) -> Filter {
+    Filter::default().without_process().selecting(Arc::new(selection))
+}
+
+#[test]
+fn each_profile_is_exposed_as_it_was() {
+    let (snapshot, (_, metrics)) = (full(), exemplary(ALLOC));
+    for profile in [Profile::Lean, Profile::Standard] {
+        let filter = selecting(Selection::of(profile));
+        let walk = Walk::new(&snapshot, &metrics, &filter);
+        for (format, extension) in [(Format::Text, "prom"), (Format::OpenMetrics, "om")] {
+            let name = format!("full-{}.{extension}", profile.as_str());
+            compare(&name, &text(prometheus::encode(&walk, format)));
+        }
+    }
+}
+
+/// Of `allostat_series` no two profiles say the same.
+fn series_of(snapshot: &Snapshot, selection: Selection) -> BTreeMap<(String, BTreeMap<String, String>), String> {
+    let (metrics, filter) = (Metrics::new(), selecting(selection));
+    let body = text(prometheus::encode(&Walk::new(snapshot, &metrics, &filter), Format::Text));
+    let told = parsed::Exposition::parse(&body).samples.into_iter();
+    let of_families = told.filter(|s| !["allostat_series", "allostat_exposition_info"].contains(&s.name.as_str()));
+    of_families.map(|s| ((s.name, s.labels), s.value)).collect()
+}
+
+#[test]
+fn a_profile_has_what_the_smaller_one_has_and_no_value_is_another() {
+    for snapshot in ["v1", "v2-old", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
+        let [lean, standard, full] = Profile::ALL.map(|profile| series_of(&snapshot, Selection::of(profile)));
+        assert!(lean.len() < standard.len() && standard.len() < full.len());
+        for (smaller, larger) in [(&lean, &standard), (&standard, &full)] {
+            for (series, value) in smaller {
+                assert_eq!(larger.get(series), Some(value), "{series:?}");
+            }
+        }
+    }
+}
+
+/// What who pays per series was promised.
+const STANDARD: usize = 45;
+const LEAN: usize = 12;
+
+#[test]
+fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
+    let job = synthetic::job("shop", &["web"]);
+    let mut busy = synthetic::task("web", TaskState::Running, Timestamp(NOW.0 - 90 * SECOND));
+    // It was restarted, so that nothing of it is at 0 but what it never was.
+    busy.time_in_state = [Nanos(1); TaskState::ALL.len()];
+    busy.time_in_state[TaskState::Dead.index()] = Nanos::ZERO;
+    let busy = synthetic::alloc(ALLOC, &job, vec![busy]);
+    let mut said = Said::default();
+    // All that a kernel can tell at once: it keeps a peak, or else one is sampled.
+    let everything = || {
+        let mut usage = synthetic::usage(40_000_000);
+        usage.set(Field::memory_sampled_peak_bytes, None);
+        usage
+    };
+    said.task(ALLOC, 0, everything());
+    said.alloc(ALLOC, everything());
+    let board = synthetic::board(vec![Arc::new(busy)], Totals::default());
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let busy = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    for snapshot in ["v1", "v2-old", "v2-new", "hybrid"].map(machine).into_iter().chain([busy]) {
+        for (profile, most) in [(Profile::Lean, LEAN), (Profile::Standard, STANDARD)] {
+            let series = series_of(&snapshot, Selection::of(profile));
+            let of = |task: Option<&str>| {
+                let whose = |labels: &BTreeMap<String, String>| {
+                    labels.contains_key("alloc_id") && labels.get("task").map(String::as_str) == task
+                };
+                series.keys().filter(|(_, labels)| whose(labels)).count()
+            };
+            let (alloc, task) = (of(None), of(Some("web")));
+            assert!(alloc > 0 && task > 5, "{alloc}, {task}");
+            assert!(alloc + task <= most, "{profile:?}: {alloc} of the alloc and {task} of its task");
+        }
+    }
+}
+
+/// What stays of one that has ended is what its profile has of what stays, and nothing that was not told while it ran.
+#[test]
+fn of_what_has_ended_a_profile_keeps_its_final_series_and_no_more() {
+    let whole = series_of(&full(), Selection::of(Profile::Full));
+    for profile in Profile::ALL {
+        let series = series_of(&full(), Selection::of(profile));
+        let ended = |labels: &BTreeMap<String, String>| labels.get("alloc_id").is_some_and(|id| id.ends_with("0002"));
+        let mut seen = 0;
+        for (name, labels) in series.keys().filter(|(_, labels)| ended(labels)) {
+            let desc = catalogue::find(name).unwrap_or_else(|| panic!("{name}"));
+            assert!(desc.life == Life::Final && desc.profile <= profile, "{name} {labels:?}");
+            seen += 1;
+        }
+        let kept = whole.iter().filter(|((_, labels), _)| ended(labels)).filter(|((name, _), value)| {
+            let desc = catalogue::find(name).unwrap_or_else(|| panic!("{name}"));
+            desc.profile <= profile && (desc.zeros <= profile || *value != "0")
+        });
+        assert_eq!(seen, kept.count(), "{profile:?}");
+    }
+}
+
+#[test]
+fn what_is_included_and_excluded_is_there_and_gone_and_the_body_says_so() {
+    let all = |texts: &[&str]| catalogue::patterns(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()).unwrap();
+    let selection = Selection {
+        profile: Profile::Lean,
+        include: all(&["allostat_task_page_faults_total{kind=\"major\"}", "allostat_task_events_total"]),
+        exclude: all(&["allostat_task_state{state=~\"dead|pending\"}", "allostat_host_.*"]),
+    };
+    let body = encode_with(&full(), Format::Text, Filter::default().selecting(Arc::new(selection.clone())));
+    let says = "allostat_exposition_info{profile=\"lean\",include=\"allostat_task_page_faults_total{kind=\\\"major\\\"},\
+                allostat_task_events_total\",exclude=\"allostat_task_state{state=~\\\"dead|pending\\\"},allostat_host_.*\"} 1\n";
+    assert!(body.contains(says), "{body}");
+    let series = series_of(&full(), selection);
+    let values = |family: &str, label: &str| -> std::collections::BTreeSet<String> {
+        series.keys().filter(|(name, _)| name == family).map(|(_, labels)| labels[label].clone()).collect()
+    };
+    assert_eq!(values("allostat_task_page_faults_total", "kind"), ["major".to_owned()].into());
+    assert!(values("allostat_task_events_total", "event").len() > 10, "asked for, so with its zeros");
+    assert_eq!(values("allostat_task_state", "state"), ["running".to_owned(), "backoff".to_owned()].into());
+    assert!(!series.keys().any(|(name, _)| name.starts_with("allostat_host_")));
 }
 
 /// Families of a body by name, with their TYPE.
@@ -603,7 +731,8 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
     let body = text(prometheus::encode(&walk, Format::OpenMetrics));
     let samples = openmetrics::check(&body).unwrap().into_values().flat_map(|family| family.samples);
     let written: BTreeMap<_, _> = samples
-        .filter(|s| s.name != "allostat_series" && !["_bucket", "_created"].iter().any(|end| s.name.ends_with(end)))
+        .filter(|s| !["allostat_series", "allostat_exposition_info"].contains(&s.name.as_str()))
+        .filter(|s| !["_bucket", "_created"].iter().any(|end| s.name.ends_with(end)))
         .map(|s| ((s.name, s.labels), format!("{:.3}", s.value.parse::<f64>().unwrap())))
         .collect();
     assert!(written.len() > 300, "{}", written.len());

@@ -784,7 +784,7 @@ fn a_body_is_encoded_once_per_snapshot_and_its_page_is_used_again() {
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let first = synthetic::tick(&mut assembler, &board, &said, Samples::default());
     let second = synthetic::tick(&mut assembler, &board, &said, Samples::default());
-    let bodies = Bodies::new(Arc::new(Metrics::new()));
+    let bodies = Bodies::new(Arc::new(Metrics::new()), Arc::default());
     assert!(bodies.ready(&first, Format::Text, Encoding::Identity).is_none());
     let body = bodies.get(&first, Format::Text, Encoding::Identity);
     let page = body.as_ptr();

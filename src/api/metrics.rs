@@ -14,13 +14,14 @@ use crate::exporters::catalogue;
 use crate::exporters::walk::Filter;
 use crate::jobspec::nearest::nearest;
 use crate::model::answer::{Encoding, Format};
+use crate::model::profile::Profile;
 use crate::snapshot::{ScraperKey, Snapshot};
 
 pub(super) static METRICS: Route = Route {
     method: Method::Get,
     path: "/metrics",
     access: Access::Metrics,
-    about: "Prometheus text 0.0.4, or OpenMetrics 1.0.0 by Accept; ?name[]=, ?source= narrow it",
+    about: "Prometheus text 0.0.4, or OpenMetrics 1.0.0 by Accept; ?name[]=, ?source= narrow it, ?profile= is another one",
     handler: |context, request| Box::pin(metrics(context, request)),
 };
 
@@ -37,6 +38,8 @@ struct Wanted {
     names: Vec<String>,
     /// `?source=`; none: all.
     sources: Vec<String>,
+    /// Another profile than that of the whole body, `?profile=`.
+    profile: Option<Profile>,
     /// Who will come again.
     scraper: Option<ScraperKey>,
 }
@@ -44,12 +47,12 @@ struct Wanted {
 impl Wanted {
     /// Only a whole body can be an acknowledged one.
     fn is_everything(&self) -> bool {
-        self.names.is_empty() && self.sources.is_empty()
+        self.names.is_empty() && self.sources.is_empty() && self.profile.is_none()
     }
 }
 
 async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().any_of(&["name[]", "source"])?;
+    request.query().any_of(&["name[]", "source", "profile"])?;
     let began = Instant::now();
     let accept = request.list_header("accept");
     let accept_encoding = request.list_header("accept-encoding");
@@ -58,6 +61,7 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
         encoding: negotiate::encoding(accept_encoding.as_deref(), request.origin.is_loopback()),
         names: request.query().all("name[]"),
         sources: request.query().all("source"),
+        profile: profile(request)?,
         scraper: scraper(request, &accept.unwrap_or_default()),
     };
     if let Some(scraper) = &wanted.scraper {
@@ -93,6 +97,7 @@ async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted) -> Re
         let names = wanted.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
         let sources = wanted.sources.iter().map(String::as_str);
         let filter = Filter::new(names, sources).map_err(|e| ApiError::bad_parameter("source", e.to_string()))?;
+        let filter = filter.selecting(bodies.selection(wanted.profile));
         return encoded(move || bodies.filtered(&snapshot, format, encoding, &filter)).await;
     }
     if let Some(scraper) = &wanted.scraper {
@@ -102,6 +107,14 @@ async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted) -> Re
         Some(body) => Ok(body),
         None => encoded(move || bodies.get(&snapshot, format, encoding)).await,
     }
+}
+
+/// Errors: there is no such profile.
+fn profile(request: &Request) -> Result<Option<Profile>, ApiError> {
+    let wanted = request.query().all("profile");
+    let Some(text) = wanted.last() else { return Ok(None) };
+    let known = || format!("{text:?} is none of {}", Profile::ALL.map(Profile::as_str).join(", "));
+    Profile::parse(text).map(Some).ok_or_else(|| ApiError::bad_parameter("profile", known()))
 }
 
 fn unknown(name: &str) -> ApiError {

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::collectors::{FdBudget, Sampling};
+use crate::exporters::Selection;
 use crate::fingerprint::{self, FingerprintRequest, Fingerprinting};
 use crate::host::clock::SystemClock;
 use crate::host::hierarchy::Layout;
@@ -25,6 +26,7 @@ use crate::host::roots::Roots;
 use crate::model::answer::WITHHELD;
 use crate::model::host::NodeInfo;
 use crate::model::id::{BootId, JobId};
+use crate::model::profile::Profile;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::drivers::{DriverContext, Mock};
@@ -145,7 +147,7 @@ fn start(config: Config, opened: bool) -> Server {
     let (snapshots, receiver) = watch::channel(Arc::new(snapshot()));
     let context = Arc::new(Context {
         snapshots: receiver,
-        bodies: Arc::new(Bodies::new(Arc::clone(&metrics))),
+        bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
         runner: runner.clone(),
         data_dir,
         clock: Arc::new(SystemClock),

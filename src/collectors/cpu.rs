@@ -7,6 +7,7 @@ use crate::kernel::ParseError;
 use crate::kernel::cgroup::{cpu_max, cpu_stat, cpuacct, cpuset};
 use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
 use crate::model::metric::Value;
+use crate::model::profile::Profile::{Full, Lean, Standard};
 use crate::model::units::Unit;
 use crate::model::usage::{Field, Usage};
 
@@ -122,6 +123,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::cpu_usage_ns,
         "CPU time used by all processes that were ever in the cgroup, those that have ended included.",
     )
+    .in_profiles(Lean, Full, Lean)
     .called("cpu_usage_seconds_total")
     .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: When::Tick })
     .on_v2(ValueSource::Told("cpu.stat usage_usec"))
@@ -136,6 +138,7 @@ const MEASURES: &[Measure<Usage>] = &[
             Cell::of(Field::cpu_system_ns, &[("mode", "system")]),
         ],
     )
+    .in_profiles(Full, Full, Full)
     .sources("cpu.stat of the unified tree, else cpuacct.usage_user, cpuacct.usage_sys, else cpuacct.stat", "cpu.stat user_usec, system_usec")
     .absent_when("the kernel does not tell the modes apart")
     .otlp("container.cpu.time", "s"),
@@ -143,6 +146,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::cpu_cfs_periods,
         "Periods of the quota in which the task wanted to run.",
     )
+    .in_profiles(Standard, Full, Full)
     .absent_when(NO_QUOTA)
     .sources("cpu.stat nr_periods", "cpu.stat nr_periods")
     .otlp("allostat.task.cpu.throttling.periods", "{period}"),
@@ -150,6 +154,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::cpu_cfs_throttled_periods,
         "Periods of the quota in which the task used it up and had to wait.",
     )
+    .in_profiles(Standard, Full, Full)
     .absent_when(NO_QUOTA)
     .sources("cpu.stat nr_throttled", "cpu.stat nr_throttled")
     .otlp("allostat.task.cpu.throttling.throttled_periods", "{period}"),
@@ -191,6 +196,7 @@ const MEASURES: &[Measure<Usage>] = &[
             },
         }],
     )
+    .in_profiles(Standard, Full, Full)
     .sources("cpu.cfs_quota_us / cpu.cfs_period_us", "cpu.max")
     .absent_when("unlimited")
     .otlp("allostat.task.cpu.limit", "{cpu}"),

@@ -5,6 +5,7 @@
 use super::table::{File, Home, Subject, values};
 use crate::kernel::cgroup::{blkio, io_stat};
 use crate::model::measure::{Measure, When};
+use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
@@ -54,6 +55,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::io_read_bytes,
         "Bytes that the task read from block devices; what the page cache served is not counted.",
     )
+    .in_profiles(Standard, Full, Full)
     .sources("blkio.throttle.io_service_bytes_recursive", "io.stat rbytes")
     .otlp("container.disk.io", "By"),
     io(
@@ -61,6 +63,7 @@ const MEASURES: &[Measure<Usage>] = &[
         "Bytes that the task wrote to block devices. On cgroup v1 only direct and synchronous writes are charged to the task: \
          buffered ones are written back later by the kernel, and not counted here.",
     )
+    .in_profiles(Standard, Full, Full)
     .sources("blkio.throttle.io_service_bytes_recursive", "io.stat wbytes")
     .otlp("container.disk.io", "By"),
     io(

@@ -7,6 +7,7 @@ use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
 use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
 use crate::model::metric::Value;
+use crate::model::profile::Profile::{Full, Lean, Standard};
 use crate::model::units::{Limit, Unit};
 use crate::model::usage::{Field, Usage};
 
@@ -156,6 +157,7 @@ const MEASURES: &[Measure<Usage>] = &[
         "Memory charged to the cgroup: anonymous, page cache and kernel memory. Page cache counts here and is given up under \
          pressure: see memory_working_set_bytes.",
     )
+    .in_profiles(Standard, Standard, Full)
     .sources("memory.usage_in_bytes", "memory.current")
     .absent_when(NO_CONTROLLER)
     .otlp("container.memory.usage", "By"),
@@ -164,6 +166,7 @@ const MEASURES: &[Measure<Usage>] = &[
         "Highest memory_usage_bytes of the whole life, as the kernel kept it: exact also for tasks shorter than the sampling \
          interval. Over restarts the maximum of all attempts.",
     )
+    .in_profiles(Lean, Standard, Full)
     .sources("memory.max_usage_in_bytes", "memory.peak (5.19)")
     .absent_when("the kernel keeps no peak; see memory_sampled_peak_bytes")
     .otlp("allostat.task.memory.peak", "By"),
@@ -173,6 +176,7 @@ const MEASURES: &[Measure<Usage>] = &[
          scraper of up to 60 s misses no spike. What rises between a reading and its reset, some microseconds, is not in it; \
          on cgroup v1 it is not in memory_peak_bytes either.",
     )
+    .in_profiles(Standard, Full, Full)
     .sources("memory.max_usage_in_bytes, reset for all readers (cgroup.peak_window_v1)", "memory.peak, reset for us alone (6.12)")
     .absent_when("cgroup v1 without cgroup.peak_window_v1, an older kernel, no descriptor to keep, the first 5 s, or less than a minute since an agent found it running")
     .otlp("allostat.task.memory.window_peak", "By"),
@@ -181,6 +185,7 @@ const MEASURES: &[Measure<Usage>] = &[
         "Highest memory_usage_bytes that was sampled, only where the kernel keeps no peak: what rose and fell between two \
          samples is missed.",
     )
+    .in_profiles(Lean, Full, Full)
     .sources("memory.usage_in_bytes", "memory.current")
     .absent_when("the kernel keeps a peak: memory_peak_bytes")
     .otlp("allostat.task.memory.sampled_peak", "By"),
@@ -188,6 +193,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::memory_working_set_bytes,
         "memory_usage_bytes less the inactive page cache of the same moment, not below 0: what cannot be given up easily.",
     )
+    .in_profiles(Lean, Standard, Full)
     .sources("usage_in_bytes - memory.stat total_inactive_file", "memory.current - memory.stat inactive_file")
     .absent_when(NO_STAT)
     .otlp("container.memory.working_set", "By"),
@@ -196,6 +202,7 @@ const MEASURES: &[Measure<Usage>] = &[
         "Anonymous memory of the cgroup. Where the task is measured by its processes: the sum of their resident sets, with \
          shared pages counted in each.",
     )
+    .in_profiles(Standard, Full, Full)
     .sources("memory.stat total_rss", "memory.stat anon")
     .absent_when(NO_STAT)
     .otlp("container.memory.rss", "By"),
@@ -231,6 +238,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::memory_swap_bytes,
         "Swap used; memory itself not included.",
     )
+        .in_profiles(Standard, Full, Full)
         .on_v1(ValueSource::Told("memory.stat total_swap"))
         .on_v2(number_of("memory.swap.current", When::Asleep))
         .absent_when("the kernel does not account for swap")
@@ -251,6 +259,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::memory_limit_bytes,
         "Lowest memory limit from the cgroup up to the root: where the OOM killer begins.",
     )
+    .in_profiles(Lean, Full, Full)
     .sources("min(memory.limit_in_bytes, memory.stat hierarchical_memory_limit)", "lowest memory.max up the tree")
     .absent_when("unlimited")
     .otlp("allostat.task.memory.limit", "By"),
@@ -281,6 +290,7 @@ const MEASURES: &[Measure<Usage>] = &[
             },
         }],
     )
+    .in_profiles(Full, Full, Full)
     .sources("limit - working set", "limit - working set")
     .absent_when("unlimited")
     .otlp("container.memory.available", "By"),
@@ -303,6 +313,7 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::oom_kills,
         "Processes of the task that the OOM killer ended.",
     )
+        .in_profiles(Lean, Full, Lean)
         .sources("memory.oom_control oom_kill (4.13)", "memory.events oom_kill")
         .absent_when("the kernel does not count them")
         .tells_created()
@@ -322,6 +333,7 @@ const MEASURES: &[Measure<Usage>] = &[
             Cell::of(Field::page_faults_major, &[("kind", "major")]),
         ],
     )
+    .in_profiles(Full, Full, Full)
     .sources(
         "memory.stat total_pgfault, total_pgmajfault; at the end wait4 where that says more",
         "memory.stat pgfault, pgmajfault; at the end wait4 where that says more",
@@ -336,6 +348,7 @@ const MEASURES: &[Measure<Usage>] = &[
             Cell::of(Field::workingset_refaults_file, &[("kind", "file")]),
         ],
     )
+    .in_profiles(Full, Full, Full)
     .sources("-", "memory.stat workingset_refault_anon, workingset_refault_file (5.9)")
     .absent_when("cgroup v1 or an older kernel")
     .otlp("allostat.task.memory.workingset_refaults", "{fault}"),
@@ -344,6 +357,7 @@ const MEASURES: &[Measure<Usage>] = &[
         "Largest resident set that any single process of the task had; the only peak where there is no cgroup. Known when the \
          task has ended.",
     )
+    .in_profiles(Standard, Full, Full)
     .sources("wait4 ru_maxrss", "wait4 ru_maxrss")
     .absent_when("no attempt has ended")
     .otlp("allostat.task.memory.max_rss", "By"),

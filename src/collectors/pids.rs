@@ -3,6 +3,7 @@
 use super::table::{File, Home, Subject, number, values};
 use crate::kernel::cgroup::pids_events;
 use crate::model::measure::{Measure, ValueSource, When};
+use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 macro_rules! both {
@@ -32,6 +33,7 @@ const FILES: &[File] = both! {
 const MEASURES: &[Measure<Usage>] = &[
     Measure::of(Field::pids_current, "Processes and threads now.")
         // A process that is moved here from outside does not have to run.
+        .in_profiles(Standard, Full, Full)
         .on_v1(number_of("pids.current", When::Asleep))
         .on_v2(number_of("pids.current", When::Asleep))
         .absent_when("no pids controller")
@@ -41,6 +43,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .absent_when("the kernel keeps no peak")
         .otlp("allostat.task.pids.peak", "{thread}"),
     Measure::of(Field::pids_limit, "Most processes and threads that the task may have.")
+        .in_profiles(Standard, Full, Full)
         .on_v1(number_of("pids.max", When::Set))
         .on_v2(number_of("pids.max", When::Set))
         .absent_when("unlimited")

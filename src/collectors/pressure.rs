@@ -4,6 +4,7 @@
 use super::table::{File, Home, Subject, values};
 use crate::kernel::pressure;
 use crate::model::measure::{Cell, Measure, When};
+use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 macro_rules! psi {
@@ -51,6 +52,7 @@ const MEASURES: &[Measure<Usage>] = &[Measure::new(
         "irq", "full", pressure_irq_full_ns;
     },
 )
+.in_profiles(Standard, Full, Full)
 .sources("*.pressure of the unified tree beside the v1 hierarchies", "*.pressure")
 .absent_when("no unified tree; psi=0 on the kernel's command line; cgroup.pressure is 0; irq: kernel before 6.1")
 .otlp("allostat.task.pressure.stall", "s")];

@@ -10,6 +10,9 @@ use super::values::{
 };
 use crate::api::Public;
 use crate::devices::Attribution;
+use crate::exporters::catalogue;
+use crate::exporters::walk::Pattern;
+use crate::model::profile::Profile;
 use crate::runner::drivers::{self, DriverEntry, DriverSetting};
 use crate::telemetry::LoggingError;
 
@@ -169,6 +172,36 @@ static OURS: &[Setting] = &[
         about: "How long they stay at most while a known scraper has not fetched them.",
         kind: Kind::Duration(Duration::ZERO, A_DAY, |c, d| c.telemetry.retention.most = d),
         get: |c| Some(short(c.telemetry.retention.most)),
+    },
+    Setting {
+        stanza: "telemetry",
+        key: "profile",
+        env: "ALLOSTAT_PROFILE",
+        about: "How many series /metrics has. \"lean\": what alerts need; \"standard\": what boards need, at most 45 of a task and its alloc; \
+                \"full\": everything. `allostat catalogue --profile` lists each.",
+        kind: Kind::Text(|c, text| {
+            c.selection.profile =
+                Profile::parse(text).ok_or_else(|| one_of(text, Profile::ALL.map(Profile::as_str)))?;
+            Ok(())
+        }),
+        get: |c| Some(c.selection.profile.as_str().to_owned()),
+    },
+    Setting {
+        stanza: "telemetry",
+        key: "include",
+        env: "ALLOSTAT_INCLUDE",
+        about: "Metrics that are there whatever the profile: names, or anchored regular expressions of names, of these by label too: \
+                allostat_task_page_faults_total{kind=\"major\"}.",
+        kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.include = patterns)),
+        get: |c| listed(&c.selection.include.iter().map(Pattern::to_string).collect::<Vec<_>>()),
+    },
+    Setting {
+        stanza: "telemetry",
+        key: "exclude",
+        env: "ALLOSTAT_EXCLUDE",
+        about: "Metrics that are not there, whatever the profile and telemetry.include say; written likewise.",
+        kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.exclude = patterns)),
+        get: |c| listed(&c.selection.exclude.iter().map(Pattern::to_string).collect::<Vec<_>>()),
     },
     Setting {
         stanza: "telemetry",

@@ -12,7 +12,7 @@ use crate::board::{Board, Published};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
 use crate::exporters::prometheus::encode;
-use crate::exporters::walk::{Filter, OF_ALLOCS, OF_TASKS, Walk};
+use crate::exporters::walk::{Filter, OF_ALLOCS, OF_TASKS, Selection, Walk};
 use crate::exporters::{Format, catalogue};
 use crate::host::clock::SystemClock;
 use crate::host::hierarchy::Layout;
@@ -46,19 +46,21 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
         scrapers: Arc::default(),
         clock: Arc::new(SystemClock),
     });
-    let body = encode(&Walk::new(&snapshot, &metrics, &known()), format);
+    let body = encode(&Walk::new(&snapshot, &metrics, &known(&Arc::new(config.selection.clone()))), format);
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 /// What one look can tell: usage of tasks and allocs, the host, and what can be measured.
-fn known() -> Filter {
-    let usage = OF_TASKS.families.iter().chain(&*OF_ALLOCS.families).map(|f| f.desc.name);
+fn known(selection: &Arc<Selection>) -> Filter {
+    let usage = OF_TASKS.families.iter().chain(&*OF_ALLOCS.families).map(|f| &f.desc);
     let hosts = collectors::host(Vec::new());
-    let host = hosts.iter().flat_map(|c| c.metrics()).map(|d| d.name);
-    let itself =
-        ["allostat_build_info", "allostat_capability"].into_iter().filter(|name| catalogue::find(name).is_some());
-    let known = Filter::new(usage.chain(host).chain(itself), []).expect("no source is named, so none can be unknown");
-    known.without_process()
+    let host = hosts.iter().flat_map(|c| c.metrics()).copied();
+    let itself = ["allostat_build_info", "allostat_capability", "allostat_exposition_info"]
+        .into_iter()
+        .filter_map(catalogue::find);
+    let selected = usage.chain(host).chain(itself).filter(|desc| selection.has(desc, false)).map(|desc| desc.name);
+    let known = Filter::new(selected, []).expect("no source is named, so none can be unknown");
+    known.without_process().selecting(Arc::clone(selection))
 }
 
 /// `<parent>/<alloc>/<task>`, of all hierarchies together.

@@ -1,11 +1,13 @@
 //! Every family that can be exposed: the data behind `/v1/catalogue`, `allostat catalogue` and the dashboard check.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use super::walk::{descriptors, devices, lifecycle};
+use super::walk::{Pattern, descriptors, devices, lifecycle};
 use crate::collectors;
+use crate::jobspec::nearest::nearest;
 use crate::model::metric::{Kind, MetricDesc};
 use crate::snapshot::itself;
 use crate::telemetry::{metrics, otlp};
@@ -23,6 +25,9 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     all.extend(otlp::METRICS);
     all
 });
+
+/// Labels that say whose a series is: no family is selected by these.
+const WHOSE: [&str; 6] = ["alloc_id", "task", "workload", "device_uuid", "gpu_instance_id", "mig_uuid"];
 
 pub fn find(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(|d| d.name == name).copied()
@@ -44,6 +49,37 @@ pub fn family(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(is_it).copied()
 }
 
+/// What `telemetry.include` and `telemetry.exclude` may be.
+///
+/// Errors: which is no pattern, or selects nothing that there is, in a sentence.
+pub fn patterns(texts: &[String]) -> Result<Vec<Pattern>, String> {
+    texts.iter().map(|text| Pattern::parse(text).and_then(|pattern| selects(pattern, text))).collect()
+}
+
+fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
+    let families: Vec<&MetricDesc> = CATALOGUE.iter().filter(|desc| pattern.names(desc.name)).copied().collect();
+    if families.is_empty() {
+        let name = text.split('{').next().unwrap_or(text);
+        let near = nearest(name, CATALOGUE.iter().map(|desc| desc.name));
+        let advice = near.map_or_else(|| "allostat catalogue lists all".to_owned(), |n| format!("did you mean {n}?"));
+        return Err(format!("there is no metric {name:?}; {advice}"));
+    }
+    let Some(label) = pattern.label() else { return Ok(pattern) };
+    if WHOSE.contains(&label) {
+        return Err(format!("{text:?} cannot be: {label} says whose a series is, and all have the same families"));
+    }
+    let known: BTreeSet<&str> =
+        families.iter().filter(|d| d.kind != Kind::Info).flat_map(|d| d.labels).copied().collect();
+    let known: Vec<&str> = known.into_iter().filter(|known| !WHOSE.contains(known)).collect();
+    match (known.contains(&label), known.as_slice()) {
+        (true, _) => Ok(pattern),
+        (false, []) => Err(format!("{text:?} cannot be: no label tells series of that metric apart")),
+        (false, known) => {
+            Err(format!("{text:?} cannot be: there is no label {label:?}; there are {}", known.join(", ")))
+        }
+    }
+}
+
 /// `/v1/catalogue`.
 pub fn json() -> Value {
     let metrics: Vec<Value> = CATALOGUE.iter().map(|d| entry(d)).collect();
@@ -59,10 +95,14 @@ fn entry(desc: &MetricDesc) -> Value {
         "life": desc.life,
         "source": desc.source,
         "absent": desc.absent,
+        "profile": desc.profile,
         "help": desc.help,
     });
     if let Some(created) = desc.created_name() {
         entry["created"] = created.into();
+    }
+    if desc.zeros > desc.profile {
+        entry["zeros"] = desc.zeros.as_str().into();
     }
     if let Some(otlp) = desc.otlp {
         entry["otlp"] = json!({ "name": otlp.name, "unit": otlp.unit });
@@ -72,8 +112,6 @@ fn entry(desc: &MetricDesc) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::model::measure::Cell;
     use crate::model::units::Unit;
@@ -187,5 +225,17 @@ mod tests {
             }
             assert!(!measure.cells.is_empty(), "{} has no cell", measure.stem);
         }
+    }
+
+    #[test]
+    fn a_selection_names_metrics_and_labels_that_there_are() {
+        let refused = |text: &str| patterns(&[text.to_owned()]).map(|_| ()).unwrap_err();
+        assert!(refused("allostat_task_memory_rs_bytes").contains("did you mean allostat_task_memory_rss_bytes?"));
+        assert!(refused("allostat_task_state{stat=\"dead\"}").ends_with("there is no label \"stat\"; there are state"));
+        assert!(refused("allostat_task_state{workload=\"a\"}").contains("says whose a series is"));
+        assert!(refused("allostat_build_info{version=\"1\"}").contains("no label tells series of that metric apart"));
+        assert!(refused("allostat_task_io_(.*").contains("regular expression"));
+        let fine = ["allostat_task_io_.*", "allostat_.*_pressure_stall_seconds_total{resource=~\"io|irq\"}"];
+        assert_eq!(patterns(&fine.map(str::to_owned)).map(|all| all.len()), Ok(2));
     }
 }

@@ -22,6 +22,7 @@ use crate::telemetry::Metrics;
 use walk::Walk;
 
 pub use prometheus::{Encoding, Format};
+pub use walk::Selection;
 
 /// A way in which metrics leave the agent.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 
 use super::metric::{Kind, Life, Otlp, Value};
+use super::profile::{Profile, Profiles};
 use super::units::Unit;
 
 /// How a value behaves over time: it decides how attempts add up and what stays after the end.
@@ -139,12 +140,25 @@ pub struct Measure<S: HasFields> {
     pub otlp: Option<Otlp>,
     /// Of its workload family: see [`super::metric::MetricDesc::created`].
     pub created: bool,
+    /// The smallest profiles that have its families.
+    pub profiles: Profiles,
 }
 
 impl<S: HasFields> Measure<S> {
     pub const fn new(stem: &'static str, help: &'static str, cells: &'static [Cell<S>]) -> Measure<S> {
         let (v1, v2) = (ValueSource::Told("-"), ValueSource::Told("-"));
-        Measure { stem, help, cells, field: None, v1, v2, absent: "never", otlp: None, created: false }
+        Measure {
+            stem,
+            help,
+            cells,
+            field: None,
+            v1,
+            v2,
+            absent: "never",
+            otlp: None,
+            created: false,
+            profiles: Profiles::all(Profile::Standard),
+        }
     }
     pub const fn nature(&self) -> Nature {
         self.cells[0].nature
@@ -181,6 +195,12 @@ impl<S: HasFields> Measure<S> {
     #[must_use]
     pub const fn tells_created(mut self) -> Measure<S> {
         self.created = true;
+        self
+    }
+    /// See [`Measure::profiles`]: of whose it is, of its alloc, of its workload.
+    #[must_use]
+    pub const fn in_profiles(mut self, own: Profile, alloc: Profile, workload: Profile) -> Measure<S> {
+        self.profiles = Profiles { own, alloc, workload };
         self
     }
     #[must_use]

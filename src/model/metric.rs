@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::id::AllocId;
+use super::profile::Profile;
 use super::units::{Timestamp, Unit};
 use super::words;
 
@@ -32,6 +33,15 @@ pub enum Value {
     Nanos(u64),
     /// Ratios, cores and temperatures only; never NaN or infinite.
     Float(f64),
+}
+
+impl Value {
+    pub fn is_zero(self) -> bool {
+        match self {
+            Value::Int(n) | Value::Nanos(n) => n == 0,
+            Value::Float(f) => f == 0.0,
+        }
+    }
 }
 
 /// One observation behind a series that adds up many: whose it was, so that a number leads to an alloc.
@@ -80,6 +90,10 @@ pub struct MetricDesc {
     /// A counter whose series tell in OpenMetrics since when they count (`_created`): people alert on its first rise, which may
     /// come before the first scrape.
     pub created: bool,
+    /// The smallest profile that has it: the smallest of all where there are few of its series on a host.
+    pub profile: Profile,
+    /// The smallest profile in which its series are there while they are at 0, too.
+    pub zeros: Profile,
 }
 
 impl MetricDesc {
@@ -105,6 +119,8 @@ impl MetricDesc {
             life,
             otlp: None,
             created: false,
+            profile: Profile::Lean,
+            zeros: Profile::Lean,
         }
     }
     pub const fn counter(
@@ -151,6 +167,19 @@ impl MetricDesc {
     #[must_use]
     pub const fn tells_created(mut self) -> MetricDesc {
         self.created = true;
+        self
+    }
+
+    /// See [`MetricDesc::profile`].
+    #[must_use]
+    pub const fn from_profile(mut self, profile: Profile) -> MetricDesc {
+        self.profile = profile;
+        self
+    }
+    /// See [`MetricDesc::zeros`]: only where no rule can miss them.
+    #[must_use]
+    pub const fn zeros_from(mut self, profile: Profile) -> MetricDesc {
+        self.zeros = profile;
         self
     }
 

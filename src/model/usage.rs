@@ -7,6 +7,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::measure::{Cell, HasFields, Measure, Nature};
 use super::metric::Value;
+use super::profile::{Profile, Profiles};
 use super::units::Unit;
 
 macro_rules! fields {
@@ -149,6 +150,8 @@ impl Measure<Usage> {
     pub const fn of(field: Field, help: &'static str) -> Measure<Usage> {
         let mut measure = Measure::new(field.stem(), help, field.cells());
         measure.field = Some(field);
+        // One more value costs nobody anything who did not ask for it.
+        measure.profiles = Profiles::all(Profile::Full);
         measure
     }
 }

@@ -14,6 +14,7 @@ use prometheus::{
 use super::durations::ByWorkload;
 use super::otlp::Push;
 use crate::model::metric::{Kind, MetricDesc, families};
+use crate::model::profile::Profile;
 use crate::model::units::Unit;
 use crate::model::words;
 
@@ -30,6 +31,7 @@ pub static COLLECTOR_DURATION: MetricDesc = MetricDesc::new(
     "How long one pass of a collector took. The collector \"task\" is one pass over all tasks and allocs.",
     &["collector"],
 )
+.from_profile(Profile::Standard)
 .otlp("otel.sdk.metric_reader.collection.duration", "s");
 
 pub static SKIPPED_TICKS: MetricDesc = MetricDesc::counter(
@@ -55,6 +57,7 @@ pub static SCRAPE_DURATION: MetricDesc = MetricDesc::new(
     "From a request of /metrics to its body at hand; sending it is the network's time.",
     &["format"],
 )
+.from_profile(Profile::Standard)
 .otlp("allostat.scrape.duration", "s");
 
 pub static SCRAPES: MetricDesc = MetricDesc::counter(
@@ -90,6 +93,7 @@ pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
     "How long a hook took in a phase of an alloc's or a task's life, failed ones included.",
     &["runner", "hook", "phase"],
 )
+.from_profile(Profile::Standard)
 .otlp("allostat.hook.duration", "s");
 
 pub static HOOK_FAILURES: MetricDesc = MetricDesc::counter(

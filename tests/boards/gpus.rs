@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use allostat::model::profile::Profile;
 use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
 
 use crate::common::AgentOptions;
@@ -44,10 +45,11 @@ impl Gpus {
         Gpus { installed, over: Arc::default(), at_work: None, _directory: directory }
     }
 
-    pub fn options(&self) -> AgentOptions {
+    pub fn options(&self, profile: Profile) -> AgentOptions {
         let config =
             format!("devices {{\n nvidia_library = {:?}\n}}\n", self.installed.library().display().to_string());
-        AgentOptions { config, ..AgentOptions::default() }
+        let env = vec![("ALLOSTAT_PROFILE".to_owned(), profile.as_str().to_owned())];
+        AgentOptions { config, env, ..AgentOptions::default() }
     }
 
     /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an XID; two other

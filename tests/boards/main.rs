@@ -10,5 +10,6 @@ mod files;
 mod gpus;
 mod laws;
 mod live;
+mod profiles;
 mod promql;
 mod rules;

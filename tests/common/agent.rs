@@ -143,6 +143,8 @@ impl Agent {
         };
         command.arg("agent").arg("--config").arg(self.config_file());
         command.arg("--data-dir").arg(self.data_dir()).arg("--listen").arg(self.address.to_string());
+        // Everything that it knows is looked at, unless a test says otherwise.
+        command.env("ALLOSTAT_PROFILE", "full");
         command.args(&self.options.args).envs(self.options.env.iter().cloned());
         let file = || log.try_clone().expect("a descriptor must be left").into();
         let (stdout, stderr) = self.outputs.take().unwrap_or_else(|| (file(), file()));

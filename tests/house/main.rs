@@ -53,7 +53,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("prometheus", &["telemetry", "exporters"]),
     ("prost", &["exporters", "devices"]),
     ("rcgen", &["devices"]),
-    ("regex", &["model", "devices"]),
+    ("regex", &["model", "devices", "exporters"]),
     ("rustix", ABOVE_THE_KERNEL),
     ("rustls", &["devices", "host"]),
     ("rustls-native-certs", &["host"]),

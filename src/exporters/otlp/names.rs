@@ -201,6 +201,7 @@ mod tests {
             "allostat_device_info",
             "allostat_mig_info",
             "allostat_alloc_device_info",
+            "allostat_exposition_info",
             "process_max_fds",
             "process_start_time_seconds",
         ];

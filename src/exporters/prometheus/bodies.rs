@@ -14,8 +14,9 @@ use tokio::sync::watch;
 
 use super::ahead::Visits;
 use super::encode::Encoder;
-use crate::exporters::walk::{Filter, Walk};
+use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::model::answer::{Encoding, Format};
+use crate::model::profile::Profile;
 use crate::snapshot::{ScraperKey, Snapshot};
 use crate::telemetry::{Metrics, lock};
 
@@ -26,6 +27,9 @@ const IDLE: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub struct Bodies {
     metrics: Arc<Metrics>,
+    /// Of the whole body.
+    wanted: Filter,
+    selection: Arc<Selection>,
     encoder: Mutex<Encoder>,
     text: Mutex<Slot>,
     openmetrics: Mutex<Slot>,
@@ -88,7 +92,8 @@ impl Slot {
 }
 
 impl Bodies {
-    pub fn new(metrics: Arc<Metrics>) -> Bodies {
+    /// `selection`: what a body has that nobody narrows.
+    pub fn new(metrics: Arc<Metrics>, selection: Arc<Selection>) -> Bodies {
         for format in Format::ALL {
             for encoding in Encoding::ALL {
                 metrics.scrape_known(format.as_str(), encoding.as_str());
@@ -96,6 +101,8 @@ impl Bodies {
         }
         Bodies {
             metrics,
+            wanted: Filter::default().selecting(Arc::clone(&selection)),
+            selection,
             encoder: Mutex::default(),
             text: Mutex::new(Slot::new()),
             openmetrics: Mutex::new(Slot::new()),
@@ -112,8 +119,7 @@ impl Bodies {
             // First the old body goes, so that its page is free.
             slot.empty();
             let page = std::mem::take(&mut *lock(&slot.spare.0));
-            let everything = Filter::default();
-            let walk = Walk::new(snapshot, &self.metrics, &everything);
+            let walk = Walk::new(snapshot, &self.metrics, &self.wanted);
             let (bytes, len) = lock(&self.encoder).encode(&walk, format, page);
             slot.identity = Bytes::from_owner(OnPage { bytes, len, spare: Arc::clone(&slot.spare) });
             slot.version = snapshot.version;
@@ -136,6 +142,12 @@ impl Bodies {
             Encoding::Identity => Some(slot.identity.clone()),
             Encoding::Gzip => slot.gzip.clone(),
         }
+    }
+
+    /// What a body has, of another profile than the whole one if that is wanted.
+    pub fn selection(&self, profile: Option<Profile>) -> Arc<Selection> {
+        let whole = &self.selection;
+        profile.map_or_else(|| Arc::clone(whole), |profile| Arc::new(Selection { profile, ..(**whole).clone() }))
     }
 
     /// A narrower body: encoded for this request alone, and it acknowledges nothing.

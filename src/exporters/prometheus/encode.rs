@@ -7,10 +7,11 @@ use super::labels::{AllocLabels, Blocks, LabelCache, RowLabels, WorkloadLabels, 
 use super::page::{Page, Piece};
 use super::{exemplar, header};
 use crate::exporters::walk::{
-    Head, HistogramPoint, Labels, Listener, ONE_ROW, Point, Rows, Source, WORKLOAD_ROWS, Walk,
+    Head, HistogramPoint, Labels, Listener, ONE_ROW, Pattern, Point, Rows, Selection, Source, WORKLOAD_ROWS, Walk,
 };
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
+use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
 pub(super) static SERIES: MetricDesc = MetricDesc::gauge(
@@ -19,7 +20,16 @@ pub(super) static SERIES: MetricDesc = MetricDesc::gauge(
     "Series of each family in this very body, less those of this family.",
     &["family"],
 )
+.from_profile(Profile::Standard)
 .otlp("allostat.series", "{series}");
+
+pub(super) static PROFILE: MetricDesc = MetricDesc::info(
+    "allostat_exposition_info",
+    "What is in this body: the families of a profile (lean, standard or full; allostat catalogue --profile lists each), with \
+     what telemetry.include adds to it and telemetry.exclude takes from it. A family that is not here may be there, and not \
+     be exposed.",
+    &["profile", "include", "exclude"],
+);
 
 /// Renders bodies; keeps label blocks between them. Concurrency: one body at a time.
 #[derive(Debug, Default)]
@@ -49,8 +59,11 @@ impl Encoder {
         let blocks = Blocks::new(&allocs, &workloads);
         let page = Page::on(bytes);
         let mut body = Body { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
+        if walk.filter.wants(&PROFILE, Source::Agent) {
+            body.profile();
+        }
         tell(&mut body);
-        if walk.filter.wants(SERIES.name, Source::Agent) {
+        if walk.filter.wants(&SERIES, Source::Agent) {
             body.series();
         }
         if format == Format::OpenMetrics {
@@ -169,6 +182,17 @@ impl Body<'_> {
         } else {
             self.counts.push((head.desc.name, series));
         }
+    }
+
+    /// First, because it says what all the rest is.
+    fn profile(&mut self) {
+        let everything = Selection::of(Profile::Full);
+        let of = self.walk.filter.selection().unwrap_or(&everything);
+        let joined = |patterns: &[Pattern]| patterns.iter().map(Pattern::to_string).collect::<Vec<_>>().join(",");
+        let (include, exclude) = (joined(&of.include), joined(&of.exclude));
+        let labels = vec![("profile", of.profile.as_str()), ("include", &*include), ("exclude", &*exclude)];
+        let head = Head { desc: &PROFILE, source: Source::Agent, rows: &ONE_ROW, cells: &[labels], bounds: &[] };
+        self.family(&head, std::iter::once([Some(Point { value: Value::Int(1), exemplar: None })]));
     }
 
     /// Last, because it counts the others.
@@ -337,7 +361,7 @@ allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"s
 allostat_task_device_busy_seconds_total{alloc_id=\"a\",task=\"web\",workload=\"shop\",device_uuid=\"GPU-3\",engine=\"copy\"} 0.000000003
 ";
         assert_eq!(body(&filter), memory, "absent where there is none, and gone with what has ended");
-        assert!(body(&Filter::default()).starts_with(&format!("{memory}{busy}")));
+        assert!(body(&Filter::default()).contains(&format!("{memory}{busy}")));
         assert_eq!(OF_DEVICES.families[1].desc.labels.last(), Some(&"engine"));
     }
 }

@@ -22,7 +22,7 @@ pub use encode::Encoder;
 pub use crate::model::answer::{Encoding, Format};
 
 /// What it tells of itself.
-pub static METRICS: &[&MetricDesc] = &[&encode::SERIES];
+pub static METRICS: &[&MetricDesc] = &[&encode::PROFILE, &encode::SERIES];
 
 /// One body for nobody who comes again.
 pub fn encode(walk: &Walk<'_>, format: Format) -> Vec<u8> {

@@ -12,6 +12,7 @@ use crate::model::attribute::UnitName;
 use crate::model::device::TaskDevice;
 use crate::model::measure::Nature;
 use crate::model::metric::{MetricDesc, Value, families};
+use crate::model::profile::Profile;
 use crate::model::stat::{StatObject, StatReading};
 use crate::model::units::Unit;
 
@@ -135,20 +136,26 @@ pub static PLUGIN_FAULTS: MetricDesc = MetricDesc::counter(
 }
 
 /// Whole devices.
-pub static DEVICE_ROWS: Rows = Rows::new(
-    "allostat_device_",
-    DEVICE,
-    |walk| walk.devices.wholes.len(),
-    |walk, row| of_device(walk.devices.wholes[row]),
-);
+pub static DEVICE_ROWS: Rows = Rows {
+    profile: |_| Profile::Lean,
+    ..Rows::new(
+        "allostat_device_",
+        DEVICE,
+        |walk| walk.devices.wholes.len(),
+        |walk, row| of_device(walk.devices.wholes[row]),
+    )
+};
 
 /// Instances of divided devices.
-pub static INSTANCE_ROWS: Rows = Rows::new(
-    "allostat_mig_",
-    INSTANCE,
-    |walk| walk.devices.instances.len(),
-    |walk, row| of_instance(walk.devices.instances[row]),
-);
+pub static INSTANCE_ROWS: Rows = Rows {
+    profile: |_| Profile::Lean,
+    ..Rows::new(
+        "allostat_mig_",
+        INSTANCE,
+        |walk| walk.devices.instances.len(),
+        |walk, row| of_instance(walk.devices.instances[row]),
+    )
+};
 
 /// A task on a device.
 pub static TASK_DEVICE_ROWS: Rows = Rows::new(
@@ -163,6 +170,7 @@ pub static ALLOC_DEVICE_ROWS: Rows = Rows {
     has: Nature::is_of_allocs,
     about: |_| " Sum over the tasks of the alloc.",
     otlp: Some("alloc"),
+    profile: |profiles| profiles.alloc,
     ..Rows::new(
         "allostat_alloc_device_",
         &["alloc_id", "workload", "device_uuid", "gpu_instance_id"],

@@ -4,6 +4,7 @@
 use super::rows::{Rows, WORKLOAD_ROWS};
 use crate::model::measure::{HasFields, Measure};
 use crate::model::metric::{MetricDesc, Otlp};
+use crate::model::profile::Profile;
 
 /// One family of a measure.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ fn descriptor<S: HasFields>(rows: &Rows, measure: &Measure<S>) -> MetricDesc {
         life: measure.nature().life(),
         otlp: measure.otlp.map(|twin| otlp(rows, twin)),
         created: measure.created && *rows == WORKLOAD_ROWS,
+        profile: (rows.profile)(measure.profiles),
+        zeros: Profile::Lean,
     }
 }
 

@@ -1,7 +1,11 @@
-//! What of a walk is wanted: `?name[]=` and `?source=` of a request, and what one look without an agent can tell.
+//! What of a walk is wanted: what is exposed at all, `?name[]=` and `?source=` of a request, and what one look without an agent can tell.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use super::selection::{LeftOut, Selection};
+use super::subject::Labels;
+use crate::model::metric::MetricDesc;
 use crate::model::words;
 
 words! {
@@ -27,6 +31,8 @@ pub struct Filter {
     names: Option<BTreeSet<String>>,
     sources: Option<BTreeSet<Source>>,
     without_process: bool,
+    /// `None`: of every profile everything.
+    selection: Option<Arc<Selection>>,
 }
 
 impl Filter {
@@ -45,6 +51,7 @@ impl Filter {
             names: (!names.is_empty()).then_some(names),
             sources: (!sources.is_empty()).then_some(sources),
             without_process: false,
+            selection: None,
         })
     }
     /// Less `process_*`: in a file for node_exporter's textfile collector these would clash with its own.
@@ -52,10 +59,23 @@ impl Filter {
     pub fn without_process(self) -> Filter {
         Filter { without_process: true, ..self }
     }
-    pub fn wants(&self, name: &str, source: Source) -> bool {
+    /// Only what this has; a family that is asked for by name is there whatever the profile.
+    #[must_use]
+    pub fn selecting(self, selection: Arc<Selection>) -> Filter {
+        Filter { selection: Some(selection), ..self }
+    }
+    pub fn selection(&self) -> Option<&Selection> {
+        self.selection.as_deref()
+    }
+    pub fn wants(&self, desc: &MetricDesc, source: Source) -> bool {
         self.sources.as_ref().is_none_or(|s| s.contains(&source))
-            && self.names.as_ref().is_none_or(|n| n.contains(stem(name)))
-            && !(self.without_process && name.starts_with("process_"))
+            && self.names.as_ref().is_none_or(|n| n.contains(stem(desc.name)))
+            && !(self.without_process && desc.name.starts_with("process_"))
+            && self.selection.as_ref().is_none_or(|selection| selection.has(desc, self.names.is_some()))
+    }
+    /// What is not wanted of a family that is; `None`: all of it is.
+    pub(super) fn left_out(&self, desc: &MetricDesc, cells: &[Labels<'_>]) -> Option<LeftOut> {
+        self.selection.as_ref()?.left_out(desc, self.names.is_some(), cells)
     }
 }
 
@@ -67,23 +87,36 @@ fn stem(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::profile::Profile;
+    use crate::model::units::Unit;
+
+    fn wants(filter: &Filter, name: &'static str, source: Source) -> bool {
+        filter.wants(&MetricDesc::gauge(name, Unit::None, "", &[]).from_profile(Profile::Full), source)
+    }
 
     #[test]
     fn names_are_known_with_and_without_their_suffix() {
         let filter = Filter::new(["allostat_task_cpu_usage_seconds_total", "allostat_build"], []).unwrap();
-        assert!(filter.wants("allostat_task_cpu_usage_seconds_total", Source::Managed));
-        assert!(filter.wants("allostat_build_info", Source::Agent));
-        assert!(!filter.wants("allostat_allocs", Source::Managed));
+        assert!(wants(&filter, "allostat_task_cpu_usage_seconds_total", Source::Managed));
+        assert!(wants(&filter, "allostat_build_info", Source::Agent));
+        assert!(!wants(&filter, "allostat_allocs", Source::Managed));
     }
 
     #[test]
     fn nothing_asked_is_everything_and_an_unknown_source_is_refused_with_the_known_ones() {
         let everything = Filter::new([], []).unwrap();
-        assert!(everything.wants("x", Source::Host) && everything.wants("process_x", Source::Agent));
-        assert!(!everything.without_process().wants("process_x", Source::Agent));
+        assert!(wants(&everything, "x", Source::Host) && wants(&everything, "process_x", Source::Agent));
+        assert!(!wants(&everything.without_process(), "process_x", Source::Agent));
         let host = Filter::new([], ["host"]).unwrap();
-        assert!(host.wants("x", Source::Host) && !host.wants("x", Source::Agent));
+        assert!(wants(&host, "x", Source::Host) && !wants(&host, "x", Source::Agent));
         let message = Filter::new([], ["docker"]).unwrap_err().to_string();
         assert!(message.contains("\"docker\"") && message.contains("managed"), "{message}");
+    }
+
+    #[test]
+    fn a_family_that_is_asked_for_by_name_is_there_whatever_the_profile() {
+        let lean = |filter: Filter| filter.selecting(Arc::new(Selection::of(Profile::Lean)));
+        assert!(!wants(&lean(Filter::default()), "allostat_x", Source::Host));
+        assert!(wants(&lean(Filter::new(["allostat_x"], []).unwrap()), "allostat_x", Source::Host));
     }
 }

@@ -2,6 +2,7 @@
 //! `tasks`, `workloads` and `node`.
 
 use crate::model::metric::{Kind, MetricDesc, families};
+use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
 /// Of names and labels: it changes when one is renamed.
@@ -23,6 +24,7 @@ pub static TASK_INFO: MetricDesc = MetricDesc::info(
     "What the task is. cgroup_version: v1, v2 or hybrid (v1 controllers with a unified tree beside them).",
     &["alloc_id", "task", "workload", "driver", "user", "cgroup_version"],
 )
+.from_profile(Profile::Standard)
 .from_source("runner");
 
 pub static BUILD_INFO: MetricDesc = MetricDesc::info(
@@ -39,6 +41,7 @@ pub static TASK_STATE: MetricDesc = MetricDesc::gauge(
     &["alloc_id", "task", "workload", "state"],
 )
 .stays()
+.zeros_from(Profile::Standard)
 .from_source("runner")
 .otlp("allostat.task.status", "1");
 
@@ -58,6 +61,8 @@ pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(
     "Time that the task spent in each state, the present one included, whether or not the agent was there.",
     &["alloc_id", "task", "workload", "state"],
 )
+.from_profile(Profile::Standard)
+.zeros_from(Profile::Full)
 .from_source("runner")
 .otlp("allostat.task.time_in_state", "s");
 
@@ -87,6 +92,7 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
     "Restarts of the task in all allocs of the workload, live and ended.",
     &["task", "workload", "reason"],
 )
+.from_profile(Profile::Standard)
 .from_source("runner")
 .tells_created()
 .otlp("allostat.workload.restarts", "{restart}");
@@ -109,6 +115,7 @@ pub static TASK_EXIT_CODES: MetricDesc = MetricDesc::counter(
     "Exits with an error by code, and by a signal by its number.",
     &["task", "workload", "code", "signal"],
 )
+.from_profile(Profile::Standard)
 .from_source("runner")
 .tells_created()
 .absent_when("no attempt ended with that code or signal yet")
@@ -120,6 +127,8 @@ pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
     "Events of the task in all allocs of the workload, by kind.",
     &["task", "workload", "event"],
 )
+.from_profile(Profile::Standard)
+.zeros_from(Profile::Full)
 .from_source("runner")
 .otlp("allostat.task.events", "{event}");
 
@@ -129,6 +138,7 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
     "Kills in which the task outlived its kill timeout and was ended by force.",
     &["task", "workload"],
 )
+.from_profile(Profile::Standard)
 .from_source("runner")
 .tells_created()
 .otlp("allostat.task.kill.escalations", "{kill}");
@@ -152,6 +162,7 @@ pub static START_DURATION: MetricDesc = MetricDesc::new(
      tasks, an earlier alloc, a backoff) is in its states. Begins with the agent's process.",
     &["workload"],
 )
+.from_profile(Profile::Standard)
 .from_source("runner")
 .otlp("allostat.task.start.duration", "s");
 
@@ -163,6 +174,7 @@ pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
      of what is about to run; driver: until the main process runs. Begins with the agent's process.",
     &["workload", "phase"],
 )
+.from_profile(Profile::Standard)
 .from_source("runner")
 .otlp("allostat.task.start.phase.duration", "s");
 
@@ -193,6 +205,7 @@ pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
     "Time that ended allocs of the workload ran, by outcome: what they cost.",
     &["workload", "outcome"],
 )
+.from_profile(Profile::Standard)
 .from_source("runner")
 .otlp("allostat.alloc.run", "s");
 

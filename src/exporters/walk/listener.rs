@@ -53,7 +53,7 @@ pub(super) struct Families<'r, R> {
 
 impl<R: Listener> Families<'_, R> {
     pub(super) fn wants(&self, desc: &MetricDesc) -> bool {
-        self.filter.wants(desc.name, self.source)
+        self.filter.wants(desc, self.source)
     }
 
     /// A family of which every subject has a row, in their order.
@@ -64,9 +64,17 @@ impl<R: Listener> Families<'_, R> {
         cells: &[Labels<'_>],
         points: impl Iterator<Item = C>,
     ) {
-        if self.wants(desc) {
-            self.listener.family(&Head { desc, source: self.source, rows, cells, bounds: &[] }, points);
+        if !self.wants(desc) {
+            return;
         }
+        let head = Head { desc, source: self.source, rows, cells, bounds: &[] };
+        let Some(left) = self.filter.left_out(desc, cells) else { return self.listener.family(&head, points) };
+        let is_told = |told: bool, point: &Point<'_>| told && !(left.zeros && point.value.is_zero());
+        let of_row = |cells: C| {
+            let points = cells.into_iter().zip(&left.told);
+            points.map(|(point, told)| point.filter(|point| is_told(*told, point)))
+        };
+        self.listener.family(&head, points.map(of_row));
     }
 
     /// A family with one row.
@@ -86,8 +94,13 @@ impl<R: Listener> Families<'_, R> {
         (cells, bounds): (&[Labels<'_>], &[f64]),
         all: impl Iterator<Item = HistogramPoint<B>>,
     ) {
-        if self.wants(desc) {
-            self.listener.histograms(&Head { desc, source: self.source, rows, cells, bounds }, all);
+        if !self.wants(desc) {
+            return;
+        }
+        let head = Head { desc, source: self.source, rows, cells, bounds };
+        match self.filter.left_out(desc, cells) {
+            Some(left) => self.listener.histograms(&head, all.filter(|histogram| left.told[histogram.cell])),
+            None => self.listener.histograms(&head, all),
         }
     }
 }

@@ -144,18 +144,17 @@ impl Columns {
         walk: &Walk<'_>,
     ) {
         let readings = (measured.readings)(walk);
-        let mut rest = measured.families.as_slice();
+        let wanted: Vec<&'static Family<S>> = measured.families.iter().filter(|f| out.wants(&f.desc)).collect();
+        let mut rest = wanted.as_slice();
         while !rest.is_empty() {
             let (group, others) = rest.split_at(together(rest));
-            if group.iter().any(|family| out.wants(&family.desc)) {
-                self.take_out(group, &readings);
-                self.tell(out, measured, group, walk, readings.len());
-            }
+            self.take_out(group, &readings);
+            self.tell(out, measured, group, walk, readings.len());
             rest = others;
         }
     }
 
-    fn take_out<S: HasFields>(&mut self, group: &[Family<S>], readings: &[(&S, bool)]) {
+    fn take_out<S: HasFields>(&mut self, group: &[&Family<S>], readings: &[(&S, bool)]) {
         let cells = group.iter().flat_map(|f| f.measure.cells.iter().map(|c| (c.get, f.desc.life == Life::Live)));
         let cells: Vec<_> = cells.collect();
         self.stride = readings.len() | 1;
@@ -172,12 +171,12 @@ impl Columns {
         &self,
         out: &mut Families<'_, impl Listener>,
         measured: &MeasuredRows<S>,
-        group: &'static [Family<S>],
+        group: &[&'static Family<S>],
         walk: &Walk<'_>,
         rows: usize,
     ) {
         let mut first = 0;
-        for Family { measure, desc } in group {
+        for Family { measure, desc } in group.iter().copied() {
             let cells: Vec<Labels<'_>> = measure.cells.iter().map(|cell| cell.labels.to_vec()).collect();
             let columns = &self.values[first * self.stride..(first + cells.len()) * self.stride];
             first += cells.len();
@@ -194,9 +193,9 @@ impl Columns {
 }
 
 /// How many of the first families fit.
-fn together<S: HasFields>(families: &[Family<S>]) -> usize {
+fn together<S: HasFields>(families: &[&Family<S>]) -> usize {
     let mut columns = 0;
-    let fits = |family: &&Family<S>| {
+    let fits = |family: &&&Family<S>| {
         columns += family.measure.cells.len();
         columns <= COLUMNS
     };

@@ -34,6 +34,7 @@ mod node;
 mod push;
 mod registry;
 mod rows;
+mod selection;
 mod subject;
 mod tasks;
 mod workloads;
@@ -43,6 +44,7 @@ pub use filter::{Filter, FilterError, Source};
 pub use listener::{Head, HistogramPoint, Listener, Point};
 pub use measures::{MeasuredRows, OF_ALLOCS, OF_TASKS, OF_WORKLOADS, descriptors};
 pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
+pub use selection::{Pattern, Selection};
 pub use subject::{Labels, RowSubject};
 
 use listener::Families;

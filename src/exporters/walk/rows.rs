@@ -9,6 +9,7 @@ use super::subject::RowSubject;
 use crate::model::alloc::TaskIdentity;
 use crate::model::id::JobId;
 use crate::model::measure::Nature;
+use crate::model::profile::{Profile, Profiles};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 use crate::telemetry::durations::Durations;
@@ -65,6 +66,8 @@ pub struct Rows {
     pub about: fn(Nature) -> &'static str,
     /// Whose its OTLP names say it is: `allostat.<whose>.`; `None`: as the measure says.
     pub otlp: Option<&'static str>,
+    /// The smallest profile that has the family of a measure.
+    pub profile: fn(Profiles) -> Profile,
 }
 
 impl PartialEq for Rows {
@@ -80,7 +83,16 @@ impl Rows {
         count: fn(&Walk<'_>) -> usize,
         subject: for<'w> fn(&'w Walk<'_>, usize) -> RowSubject<'w>,
     ) -> Rows {
-        Rows { prefix, labels, count, subject, has: |_| true, about: |_| "", otlp: None }
+        Rows {
+            prefix,
+            labels,
+            count,
+            subject,
+            has: |_| true,
+            about: |_| "",
+            otlp: None,
+            profile: |profiles| profiles.own,
+        }
     }
 }
 
@@ -98,6 +110,7 @@ pub static ALLOC_ROWS: Rows = Rows {
     has: Nature::is_of_allocs,
     about: |nature| if nature.is_summed() { " Sum over the tasks of the alloc." } else { " Of the whole alloc." },
     otlp: Some("alloc"),
+    profile: |profiles| profiles.alloc,
     ..Rows::new(
         "allostat_alloc_",
         &["alloc_id", "workload"],
@@ -111,6 +124,7 @@ pub static WORKLOAD_ROWS: Rows = Rows {
     has: Nature::counts,
     about: |_| " All allocs of the workload, live and ended; never falls.",
     otlp: Some("workload"),
+    profile: |profiles| profiles.workload,
     ..Rows::new(
         "allostat_workload_",
         &["task", "workload"],

@@ -18,6 +18,12 @@ telemetry {
   retention = "5m"
   # How long they stay at most while a known scraper has not fetched them. (ALLOSTAT_RETENTION_MAX)
   retention_max = "10m"
+  # How many series /metrics has. "lean": what alerts need; "standard": what boards need, at most 45 of a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
+  profile = "standard"
+  # Metrics that are there whatever the profile: names, or anchored regular expressions of names, of these by label too: allostat_task_page_faults_total{kind="major"}. (ALLOSTAT_INCLUDE)
+  # include =
+  # Metrics that are not there, whatever the profile and telemetry.include say; written likewise. (ALLOSTAT_EXCLUDE)
+  # exclude =
   # What plain HTTP tells everybody who can connect. "metrics": /metrics and health; "read": what the commands read as well, without users, processes and places on this host; "none": health. (ALLOSTAT_TELEMETRY_PUBLIC)
   public = "read"
 }

@@ -1,0 +1,167 @@
+//! Boards and alerts in each profile: what a profile leaves out is listed in docs/profiles.md with every panel and alert that would
+//! need it, and no alert that is not listed there misses anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use allostat::exporters::Selection;
+use allostat::exporters::catalogue::{self, CATALOGUE};
+use allostat::model::metric::MetricDesc;
+use allostat::model::profile::Profile;
+
+use crate::common::{Promtool, test_dir};
+use crate::files::{boards, documented, in_folder, list, read, root, rules, text};
+use crate::promql::names;
+use crate::skip_test;
+
+/// The families that an expression needs and a profile does not have.
+pub fn missing(expression: &str, profile: Profile) -> BTreeSet<&'static str> {
+    let named = names(expression).expect("the laws have read it").selectors;
+    let families = named.iter().filter_map(|selector| catalogue::family(&selector.name));
+    families.filter(|desc| desc.profile > profile).map(|desc| desc.name).collect()
+}
+
+/// Each panel, alert and example by its name, with what it needs and does not get.
+fn all_missing(profile: Profile) -> BTreeMap<String, BTreeSet<&'static str>> {
+    let mut all: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let mut note = |place: String, expression: &str| {
+        let missing = missing(expression, profile);
+        if !missing.is_empty() {
+            all.entry(place).or_default().extend(missing);
+        }
+    };
+    for board in boards() {
+        for panel in board.panels() {
+            let targets = list(&panel["targets"]).iter();
+            targets.for_each(|t| note(format!("{}: {}", board.stem, text(panel, "title")), text(t, "expr")));
+        }
+        for variable in board.variables().iter().filter(|v| text(v, "type") == "query") {
+            let families = CATALOGUE.iter().filter(|desc| text(&variable["query"], "query").contains(desc.name));
+            families.for_each(|desc| note(format!("{}: ${}", board.stem, text(variable, "name")), desc.name));
+        }
+    }
+    rules().into_iter().for_each(|rule| note(format!("alert {}", rule.name), &rule.expression));
+    for (file, expression) in documented() {
+        let file = file.rsplit('/').next().expect("a name").to_owned();
+        note(format!("{file}: `{expression}`"), &expression);
+    }
+    all
+}
+
+#[test]
+fn the_default_profile_has_every_family_of_every_board_alert_and_example() {
+    assert_eq!(Selection::default().profile, Profile::Standard);
+    for profile in [Profile::Standard, Profile::Full] {
+        assert_eq!(all_missing(profile), BTreeMap::new(), "{profile:?}");
+    }
+}
+
+const BEGIN: &str = "<!-- made from the boards and the catalogue: begin -->\n";
+const END: &str = "<!-- end -->\n";
+
+#[test]
+fn what_a_smaller_profile_cannot_show_is_listed_with_it() {
+    let path = root().join("docs/profiles.md");
+    let page = read(&path);
+    let (before, rest) = page.split_once(BEGIN).expect("the list has a place");
+    let (_, after) = rest.split_once(END).expect("and an end");
+    let mut made = String::from("| not in `lean` | because it has no |\n|---|---|\n");
+    for (place, families) in all_missing(Profile::Lean) {
+        let families: Vec<String> = families.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(made, "| {place} | {} |", families.join(", ")).expect("a text can be written");
+    }
+    let expected = format!("{before}{BEGIN}{made}{END}{after}");
+    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(&path, &expected).expect("docs can be written");
+    } else {
+        assert!(page == expected, "{}: ALLOSTAT_BLESS=1 writes it anew:\n{made}", path.display());
+    }
+}
+
+/// What a profile does to what an agent shows: no series of other families, none at 0 where these are left out.
+fn as_exposed(input: &str, profile: Profile) -> String {
+    let mut out = String::new();
+    let mut current: Option<&MetricDesc> = None;
+    for line in input.lines() {
+        if let Some(series) = line.trim().strip_prefix("- series:") {
+            let name = series.trim().split('{').next().unwrap_or_default().trim_matches('\'');
+            current = catalogue::family(name);
+        }
+        let is_input = ["- series:", "values:"].iter().any(|word| line.trim().starts_with(word));
+        match (current, line.split_once("values:")) {
+            (Some(desc), _) if is_input && desc.profile > profile => {}
+            (Some(desc), Some((indent, values))) if is_input && desc.zeros > profile => {
+                let values = values.trim().trim_matches('\'');
+                writeln!(out, "{indent}values: '{}'", without_zeros(values)).expect("a text can be written");
+            }
+            _ => writeln!(out, "{line}").expect("a text can be written"),
+        }
+    }
+    out
+}
+
+/// `0x2 1x1 0x1` as `_ _ _ 1 1 stale _`: what is not shown any more, Prometheus marks as stale.
+fn without_zeros(values: &str) -> String {
+    let mut shown: Vec<String> = Vec::new();
+    let mut was_there = false;
+    for token in values.split_whitespace() {
+        // `a+bxn` and `axn` are n + 1 values, `_xn` is n.
+        let (start, times) = token.split_once('x').map_or((token, None), |(start, n)| (start, n.parse::<u32>().ok()));
+        if start == "_" || start == "stale" {
+            shown.extend((0..times.unwrap_or(1)).map(|_| start.to_owned()));
+            was_there = false;
+            continue;
+        }
+        let sign = start[1..].find(['+', '-']).map(|at| at + 1);
+        let (first, step) = sign.map_or((start, "0"), |at| start.split_at(at));
+        let number = |text: &str| text.parse::<f64>().unwrap_or_else(|_| panic!("{token} of {values}"));
+        let (first, step) = (number(first), number(step));
+        for n in 0..=times.unwrap_or(0) {
+            let value = first + f64::from(n) * step;
+            shown.push(match (value == 0.0, was_there) {
+                (true, true) => "stale".to_owned(),
+                (true, false) => "_".to_owned(),
+                (false, _) => value.to_string(),
+            });
+            was_there = value != 0.0;
+        }
+    }
+    shown.join(" ")
+}
+
+#[test]
+fn inputs_of_rule_tests_become_what_a_profile_shows_of_them() {
+    assert_eq!(without_zeros("0x2 1x1 0x1 _x2 3"), "_ _ _ 1 1 stale _ _ _ 3");
+    assert_eq!(without_zeros("0+60x2 stale"), "_ 60 120 stale");
+    assert_eq!(without_zeros("4-2x2"), "4 2 stale");
+    let input = "      - series: 'allostat_task_events_total{job=\"a\"}'\n        values: '0 1'\n      - series: \
+                 allostat_task_state{job=\"a\"}\n        values: 0 1\n      - eval_time: 1m\n";
+    let lean = "      - series: allostat_task_state{job=\"a\"}\n        values: '_ 1'\n      - eval_time: 1m\n";
+    assert_eq!(as_exposed(input, Profile::Lean), lean);
+    assert_eq!(as_exposed(input, Profile::Full), input);
+}
+
+/// Every firing and every silent case of every alert, with what each profile exposes of its input.
+#[test]
+fn every_alert_fires_and_stays_silent_in_each_profile_as_in_the_whole() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    for profile in Profile::ALL {
+        let directory = test_dir();
+        std::fs::create_dir(directory.path().join("tests")).expect("our own directory");
+        for path in in_folder("alerts", "yml") {
+            std::fs::copy(&path, directory.path().join(path.file_name().expect("a file"))).expect("it can be copied");
+        }
+        // Those that are listed as missing: what is recorded of what is not there.
+        let gone: Vec<String> =
+            rules().into_iter().filter(|rule| !missing(&rule.expression, profile).is_empty()).map(|r| r.name).collect();
+        for path in in_folder("alerts/tests", "yml") {
+            if gone.iter().any(|name| read(&path).contains(name)) {
+                continue;
+            }
+            let test = directory.path().join("tests").join(path.file_name().expect("a file"));
+            std::fs::write(&test, as_exposed(&read(&path), profile)).expect("our own directory");
+            let verdict = promtool.run(&["test", "rules", &test.display().to_string()], b"");
+            assert!(verdict.ok, "{profile:?}: {}: {}", path.display(), verdict.said);
+        }
+    }
+}
