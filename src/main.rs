@@ -1,8 +1,9 @@
-//! Parses, calls, exits. Supervisors, who forks them and the keeper of their scope are this same binary: they are told apart before anything else
+//! Parses, calls, exits. Supervisors, who forks them, the keeper of their scope and what reads GPUs are this same binary: they are told apart before anything else
 //! is set up, so that they stay as small as they can be.
 
 use std::process::ExitCode;
 
+use allostat::devices::nvidia;
 use allostat::{cli, supervisor};
 
 fn main() -> ExitCode {
@@ -11,8 +12,10 @@ fn main() -> ExitCode {
         supervisor::main()
     } else if word.as_ref().is_some_and(|word| word == supervisor::SPAWN) {
         supervisor::serve()
-    } else if word.is_some_and(|word| word == supervisor::KEEP) {
+    } else if word.as_ref().is_some_and(|word| word == supervisor::KEEP) {
         supervisor::keep()
+    } else if word.is_some_and(|word| word == nvidia::HELPER) {
+        nvidia::serve_agent()
     } else {
         return cli::main();
     };

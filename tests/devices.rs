@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,12 @@ impl Host {
     }
     fn edit(&self, change: impl FnOnce(&mut Scenario)) {
         self.gpus.edit(change).expect("our own file");
+    }
+    /// How often NVIDIA's plugin ended for this reason.
+    fn faults(&self, reason: &str) -> u64 {
+        let metrics = self.agent.metrics();
+        let told = metrics.one("allostat_device_plugin_faults_total", &[("plugin", "nvidia"), ("reason", reason)]);
+        told.map_or(0, |sample| sample.u64())
     }
     /// One number of a device; `None`: it is not told.
     fn of(&self, name: &str, device: &str, more: &[(&str, &str)]) -> Option<f64> {
@@ -359,11 +366,13 @@ fn a_driver_that_is_installed_later_is_found_without_a_restart() {
 
 #[test]
 fn a_driver_of_another_version_is_a_fault_with_its_name_and_found_well_later() {
-    let scenario = two().fault(Fault::answers("nvmlInit_v2", codes::LIB_RM_VERSION_MISMATCH).times(2));
+    let scenario = two().fault(Fault::answers("nvmlInit_v2", codes::LIB_RM_VERSION_MISMATCH));
     let host = Host::with(&scenario);
+    let faults = || host.faults("version_mismatch");
+    host.wait("a second look", || faults() >= 2);
+    assert_eq!(host.agent.metrics().u64("allostat_device_plugin_up", &[("plugin", "nvidia")]), 0);
+    host.edit(|scenario| scenario.faults.clear());
     host.up(GPU_0, true);
-    let labels = [("plugin", "nvidia"), ("reason", "version_mismatch")];
-    assert_eq!(host.agent.metrics().u64("allostat_device_plugin_faults_total", &labels), 2);
     assert_eq!(host.agent.metrics().u64("allostat_device_plugin_up", &[("plugin", "nvidia")]), 1);
     host.agent.stop();
 }
@@ -371,10 +380,153 @@ fn a_driver_of_another_version_is_a_fault_with_its_name_and_found_well_later() {
 /// A kernel without the driver is like a host without a GPU.
 #[test]
 fn a_driver_that_is_not_loaded_is_no_fault_and_is_waited_for() {
-    let host = Host::with(&two().fault(Fault::answers("nvmlInit_v2", codes::DRIVER_NOT_LOADED).times(2)));
+    let host = Host::with(&two().fault(Fault::answers("nvmlInit_v2", codes::DRIVER_NOT_LOADED)));
+    let why = || host.agent.json("/v1/devices")["plugins"][0]["message"].as_str().map(str::to_owned);
+    host.wait("a look", || why().is_some_and(|why| why.contains("driver")));
+    host.edit(|scenario| scenario.faults.clear());
     host.up(GPU_0, true);
     assert!(host.agent.metrics().all("allostat_device_plugin_faults_total", &[]).is_empty());
     host.agent.stop();
+}
+
+/// Another plugin goes on, scrapes too, and what was counted counts on when the devices are back.
+#[test]
+fn a_library_that_breaks_ends_its_helper_and_nobody_else() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    const OTHER: &str = "GPU-other";
+    let (directory, theirs, programs) = (common::test_dir(), common::test_dir(), common::test_dir());
+    let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
+    let mut other = Device::of("t4");
+    other.uuid = OTHER.to_owned();
+    let others = fake_nvml::install(theirs.path(), &Scenario::new().with(other)).expect("the fake NVML is built");
+    let script = format!(
+        "#!/bin/sh\nexec {:?} device-plugin nvidia --library {:?}\n",
+        common::allostat().display(),
+        others.library().display()
+    );
+    let program = programs.path().join("other");
+    std::fs::write(&program, script).expect("our own");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("our own");
+    let AgentOptions { config, .. } = options(gpus.library());
+    let config =
+        config.replace("devices {", &format!("devices {{\n plugin_dir = {:?}", programs.path().display().to_string()));
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let host = Host { agent, gpus, _directory: directory };
+    host.up(GPU_0, true);
+    host.up(OTHER, true);
+    let (_, pid) = hold_a_gpu(&host.agent, "trainer", "nvidia/gpu/NVIDIA H100 80GB HBM3");
+    host.edit(|scenario| {
+        scenario.devices[0].compute = vec![Process::new(pid, 1 << 30)];
+        (0..3).for_each(|_| scenario.xid(0, 31));
+    });
+    let of_task = || {
+        let metrics = host.agent.metrics();
+        metrics.one("allostat_task_device_xid_errors_total", &[("task", "trainer")]).map(|sample| sample.u64())
+    };
+    host.wait("its errors", || of_task() == Some(3));
+    // Its driver is loaded anew, so that more than the driver knows has been counted.
+    host.edit(|scenario| scenario.devices[0].energy_mj = Some(1_000));
+    let joules = || host.of("energy_joules_total", GPU_0, &[]);
+    let reached = joules().expect("it counts");
+    host.wait("more energy", || joules() > Some(reached));
+    let (agent, first) = (host.agent.pid(), helpers(host.agent.pid()));
+    assert_eq!(first.len(), 1);
+    let before = device_counters(&host.agent.metrics());
+
+    host.edit(|scenario| scenario.faults.push(Fault::aborts("nvmlDeviceGetTemperature").on(1)));
+    host.wait("its end", || host.faults("died") >= 1);
+    host.up(GPU_0, false);
+    let read = host.of("read_timestamp_seconds", OTHER, &[]).expect("it is read");
+    host.wait("the other plugin's reading", || host.of("read_timestamp_seconds", OTHER, &[]) > Some(read));
+    assert_eq!((host.of("up", OTHER, &[]), host.agent.pid()), (Some(1.0), agent));
+    host.wait("another one to end", || host.faults("died") >= 2);
+    host.edit(|scenario| scenario.faults.clear());
+    host.up(GPU_0, true);
+    host.up(GPU_1, true);
+    host.wait("a reading", || joules().is_some() && host.of("xid_errors_total", GPU_0, &[("xid", "31")]).is_some());
+    let now = helpers(agent);
+    assert!(now.len() == 1 && now != first, "{first:?}, then {now:?}");
+    none_fell(&before, &device_counters(&host.agent.metrics()), "over the death of a helper");
+    assert_eq!((of_task(), host.of("xid_errors_total", GPU_0, &[("xid", "31")])), (Some(3), Some(3.0)));
+    // Its events are listened to a moment after it is up.
+    host.wait("another error", || {
+        host.edit(|scenario| scenario.xid(0, 31));
+        host.of("xid_errors_total", GPU_0, &[("xid", "31")]) > Some(3.0)
+    });
+    assert!(host.agent.metrics().all("allostat_device_plugin_faults_total", &[("plugin", "other")]).is_empty());
+    host.agent.stop();
+    assert_eq!(alive(&now), [0; 0]);
+}
+
+/// Also where nothing comes back any more, from the start of the library on.
+#[test]
+fn a_helper_that_hangs_keeps_no_agent_from_its_end_and_goes_with_it_however_that_comes() {
+    for function in ["nvmlInit_v2", "nvmlDeviceGetTemperature"] {
+        let mut host = Host::with(&two());
+        host.up(GPU_0, true);
+        host.agent.kill();
+        host.edit(|scenario| {
+            scenario.faults.extend([function, "nvmlEventSetWait_v2", "nvmlShutdown"].map(Fault::hangs));
+        });
+        host.agent.start_again();
+        host.wait("its helper", || helpers(host.agent.pid()).len() == 1);
+        let left = helpers(host.agent.pid());
+        host.agent.kill();
+        host.wait("its helper to go with it", || alive(&left).is_empty());
+        host.agent.start_again();
+        host.wait("its helper", || helpers(host.agent.pid()).len() == 1);
+        let left = helpers(host.agent.pid());
+        let began = Instant::now();
+        host.agent.terminate();
+        assert!(
+            began.elapsed() < Duration::from_secs(8) * patience(),
+            "{function}: its end took {:?}",
+            began.elapsed()
+        );
+        host.wait("its helper to go with it", || alive(&left).is_empty());
+    }
+}
+
+#[test]
+fn who_wants_no_helper_has_the_library_in_the_agent() {
+    let directory = common::test_dir();
+    let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
+    let AgentOptions { config, .. } = options(gpus.library());
+    let config = config.replace("devices {", "devices {\n nvidia_isolated = false");
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let host = Host { agent, gpus, _directory: directory };
+    host.up(GPU_0, true);
+    assert_eq!(helpers(host.agent.pid()), [0; 0]);
+    host.agent.stop();
+}
+
+/// The processes in which an agent has NVIDIA's library.
+fn helpers(agent: u32) -> Vec<u32> {
+    let parent = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<u32>().ok()
+    };
+    let all = std::fs::read_dir("/proc").expect("/proc must be there").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| is_helper(*pid) && parent(*pid) == Some(agent)).collect()
+}
+
+fn is_helper(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|word| word == b"gpu-helper")
+}
+
+/// A zombie has no command line.
+fn alive(helpers: &[u32]) -> Vec<u32> {
+    helpers.iter().copied().filter(|pid| is_helper(*pid)).collect()
+}
+
+fn device_counters(metrics: &common::Exposition) -> std::collections::BTreeMap<String, f64> {
+    let counts = |name: &str| metrics.types.get(name).is_some_and(|kind| kind == "counter");
+    let of = metrics.samples.iter().filter(|s| counts(&s.name) && s.labels.contains_key("device_uuid"));
+    of.map(|s| (format!("{}{:?}", s.name, s.labels), s.f64())).collect()
 }
 
 #[test]

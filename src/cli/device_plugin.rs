@@ -29,7 +29,8 @@ pub struct ServePlugin {
 impl ServePlugin {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let gpus = nvidia::NvidiaConfig { library: self.library, ignored: self.ignored };
-        let config = devices::Config { gpus, ..devices::Config::default() };
+        // A process of its own already.
+        let config = devices::Config { gpus, nvidia_isolated: false, ..devices::Config::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let plugin = devices::plugins(&config, &clock).into_iter().find(|plugin| plugin.name() == self.name);
         let plugin =

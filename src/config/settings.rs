@@ -313,6 +313,14 @@ static OURS: &[Setting] = &[
     },
     Setting {
         stanza: "devices",
+        key: "nvidia_isolated",
+        env: "ALLOSTAT_DEVICES_NVIDIA_ISOLATED",
+        about: "Whether NVIDIA's library is loaded in a process of its own, which is run again where it dies. Otherwise the agent dies with it.",
+        kind: Kind::Bool(|c, on| c.devices.nvidia_isolated = on),
+        get: |c| Some(c.devices.nvidia_isolated.to_string()),
+    },
+    Setting {
+        stanza: "devices",
         key: "nvidia_library",
         env: "ALLOSTAT_DEVICES_NVIDIA_LIBRARY",
         about: "NVML, where the loader does not find libnvidia-ml.so.1 by itself.",

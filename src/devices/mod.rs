@@ -40,6 +40,8 @@ pub use state::DeviceChange;
 pub struct Config {
     /// Whether NVIDIA's GPUs are looked for.
     pub nvidia: bool,
+    /// In a process of its own, so that a library that breaks does not end this one.
+    pub nvidia_isolated: bool,
     pub gpus: nvidia::NvidiaConfig,
     /// Where programs are that are device plugins themselves.
     pub plugin_dir: Option<PathBuf>,
@@ -51,7 +53,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         let (gpus, follow) = (nvidia::NvidiaConfig::default(), manager::Config::default());
-        Config { nvidia: true, gpus, plugin_dir: None, scripted: false, follow }
+        Config { nvidia: true, nvidia_isolated: true, gpus, plugin_dir: None, scripted: false, follow }
     }
 }
 
@@ -59,7 +61,10 @@ impl Default for Config {
 pub fn plugins(config: &Config, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn DevicePlugin>> {
     let mut plugins: Vec<Arc<dyn DevicePlugin>> = Vec::new();
     if config.nvidia {
-        plugins.push(Arc::new(nvidia::Nvidia::new(config.gpus.clone(), Arc::clone(clock))));
+        plugins.push(match config.nvidia_isolated {
+            true => Arc::new(nvidia::Isolated::new(config.gpus.clone())),
+            false => Arc::new(nvidia::Nvidia::new(config.gpus.clone(), Arc::clone(clock))),
+        });
     }
     if config.scripted {
         plugins.push(Arc::new(scripted::Scripted::new(config.gpus.clone(), Arc::clone(clock))));

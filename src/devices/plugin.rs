@@ -14,6 +14,7 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::model::device::{DeviceGroup, DeviceReading, DeviceReservation};
@@ -55,7 +56,7 @@ words! {
 }
 
 /// Why it does not go on, for people and for a counter.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct PluginError {
     pub fault: PluginFault,
@@ -72,7 +73,7 @@ impl PluginError {
 }
 
 /// What a plugin says.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum PluginReport {
     /// Replaces what it said before, whole.
     Groups(Vec<DeviceGroup>),
@@ -134,6 +135,15 @@ impl PluginReports {
     }
     pub fn stuck(&self, device: DeviceId, is_stuck: bool) -> bool {
         self.to.send(PluginReport::Stuck(device, is_stuck)).is_ok()
+    }
+    /// As it came from elsewhere.
+    pub fn pass_on(&self, report: PluginReport) -> bool {
+        match report {
+            PluginReport::Reading(reading) => self.reading(*reading),
+            report @ (PluginReport::Groups(_) | PluginReport::Stuck(..) | PluginReport::Fault(_)) => {
+                self.to.send(report).is_ok()
+            }
+        }
     }
     pub fn fault(&self, error: PluginError) -> bool {
         self.to.send(PluginReport::Fault(error)).is_ok()

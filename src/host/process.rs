@@ -28,7 +28,7 @@ use crate::model::id::{BootId, ProcessId};
 
 pub use child::Child;
 pub use given::{Given, are_given};
-pub use held::spawn_held;
+pub use held::{HeldProgram, spawn_held, without_ours};
 pub use launch::{Gated, LaunchError, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
 pub use user::{Account, UserError, account};

@@ -38,7 +38,7 @@ impl fmt::Display for DeviceKind {
 }
 
 /// Devices of one make, as a plugin reports them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceGroup {
     pub kind: DeviceKind,
     pub attributes: BTreeMap<String, Attribute>,
@@ -46,7 +46,7 @@ pub struct DeviceGroup {
 }
 
 /// One device, or one instance of a divided one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Does not change while the host runs; of a GPU its UUID.
     pub id: DeviceId,
@@ -56,7 +56,7 @@ pub struct Device {
 }
 
 /// What else is known of a device. An empty text: nobody says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
     /// The whole device, of which this one is an instance (MIG).
     pub parent: Option<DeviceId>,
@@ -120,7 +120,7 @@ pub struct ReservedDevices {
 }
 
 /// One device at one moment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceReading {
     pub device: DeviceId,
     pub at: Timestamp,
@@ -134,7 +134,7 @@ pub struct DeviceReading {
 }
 
 /// A process that uses a device.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProcess {
     /// As the host counts processes.
     pub pid: u32,
@@ -188,7 +188,7 @@ device_words! {
 }
 
 /// What is known by name of a GPU. `None`: it was not read; never 0 for that.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceUsage {
     /// Shares of time, 0 to 1, in the order of [`Engine::ALL`].
     pub utilization: [Option<f64>; 4],
@@ -235,7 +235,7 @@ pub struct DeviceUsage {
 }
 
 /// Errors that a driver told of, of one number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Xid {
     /// Since the agent watches.
     pub count: u64,

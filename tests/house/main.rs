@@ -105,6 +105,7 @@ const WRITERS: &[&str] = &[
     "telemetry/logging.rs",
     // What it says is read by the agent.
     "supervisor/keep.rs",
+    "devices/nvidia/isolated/helper.rs",
     // Hands its own on.
     "supervisor/spawner.rs",
     // Last words of an agent that a test kills.

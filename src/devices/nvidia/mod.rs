@@ -7,24 +7,28 @@
 //!   └─ a thread for each GPU: reads it each tick ──► readings
 //! ```
 //! A call may hang for ever in the driver: each thread but the first may be left behind, and is not joined. None is begun beside one
-//! that hangs. Nothing is ever set.
+//! that hangs. Nothing is ever set. The agent has all of this in a process of its own ([`isolated`]).
 
 mod counters;
+mod isolated;
 mod shared;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+pub use self::isolated::{HELPER, Isolated, serve_agent};
 use self::shared::{Shared, thread};
 use self::watch::Watch;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use crate::host::clock::Clock;
 use crate::host::gpu::{FoundGpu, GpuError, Library};
-use crate::model::device::{DeviceGroup, DeviceNode, DeviceReservation};
+use crate::model::device::{Device, DeviceGroup, DeviceNode, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
 
@@ -35,7 +39,10 @@ const LISTED_LOST: Duration = Duration::from_secs(5);
 const FIRST_LIST: Duration = Duration::from_secs(60);
 /// A call that takes longer is late.
 const DEADLINE: Duration = Duration::from_secs(3);
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Its label in metrics and events.
+const NAME: &str = "nvidia";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvidiaConfig {
     /// `None`: by the name that the driver's package gives it.
     pub library: Option<PathBuf>,
@@ -51,6 +58,10 @@ pub struct Nvidia {
 
 impl Nvidia {
     pub fn new(config: NvidiaConfig, clock: Arc<dyn Clock>) -> Nvidia {
+        Nvidia { config, clock, shared: Arc::new(Shared::counting()) }
+    }
+    /// Tells counters as the driver has them: for whoever follows them elsewhere, and for longer than this lives.
+    fn uncounted(config: NvidiaConfig, clock: Arc<dyn Clock>) -> Nvidia {
         Nvidia { config, clock, shared: Arc::default() }
     }
 }
@@ -71,7 +82,7 @@ impl From<GpuError> for PluginError {
 
 impl DevicePlugin for Nvidia {
     fn name(&self) -> &str {
-        "nvidia"
+        NAME
     }
 
     fn run(&self, reports: &PluginReports) -> PluginError {
@@ -82,24 +93,28 @@ impl DevicePlugin for Nvidia {
     }
 
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
-        let devices = lock(&self.shared.devices);
-        let mut nodes: BTreeSet<&str> = BTreeSet::new();
-        for id in ids {
-            let Some(device) = devices.get(id) else {
-                return Err(PluginError::new(PluginFault::Invalid, format!("there is no GPU {id}")));
-            };
-            let whole = device.facts.parent.as_ref().and_then(|parent| devices.get(parent)).unwrap_or(device);
-            nodes.extend(whole.facts.nodes.iter().map(String::as_str));
-        }
-        let visible: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
-        let env = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"].map(|name| (name.to_owned(), visible.join(",")));
-        let node = |path: &str| DeviceNode {
-            task_path: path.to_owned(),
-            host_path: path.to_owned(),
-            permissions: "rwm".to_owned(),
-        };
-        Ok(DeviceReservation { env: env.into(), nodes: nodes.into_iter().map(node).collect(), mounts: Vec::new() })
+        reservation(&lock(&self.shared.devices), ids)
     }
+}
+
+/// What a task gets with these. Errors: one is not among the devices.
+fn reservation(devices: &HashMap<DeviceId, Device>, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
+    let mut nodes: BTreeSet<&str> = BTreeSet::new();
+    for id in ids {
+        let Some(device) = devices.get(id) else {
+            return Err(PluginError::new(PluginFault::Invalid, format!("there is no GPU {id}")));
+        };
+        let whole = device.facts.parent.as_ref().and_then(|parent| devices.get(parent)).unwrap_or(device);
+        nodes.extend(whole.facts.nodes.iter().map(String::as_str));
+    }
+    let visible: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
+    let env = ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"].map(|name| (name.to_owned(), visible.join(",")));
+    let node = |path: &str| DeviceNode {
+        task_path: path.to_owned(),
+        host_path: path.to_owned(),
+        permissions: "rwm".to_owned(),
+    };
+    Ok(DeviceReservation { env: env.into(), nodes: nodes.into_iter().map(node).collect(), mounts: Vec::new() })
 }
 
 /// What one run follows.

@@ -14,11 +14,18 @@ pub(super) const DANGEROUS: [u64; 9] = [48, 63, 64, 74, 79, 94, 95, 119, 120];
 /// What outlives a run.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    pub(super) counters: Mutex<Counters>,
+    /// `None`: followed by somebody else.
+    pub(super) counters: Option<Mutex<Counters>>,
     /// Of those whose drivers tell.
     pub(super) xids: Mutex<HashMap<DeviceId, BTreeMap<u64, Xid>>>,
     /// As they were listed last, by id.
     pub(super) devices: Mutex<HashMap<DeviceId, Device>>,
+}
+
+impl Shared {
+    pub(super) fn counting() -> Shared {
+        Shared { counters: Some(Mutex::default()), ..Shared::default() }
+    }
 }
 
 /// It is never joined.

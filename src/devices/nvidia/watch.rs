@@ -151,7 +151,9 @@ impl Reader {
                 self.reports.fault(PluginError::new(error.fault, message));
             }
         }
-        lock(&self.shared.counters).follow(&self.id, &mut values);
+        if let Some(counters) = &self.shared.counters {
+            lock(counters).follow(&self.id, &mut values);
+        }
         values.xids = lock(&self.shared.xids).get(&self.id).cloned().unwrap_or_default();
         self.tell(true, values, processes);
         for (id, values, processes) in instances {

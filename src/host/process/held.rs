@@ -1,16 +1,88 @@
 //! A program that does not outlive whoever started it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::process::Command;
+use std::time::Duration;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open, set_parent_process_death_signal,
+};
+
+use super::{Child, to_pid};
+
+/// What SIGKILL does not end within so long hangs in the kernel: it is left to a thread that waits for it.
+const KILLED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs, and ends with [`HeldProgram::end`].
+#[derive(Debug)]
+pub struct HeldProgram {
+    child: Child,
+    pidfd: OwnedFd,
+}
+
+impl HeldProgram {
+    /// What [`spawn_held`] started. Errors: it cannot be followed, and was killed.
+    pub fn of(started: std::process::Child) -> io::Result<HeldProgram> {
+        let mut child = Child::from(started);
+        let followed = to_pid(child.id()).ok_or_else(|| io::ErrorKind::NotFound.into());
+        match followed.and_then(|pid: Pid| Ok(pidfd_open(pid, PidfdFlags::empty())?)) {
+            Ok(pidfd) => Ok(HeldProgram { child, pidfd }),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits so long for its end, then kills its process group. Blocks for that long, and two seconds. `with`: dropped when it has
+    /// ended, however late.
+    ///
+    /// Gives how it ended.
+    pub fn end(mut self, grace: Duration, with: impl Send + 'static) -> String {
+        let by_itself = self.ends_within(grace);
+        // Not reaped yet: the number of its group is nobody else's. Where it has ended, what it started goes.
+        if let Some(group) = to_pid(self.child.id()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        if !by_itself && !self.ends_within(KILLED_WITHIN) {
+            std::thread::spawn(move || (self.child.wait(), with));
+            return "it cannot be killed".to_owned();
+        }
+        match self.child.wait() {
+            Ok(status) if by_itself => format!("it ended with {status}"),
+            Ok(_) => "it was killed".to_owned(),
+            Err(error) => format!("how it ended is not known: {error}"),
+        }
+    }
+
+    fn ends_within(&self, limit: Duration) -> bool {
+        let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&limit))).is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// What is ours, and nobody's business whom we start: where we push to and with which secret, who our manager is.
+const OURS: [&str; 3] = ["ALLOSTAT_", "OTEL_", "NOTIFY_SOCKET"];
+
+/// Takes what is ours out of the environment that it gets.
+pub fn without_ours(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
+            command.env_remove(name);
+        }
+    }
+}
 
 /// Starts it as the leader of a process group of its own. The kernel kills it as soon as the calling thread has ended, however that
 /// came; what it has started itself is for whoever ends the group.
 ///
 /// Errors: nothing runs.
-pub fn spawn_held(command: &mut Command) -> io::Result<Child> {
+pub fn spawn_held(command: &mut Command) -> io::Result<std::process::Child> {
     let ours = getpid();
     let hold = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -61,6 +61,8 @@ gc {
 devices {
   # Whether NVIDIA's GPUs are looked for. Where there are none that costs nothing. (ALLOSTAT_DEVICES_NVIDIA)
   nvidia = true
+  # Whether NVIDIA's library is loaded in a process of its own, which is run again where it dies. Otherwise the agent dies with it. (ALLOSTAT_DEVICES_NVIDIA_ISOLATED)
+  nvidia_isolated = true
   # NVML, where the loader does not find libnvidia-ml.so.1 by itself. (ALLOSTAT_DEVICES_NVIDIA_LIBRARY)
   # nvidia_library =
   # UUIDs of GPUs that are neither shown nor given to tasks. (ALLOSTAT_DEVICES_IGNORED)

@@ -1,0 +1,85 @@
+//! What goes between an agent and its helper: JSON behind its length, in bytes, as four bytes (little-endian).
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// More than the longest list of devices that is believed.
+const LARGEST: usize = 16 << 20;
+const LENGTH: usize = 4;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error("a message of {0} bytes; the largest has {LARGEST}")]
+    TooLarge(usize),
+    #[error("a message that cannot be read")]
+    Garbled(#[source] serde_json::Error),
+}
+
+pub(super) fn write(out: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut bytes = vec![0; LENGTH];
+    serde_json::to_writer(&mut bytes, message)?;
+    let length = u32::try_from(bytes.len() - LENGTH).ok().filter(|length| *length as usize <= LARGEST);
+    let length = length.ok_or_else(|| io::Error::other(FrameError::TooLarge(bytes.len() - LENGTH)))?;
+    bytes[..LENGTH].copy_from_slice(&length.to_le_bytes());
+    out.write_all(&bytes)?;
+    out.flush()
+}
+
+/// What has come, and is no whole message yet.
+#[derive(Debug, Default)]
+pub(super) struct Frames(Vec<u8>);
+
+impl Frames {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The next whole message. Errors: nothing that comes after it can be read either.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+        let Some(length) = self.0.first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        if length > LARGEST {
+            return Err(FrameError::TooLarge(length));
+        }
+        let Some(message) = self.0.get(LENGTH..LENGTH + length) else { return Ok(None) };
+        let read = serde_json::from_slice(message).map_err(FrameError::Garbled)?;
+        self.0.drain(..LENGTH + length);
+        Ok(Some(read))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_whole_and_in_order_however_they_are_cut() {
+        let mut sent = Vec::new();
+        write(&mut sent, &"one").unwrap();
+        write(&mut sent, &"").unwrap();
+        write(&mut sent, &"three".repeat(10_000)).unwrap();
+        for size in [1, 3, 7, 4096, sent.len()] {
+            let (mut frames, mut told) = (Frames::default(), Vec::new());
+            for part in sent.chunks(size) {
+                frames.push(part);
+                while let Some(text) = frames.next::<String>().unwrap() {
+                    told.push(text.len());
+                }
+            }
+            assert_eq!((told, frames.0.len()), (vec![3, 0, 50_000], 0), "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_or_no_message_is_refused_before_it_is_gathered() {
+        let mut frames = Frames::default();
+        frames.push(&u32::MAX.to_le_bytes());
+        assert!(matches!(frames.next::<String>(), Err(FrameError::TooLarge(_))));
+        let mut frames = Frames::default();
+        frames.push(&[2, 0, 0, 0, b'{', b'{']);
+        assert!(matches!(frames.next::<String>(), Err(FrameError::Garbled(_))));
+        assert!(write(&mut Vec::new(), &"x".repeat(LARGEST)).is_err());
+    }
+}

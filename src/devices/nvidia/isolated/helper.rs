@@ -1,0 +1,77 @@
+//! The helper: this binary once more, with the plugin and its library, and nothing of an agent.
+
+use std::io::{self, Read as _};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::frames::{self, Frames};
+use crate::devices::nvidia::shared::thread;
+use crate::devices::nvidia::{Nvidia, NvidiaConfig};
+use crate::devices::plugin::{DevicePlugin as _, Ends, PluginError, PluginReport, PluginReports};
+use crate::host::clock::SystemClock;
+use crate::telemetry::chain;
+
+/// Reports that the plugin may be ahead by.
+const AHEAD: usize = 256;
+
+/// What a helper is told, once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Orders {
+    pub(super) gpus: NvidiaConfig,
+    pub(super) tick: Duration,
+}
+
+/// What it says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Said {
+    Report(PluginReport),
+    /// The last of it.
+    Ended(PluginError),
+}
+
+/// Ends with its plugin, with its standard input, and with whoever reads its standard output.
+///
+/// Errors: nobody told it what to do, or nobody listens.
+pub fn serve_agent() -> Result<(), String> {
+    let orders = orders().map_err(|e| format!("this is run by an agent, for itself: {}", chain(&e)))?;
+    let (to, reports) = sync_channel::<PluginReport>(AHEAD);
+    let out = PluginReports::new(to, Arc::<Ends>::default(), orders.tick);
+    let plugin = Nvidia::uncounted(orders.gpus, Arc::new(SystemClock));
+    thread("told", move || {
+        for report in reports {
+            if say(&Said::Report(report)).is_err() {
+                std::process::exit(1);
+            }
+        }
+    })
+    .map_err(|e| e.to_string())?;
+    thread("asked", || {
+        // Nothing more comes but the end: of the agent, or of its patience.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        std::process::exit(0);
+    })
+    .map_err(|e| e.to_string())?;
+    let ended = plugin.run(&out);
+    say(&Said::Ended(ended)).map_err(|e| e.to_string())
+}
+
+fn say(said: &Said) -> io::Result<()> {
+    frames::write(&mut io::stdout().lock(), said)
+}
+
+fn orders() -> io::Result<Orders> {
+    let (mut stdin, mut frames, mut buffer) = (io::stdin().lock(), Frames::default(), [0; 4096]);
+    loop {
+        match stdin.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => frames.push(&buffer[..read]),
+        }
+        if let Some(orders) = frames.next().map_err(io::Error::other)? {
+            return Ok(orders);
+        }
+    }
+}
