@@ -3,6 +3,7 @@
 //! Every parser takes the bytes of one file and gives plain numbers, or a [`ParseError`] that names the file, the line
 //! and what was expected there. None panics on any input, none allocates per number, none touches the machine.
 
+pub mod bpf;
 pub mod cgroup;
 pub mod error;
 pub mod pressure;

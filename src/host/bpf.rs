@@ -1,0 +1,299 @@
+//! The door to programs inside the kernel: bpf(2). It takes instructions and gives rows; what they are made of is in
+//! [`kernel::bpf`](crate::kernel::bpf).
+//!
+//! Needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN; refused under kernel lockdown `confidentiality` and in most containers.
+
+// bpf(2) has no safe form, and what the kernel writes rows into is memory that it shares with us.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// Why a program is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum BpfError {
+    #[error("{what} was refused")]
+    Refused { what: &'static str, source: io::Error },
+    #[error("this hierarchy of cgroups cannot be walked")]
+    Walk(#[source] io::Error),
+    /// The verifier's last words.
+    #[error("the kernel's verifier refused the program: {last}")]
+    Verifier { last: String, source: io::Error },
+}
+
+impl BpfError {
+    fn of(what: &'static str) -> impl FnOnce(io::Error) -> BpfError {
+        move |source| BpfError::Refused { what, source }
+    }
+    /// The right is missing, and nothing else may be.
+    pub fn is_refused_right(&self) -> bool {
+        let (BpfError::Refused { source, .. } | BpfError::Verifier { source, .. } | BpfError::Walk(source)) = self;
+        source.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
+mod command {
+    pub(super) const MAP_CREATE: u32 = 0;
+    pub(super) const PROG_LOAD: u32 = 5;
+    pub(super) const LINK_CREATE: u32 = 28;
+    pub(super) const ITER_CREATE: u32 = 33;
+}
+const ARRAY: u32 = 2;
+const PERCPU_ARRAY: u32 = 6;
+const MAPPED: u32 = 1 << 10;
+const TRACING: u32 = 26;
+const TRACE_ITER: u32 = 28;
+/// A cgroup first, what is below it then.
+const DESCENDANTS_PRE: u32 = 2;
+/// The program is our own text. The kernel lends some functions only to what may be passed on under its own licence.
+const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
+
+/// The kernel's argument is a union of structures; of each what is used here, in its order. All begins as 0.
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    name: [u8; 16],
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+    attach_prog_fd: u32,
+    padding: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    iter_info: u64,
+    iter_info_len: u32,
+    padding: u32,
+}
+
+#[repr(C)]
+struct CgroupIter {
+    order: u32,
+    cgroup_fd: u32,
+    cgroup_id: u64,
+}
+
+#[repr(C)]
+struct IterCreate {
+    link_fd: u32,
+    flags: u32,
+}
+
+const NAME: [u8; 16] = *b"allostat\0\0\0\0\0\0\0\0";
+
+/// One bpf(2). Gives what it returns: a descriptor that is not inherited.
+fn bpf<T>(command: u32, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: `attributes` is one of the structures above, as long as it says; what it points to lives in the caller's frame, and is
+    // only read by the kernel, but for the log, which is as long as its length says.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes).cast::<c_void>(), size_of::<T>())
+    };
+    match i32::try_from(result) {
+        // SAFETY: each command used here gives a new descriptor, which nobody else has.
+        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn raw(fd: impl AsFd) -> u32 {
+    fd.as_fd().as_raw_fd().cast_unsigned()
+}
+
+fn address<T: ?Sized>(of: &T) -> u64 {
+    std::ptr::from_ref(of).cast::<u8>().addr() as u64
+}
+
+/// Rows that the kernel writes and we read, without a copy on the way: row 0 counts them.
+#[derive(Debug)]
+pub struct KernelRows {
+    map: OwnedFd,
+    memory: NonNull<u64>,
+    bytes: usize,
+    /// 8 bytes each, of one row.
+    words: usize,
+    /// Without row 0.
+    capacity: usize,
+}
+
+// SAFETY: the memory belongs to this value alone, and is written through `&mut self` only; the kernel writes it while a walk runs, and
+// walks are run by who holds this value.
+unsafe impl Send for KernelRows {}
+
+impl KernelRows {
+    /// `row_bytes`: a multiple of 8. Errors: no right, no memory.
+    pub fn create(row_bytes: u32, capacity: u32) -> Result<KernelRows, BpfError> {
+        let max_entries = capacity.saturating_add(1);
+        let attributes = MapCreate {
+            map_type: ARRAY,
+            key_size: 4,
+            value_size: row_bytes,
+            max_entries,
+            map_flags: MAPPED,
+            name: NAME,
+            ..MapCreate::default()
+        };
+        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map for rows"))?;
+        let bytes = row_bytes as usize * max_entries as usize;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping where the kernel likes, as long as the map is.
+        let memory = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &map, 0) }
+            .map_err(|e| BpfError::of("memory shared with the kernel")(e.into()))?;
+        let memory = NonNull::new(memory.cast::<u64>())
+            .ok_or_else(|| BpfError::of("memory shared with the kernel")(io::ErrorKind::OutOfMemory.into()))?;
+        Ok(KernelRows { map, memory, bytes, words: row_bytes as usize / 8, capacity: capacity as usize })
+    }
+
+    pub fn descriptor(&self) -> i32 {
+        self.map.as_raw_fd()
+    }
+
+    /// Runs a walk, and copies its rows to `into`, one after the other. Gives how many there were, which may be more than there is room
+    /// for. Errors: the walk could not be made; then there are none.
+    pub fn fill(&mut self, walk: &CgroupWalk, into: &mut Vec<u64>) -> Result<usize, BpfError> {
+        into.clear();
+        // SAFETY: row 0 is inside of the mapping, and nobody writes it now.
+        unsafe { self.memory.write_volatile(0) };
+        walk.run()?;
+        // SAFETY: the same; the walk is over.
+        let rows = usize::try_from(unsafe { self.memory.read_volatile() }).unwrap_or(usize::MAX);
+        let there = rows.min(self.capacity);
+        // SAFETY: as many words as these rows have, behind row 0: all of it inside of the mapping, and nobody writes it now.
+        into.extend_from_slice(unsafe {
+            std::slice::from_raw_parts(self.memory.add(self.words).as_ptr(), there * self.words)
+        });
+        Ok(rows)
+    }
+
+    /// Row 0 as it was written by a walk that keeps no count.
+    pub fn first(&mut self, walk: &CgroupWalk) -> Result<Vec<u64>, BpfError> {
+        walk.run()?;
+        // SAFETY: row 0 is inside of the mapping, and the walk is over.
+        Ok(unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.words) }.to_vec())
+    }
+}
+
+impl Drop for KernelRows {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by this value, which nobody has any more.
+        let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// A map with a number for each processor: where it is tells where all such numbers are.
+pub fn per_processor() -> Result<OwnedFd, BpfError> {
+    let attributes = MapCreate {
+        map_type: PERCPU_ARRAY,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 1,
+        name: NAME,
+        ..MapCreate::default()
+    };
+    bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of processors"))
+}
+
+/// A program of the cgroup iterator that the kernel has taken. `iterator`: the id of `bpf_iter_cgroup` in its type description.
+///
+/// Errors: no right; the verifier says no, and why.
+pub fn load(instructions: &[u64], iterator: u32) -> Result<OwnedFd, BpfError> {
+    let mut attributes = ProgLoad {
+        prog_type: TRACING,
+        insn_cnt: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
+        insns: address(instructions),
+        license: address(LICENCE),
+        prog_name: NAME,
+        expected_attach_type: TRACE_ITER,
+        attach_btf_id: iterator,
+        ..ProgLoad::default()
+    };
+    let source = match bpf(command::PROG_LOAD, &attributes) {
+        Ok(program) => return Ok(program),
+        Err(error) => error,
+    };
+    if source.kind() == io::ErrorKind::PermissionDenied && source.raw_os_error() == Some(libc::EPERM) {
+        return Err(BpfError::Refused { what: "a program", source });
+    }
+    // Once more, for its reason.
+    let mut log = vec![0_u8; 64 << 10];
+    (attributes.log_level, attributes.log_size) = (1, u32::try_from(log.len()).unwrap_or_default());
+    attributes.log_buf = log.as_mut_ptr().addr() as u64;
+    match bpf(command::PROG_LOAD, &attributes) {
+        Ok(program) => Ok(program),
+        Err(source) => {
+            let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
+            let said = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
+            let last = text.lines().rev().find(said).unwrap_or("it gives no reason").trim().to_owned();
+            tracing::debug!(log = %text, "the verifier's log");
+            Err(BpfError::Verifier { last, source })
+        }
+    }
+}
+
+/// A program that stands ready to be called for a cgroup and each below it.
+#[derive(Debug)]
+pub struct CgroupWalk(OwnedFd);
+
+impl CgroupWalk {
+    /// Errors: the kernel walks no such hierarchy (cgroup v1 before 6.2).
+    pub fn over(program: &OwnedFd, directory: BorrowedFd<'_>) -> Result<CgroupWalk, BpfError> {
+        let cgroup = CgroupIter { order: DESCENDANTS_PRE, cgroup_fd: raw(directory), cgroup_id: 0 };
+        let attributes = LinkCreate {
+            prog_fd: raw(program),
+            attach_type: TRACE_ITER,
+            iter_info: address(&cgroup),
+            iter_info_len: u32::try_from(size_of::<CgroupIter>()).unwrap_or_default(),
+            ..LinkCreate::default()
+        };
+        bpf(command::LINK_CREATE, &attributes).map(CgroupWalk).map_err(BpfError::Walk)
+    }
+
+    /// Errors: the cgroup where it begins was removed, or no memory.
+    fn run(&self) -> Result<(), BpfError> {
+        let attributes = IterCreate { link_fd: raw(&self.0), flags: 0 };
+        let walk = bpf(command::ITER_CREATE, &attributes).map_err(BpfError::of("a walk"))?;
+        // The program writes nothing to its file: one call goes over all, and gives 0.
+        let mut nothing = [0; 64];
+        rustix::io::retry_on_intr(|| rustix::io::read(&walk, &mut nothing))
+            .map(drop)
+            .map_err(|e| BpfError::of("a walk")(e.into()))
+    }
+}

@@ -1,0 +1,555 @@
+//! The one program of this agent: called by the kernel for each cgroup below one (the cgroup iterator, 6.1), it writes one row for it.
+//!
+//! ```text
+//! row 0   how many rows there are
+//! row n   id │ what was found │ the bytes of each group, as they stand in the kernel
+//! ```
+//! A group is what one pointer leads to: the cgroup itself, its `mem_cgroup`, the `psi_group` behind it. It is found or not as a
+//! whole, and one bit says so. All is read by `bpf_probe_read_kernel`: a wrong address is an error and never a fault, and the program
+//! needs nothing that a later kernel may do without.
+
+use super::btf::{Btf, BtfError, Member};
+use super::insn::{AssembleError, BpfProgram, Helper, Reg, Width};
+
+/// One number, or one array of numbers, of a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowValue {
+    /// Pages in use, and the most that ever were.
+    MemoryUsage,
+    MemoryWatermark,
+    MemoryFailcnt,
+    MemswFailcnt,
+    KmemUsage,
+    SwapUsage,
+    EventsHigh,
+    EventsMax,
+    OomKills,
+    OomGroupKills,
+    /// What is behind `memory.stat`. Which number stands where is the kernel's own affair.
+    MemoryState,
+    MemoryStateEvents,
+    /// Nanoseconds of CPU time of the cgroup and all below it, as they were flushed last.
+    CpuUsage,
+    CpuUser,
+    CpuSystem,
+    /// What the kernel's own files said of them last.
+    ShownUser,
+    ShownSystem,
+    /// Of cgroup v1: nanoseconds, summed over processors.
+    CpuacctUsage,
+    CfsPeriods,
+    CfsThrottled,
+    CfsThrottledTime,
+    CfsBursts,
+    CfsBurstTime,
+    Pids,
+    PidsPeak,
+    /// Behind `pids.events`: before 6.11 one number, then two arrays.
+    PidsEventsLimit,
+    PidsEvents,
+    PidsEventsLocal,
+    PressureEnabled,
+    /// Nanoseconds.
+    CpuSome,
+    CpuFull,
+    MemorySome,
+    MemoryFull,
+    IoSome,
+    IoFull,
+    IrqFull,
+    /// Not 0: it has done I/O on a block device.
+    BlockGroups,
+}
+
+impl RowValue {
+    const COUNT: usize = RowValue::BlockGroups as usize + 1;
+}
+
+/// How a value is found.
+struct Spec {
+    value: RowValue,
+    /// The controller whose part of the cgroup it is, and what it makes of it; `None`: of the cgroup itself.
+    of: Option<(&'static str, &'static str)>,
+    /// A pointer to follow from there, and what it leads to.
+    via: Option<(&'static str, &'static str)>,
+    field: &'static str,
+    /// Of an array: the enumerator that is the number of the element; `None`: all of it.
+    element: Option<(&'static str, &'static str)>,
+}
+
+const MEMORY: Option<(&str, &str)> = Some(("memory_cgrp_id", "mem_cgroup"));
+const PIDS: Option<(&str, &str)> = Some(("pids_cgrp_id", "pids_cgroup"));
+const CPU: Option<(&str, &str)> = Some(("cpu_cgrp_id", "task_group"));
+const VMSTATS: Option<(&str, &str)> = Some(("vmstats", "memcg_vmstats"));
+const PSI: Option<(&str, &str)> = Some(("psi", "psi_group"));
+
+const fn spec(
+    value: RowValue,
+    of: Option<(&'static str, &'static str)>,
+    via: Option<(&'static str, &'static str)>,
+    field: &'static str,
+) -> Spec {
+    Spec { value, of, via, field, element: None }
+}
+const fn event(value: RowValue, name: &'static str) -> Spec {
+    Spec { element: Some(("memcg_memory_event", name)), ..spec(value, MEMORY, None, "memory_events") }
+}
+/// The totals for the averages come first, and have the numbers of the states.
+const fn stall(value: RowValue, name: &'static str) -> Spec {
+    Spec { element: Some(("psi_states", name)), ..spec(value, None, PSI, "total") }
+}
+
+const SPECS: &[Spec] = &[
+    spec(RowValue::MemoryUsage, MEMORY, None, "memory.usage"),
+    spec(RowValue::MemoryWatermark, MEMORY, None, "memory.watermark"),
+    spec(RowValue::MemoryFailcnt, MEMORY, None, "memory.failcnt"),
+    spec(RowValue::MemswFailcnt, MEMORY, None, "memsw.failcnt"),
+    spec(RowValue::KmemUsage, MEMORY, None, "kmem.usage"),
+    spec(RowValue::SwapUsage, MEMORY, None, "swap.usage"),
+    event(RowValue::EventsHigh, "MEMCG_HIGH"),
+    event(RowValue::EventsMax, "MEMCG_MAX"),
+    event(RowValue::OomKills, "MEMCG_OOM_KILL"),
+    event(RowValue::OomGroupKills, "MEMCG_OOM_GROUP_KILL"),
+    spec(RowValue::MemoryState, MEMORY, VMSTATS, "state"),
+    spec(RowValue::MemoryStateEvents, MEMORY, VMSTATS, "events"),
+    spec(RowValue::CpuUsage, None, None, "bstat.cputime.sum_exec_runtime"),
+    spec(RowValue::CpuUser, None, None, "bstat.cputime.utime"),
+    spec(RowValue::CpuSystem, None, None, "bstat.cputime.stime"),
+    spec(RowValue::ShownUser, None, None, "prev_cputime.utime"),
+    spec(RowValue::ShownSystem, None, None, "prev_cputime.stime"),
+    spec(RowValue::CpuacctUsage, Some(("cpuacct_cgrp_id", "cpuacct")), None, "cpuusage"),
+    spec(RowValue::CfsPeriods, CPU, None, "cfs_bandwidth.nr_periods"),
+    spec(RowValue::CfsThrottled, CPU, None, "cfs_bandwidth.nr_throttled"),
+    spec(RowValue::CfsThrottledTime, CPU, None, "cfs_bandwidth.throttled_time"),
+    spec(RowValue::CfsBursts, CPU, None, "cfs_bandwidth.nr_burst"),
+    spec(RowValue::CfsBurstTime, CPU, None, "cfs_bandwidth.burst_time"),
+    spec(RowValue::Pids, PIDS, None, "counter"),
+    spec(RowValue::PidsPeak, PIDS, None, "watermark"),
+    spec(RowValue::PidsEventsLimit, PIDS, None, "events_limit"),
+    spec(RowValue::PidsEvents, PIDS, None, "events"),
+    spec(RowValue::PidsEventsLocal, PIDS, None, "events_local"),
+    spec(RowValue::PressureEnabled, None, PSI, "enabled"),
+    stall(RowValue::CpuSome, "PSI_CPU_SOME"),
+    stall(RowValue::CpuFull, "PSI_CPU_FULL"),
+    stall(RowValue::MemorySome, "PSI_MEM_SOME"),
+    stall(RowValue::MemoryFull, "PSI_MEM_FULL"),
+    stall(RowValue::IoSome, "PSI_IO_SOME"),
+    stall(RowValue::IoFull, "PSI_IO_FULL"),
+    stall(RowValue::IrqFull, "PSI_IRQ_FULL"),
+    spec(RowValue::BlockGroups, Some(("io_cgrp_id", "blkcg")), None, "blkg_list"),
+];
+
+/// Where a value stands in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Column {
+    group: u32,
+    at: u32,
+    size: u32,
+    count: u32,
+}
+
+impl Column {
+    /// The first number of it. `None`: this cgroup has no such thing.
+    fn read(&self, row: &[u64]) -> Option<u64> {
+        let found = row.get(1)? & (1 << self.group) != 0;
+        let word = row.get(self.at as usize / 8).filter(|_| found)?.to_ne_bytes();
+        let bytes = word.get(self.at as usize % 8..)?;
+        match self.size / self.count {
+            8 => bytes.first_chunk().map(|b| u64::from_ne_bytes(*b)),
+            4 => bytes.first_chunk().map(|b| u64::from(u32::from_ne_bytes(*b))),
+            1 => bytes.first().map(|b| u64::from(*b)),
+            _ => None,
+        }
+    }
+}
+
+/// What one pointer leads to.
+#[derive(Debug)]
+struct Group {
+    /// Offsets at which a pointer is followed, from the cgroup on.
+    way: Vec<u32>,
+    /// From, how many bytes, and to where in the row.
+    copies: Vec<(u32, u32, u32)>,
+    /// What is copied is an address of each processor's own number: they are added up instead, to here.
+    sum: Option<(u32, u32)>,
+}
+
+/// What is read of each cgroup of one hierarchy.
+#[derive(Debug)]
+pub struct RowPlan {
+    cgroup: u32,
+    id: [u32; 2],
+    groups: Vec<Group>,
+    /// By their values.
+    columns: [Option<Column>; RowValue::COUNT],
+    row_bytes: u32,
+    /// Where the numbers of each processor begin, as seen from the first one's.
+    processors: Vec<u64>,
+}
+
+/// Less than that between two fields is copied with them.
+const GAP: u32 = 64;
+/// The id, and which groups were found.
+const HEAD: u32 = 16;
+
+impl RowPlan {
+    /// `processors`: where each one's own numbers are; without them, what is counted by each is not read. Gives what of `wanted` can be read
+    /// here, and why the rest cannot. Errors: nothing can.
+    pub fn of(
+        btf: &Btf<'_>,
+        wanted: &[RowValue],
+        processors: &[u64],
+    ) -> Result<(RowPlan, Vec<(RowValue, BtfError)>), BtfError> {
+        let cgroup = btf.member("bpf_iter__cgroup", "cgroup")?.offset;
+        let id = [pointer(btf, "cgroup", "kn")?, number(btf, "kernfs_node", "id")?.offset];
+        let mut refused = Vec::new();
+        let mut found: Vec<(Vec<u32>, RowValue, Member)> = Vec::new();
+        for spec in SPECS.iter().filter(|spec| wanted.contains(&spec.value)) {
+            match spec.find(btf) {
+                Ok(_) if spec.value == RowValue::CpuacctUsage && processors.is_empty() => {
+                    refused.push((spec.value, BtfError::Missing("place where each processor counts".to_owned())));
+                }
+                Ok((way, member)) => found.push((way, spec.value, member)),
+                Err(error) => refused.push((spec.value, error)),
+            }
+        }
+        let mut plan = RowPlan {
+            cgroup,
+            id,
+            groups: Vec::new(),
+            columns: [None; RowValue::COUNT],
+            row_bytes: HEAD,
+            processors: processors.to_vec(),
+        };
+        // What counts by processor is a group of its own.
+        found.sort_by(|a, b| (&a.0, is_sum(a.1), a.2.offset).cmp(&(&b.0, is_sum(b.1), b.2.offset)));
+        for together in found.chunk_by(|a, b| a.0 == b.0 && is_sum(a.1) == is_sum(b.1)) {
+            plan.add(together);
+        }
+        Ok((plan, refused))
+    }
+
+    fn add(&mut self, together: &[(Vec<u32>, RowValue, Member)]) {
+        let Some((way, first, member)) = together.first() else { return };
+        let group = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
+        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None };
+        if is_sum(*first) {
+            added.sum = Some((member.offset, self.row_bytes));
+            self.columns[*first as usize] = Some(Column { group, at: self.row_bytes, size: 8, count: 1 });
+            self.row_bytes += 8;
+            self.groups.push(added);
+            return;
+        }
+        for (_, value, member) in together {
+            let end = member.offset + member.size;
+            let fits = added.copies.last().filter(|(from, size, _)| member.offset <= from + size + GAP).copied();
+            let (from, size, to) = match fits {
+                Some((from, size, to)) => {
+                    added.copies.pop();
+                    (from, size.max(end - from), to)
+                }
+                // As far behind a multiple of 8 as in the kernel, so that no number is cut in two.
+                None => (member.offset, member.size, self.row_bytes + member.offset % 8),
+            };
+            added.copies.push((from, size, to));
+            self.row_bytes = (to + size).next_multiple_of(8);
+            let at = to + (member.offset - from);
+            self.columns[*value as usize] = Some(Column { group, at, size: member.size, count: member.count.max(1) });
+        }
+        self.groups.push(added);
+    }
+
+    /// The number of a row; of an array the first. `None`: it is not read here, or this cgroup has no such thing.
+    pub fn read(&self, row: &[u64], value: RowValue) -> Option<u64> {
+        self.columns[value as usize].as_ref()?.read(row)
+    }
+    /// All the memory of a value, for who only asks whether it is another one.
+    pub fn words<'r>(&self, row: &'r [u64], value: RowValue) -> Option<&'r [u64]> {
+        let column = self.columns[value as usize].as_ref().filter(|column| column.size % 8 == 0)?;
+        column.read(row)?;
+        row.get(column.at as usize / 8..(column.at + column.size) as usize / 8)
+    }
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> u32 {
+        self.row_bytes
+    }
+
+    /// The program for rows in this map.
+    pub fn program(&self, rows: i32) -> Result<Vec<u64>, AssembleError> {
+        let mut p = BpfProgram::default();
+        let out = p.label();
+        p.load(Width::W8, Reg::R6, Reg::R1, i16::try_from(self.cgroup).map_err(|_| AssembleError::TooFar)?);
+        p.if_zero(Reg::R6, out);
+        // One more row, and that is counted even where there is no room for it.
+        p.set(Reg::R1, 0);
+        element(&mut p, rows, out);
+        p.load(Width::W8, Reg::R1, Reg::R0, 0);
+        p.add(Reg::R1, 1);
+        p.store(Width::W8, Reg::R0, 0, Reg::R1);
+        element(&mut p, rows, out);
+        p.copy(Reg::R8, Reg::R0);
+        // Its id; without it the row is nobody's.
+        p.set(Reg::R1, 0);
+        p.store(Width::W8, Reg::R8, 0, Reg::R1);
+        p.copy(Reg::R9, Reg::R6);
+        follow(&mut p, self.id[0]);
+        p.if_zero(Reg::R9, out);
+        copy_to_row(&mut p, self.id[1], 8, 0);
+        p.if_not_zero(Reg::R0, out);
+        // What was found so far.
+        p.set(Reg::R7, 0);
+        for (n, group) in self.groups.iter().enumerate() {
+            let missing = p.label();
+            p.copy(Reg::R9, Reg::R6);
+            for &offset in &group.way {
+                follow(&mut p, offset);
+                p.if_zero(Reg::R9, missing);
+            }
+            for &(from, size, to) in &group.copies {
+                copy_to_row(&mut p, from, size, to);
+                p.if_not_zero(Reg::R0, missing);
+            }
+            if let Some((from, to)) = group.sum {
+                self.sum(&mut p, from, to, missing);
+            }
+            p.add(Reg::R7, i32::try_from(1_u32 << n).map_err(|_| AssembleError::TooFar)?);
+            p.place(missing);
+        }
+        p.store(Width::W8, Reg::R8, 8, Reg::R7);
+        p.place(out);
+        p.set(Reg::R0, 0);
+        p.exit();
+        p.assemble()
+    }
+
+    fn sum(&self, p: &mut BpfProgram, from: u32, to: u32, missing: super::insn::JumpTo) {
+        follow(p, from);
+        p.if_zero(Reg::R9, missing);
+        p.set(Reg::R1, 0);
+        p.store(Width::W8, Reg::R10, SUM, Reg::R1);
+        for &processor in &self.processors {
+            p.set_wide(Reg::R3, processor);
+            p.add_reg(Reg::R3, Reg::R9);
+            copy_to_stack(p);
+            p.if_not_zero(Reg::R0, missing);
+            p.load(Width::W8, Reg::R1, Reg::R10, SCRATCH);
+            p.load(Width::W8, Reg::R2, Reg::R10, SUM);
+            p.add_reg(Reg::R1, Reg::R2);
+            p.store(Width::W8, Reg::R10, SUM, Reg::R1);
+        }
+        p.load(Width::W8, Reg::R1, Reg::R10, SUM);
+        p.store(Width::W8, Reg::R8, i16::try_from(to).unwrap_or(i16::MAX), Reg::R1);
+    }
+}
+
+/// A program that finds where each processor's own numbers are: the address of that of a map which has one for each, less its common
+/// part. `own`: the map; `rows`: a map with one value that has room for all. `pointers`: where a map has that common part.
+pub fn processors_program(btf: &Btf<'_>, own: i32, rows: i32, processors: u32) -> Result<Vec<u64>, ProcessorsError> {
+    let common = btf.member("bpf_array", "pptrs")?.offset;
+    let mut p = BpfProgram::default();
+    let out = p.label();
+    p.set(Reg::R1, 0);
+    element(&mut p, rows, out);
+    p.copy(Reg::R8, Reg::R0);
+    // An address becomes a number by being written down.
+    p.set_map(Reg::R1, own);
+    p.store(Width::W8, Reg::R8, 0, Reg::R1);
+    p.load(Width::W8, Reg::R9, Reg::R8, 0);
+    follow(&mut p, common);
+    p.store(Width::W8, Reg::R8, 0, Reg::R9);
+    for n in 0..processors {
+        p.set(Reg::R1, 0);
+        p.store(Width::W4, Reg::R10, KEY, Reg::R1);
+        p.set_map(Reg::R1, own);
+        p.copy(Reg::R2, Reg::R10);
+        p.add(Reg::R2, i32::from(KEY));
+        p.set(Reg::R3, i32::try_from(n).unwrap_or(i32::MAX));
+        p.call(Helper::MapLookupPerCpu);
+        p.if_zero(Reg::R0, out);
+        p.store(Width::W8, Reg::R8, i16::try_from(8 * (n + 1)).map_err(|_| AssembleError::TooFar)?, Reg::R0);
+    }
+    p.place(out);
+    p.set(Reg::R0, 0);
+    p.exit();
+    Ok(p.assemble()?)
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessorsError {
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    #[error(transparent)]
+    Assemble(#[from] AssembleError),
+}
+
+/// Places on the stack.
+const KEY: i16 = -8;
+const SCRATCH: i16 = -16;
+const SUM: i16 = -24;
+
+/// `R0` = the element of the map whose number is in `R1`.
+fn element(p: &mut BpfProgram, rows: i32, missing: super::insn::JumpTo) {
+    p.store(Width::W4, Reg::R10, KEY, Reg::R1);
+    p.set_map(Reg::R1, rows);
+    p.copy(Reg::R2, Reg::R10);
+    p.add(Reg::R2, i32::from(KEY));
+    p.call(Helper::MapLookup);
+    p.if_zero(Reg::R0, missing);
+}
+
+/// `R9 = *(R9 + offset)`; 0 where that cannot be read.
+fn follow(p: &mut BpfProgram, offset: u32) {
+    at_offset(p, offset);
+    // The kernel writes zeros where it cannot read.
+    copy_to_stack(p);
+    p.load(Width::W8, Reg::R9, Reg::R10, SCRATCH);
+}
+
+/// 8 bytes from `R3` to the stack; `R0` is 0 if that could be done.
+fn copy_to_stack(p: &mut BpfProgram) {
+    p.copy(Reg::R1, Reg::R10);
+    p.add(Reg::R1, i32::from(SCRATCH));
+    p.set(Reg::R2, 8);
+    p.call(Helper::ProbeReadKernel);
+}
+
+/// From `R9 + from` into the row; `R0` is 0 if that could be done.
+fn copy_to_row(p: &mut BpfProgram, from: u32, size: u32, to: u32) {
+    at_offset(p, from);
+    p.copy(Reg::R1, Reg::R8);
+    p.add(Reg::R1, i32::try_from(to).unwrap_or(i32::MAX));
+    p.set(Reg::R2, i32::try_from(size).unwrap_or(i32::MAX));
+    p.call(Helper::ProbeReadKernel);
+}
+
+fn at_offset(p: &mut BpfProgram, offset: u32) {
+    p.copy(Reg::R3, Reg::R9);
+    p.add(Reg::R3, i32::try_from(offset).unwrap_or(i32::MAX));
+}
+
+impl Spec {
+    /// The pointers to follow, and the field at their end.
+    fn find(&self, btf: &Btf<'_>) -> Result<(Vec<u32>, Member), BtfError> {
+        let (mut way, mut holder) = (Vec::new(), "cgroup");
+        if let Some((controller, part)) = self.of {
+            let subsys = btf.member("cgroup", "subsys")?;
+            let n = btf.enumerator("cgroup_subsys_id", controller)?;
+            if subsys.size != subsys.count * 8 || n >= subsys.count {
+                return Err(BtfError::Foreign("subsys in struct cgroup".to_owned()));
+            }
+            // What a controller makes of a cgroup begins with what all of them share: that is what the pointer leads to.
+            if btf.member(part, "css")?.offset != 0 {
+                return Err(BtfError::Foreign(format!("css in struct {part}")));
+            }
+            way.push(subsys.offset + 8 * n);
+            holder = part;
+        }
+        if let Some((by, part)) = self.via {
+            way.push(pointer(btf, holder, by)?);
+            holder = part;
+        }
+        let member = match (self.value, self.field) {
+            (RowValue::CpuacctUsage, field) => {
+                Member { offset: pointer(btf, holder, field)?, size: 8, count: 1, is_pointer: true }
+            }
+            (RowValue::BlockGroups, field) => btf.member(holder, field)?,
+            (_, field) => number(btf, holder, field)?,
+        };
+        let member = match self.element {
+            None => member,
+            Some((of, name)) => {
+                let (n, width) = (btf.enumerator(of, name)?, member.size / member.count);
+                if n >= member.count {
+                    return Err(BtfError::Foreign(format!("{} in struct {holder}", self.field)));
+                }
+                Member { offset: member.offset + n * width, size: width, count: 1, ..member }
+            }
+        };
+        Ok((way, member))
+    }
+}
+
+fn is_sum(value: RowValue) -> bool {
+    value == RowValue::CpuacctUsage
+}
+
+fn pointer(btf: &Btf<'_>, of: &str, field: &str) -> Result<u32, BtfError> {
+    let member = btf.member(of, field)?;
+    let is = member.is_pointer && member.count == 1;
+    if is { Ok(member.offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+}
+
+/// Numbers of 8, 4 or 1 bytes.
+fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<Member, BtfError> {
+    let member = btf.member(of, field)?;
+    let width = member.size.checked_div(member.count).unwrap_or_default();
+    let is = !member.is_pointer && matches!(width, 8 | 4 | 1) && member.offset % width == 0;
+    if is { Ok(member) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::btf::tests::Made;
+    use super::*;
+
+    /// As much of a kernel as a plan asks for. `peak`: where the watermark is.
+    fn kernel(peak: Option<u32>, counter_width: u32) -> Vec<u8> {
+        let mut made = Made::new();
+        let long = made.number("long", counter_width);
+        let node = made.structure("kernfs_node", 104, &[("id", long, 96)]);
+        let node = made.pointer(node);
+        let css = made.structure("cgroup_subsys_state", 200, &[]);
+        let to_css = made.pointer(css);
+        let subsys = made.array(to_css, 3);
+        let cgroup = made.structure("cgroup", 400, &[("kn", node, 256), ("subsys", subsys, 300)]);
+        let to_cgroup = made.pointer(cgroup);
+        made.structure("bpf_iter__cgroup", 16, &[("cgroup", to_cgroup, 8)]);
+        made.enumeration("cgroup_subsys_id", &[("memory_cgrp_id", 2), ("pids_cgrp_id", 9)]);
+        let mut fields = vec![("usage", long, 0), ("failcnt", long, 8)];
+        fields.extend(peak.map(|at| ("watermark", long, at)));
+        let counter = made.structure("page_counter", 200, &fields);
+        made.structure("mem_cgroup", 2000, &[("css", css, 0), ("memory", counter, 256)]);
+        made.structure("pids_cgroup", 300, &[("css", css, 0), ("counter", long, 208)]);
+        made.done()
+    }
+
+    const WANTED: [RowValue; 4] =
+        [RowValue::MemoryUsage, RowValue::MemoryWatermark, RowValue::MemoryFailcnt, RowValue::Pids];
+
+    #[test]
+    fn what_stands_together_is_copied_together_and_what_is_missing_is_named() {
+        let bytes = kernel(Some(120), 8);
+        let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
+        // Two fields beside each other and one far away; the pids controller has a number that a cgroup has no room for.
+        assert_eq!(plan.groups.len(), 1);
+        assert_eq!(plan.groups[0].way, [300 + 2 * 8]);
+        assert_eq!(plan.groups[0].copies, [(256, 16, 16), (376, 8, 32)]);
+        assert_eq!(refused, [(RowValue::Pids, BtfError::Foreign("subsys in struct cgroup".into()))]);
+        let row = [7, 1, 100, 3, 250];
+        assert_eq!(u32::try_from(row.len() * 8), Ok(plan.row_bytes()));
+        assert_eq!(plan.read(&row, RowValue::MemoryUsage), Some(100));
+        assert_eq!(plan.read(&row, RowValue::MemoryFailcnt), Some(3));
+        assert_eq!(plan.read(&row, RowValue::MemoryWatermark), Some(250));
+        assert_eq!(plan.read(&row, RowValue::Pids), None);
+        // A cgroup without that controller, and a row that is cut off.
+        assert_eq!(plan.read(&[7, 0, 100, 3, 250], RowValue::MemoryUsage), None, "absent, not what was there before");
+        assert_eq!(plan.read(&row[..3], RowValue::MemoryWatermark), None);
+        assert!(!plan.program(3).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_field_that_moved_is_read_where_it_is_and_one_that_is_gone_is_left_out() {
+        let bytes = kernel(Some(16), 8);
+        let (plan, _) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
+        assert_eq!(plan.groups[0].copies, [(256, 24, 16)]);
+        let bytes = kernel(None, 8);
+        let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
+        let gone = BtfError::Missing("memory.watermark in struct mem_cgroup".into());
+        assert_eq!(refused[0], (RowValue::MemoryWatermark, gone));
+        assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryWatermark), None);
+        assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryUsage), Some(100));
+        // Of a width that no number has.
+        let bytes = kernel(None, 16);
+        assert!(RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).is_err(), "without an id no row is anybody's");
+    }
+}
