@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use allostat::collectors::{FdBudget, Sampling, TaskReader};
+use allostat::collectors::{FdBudget, KernelPass, Sampling, TaskReader};
 use allostat::host::hierarchy::{Layout, Version};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
@@ -132,6 +132,7 @@ fn main() -> ExitCode {
     }
     six_files(&forest, &keys);
     whole_tasks(&forest);
+    by_kernel_pass(&forest);
     ExitCode::SUCCESS
 }
 
@@ -192,6 +193,39 @@ fn whole_tasks(forest: &Forest) {
     );
     print("sampling/descriptors", sampling.budget.used() as f64 / forest.cgroups.len() as f64, "kept/cgroup", None);
     print("sampling/opened", sampling.budget.reopened() as f64, "reads without a kept descriptor", None);
+}
+
+/// The same where a kernel pass tells most of it: the pass itself, everything of a task beside it, and a minute in which nothing moves.
+/// Beside the floor of files: two `pread` on kept descriptors.
+fn by_kernel_pass(forest: &Forest) {
+    let sampling = sampling();
+    match KernelPass::open(&sampling.roots, &sampling.layout, &forest.parent) {
+        Ok(pass) => sampling.set_kernel_pass(pass),
+        Err(why) => return eprintln!("note: no kernel pass here: {}", why.reason()),
+    }
+    let readers: Vec<_> = forest.cgroups.iter().map(|c| TaskReader::for_cgroup(&sampling, c.clone())).collect();
+    let start = Instant::now();
+    read_all(&readers, start, true);
+    let (mut walks, mut rest) = (Vec::new(), Vec::new());
+    for round in 1..=ROUNDS as u64 + 1 {
+        let now = start + Duration::from_millis(round);
+        walks.push(time(|| sampling.take_pass(now)));
+        rest.push(time(|| read_all(&readers, now, true)));
+    }
+    print("sampling/kernel-pass", per_task(&mut walks, readers.len()), "us/cgroup: all of its hierarchies", None);
+    print("sampling/full-read-by-pass", per_task(&mut rest, readers.len()), "us/cgroup beside the pass", None);
+    let start = start + Duration::from_secs(200);
+    let minute: Duration = (1..=60u64)
+        .map(|second| {
+            let now = start + Duration::from_secs(second);
+            time(|| {
+                sampling.take_pass(now);
+                read_all(&readers, now, false);
+            })
+        })
+        .sum();
+    let minute = minute.as_secs_f64() / readers.len() as f64 * 1000.0;
+    print("sampling/idle-minute-by-pass", minute, "CPU-s/min per 1000", None);
 }
 
 fn sampling() -> Arc<Sampling> {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use crate::api;
+use crate::collectors;
 use crate::devices;
 use crate::exporters;
 use crate::fingerprint;
@@ -38,6 +39,7 @@ pub struct Config {
     pub api: api::Config,
     pub telemetry: snapshot::Config,
     pub cgroup: CgroupConfig,
+    pub collectors: collectors::Config,
     pub drivers: DriversConfig,
     pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
@@ -76,6 +78,7 @@ impl Config {
             data_dir,
             api: api::Config::default(),
             telemetry: snapshot::Config::default(),
+            collectors: collectors::Config::default(),
             cgroup: CgroupConfig::default(),
             drivers: DriversConfig::default(),
             fingerprint: fingerprint::Config::default(),

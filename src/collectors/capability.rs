@@ -44,6 +44,10 @@ pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1
 /// Whether memory peaks of the last minute can be had.
 pub const WINDOW_PEAK: &str = "memory_window_peak";
 
+/// Whether cgroups are measured by a program inside the kernel; tried, not looked at: see
+/// [`KernelPass::open`](super::KernelPass::open).
+pub const KERNEL_PASS: &str = "kernel_pass";
+
 #[derive(Debug, Clone, Copy)]
 struct Probe<'a> {
     roots: &'a Roots,

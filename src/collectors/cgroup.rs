@@ -7,11 +7,14 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::memory::ANCESTOR_LIMIT;
+use super::pass_rows::PassRows;
 use super::raw::{Ancestors, Raw};
 use super::sampling::{ErrorReason, Rank, Sampling};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::table::File;
+use super::told::{How, Row};
+use super::trust::Distrust;
 use crate::host::hierarchy::{Hierarchy, Version};
 use crate::model::id::CgroupPath;
 use crate::model::measure::When;
@@ -38,6 +41,8 @@ pub(super) struct CgroupFiles {
     of_alloc: bool,
     /// The hierarchies (one bit each) in which something was opened by its path since the identity was checked last.
     by_path: u64,
+    /// Of a slot that was read beside a row of the kernel pass: what that said, so that it need not be read again until another one does.
+    marks: Vec<(usize, u64)>,
     /// The list of its processes, if it is kept; and whether anybody asks for it.
     processes: Option<OwnedFd>,
     lists_processes: bool,
@@ -53,6 +58,18 @@ struct Slot {
     fd: Option<OwnedFd>,
     /// This cgroup has no such file: remembered.
     absent: bool,
+}
+
+/// What the kernel pass of this tick says of one cgroup, by the places of the hierarchies in the layout.
+#[derive(Debug)]
+pub(super) struct CgroupRows<'a> {
+    rows: [Option<Row<'a>>; CgroupRows::MOST],
+    distrust: &'a Distrust,
+}
+
+impl CgroupRows<'_> {
+    /// What stands in a hierarchy beyond these is read from files.
+    const MOST: usize = 16;
 }
 
 /// Which files to read.
@@ -107,7 +124,18 @@ impl CgroupFiles {
         slots.iter().for_each(|slot| sampling.budget.need(rank(slot.file.when, of_alloc)));
         sampling.budget.tell_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
-        CgroupFiles { sampling, path, homes, slots, probes, of_alloc, by_path: 0, processes, lists_processes }
+        CgroupFiles {
+            sampling,
+            path,
+            homes,
+            slots,
+            probes,
+            of_alloc,
+            by_path: 0,
+            marks: Vec::new(),
+            processes,
+            lists_processes,
+        }
     }
 
     pub(super) fn path(&self) -> &CgroupPath {
@@ -140,28 +168,62 @@ impl CgroupFiles {
         Ok(Some((unified, self.processes.as_ref().map(AsFd::as_fd))))
     }
 
-    /// Reads the probes. Errors: `Gone`.
-    pub(super) fn probe(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+    /// What a kernel pass says of this cgroup.
+    pub(super) fn rows<'a>(&self, all: &'a PassRows, distrust: &'a Distrust) -> CgroupRows<'a> {
+        let mut rows = [None; CgroupRows::MOST];
+        for (home, inode) in &self.homes {
+            if let Some(row) = rows.get_mut(*home) {
+                *row = all.row(*home, *inode);
+            }
+        }
+        CgroupRows { rows, distrust }
+    }
+    /// Whether a kernel pass asks for this very cgroup.
+    pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
+        self.homes.iter().any(|(_, inode)| rows.wants(*inode))
+    }
+
+    /// Reads the probes, if no row tells them. Errors: `Gone`.
+    pub(super) fn probe(
+        &mut self,
+        scratch: &mut Scratch,
+        raw: &mut Raw,
+        rows: Option<&CgroupRows<'_>>,
+    ) -> Result<(), Gone> {
         if self.homes.is_empty() {
             return Err(Gone);
         }
         for index in 0..self.probes {
-            self.read_wanted(index, scratch, raw)?;
+            self.read_wanted(index, scratch, raw, rows, false)?;
         }
         self.settle_identity()
     }
 
-    /// Reads what is due of the rest. Errors: `Gone`, and then what was put into `raw` is worth nothing.
-    pub(super) fn read_due(&mut self, scratch: &mut Scratch, raw: &mut Raw, due: Due) -> Result<(), Gone> {
+    /// Reads what is due of the rest, if no row tells it. Errors: `Gone`, and then what was put into `raw` is worth nothing.
+    pub(super) fn read_due(
+        &mut self,
+        scratch: &mut Scratch,
+        raw: &mut Raw,
+        rows: Option<&CgroupRows<'_>>,
+        due: Due,
+    ) -> Result<(), Gone> {
         for index in self.probes..self.slots.len() {
             if self.slots.get(index).is_some_and(|slot| due.wants(slot.file.when)) {
-                self.read_wanted(index, scratch, raw)?;
+                self.read_wanted(index, scratch, raw, rows, due.set)?;
             }
         }
         self.settle_identity()
     }
 
-    fn read_wanted(&mut self, index: usize, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+    /// `anew`: even if nothing of it can have changed but what is set.
+    fn read_wanted(
+        &mut self,
+        index: usize,
+        scratch: &mut Scratch,
+        raw: &mut Raw,
+        rows: Option<&CgroupRows<'_>>,
+        anew: bool,
+    ) -> Result<(), Gone> {
         let Some(slot) = self.slots.get(index) else { return Ok(()) };
         if slot.absent || !(slot.file.needed)(raw) {
             return Ok(());
@@ -169,6 +231,25 @@ impl CgroupFiles {
         if slot.up == 1 {
             raw.ancestors = Ancestors::default();
         }
+        let row = rows
+            .and_then(|rows| rows.rows.get(usize::from(slot.hierarchy)).copied().flatten())
+            .filter(|_| slot.up == 0);
+        let mark = match (row, slot.file.told.map(|told| told.how)) {
+            (Some(row), Some(How::Says(says))) => {
+                let trusted = rows.is_some_and(|rows| rows.distrust.trusts(slot.file));
+                if trusted && says(raw, row).is_some() {
+                    return Ok(());
+                }
+                None
+            }
+            (Some(row), Some(How::Marks(mark))) => mark(row),
+            (None, _) | (_, None) => None,
+        };
+        if !anew && mark.is_some_and(|mark| self.marks.contains(&(index, mark))) {
+            return Ok(());
+        }
+        self.marks.retain(|(slot, _)| *slot != index);
+        self.marks.extend(mark.map(|mark| (index, mark)));
         self.read_slot(index, scratch, raw)
     }
 

@@ -1,8 +1,9 @@
 //! CPU time, quota and throttling of a task. Source: cgroup v1 cpu and cpuacct controllers, v2 `cpu.*`;
 //! Documentation/scheduler/sched-bwc.rst, cgroup-v2.rst.
 
+use super::home::Home;
 use super::raw::Raw;
-use super::table::{File, Home, Subject, number, value, values};
+use super::table::{File, Subject, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{cpu_max, cpu_stat, cpuacct, cpuset};
 use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};

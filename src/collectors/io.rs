@@ -2,7 +2,8 @@
 //!
 //! Shape: summed over devices. A stacked device (LVM, RAID, encryption) may count the same bytes once per layer.
 
-use super::table::{File, Home, Subject, values};
+use super::home::Home;
+use super::table::{File, Subject, values};
 use crate::kernel::cgroup::{blkio, io_stat};
 use crate::model::measure::{Measure, When};
 use crate::model::profile::Profile::{Full, Standard};

@@ -1,8 +1,9 @@
 //! Memory of a task. Source: cgroup v1 memory controller, v2 `memory.*`; Documentation/admin-guide/cgroup-v1/memory.rst,
 //! cgroup-v2.rst. Units: bytes, events.
 
+use super::home::Home;
 use super::raw::{Ancestors, Raw, lower};
-use super::table::{File, Home, Subject, number, value, values};
+use super::table::{File, Subject, number, value, values};
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
 use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};

@@ -7,10 +7,13 @@
 pub mod capability;
 mod cgroup;
 mod cpu;
+mod home;
 mod host;
 mod io;
+pub mod kernel_pass;
 mod last;
 mod memory;
+mod pass_rows;
 mod pids;
 mod pressure;
 mod proc;
@@ -21,6 +24,8 @@ pub mod sampling;
 mod scratch;
 mod subjects;
 mod table;
+mod told;
+mod trust;
 mod window;
 
 use std::path::PathBuf;
@@ -30,11 +35,25 @@ use crate::host::roots::{ReadError, Roots};
 use crate::kernel::ParseError;
 use crate::model::metric::{MetricDesc, Samples};
 
+pub use kernel_pass::{KernelPass, KernelPassError};
 pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use subjects::{fields_of, measures};
 pub use window::kept_peak;
+
+/// How readings are taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// By a program inside the kernel, where it may be loaded.
+    pub kernel_pass: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { kernel_pass: true }
+    }
+}
 
 /// Why a collector pushed less than it could.
 #[derive(Debug, thiserror::Error)]

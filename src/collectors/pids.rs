@@ -1,6 +1,7 @@
 //! Processes, threads and descriptors of a task. Source: the pids controller, `cgroup.procs`, `/proc/PID/fd`.
 
-use super::table::{File, Home, Subject, number, values};
+use super::home::Home;
+use super::table::{File, Subject, number, values};
 use crate::kernel::cgroup::pids_events;
 use crate::model::measure::{Measure, ValueSource, When};
 use crate::model::profile::Profile::{Full, Standard};

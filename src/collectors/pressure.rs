@@ -1,7 +1,8 @@
 //! Time in which a task's processes waited for CPU, memory, I/O or interrupts. Source: PSI, Documentation/accounting/psi.rst:
 //! `*.pressure` of the unified tree (4.20; `irq` 6.1), which a v1 host may have beside its v1 hierarchies.
 
-use super::table::{File, Home, Subject, values};
+use super::home::Home;
+use super::table::{File, Subject, values};
 use crate::kernel::pressure;
 use crate::model::measure::{Cell, Measure, When};
 use crate::model::profile::Profile::{Full, Standard};

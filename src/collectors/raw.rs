@@ -23,6 +23,8 @@ pub(super) struct Raw {
     pub(super) cpu_stat: CpuStat,
     /// User and system time of the unified tree on a hybrid host.
     pub(super) exact_modes: Option<(u64, u64)>,
+    /// What the kernel pass made of them last, ns.
+    pub(super) modes_shown: (u64, u64),
     /// v1: charges refused by the memory limit, and by the limit on memory and swap together. Where both are the same,
     /// the kernel asks the second one first and only it counts.
     pub(super) failcnt: Option<u64>,

@@ -6,12 +6,14 @@
 //!           │                                                └─ yes ── what can change while all sleep
 //!           └─ moved ── everything that can have changed with it; settings each 9 s
 //! ```
+//! What the kernel pass tells of a tick ([`kernel_pass`](super::kernel_pass)) is not read from files, probes included.
 //! The tick after a movement counts as one too, so that what the kernel writes a moment late is not missed.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, Due, Gone};
+use super::pass_rows::PassRows;
 use super::process;
 use super::raw::Raw;
 use super::sampling::Sampling;
@@ -234,7 +236,10 @@ impl TaskReader {
         }
         let read = match inner.gone {
             true => Err(Gone),
-            false => scratch::with(|s| inner.read(&self.sampling, s, now, everything)),
+            false => {
+                let rows = self.sampling.rows(now);
+                scratch::with(|s| inner.read(&self.sampling, s, rows.as_deref(), now, everything))
+            }
         };
         match read {
             Ok(Read::Nothing) => Ok(News::None),
@@ -300,6 +305,7 @@ impl Inner {
         &mut self,
         sampling: &Arc<Sampling>,
         scratch: &mut Scratch,
+        rows: Option<&PassRows>,
         now: Instant,
         everything: bool,
     ) -> Result<Read, Gone> {
@@ -326,10 +332,19 @@ impl Inner {
             raw.kept_peak = kept_peak(&sampling.layout, files.path());
             *window = Window::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
         }
+        // The first look is one at all files: what is not there is known from then on.
+        let pass = sampling.kernel_pass().filter(|_| !first);
+        let rows = pass.zip(rows).map(|(pass, rows)| {
+            if files.is_wanted(rows) {
+                pass.offer(files.path());
+            }
+            files.rows(rows, &pass.distrust)
+        });
+        let rows = rows.as_ref();
         if told && !everything && !look {
             return Ok(if close(window, files.path(), raw, now) { Read::Window } else { Read::Nothing });
         }
-        files.probe(scratch, raw)?;
+        files.probe(scratch, raw, rows)?;
         let probed = (raw.usage.memory_usage_bytes(), raw.usage.cpu_usage_ns());
         // Nobody knows whether it ran if nothing tells CPU time.
         let ran = probed.1 != self.pace.probed.1 || probed.1.is_none();
@@ -361,7 +376,7 @@ impl Inner {
                 (false, false) => Read::Nothing,
             });
         }
-        files.read_due(scratch, raw, due)?;
+        files.read_due(scratch, raw, rows, due)?;
         if processes && due.ran {
             process::count(sampling, files, scratch, &mut raw.usage)?;
         }

@@ -1,9 +1,11 @@
 //! What all readers share: the hierarchies, the descriptor budget, the error counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
+use super::kernel_pass::KernelPass;
+use super::pass_rows::PassRows;
 use super::proc::Proc;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
@@ -20,6 +22,8 @@ pub struct Sampling {
     pub(super) windows: bool,
     /// `None` where there is none: then nothing is known about processes.
     pub(super) proc: Option<Proc>,
+    /// Without it everything is read from files.
+    pass: OnceLock<KernelPass>,
     readers: AtomicU64,
 }
 
@@ -30,8 +34,25 @@ impl Sampling {
     /// `windows`: whether readers reset the kernel's memory peaks, to have one of the last minute.
     pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<Sampling> {
         let proc = Proc::open(&roots.proc);
-        let (errors, readers) = (ErrorCounts::default(), AtomicU64::new(0));
-        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, readers })
+        let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
+        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, pass, readers })
+    }
+
+    /// From now on its rows are looked at before any file. A second one is none.
+    pub fn set_kernel_pass(&self, pass: KernelPass) {
+        let _ = self.pass.set(pass);
+    }
+    pub fn kernel_pass(&self) -> Option<&KernelPass> {
+        self.pass.get()
+    }
+    /// Takes a kernel pass for looks at this very moment, where there is one. Blocks: see [`KernelPass::take`].
+    pub fn take_pass(&self, now: Instant) {
+        if let Some(pass) = self.pass.get() {
+            pass.take(&self.layout, now);
+        }
+    }
+    pub(super) fn rows(&self, now: Instant) -> Option<Arc<PassRows>> {
+        self.pass.get()?.rows(now)
     }
 
     /// When, within a time, one more reader has its turn, so that readers made together are not read together.

@@ -15,7 +15,7 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     let of =
         |subject: &&'static Subject| subject.files.iter().copied().chain(subject.measures.iter().flat_map(File::of));
     let (probes, others): (Vec<File>, Vec<File>) = SUBJECTS.iter().flat_map(of).partition(|f| f.when == When::Tick);
-    [probes, others].concat()
+    [probes, others].concat().into_iter().enumerate().map(|(place, file)| file.at(place)).collect()
 });
 
 /// Every measure of a task.

@@ -1,51 +1,13 @@
 //! What a subject says about its kernel files: where each stands, when it can have changed, how its text becomes values.
 
+use super::home::Home;
 use super::raw::Raw;
-use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use super::told::{Told, told};
 use crate::kernel::cgroup::limit;
 use crate::kernel::{ParseError, Parsed, text};
 use crate::model::measure::{Measure, Nature, ValueSource, When};
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
-
-/// The hierarchy a file stands in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Home {
-    /// The v1 hierarchy of this controller.
-    V1(&'static str),
-    /// The unified tree, if this controller belongs to it.
-    V2(&'static str),
-    /// The unified tree, whatever its controllers.
-    Unified,
-    /// The unified tree, unless this controller has a v1 hierarchy that tells the same more exactly.
-    UnifiedUnlessV1(&'static str),
-    /// The unified tree of a hybrid host, beside the v1 hierarchy of this controller.
-    UnifiedBesideV1(&'static str),
-}
-
-impl Home {
-    /// Where that is on this host; `None` where it is not.
-    pub(super) fn find(self, layout: &Layout) -> Option<&Hierarchy> {
-        let of = |controller, version| layout.controller(controller).filter(|h| h.version == version);
-        match self {
-            Home::V1(controller) => of(controller, Version::V1),
-            Home::V2(controller) => of(controller, Version::V2),
-            Home::Unified => layout.unified(),
-            Home::UnifiedUnlessV1(controller) if of(controller, Version::V1).is_some() => None,
-            Home::UnifiedUnlessV1(_) => layout.unified(),
-            Home::UnifiedBesideV1(controller) => of(controller, Version::V1).and(layout.unified()),
-        }
-    }
-    /// The first part of a key: the v1 controller, `unified` or `hybrid`.
-    fn label(self) -> &'static str {
-        match self {
-            Home::V1(controller) => controller,
-            Home::V2(_) | Home::Unified | Home::UnifiedUnlessV1(_) => "unified",
-            // A key of its own: what the file means differs from what it means on a v2 host.
-            Home::UnifiedBesideV1(_) => "hybrid",
-        }
-    }
-}
 
 /// What is read and told of one subject.
 #[derive(Debug)]
@@ -65,6 +27,9 @@ pub(super) struct File {
     pub(super) fields: &'static [Field],
     /// `false`: another file has told it already.
     pub(super) needed: fn(&Raw) -> bool,
+    /// How the kernel pass tells it, and its place among all files: see [`File::at`].
+    pub(super) told: Option<Told>,
+    pub(super) place: usize,
     tell: Tell,
 }
 
@@ -84,11 +49,15 @@ impl File {
         fields: &'static [Field],
         tell: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
     ) -> File {
-        File { home, name, when, fields, needed: |_| true, tell: Tell::Text(tell) }
+        File { home, name, when, fields, needed: |_| true, told: None, place: usize::MAX, tell: Tell::Text(tell) }
     }
     pub(super) const fn if_needed(mut self, needed: fn(&Raw) -> bool) -> File {
         self.needed = needed;
         self
+    }
+    /// As it stands in the list of all.
+    pub(super) fn at(self, place: usize) -> File {
+        File { told: told(self.home, self.name), place, ..self }
     }
     /// Those that hold nothing but the number of a measure.
     pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = File> {
@@ -96,7 +65,7 @@ impl File {
         let of = |home: fn(&'static str) -> Home, source| match (source, measure.field) {
             (ValueSource::Number { controller, file, when }, Some(field)) => {
                 let (home, needed, tell) = (home(controller), |_: &Raw| true, Tell::Number(field));
-                Some(File { home, name: file, when, fields, needed, tell })
+                Some(File { home, name: file, when, fields, needed, told: None, place: usize::MAX, tell })
             }
             _ => None,
         };

@@ -236,6 +236,15 @@ static OURS: &[Setting] = &[
         get: |c| Some(c.cgroup.peak_window_v1.to_string()),
     },
     Setting {
+        stanza: "collectors",
+        key: "kernel_pass",
+        env: "ALLOSTAT_KERNEL_PASS",
+        about: "Measure cgroups by a program inside the kernel, where the agent may load one (CAP_BPF and CAP_PERFMON): the same \
+                values at a fraction of the CPU. \"false\": everything is read from files.",
+        kind: Kind::Bool(|c, on| c.collectors.kernel_pass = on),
+        get: |c| Some(c.collectors.kernel_pass.to_string()),
+    },
+    Setting {
         stanza: "drivers",
         key: "enabled",
         env: "ALLOSTAT_DRIVERS",

@@ -62,17 +62,29 @@ impl Parent {
     }
 }
 
+/// What the agent may do beyond reading.
+pub(super) struct May {
+    /// The memory peaks of cgroup v1: see `cgroup.peak_window_v1`.
+    pub(super) reset_peaks: bool,
+    /// Why it has no kernel pass; `None`: it has one.
+    pub(super) pass: Option<String>,
+}
+
 /// `refused`: why the parent cgroup could not be made.
 pub(super) fn info(
     roots: &Roots,
     layout: &Layout,
     parent: &CgroupPath,
-    peak_window_v1: bool,
+    may: May,
     refused: Option<&str>,
 ) -> Result<NodeInfo, ReadError> {
     let uname = rustix::system::uname();
     let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
-    let mut capabilities = capability::probe(roots, layout, parent, peak_window_v1);
+    let mut capabilities = capability::probe(roots, layout, parent, may.reset_peaks);
+    capabilities.push(match may.pass {
+        None => Capability::yes(capability::KERNEL_PASS),
+        Some(why) => Capability::no(capability::KERNEL_PASS, why),
+    });
     if let Some(refused) = refused {
         // Trying is surer than looking.
         for capability in capabilities.iter_mut().filter(|c| c.feature == "cgroup" && c.available) {

@@ -28,7 +28,11 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let roots = Roots::default();
     let parent = home::last(config);
     let layout = Layout::detect(&roots)?.narrow(&parent);
-    let info = Arc::new(node::info(&roots, &layout, &parent, config.cgroup.peak_window_v1, None)?);
+    let may = node::May {
+        reset_peaks: config.cgroup.peak_window_v1,
+        pass: Some("a single pass, without an agent, reads files".to_owned()),
+    };
+    let info = Arc::new(node::info(&roots, &layout, &parent, may, None)?);
     let allocs = found(&layout, &parent);
     let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
     let board = Arc::new(Board::default());

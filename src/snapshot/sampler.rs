@@ -191,6 +191,7 @@ impl Work {
             collect(collector.as_mut(), record, &self.parts.sampling, &mut host, &self.parts.metrics, moment.at);
         }
         let started = Instant::now();
+        self.parts.sampling.take_pass(moment.now);
         let board = self.parts.board.view();
         let mut agent = Samples::default();
         self.records[0].last_sample = Some(moment.at);

@@ -48,6 +48,25 @@ pub fn v2(bytes: &[u8]) -> Parsed<CpuStat> {
     (stat, error)
 }
 
+/// User and system time, in this order, as the kernel shows them: it counts modes by clock ticks and time exactly, so it divides the exact
+/// time in the proportion of the ticks, and lets neither fall below what was shown before.
+///
+/// Source: `cputime_adjust`, kernel/sched/cputime.c. `counted`, `shown`: user and system. Units: ns.
+pub fn divide(usage: u64, counted: (u64, u64), shown: (u64, u64)) -> (u64, u64) {
+    if shown.0.saturating_add(shown.1) >= usage {
+        return shown;
+    }
+    let all = u128::from(counted.0) + u128::from(counted.1);
+    let system = match counted {
+        (_, 0) => 0,
+        (0, _) => usage,
+        (_, system) => u64::try_from(u128::from(system) * u128::from(usage) / all).unwrap_or(usage),
+    };
+    let system = system.max(shown.1).min(usage);
+    let user = usage - system;
+    if user < shown.0 { (shown.0, usage - shown.0) } else { (user, system) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,7 +81,23 @@ mod tests {
         assert_eq!(stat.periods, None, "without the cpu controller there are no periods");
     }
 
+    #[test]
+    fn the_exact_time_is_divided_as_the_ticks_say_and_neither_mode_falls() {
+        assert_eq!(divide(900, (20, 10), (0, 0)), (600, 300));
+        assert_eq!(divide(900, (0, 0), (0, 0)), (900, 0), "shorter than a tick: the kernel calls it user time");
+        assert_eq!(divide(900, (0, 10), (0, 0)), (0, 900));
+        assert_eq!(divide(1_000, (90, 10), (500, 300)), (700, 300), "system time does not fall");
+        assert_eq!(divide(1_000, (10, 90), (500, 300)), (500, 500), "nor does user time");
+        assert_eq!(divide(700, (10, 90), (500, 300)), (500, 300), "nothing has passed since it was shown");
+    }
+
     proptest! {
+        #[test]
+        fn the_two_modes_are_all_there_is(usage: u64, counted: (u64, u64), shown in (0..1_u64 << 40, 0..1_u64 << 40)) {
+            let (user, system) = divide(usage, counted, shown);
+            prop_assert!(user >= shown.0 && system >= shown.1);
+            prop_assert_eq!(user + system, usage.max(shown.0 + shown.1));
+        }
         #[test]
         fn any_u64_survives(n: u64) {
             prop_assert_eq!(v1(format!("throttled_time {n}\n").as_bytes()).0.throttled_ns, Some(n));

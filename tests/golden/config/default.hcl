@@ -35,6 +35,11 @@ cgroup {
   peak_window_v1 = false
 }
 
+collectors {
+  # Measure cgroups by a program inside the kernel, where the agent may load one (CAP_BPF and CAP_PERFMON): the same values at a fraction of the CPU. "false": everything is read from files. (ALLOSTAT_KERNEL_PASS)
+  kernel_pass = true
+}
+
 drivers {
   # raw_exec runs programs; mock runs nothing, for tests. (ALLOSTAT_DRIVERS)
   enabled = ["raw_exec"]

@@ -1,0 +1,42 @@
+//! Where the kernel files of a cgroup stand.
+
+use crate::host::hierarchy::{Hierarchy, Layout, Version};
+
+/// The hierarchy a file stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Home {
+    /// The v1 hierarchy of this controller.
+    V1(&'static str),
+    /// The unified tree, if this controller belongs to it.
+    V2(&'static str),
+    /// The unified tree, whatever its controllers.
+    Unified,
+    /// The unified tree, unless this controller has a v1 hierarchy that tells the same more exactly.
+    UnifiedUnlessV1(&'static str),
+    /// The unified tree of a hybrid host, beside the v1 hierarchy of this controller.
+    UnifiedBesideV1(&'static str),
+}
+
+impl Home {
+    /// Where that is on this host; `None` where it is not.
+    pub(super) fn find(self, layout: &Layout) -> Option<&Hierarchy> {
+        let of = |controller, version| layout.controller(controller).filter(|h| h.version == version);
+        match self {
+            Home::V1(controller) => of(controller, Version::V1),
+            Home::V2(controller) => of(controller, Version::V2),
+            Home::Unified => layout.unified(),
+            Home::UnifiedUnlessV1(controller) if of(controller, Version::V1).is_some() => None,
+            Home::UnifiedUnlessV1(_) => layout.unified(),
+            Home::UnifiedBesideV1(controller) => of(controller, Version::V1).and(layout.unified()),
+        }
+    }
+    /// The first part of a key: the v1 controller, `unified` or `hybrid`.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Home::V1(controller) => controller,
+            Home::V2(_) | Home::Unified | Home::UnifiedUnlessV1(_) => "unified",
+            // A key of its own: what the file means differs from what it means on a v2 host.
+            Home::UnifiedBesideV1(_) => "hybrid",
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The kernel pass: before the readers are asked, a program inside the kernel walks each hierarchy and writes a row for each cgroup below the
+//! agent's parent. What a row tells is not read from files (`told`); everything else is, as without it.
+//!
+//! ```text
+//! tick ── flush: the parent's own memory.stat and cpu.stat ── walk each hierarchy ── rows, for looks of this tick only
+//! ```
+//! A row is looked for by the inode of its cgroup, which the kernel gives to no other one. A look at another moment than the tick's (the
+//! first of a reader, the last of a task) reads files.
+//!
+//! No number is believed because a program could be loaded: where a row and a file contradict each other, the file is read from then on
+//! (`trust`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use super::pass_rows::{HomeRows, Index, PassRows};
+use super::subjects::files;
+use super::trust::{self, Distrust, Trial};
+use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows};
+use crate::host::hierarchy::{Hierarchy, Layout, Version};
+use crate::host::roots::Roots;
+use crate::kernel::bpf::btf::{Btf, BtfError};
+use crate::kernel::bpf::insn::AssembleError;
+use crate::kernel::bpf::walk::{ProcessorsError, RowPlan, RowValue, processors_program};
+use crate::model::id::CgroupPath;
+use crate::telemetry::{chain, lock};
+
+/// The kernel's description of its own types.
+const DESCRIPTION: &str = "kernel/btf/vmlinux";
+const PROCESSORS: &str = "devices/system/cpu/possible";
+/// What the kernel calls for each cgroup.
+const ITERATOR: &str = "bpf_iter_cgroup";
+/// For so many rows there is room at first; it grows with what is there.
+const ROOM: u32 = 64;
+
+/// Why there is no kernel pass on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelPassError {
+    #[error("cannot read the kernel's description of its types, {path}")]
+    Description { path: String, source: io::Error },
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    #[error("the program cannot be written")]
+    Assemble(#[from] AssembleError),
+    #[error(transparent)]
+    Bpf(#[from] BpfError),
+    /// Nothing that it told was the same as in the files.
+    #[error("what it says is not what the files say")]
+    Contradicted,
+    #[error("no hierarchy of cgroups has anything to tell")]
+    Nothing,
+}
+
+impl From<ProcessorsError> for KernelPassError {
+    fn from(error: ProcessorsError) -> KernelPassError {
+        match error {
+            ProcessorsError::Btf(error) => error.into(),
+            ProcessorsError::Assemble(error) => error.into(),
+        }
+    }
+}
+
+impl KernelPassError {
+    /// A sentence that says what would mend it.
+    pub fn reason(&self) -> String {
+        let mend = match self {
+            KernelPassError::Description { .. } => {
+                "it needs a kernel with CONFIG_DEBUG_INFO_BTF; files are read instead"
+            }
+            KernelPassError::Bpf(error) if error.is_refused_right() => {
+                "it needs CAP_BPF and CAP_PERFMON, or root; files are read instead"
+            }
+            _ => "files are read instead",
+        };
+        format!("{}: {mend}", chain(self))
+    }
+}
+
+/// Concurrency: the sampler walks; any thread looks at rows.
+#[derive(Debug)]
+pub struct KernelPass {
+    state: Mutex<State>,
+    rows: RwLock<Option<Arc<PassRows>>>,
+    pub(super) distrust: Distrust,
+    /// What flushes the statistics of everything below the parent.
+    flushes: Vec<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// By the places of the hierarchies in the layout.
+    hills: Vec<Option<Hill>>,
+    trial: Option<Trial>,
+    /// Whose turn it is to be compared with its files.
+    turn: usize,
+}
+
+/// One hierarchy, as it is walked.
+#[derive(Debug)]
+struct Hill {
+    plan: Arc<RowPlan>,
+    iterator: u32,
+    directory: PathBuf,
+    room: u32,
+    rows: KernelRows,
+    program: OwnedFd,
+    walk: CgroupWalk,
+    /// Where each cgroup stands, as long as there are the same ones in the same order.
+    index: Arc<Index>,
+    /// Memory of an earlier pass.
+    spare: Vec<u64>,
+}
+
+impl KernelPass {
+    /// Loads the program for each hierarchy, walks all of them from their roots and compares what it says with the files of cgroups that are
+    /// there. `parent`: below it are those that are walked from then on; it must exist.
+    ///
+    /// Errors: no right, no description, another kernel than this was written for: files tell everything then.
+    pub fn open(roots: &Roots, layout: &Layout, parent: &CgroupPath) -> Result<KernelPass, KernelPassError> {
+        let path = roots.sys.join(DESCRIPTION);
+        let description = std::fs::read(&path)
+            .map_err(|source| KernelPassError::Description { path: path.display().to_string(), source })?;
+        KernelPass::described(&description, roots, layout, parent)
+    }
+
+    /// With a description of the kernel that comes from elsewhere: for tests of what a wrong one does.
+    pub fn described(
+        description: &[u8],
+        roots: &Roots,
+        layout: &Layout,
+        parent: &CgroupPath,
+    ) -> Result<KernelPass, KernelPassError> {
+        let btf = Btf::parse(description)?;
+        let iterator = btf.function(ITERATOR)?;
+        let first = layout.hierarchies().first().ok_or(KernelPassError::Nothing)?;
+        let processors = match processors(&btf, iterator, roots, first) {
+            Ok(processors) => processors,
+            Err(error @ KernelPassError::Bpf(_)) => return Err(error),
+            Err(error) => {
+                tracing::debug!(error = %chain(&error), "what each processor counts is read from files");
+                Vec::new()
+            }
+        };
+        let mut hills = Vec::new();
+        for hierarchy in layout.hierarchies() {
+            let wanted = wanted(layout, hierarchy);
+            if wanted.is_empty() {
+                hills.push(None);
+                continue;
+            }
+            let (plan, refused) = RowPlan::of(&btf, &wanted, &processors)?;
+            for (value, why) in refused {
+                tracing::debug!(?value, error = %why, "the kernel pass leaves this to files");
+            }
+            match Hill::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
+                Ok(hill) => hills.push(Some(hill)),
+                // Before 6.2 only the unified tree can be walked.
+                Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == Version::V1 => {
+                    tracing::debug!(mount = %hierarchy.mount.display(), %error, "the kernel does not walk this hierarchy");
+                    hills.push(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if hills.iter().all(Option::is_none) {
+            return Err(KernelPassError::Nothing);
+        }
+        let mut state = State { hills, trial: None, turn: 0 };
+        let distrust = Distrust::default();
+        if !trust::at_start(layout, &distrust, || state.walk(Instant::now())) {
+            return Err(KernelPassError::Contradicted);
+        }
+        for (hill, hierarchy) in state.hills.iter_mut().zip(layout.hierarchies()) {
+            let Some(hill) = hill else { continue };
+            hill.directory = hierarchy.mount.join(parent.relative());
+            hill.begin()?;
+        }
+        let flushes = layout.hierarchies().iter().flat_map(|hierarchy| {
+            let directory = hierarchy.mount.join(parent.relative());
+            ["memory.stat", "cpu.stat"].map(|name| File::open(directory.join(name)).ok())
+        });
+        let flushes = flushes.flatten().map(OwnedFd::from).collect();
+        Ok(KernelPass { state: Mutex::new(state), rows: RwLock::default(), distrust, flushes })
+    }
+
+    /// One pass over all hierarchies, for looks at this very moment. Blocks for a microsecond or so for each cgroup. What cannot be walked
+    /// has no rows, and is tried again at the next pass.
+    pub fn take(&self, layout: &Layout, now: Instant) {
+        let mut state = lock(&self.state);
+        let mut buffer = [0; 4096];
+        for flush in &self.flushes {
+            // A parent that was removed has nothing below it.
+            let _ = rustix::io::pread(flush.as_fd(), &mut buffer[..], 0);
+        }
+        let earlier = self.rows.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Ok(earlier)) = earlier.map(Arc::try_unwrap) {
+            for (hill, home) in state.hills.iter_mut().zip(earlier.homes) {
+                if let (Some(hill), Some(home)) = (hill, home) {
+                    hill.spare = home.words;
+                }
+            }
+        }
+        let mut rows = state.walk(now);
+        if state.trial.is_none() {
+            state.turn = state.turn.wrapping_add(1);
+            rows.wanted = rows.nth(state.turn);
+        }
+        let rows = Arc::new(rows);
+        state.trial = state.trial.take().and_then(|trial| trial.step(layout, &self.distrust, &rows));
+        *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(rows);
+    }
+
+    /// The rows of this very moment.
+    pub(super) fn rows(&self, now: Instant) -> Option<Arc<PassRows>> {
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        rows.as_ref().filter(|rows| rows.taken == now).map(Arc::clone)
+    }
+
+    /// A reader tells where its cgroup is, which was wanted: it is compared with its files at the next pass.
+    pub(super) fn offer(&self, path: &CgroupPath) {
+        lock(&self.state).trial = Some(Trial::of(path));
+    }
+
+    /// Files that are read although rows tell them, because the two have contradicted each other.
+    pub fn distrusted(&self) -> Vec<String> {
+        files().filter(|file| !self.distrust.trusts(file)).map(super::table::File::key).collect()
+    }
+}
+
+impl State {
+    fn walk(&mut self, taken: Instant) -> PassRows {
+        let homes = self.hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
+        PassRows { taken, homes, wanted: None }
+    }
+}
+
+impl Hill {
+    fn open(plan: Arc<RowPlan>, iterator: u32, directory: PathBuf, room: u32) -> Result<Hill, KernelPassError> {
+        let rows = KernelRows::create(plan.row_bytes(), room)?;
+        let program = bpf::load(&plan.program(rows.descriptor())?, iterator)?;
+        let walk = over(&program, &directory)?;
+        let (index, spare) = (Arc::default(), Vec::new());
+        Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, spare })
+    }
+
+    /// From what stands at its directory now.
+    fn begin(&mut self) -> Result<(), KernelPassError> {
+        self.walk = over(&self.program, &self.directory)?;
+        Ok(())
+    }
+
+    fn walk(&mut self) -> Option<HomeRows> {
+        let mut words = std::mem::take(&mut self.spare);
+        let mut there = self.rows.fill(&self.walk, &mut words).unwrap_or_default();
+        if there > self.room as usize {
+            // Some more may come before the next pass.
+            let room = u32::try_from(there).ok()?.checked_next_power_of_two()?.checked_mul(2)?;
+            let (plan, directory) = (Arc::clone(&self.plan), self.directory.clone());
+            match Hill::open(plan, self.iterator, directory, room) {
+                Ok(larger) => *self = larger,
+                Err(error) => {
+                    tracing::debug!(error = %chain(&error), room, "no room for more rows: the rest is read from files");
+                }
+            }
+            there = self.rows.fill(&self.walk, &mut words).unwrap_or_default();
+        }
+        if there == 0 {
+            // Where the walk began was removed; perhaps another one stands there.
+            let _ = self.begin();
+            return None;
+        }
+        let width = self.plan.row_bytes() as usize / 8;
+        let ids = || words.chunks_exact(width).map(|row| row[0]);
+        if !ids().eq(self.index.ids.iter().copied()) {
+            let places = ids().enumerate().map(|(at, id)| (id, at)).collect();
+            self.index = Arc::new(Index { ids: ids().collect(), places });
+        }
+        Some(HomeRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
+    }
+}
+
+fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
+    let directory = File::open(directory).map_err(BpfError::Walk)?;
+    CgroupWalk::over(program, directory.as_fd())
+}
+
+/// What the files that stand in a hierarchy are told by.
+fn wanted(layout: &Layout, hierarchy: &Hierarchy) -> Vec<RowValue> {
+    let here = |file: &&super::table::File| file.home.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy));
+    files().filter(here).filter_map(|file| file.told.as_ref()).flat_map(|told| told.values).copied().collect()
+}
+
+/// Where each processor's own numbers begin.
+fn processors(btf: &Btf<'_>, iterator: u32, roots: &Roots, first: &Hierarchy) -> Result<Vec<u64>, KernelPassError> {
+    let text = std::fs::read_to_string(roots.sys.join(PROCESSORS)).unwrap_or_default();
+    let last =
+        text.trim().strip_prefix("0-").or(text.trim().strip_prefix('0').filter(|rest| rest.is_empty()).map(|_| "0"));
+    // With holes between them nobody knows what stands there.
+    let Some(last) = last.and_then(|last| last.parse::<u32>().ok()).filter(|last| *last < 8192) else {
+        return Ok(Vec::new());
+    };
+    let own = bpf::per_processor()?;
+    let mut rows = KernelRows::create(8 * (last + 2), 0)?;
+    let program = processors_program(btf, own.as_raw_fd(), rows.descriptor(), last + 1)?;
+    let walk = over(&bpf::load(&program, iterator)?, &first.mount)?;
+    let found = rows.first(&walk)?;
+    let (common, each) = found.split_first().ok_or(KernelPassError::Nothing)?;
+    let known = *common != 0 && each.iter().all(|address| *address != 0);
+    Ok(if known { each.iter().map(|address| address.wrapping_sub(*common)).collect() } else { Vec::new() })
+}

@@ -1,0 +1,252 @@
+//! Which kernel files of a cgroup its row of the kernel pass tells, so that they need not be read; and of which it at least tells that they
+//! cannot say anything else than before.
+//!
+//! Units are those of the files: where they print microseconds, what is finer is cut off here too, so that a value is the same from
+//! wherever it comes.
+
+use super::home::Home;
+use super::raw::Raw;
+use crate::kernel::bpf::walk::{RowPlan, RowValue};
+use crate::kernel::cgroup::cpu_stat::{self, CpuStat};
+use crate::model::usage::Field;
+
+/// What the pass says of one cgroup of one hierarchy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) plan: &'a RowPlan,
+    pub(super) words: &'a [u64],
+}
+
+impl Row<'_> {
+    fn get(&self, value: RowValue) -> Option<u64> {
+        self.plan.read(self.words, value)
+    }
+    fn bytes(&self, value: RowValue) -> Option<u64> {
+        // Linux counts in the pages of the processor.
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or_default();
+        self.get(value)?.checked_mul(page)
+    }
+    fn micros(&self, value: RowValue) -> Option<u64> {
+        Some(whole_micros(self.get(value)?))
+    }
+}
+
+/// As a number of nanoseconds.
+fn whole_micros(ns: u64) -> u64 {
+    ns / 1_000 * 1_000
+}
+
+/// How a file is told. `values`: what a row must have for that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    pub(super) values: &'static [RowValue],
+    pub(super) how: How,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum How {
+    /// Puts into the raw reading what the file would; `None`: this row cannot, and the file is read.
+    Says(fn(&mut Raw, Row<'_>) -> Option<()>),
+    /// A mark: as long as it is the same, so is the file. `None`: the file may be another one.
+    Marks(fn(Row<'_>) -> Option<u64>),
+}
+
+const PIDS_EVENTS: &[RowValue] = &[RowValue::PidsEventsLimit, RowValue::PidsEvents, RowValue::PidsEventsLocal];
+const MEMORY_STAT: &[RowValue] = &[RowValue::MemoryUsage, RowValue::MemoryState, RowValue::MemoryStateEvents];
+const MODES: &[RowValue] =
+    &[RowValue::CpuUsage, RowValue::CpuUser, RowValue::CpuSystem, RowValue::ShownUser, RowValue::ShownSystem];
+const THROTTLING: &[RowValue] = &[
+    RowValue::CfsPeriods,
+    RowValue::CfsThrottled,
+    RowValue::CfsThrottledTime,
+    RowValue::CfsBursts,
+    RowValue::CfsBurstTime,
+];
+const CPU_STAT: &[RowValue] = &[
+    RowValue::CpuUsage,
+    RowValue::CpuUser,
+    RowValue::CpuSystem,
+    RowValue::ShownUser,
+    RowValue::ShownSystem,
+    RowValue::CfsPeriods,
+    RowValue::CfsThrottled,
+    RowValue::CfsThrottledTime,
+    RowValue::CfsBursts,
+    RowValue::CfsBurstTime,
+];
+
+/// `None`: the file is read whenever it is due.
+pub(super) fn told(home: Home, name: &str) -> Option<Told> {
+    use How::{Marks, Says};
+    let (values, how): (&'static [RowValue], How) = match (home, name) {
+        (_, "memory.usage_in_bytes" | "memory.current") => (
+            &[RowValue::MemoryUsage],
+            Says(|raw, row| put(raw, Field::memory_usage_bytes, row.bytes(RowValue::MemoryUsage))),
+        ),
+        (_, "memory.max_usage_in_bytes" | "memory.peak") => (
+            &[RowValue::MemoryWatermark],
+            Says(|raw, row| {
+                put(raw, Field::memory_peak_bytes, row.bytes(RowValue::MemoryWatermark))?;
+                raw.peak_missing = false;
+                Some(())
+            }),
+        ),
+        (_, "memory.stat") => (MEMORY_STAT, Marks(|row| mark(row, MEMORY_STAT))),
+        (_, "memory.zswap.current") => (&[RowValue::MemoryState], Marks(|row| mark(row, &[RowValue::MemoryState]))),
+        (_, "memory.kmem.usage_in_bytes") => (
+            &[RowValue::KmemUsage],
+            Says(|raw, row| put(raw, Field::memory_kernel_bytes, row.bytes(RowValue::KmemUsage))),
+        ),
+        (_, "memory.swap.current") => (
+            &[RowValue::SwapUsage],
+            Says(|raw, row| put(raw, Field::memory_swap_bytes, row.bytes(RowValue::SwapUsage))),
+        ),
+        (_, "memory.failcnt") => (
+            &[RowValue::MemoryFailcnt],
+            Says(|raw, row| {
+                raw.failcnt = Some(row.get(RowValue::MemoryFailcnt)?);
+                Some(())
+            }),
+        ),
+        (_, "memory.memsw.failcnt") => (
+            &[RowValue::MemswFailcnt],
+            Says(|raw, row| {
+                raw.memsw_failcnt = Some(row.get(RowValue::MemswFailcnt)?);
+                Some(())
+            }),
+        ),
+        (_, "memory.oom_control") => {
+            (&[RowValue::OomKills], Says(|raw, row| put(raw, Field::oom_kills, row.get(RowValue::OomKills))))
+        }
+        (_, "memory.events") => (
+            &[RowValue::EventsHigh, RowValue::EventsMax, RowValue::OomKills, RowValue::OomGroupKills],
+            Says(|raw, row| {
+                let kills = (row.get(RowValue::OomKills)?, row.get(RowValue::OomGroupKills)?);
+                let events = (row.get(RowValue::EventsHigh)?, row.get(RowValue::EventsMax)?);
+                raw.usage.set(Field::memory_high_events, Some(events.0));
+                raw.usage.set(Field::memory_limit_hits, Some(events.1));
+                raw.usage.set(Field::oom_kills, Some(kills.0));
+                raw.usage.set(Field::oom_group_kills, Some(kills.1));
+                Some(())
+            }),
+        ),
+        (Home::UnifiedBesideV1(_), "cpu.stat") => (
+            MODES,
+            Says(|raw, row| {
+                let (user, system) = modes(raw, row)?;
+                raw.exact_modes = Some((user, system));
+                Some(())
+            }),
+        ),
+        (Home::V1(_), "cpu.stat") => (
+            THROTTLING,
+            Says(|raw, row| {
+                raw.cpu_stat = throttling(row, |ns| ns)?;
+                Some(())
+            }),
+        ),
+        (_, "cpu.stat") => (
+            CPU_STAT,
+            Says(|raw, row| {
+                let usage = row.micros(RowValue::CpuUsage)?;
+                let (user, system) = modes(raw, row)?;
+                // Without the cpu controller the file does not tell of throttling either.
+                let throttling = throttling(row, whole_micros).unwrap_or_default();
+                raw.usage.set(Field::cpu_usage_ns, Some(usage));
+                raw.cpu_stat =
+                    CpuStat { usage_ns: Some(usage), user_ns: Some(user), system_ns: Some(system), ..throttling };
+                Some(())
+            }),
+        ),
+        (_, "cpuacct.usage") => {
+            (&[RowValue::CpuacctUsage], Says(|raw, row| put(raw, Field::cpu_usage_ns, row.get(RowValue::CpuacctUsage))))
+        }
+        (_, "pids.current") => {
+            (&[RowValue::Pids], Says(|raw, row| put(raw, Field::pids_current, row.get(RowValue::Pids))))
+        }
+        (_, "pids.peak") => {
+            (&[RowValue::PidsPeak], Says(|raw, row| put(raw, Field::pids_peak, row.get(RowValue::PidsPeak))))
+        }
+        // Which of them it prints depends on how the hierarchy is mounted.
+        (_, "pids.events") => (PIDS_EVENTS, Marks(|row| mark(row, PIDS_EVENTS))),
+        (_, "cpu.pressure") => (
+            &[RowValue::PressureEnabled, RowValue::CpuSome, RowValue::CpuFull],
+            Says(|raw, row| {
+                put_stall(raw, row, Field::pressure_cpu_some_ns, RowValue::CpuSome)?;
+                put_stall(raw, row, Field::pressure_cpu_full_ns, RowValue::CpuFull)
+            }),
+        ),
+        (_, "memory.pressure") => (
+            &[RowValue::PressureEnabled, RowValue::MemorySome, RowValue::MemoryFull],
+            Says(|raw, row| {
+                put_stall(raw, row, Field::pressure_memory_some_ns, RowValue::MemorySome)?;
+                put_stall(raw, row, Field::pressure_memory_full_ns, RowValue::MemoryFull)
+            }),
+        ),
+        (_, "io.pressure") => (
+            &[RowValue::PressureEnabled, RowValue::IoSome, RowValue::IoFull],
+            Says(|raw, row| {
+                put_stall(raw, row, Field::pressure_io_some_ns, RowValue::IoSome)?;
+                put_stall(raw, row, Field::pressure_io_full_ns, RowValue::IoFull)
+            }),
+        ),
+        (_, "irq.pressure") => (
+            &[RowValue::PressureEnabled, RowValue::IrqFull],
+            Says(|raw, row| put_stall(raw, row, Field::pressure_irq_full_ns, RowValue::IrqFull)),
+        ),
+        // One that has done no I/O on any device has nothing to tell. What one that has done some did since stands elsewhere.
+        (_, "io.stat" | "blkio.throttle.io_service_bytes_recursive" | "blkio.throttle.io_serviced_recursive") => {
+            (&[RowValue::BlockGroups], Marks(|row| row.get(RowValue::BlockGroups).filter(|first| *first == 0)))
+        }
+        _ => return None,
+    };
+    Some(Told { values, how })
+}
+
+fn put(raw: &mut Raw, field: Field, value: Option<u64>) -> Option<()> {
+    raw.usage.set(field, Some(value?));
+    Some(())
+}
+
+fn put_stall(raw: &mut Raw, row: Row<'_>, field: Field, value: RowValue) -> Option<()> {
+    // Where it is off its files are gone.
+    row.get(RowValue::PressureEnabled).filter(|enabled| *enabled == 1)?;
+    put(raw, field, row.micros(value))
+}
+
+fn throttling(row: Row<'_>, unit: fn(u64) -> u64) -> Option<CpuStat> {
+    Some(CpuStat {
+        periods: Some(row.get(RowValue::CfsPeriods)?),
+        throttled_periods: Some(row.get(RowValue::CfsThrottled)?),
+        throttled_ns: Some(unit(row.get(RowValue::CfsThrottledTime)?)),
+        bursts: Some(row.get(RowValue::CfsBursts)?),
+        burst_ns: Some(unit(row.get(RowValue::CfsBurstTime)?)),
+        ..CpuStat::default()
+    })
+}
+
+/// User and system time, as the kernel's file divides what the scheduler counted.
+fn modes(raw: &mut Raw, row: Row<'_>) -> Option<(u64, u64)> {
+    let counted = (row.get(RowValue::CpuUser)?, row.get(RowValue::CpuSystem)?);
+    let file = (row.get(RowValue::ShownUser)?, row.get(RowValue::ShownSystem)?);
+    // Whichever was shown later.
+    let shown =
+        if file.0.saturating_add(file.1) > raw.modes_shown.0 + raw.modes_shown.1 { file } else { raw.modes_shown };
+    let (user, system) = cpu_stat::divide(row.get(RowValue::CpuUsage)?, counted, shown);
+    raw.modes_shown = (user, system);
+    Some((whole_micros(user), whole_micros(system)))
+}
+
+/// Of all numbers of these values that this kernel has; 0 of all is a mark like any other.
+fn mark(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
+    let mut mark = 0_u64;
+    let mut any = false;
+    for words in values.iter().filter_map(|value| row.plan.words(row.words, *value)) {
+        any = true;
+        for word in words {
+            // Each word changes all that come after it.
+            mark = (mark.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+    any.then_some(mark)
+}

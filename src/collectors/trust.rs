@@ -1,0 +1,241 @@
+//! Whether rows of the kernel pass and files say the same: asked once at start of cgroups that are there, and of one cgroup after the other
+//! from then on.
+//!
+//! A file is read between two passes. What only rises must lie between what the two say; what moves both ways must be the same if the row
+//! did not move at all. What is 0 everywhere proves nothing, and contradicts nothing: it is asked again for as long as the agent runs.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::pass_rows::PassRows;
+use super::raw::Raw;
+use super::subjects::files;
+use super::table::File;
+use super::told::{How, Row};
+use crate::host::hierarchy::Layout;
+use crate::model::id::CgroupPath;
+use crate::model::units::Limit;
+use crate::model::usage::{Field, Usage};
+
+/// So many cgroups of a hierarchy are asked at start.
+const AT_START: usize = 48;
+/// So many contradictions without an agreement between them are one too many: a value that goes up and down again between two passes
+/// looks like one.
+const STRIKES: u8 = 3;
+/// Modes are divided by clock ticks, and what was shown before counts: so far apart they may be.
+const MODES_NS: u64 = 100_000_000;
+
+/// Contradictions in a row, by the file's place among all.
+#[derive(Debug)]
+pub(super) struct Distrust(Vec<AtomicU8>);
+
+impl Default for Distrust {
+    fn default() -> Distrust {
+        Distrust(files().map(|_| AtomicU8::new(0)).collect())
+    }
+}
+
+impl Distrust {
+    pub(super) fn trusts(&self, file: &File) -> bool {
+        self.0.get(file.place).is_some_and(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
+    }
+    fn note(&self, finding: &Finding, weight: u8) {
+        let Some(strikes) = self.0.get(finding.file.place) else { return };
+        let so_far = strikes.load(Ordering::Relaxed);
+        if so_far >= STRIKES {
+            return;
+        }
+        let now = match finding.verdict {
+            Verdict::Impossible | Verdict::Differs => so_far.saturating_add(weight),
+            Verdict::Agrees => 0,
+            Verdict::SaysNothing => so_far,
+        };
+        strikes.store(now, Ordering::Relaxed);
+        if now >= STRIKES {
+            let Finding { file, told, read, .. } = finding;
+            tracing::warn!(
+                file = file.name,
+                ?told,
+                ?read,
+                "the kernel pass and a file contradict each other: the file is read"
+            );
+        }
+    }
+}
+
+/// What a file of a cgroup said.
+#[derive(Debug)]
+struct Sight {
+    file: &'static File,
+    home: usize,
+    inode: u64,
+    read: Usage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    /// All is 0, or moves.
+    SaysNothing,
+    Agrees,
+    /// What moves both ways was another one in between, although the row is the same before and afterwards.
+    Differs,
+    /// What only rises was lower than before, or higher than afterwards; or one of the two says nothing.
+    Impossible,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Finding {
+    file: &'static File,
+    verdict: Verdict,
+    told: Usage,
+    read: Usage,
+}
+
+/// What is compared of a reading: throttling is shown only beside a quota, and the second kind of refused charges beside the first.
+fn bare() -> Raw {
+    Raw { quota: Some(Limit::At(1)), failcnt: Some(0), ..Raw::default() }
+}
+
+fn told(file: &File, row: Row<'_>) -> Option<Usage> {
+    match file.told?.how {
+        How::Says(says) => {
+            let mut raw = bare();
+            says(&mut raw, row)?;
+            Some(raw.finish())
+        }
+        // They are only ever compared with themselves.
+        How::Marks(_) => None,
+    }
+}
+
+impl Sight {
+    /// What the files say that rows tell as well. `home`: the hierarchy's place; a file that is not there says nothing.
+    fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<Sight> {
+        let Some(hierarchy) = layout.hierarchies().get(home) else { return Vec::new() };
+        let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
+        let here = |file: &&File| {
+            file.told.is_some_and(|told| matches!(told.how, How::Says(_)))
+                && file.home.find(layout).is_some_and(|found| std::ptr::eq(found, hierarchy))
+        };
+        let read = |file: &'static File| {
+            let text = std::fs::read(directory.join(file.name)).ok()?;
+            let mut raw = bare();
+            match file.apply(&mut raw, Some(&text)) {
+                None => Some(Sight { file, home, inode, read: raw.finish() }),
+                Some(_) => None,
+            }
+        };
+        files().filter(here).filter_map(read).collect()
+    }
+
+    /// `None`: there is nothing to compare it with.
+    fn judge(self, before: &PassRows, after: &PassRows) -> Option<Finding> {
+        let row = |rows: &PassRows| rows.row(self.home, self.inode).map(|row| row.words.to_vec());
+        let still = row(before)? == row(after)?;
+        let of = |rows: &PassRows| told(self.file, rows.row(self.home, self.inode)?);
+        let (first, last) = (of(before)?, of(after)?);
+        let verdict = |field: &Field| {
+            let (first, read, last) = match (first.get(*field), self.read.get(*field), last.get(*field)) {
+                (Some(first), Some(read), Some(last)) => (first, read, last),
+                (None, None, None) => return Verdict::SaysNothing,
+                _ => return Verdict::Impossible,
+            };
+            let slack = match field {
+                Field::cpu_user_ns | Field::cpu_system_ns => MODES_NS,
+                _ => 0,
+            };
+            let inside = first.min(last).saturating_sub(slack) <= read && read <= first.max(last).saturating_add(slack);
+            match (inside, field.nature().never_falls()) {
+                (true, _) if read == 0 => Verdict::SaysNothing,
+                (true, true) => Verdict::Agrees,
+                (false, true) => Verdict::Impossible,
+                (true, false) if still => Verdict::Agrees,
+                (false, false) if still => Verdict::Differs,
+                (_, false) => Verdict::SaysNothing,
+            }
+        };
+        let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::SaysNothing);
+        Some(Finding { file: self.file, verdict, told: last, read: self.read })
+    }
+}
+
+/// Compares cgroups that are there. `false`: not one file says what its rows say, but some say something else.
+pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMut() -> PassRows) -> bool {
+    // The first one makes room.
+    walk();
+    let before = walk();
+    let mut sights = Vec::new();
+    for (home, hierarchy) in layout.hierarchies().iter().enumerate() {
+        for directory in below(&hierarchy.mount) {
+            sights.extend(Sight::all(layout, home, &directory));
+        }
+    }
+    let after = walk();
+    let findings: Vec<Finding> = sights.into_iter().filter_map(|sight| sight.judge(&before, &after)).collect();
+    for file in files() {
+        let of_it = || findings.iter().filter(|finding| finding.file.place == file.place);
+        let agree = of_it().filter(|finding| finding.verdict == Verdict::Agrees).count();
+        let differ = of_it().filter(|finding| finding.verdict == Verdict::Differs).count();
+        let wrong = of_it().find(|finding| match finding.verdict {
+            Verdict::Impossible => true,
+            // What we do here is charged to our own cgroup, and given back before the second pass.
+            Verdict::Differs => differ > agree,
+            Verdict::Agrees | Verdict::SaysNothing => false,
+        });
+        if let Some(wrong) = wrong {
+            distrust.note(wrong, STRIKES);
+        }
+    }
+    findings.is_empty() || findings.iter().any(|finding| distrust.trusts(finding.file))
+}
+
+/// Some of the cgroups of a hierarchy, without its root, of which the kernel tells less.
+fn below(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut next = vec![root.to_path_buf()];
+    while let Some(directory) = next.pop() {
+        let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            if found.len() >= AT_START {
+                return found;
+            }
+            found.push(entry.path());
+            next.push(entry.path());
+        }
+    }
+    found
+}
+
+/// One cgroup that is being compared.
+#[derive(Debug)]
+pub(super) struct Trial {
+    path: CgroupPath,
+    /// What its files said, and the rows before that.
+    read: Option<(Vec<Sight>, Arc<PassRows>)>,
+}
+
+impl Trial {
+    pub(super) fn of(path: &CgroupPath) -> Trial {
+        Trial { path: path.clone(), read: None }
+    }
+
+    /// After a pass: reads the files the first time, and judges the second. `None`: it is over.
+    pub(super) fn step(self, layout: &Layout, distrust: &Distrust, rows: &Arc<PassRows>) -> Option<Trial> {
+        match self.read {
+            None => {
+                let directories = layout.hierarchies().iter().map(|home| home.mount.join(self.path.relative()));
+                let sights = directories.enumerate().flat_map(|(home, directory)| Sight::all(layout, home, &directory));
+                Some(Trial { read: Some((sights.collect(), Arc::clone(rows))), path: self.path })
+            }
+            Some((sights, before)) => {
+                for finding in sights.into_iter().filter_map(|sight| sight.judge(&before, rows)) {
+                    distrust.note(&finding, 1);
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The kernel pass on real cgroups, beside what the files say; and what becomes of it where the kernel is another one than it says.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allostat::collectors::{FdBudget, KernelPass, KernelPassError, Sampling, TaskReader};
+use allostat::host::cgroup::Cgroup;
+use allostat::host::hierarchy::Layout;
+use allostat::host::roots::Roots;
+use allostat::kernel::bpf::btf::Btf;
+use allostat::model::id::CgroupPath;
+use allostat::model::units::Timestamp;
+use allostat::model::usage::{Field, Usage};
+use common::{Cgroups, is_root, patience, wait_for, workload};
+
+/// Modes of CPU time are divided in the proportion of clock ticks, of which there are 250 a second or fewer.
+const MODES_NS: u64 = 100_000_000;
+
+/// A parent with two tasks, of which one works.
+struct Scene {
+    layout: Layout,
+    parent: CgroupPath,
+    tasks: Vec<(CgroupPath, Cgroup)>,
+    children: Vec<Child>,
+    // Last: it removes what the children have left.
+    _cgroups: Cgroups,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
+        let cgroups = Cgroups::new();
+        let parent = CgroupPath::from(cgroups.parent.as_str());
+        let task = |name: &str| {
+            let path = parent.child("alloc").child(name);
+            let cgroup = Cgroup::at(&layout, &path);
+            cgroup.create().expect("root can make a cgroup");
+            (path, cgroup)
+        };
+        let tasks = ["busy", "still"].map(task).into();
+        Scene { layout, parent, tasks, children: Vec::new(), _cgroups: cgroups }
+    }
+
+    fn directory(&self, task: usize, v1: &str) -> Option<PathBuf> {
+        let home = self.layout.controller(v1)?;
+        Some(home.mount.join(self.tasks[task].0.relative()))
+    }
+    /// Sets a file of a task under its name of v1 or v2.
+    fn set(&self, task: usize, controller: &str, file: [&str; 2], value: [&str; 2]) {
+        let v2 = self.layout.controller(controller).is_none_or(|home| home.mount.join("cgroup.controllers").exists());
+        let controller = if v2 && controller == "cpuacct" { "cpu" } else { controller };
+        let directory = self.directory(task, controller).expect("there is such a controller");
+        fs::write(directory.join(file[usize::from(v2)]), value[usize::from(v2)]).expect("root may set it");
+    }
+
+    fn work(&mut self, task: usize, words: &[&str]) {
+        let files = self.tasks[task].1.places.iter().map(|place| place.directory.join("cgroup.procs"));
+        let join: String = files.map(|file| format!("echo $$ > {}; ", file.display())).collect();
+        let mut child = Command::new("sh")
+            .arg("-c")
+            .arg(format!("{join} exec \"$0\" \"$@\""))
+            .arg(workload())
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("there is a shell");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it can be read");
+        self.children.push(child);
+    }
+
+    /// A burst that is throttled, refused memory and killed for it, forks, and gives memory back.
+    fn suffer(&mut self) {
+        self.set(0, "cpu", ["cpu.cfs_quota_us", "cpu.max"], ["20000", "20000 100000"]);
+        self.set(0, "memory", ["memory.limit_in_bytes", "memory.max"], ["33554432", "33554432"]);
+        self.work(0, &["burn", "700", "2"]);
+        self.work(0, &["touch", "64", "60000"]);
+        self.work(0, &["spike", "12", "60000"]);
+        self.work(0, &["fork", "3", "60000"]);
+        self.work(1, &["touch", "21", "60000"]);
+    }
+
+    fn sampling(&self) -> Arc<Sampling> {
+        let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
+        // No descriptor is kept, so that each file that is read is counted.
+        Sampling::new(Roots::default(), layout, FdBudget::of(0))
+    }
+
+    fn open(&self, description: &[u8]) -> Result<KernelPass, KernelPassError> {
+        KernelPass::described(description, &Roots::default(), &self.layout, &self.parent)
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Where this kernel, or this place, has none the tests of it have nothing to try.
+fn description() -> Option<Vec<u8>> {
+    fs::read("/sys/kernel/btf/vmlinux").ok()
+}
+
+fn read(reader: &TaskReader, now: Instant) -> Arc<Usage> {
+    reader.read(now, Timestamp(1), true).expect("the cgroup is there").usage
+}
+
+/// One reading by rows, between two by files.
+fn between(sampling: &Sampling, passed: &TaskReader, plain: &TaskReader) -> [Arc<Usage>; 3] {
+    let before = read(plain, Instant::now());
+    let now = Instant::now();
+    sampling.take_pass(now);
+    let by_rows = read(passed, now);
+    [before, by_rows, read(plain, Instant::now())]
+}
+
+/// What of the reading in the middle is not between the other two.
+fn outside([before, rows, after]: &[Arc<Usage>; 3]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for field in Field::ALL {
+        let all = (before.get(field), rows.get(field), after.get(field));
+        let inside = match all {
+            (Some(before), Some(rows), Some(after)) => {
+                let slack = if matches!(field, Field::cpu_user_ns | Field::cpu_system_ns) { MODES_NS } else { 0 };
+                before.min(after).saturating_sub(slack) <= rows && rows <= before.max(after).saturating_add(slack)
+            }
+            (before, rows, after) => before.is_some() == rows.is_some() && rows.is_some() == after.is_some(),
+        };
+        if !inside {
+            wrong.push(format!("{}: {all:?}", field.name()));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_value_of_a_row_is_that_of_its_file_while_tasks_work_and_when_they_rest() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let mut scene = Scene::new();
+    scene.suffer();
+    let sampling = scene.sampling();
+    let pass = scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason()));
+    assert_eq!(pass.distrusted(), Vec::<String>::new(), "at start rows and files say the same");
+    sampling.set_kernel_pass(pass);
+    let plain = scene.sampling();
+    let of = |sampling: &Arc<Sampling>| {
+        scene.tasks.iter().map(|(path, _)| TaskReader::for_cgroup(sampling, path.clone())).collect::<Vec<_>>()
+    };
+    let (passed, files) = (of(&sampling), of(&plain));
+    // The first look of each is one at files.
+    passed.iter().for_each(|reader| drop(read(reader, Instant::now())));
+    for (reader, plain) in passed.iter().zip(&files) {
+        // Gauges may be anywhere between two looks while something works; so long as one look is right, rows are.
+        wait_for("rows between files", Duration::from_secs(20) * patience(), || {
+            let found = outside(&between(&sampling, reader, plain));
+            if !found.is_empty() {
+                eprintln!("not yet: {found:?}");
+            }
+            found.is_empty().then_some(())
+        });
+    }
+    let suffered = read(&files[0], Instant::now());
+    for (field, least) in [
+        (Field::memory_usage_bytes, 1 << 16),
+        (Field::memory_peak_bytes, 30 << 20),
+        (Field::memory_limit_hits, 1),
+        (Field::oom_kills, 1),
+        (Field::cpu_usage_ns, 1_000_000),
+        (Field::cpu_cfs_throttled_periods, 1),
+        (Field::cpu_throttled_ns, 1),
+        (Field::pids_current, 4),
+        (Field::page_faults_minor, 1),
+    ] {
+        assert!(
+            suffered.get(field) >= Some(least),
+            "it was made to suffer: {} {:?}",
+            field.name(),
+            suffered.get(field)
+        );
+    }
+    // Killed: what is left rests, and is the same to the byte.
+    drop(
+        std::mem::take(&mut scene.children)
+            .into_iter()
+            .map(|mut child| (child.kill(), child.wait()))
+            .collect::<Vec<_>>(),
+    );
+    for (reader, plain) in passed.iter().zip(&files) {
+        wait_for("rows equal to files", Duration::from_secs(20) * patience(), || {
+            let [before, rows, after] = between(&sampling, reader, plain);
+            let differs = |field: &Field| {
+                let modes = matches!(field, Field::cpu_user_ns | Field::cpu_system_ns);
+                !modes && rows.get(*field) != after.get(*field)
+            };
+            let found: Vec<_> =
+                Field::ALL.into_iter().filter(differs).map(|f| (f.name(), rows.get(f), after.get(f))).collect();
+            if !found.is_empty() {
+                eprintln!("not yet: {found:?}");
+            }
+            (before == after && found.is_empty()).then_some(())
+        });
+    }
+}
+
+#[test]
+fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let mut scene = Scene::new();
+    scene.work(1, &["hold", "60000"]);
+    let sampling = scene.sampling();
+    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let reader = TaskReader::for_cgroup(&sampling, scene.tasks[1].0.clone());
+    let mut now = Instant::now();
+    reader.look(now, Timestamp(1), false).expect("it is there");
+    let opened = |now: Instant| {
+        let before = sampling.budget.reopened();
+        sampling.take_pass(now);
+        reader.look(now, Timestamp(2), false).expect("it is there");
+        sampling.budget.reopened() - before
+    };
+    // The tick after the first still looks at what moved with it, and of that once at what rows only mark.
+    let _ = (opened(now + Duration::from_millis(1)), opened(now + Duration::from_millis(2)));
+    for tick in 0..20 {
+        now += Duration::from_secs(1);
+        let n = opened(now);
+        // It sleeps: a stray interrupt may still be charged to it, and make its marks be looked at.
+        assert!(n <= 3, "tick {tick}: {n} files of a task that sleeps");
+    }
+    // Without a pass of this moment everything is read from files.
+    let before = sampling.budget.reopened();
+    reader.look(now + Duration::from_secs(1), Timestamp(3), true).expect("it is there");
+    assert!(sampling.budget.reopened() - before > 10);
+
+    drop(
+        std::mem::take(&mut scene.children)
+            .into_iter()
+            .map(|mut child| (child.kill(), child.wait()))
+            .collect::<Vec<_>>(),
+    );
+    let (path, cgroup) = &scene.tasks[1];
+    wait_for("the cgroup to be removed", Duration::from_secs(10) * patience(), || {
+        cgroup
+            .places
+            .iter()
+            .all(|place| !place.directory.exists() || fs::remove_dir(&place.directory).is_ok())
+            .then_some(())
+    });
+    let later = now + Duration::from_secs(2);
+    sampling.take_pass(later);
+    assert!(reader.look(later, Timestamp(4), false).is_err(), "{path} is gone, and no row says otherwise");
+}
+
+/// Puts another name of the same length in place of one, and the first in place of the other.
+fn exchange(description: &mut [u8], one: &str, other: &str) {
+    let at = |name: &str| {
+        let wanted = [b"\0", name.as_bytes(), b"\0"].concat();
+        description.windows(wanted.len()).position(|found| found == wanted).map(|at| at + 1)
+    };
+    let places = (at(one).expect("the kernel has it"), at(other));
+    assert_eq!(one.len(), other.len());
+    description[places.0..places.0 + one.len()].copy_from_slice(other.as_bytes());
+    if let Some(place) = places.1 {
+        description[place..place + one.len()].copy_from_slice(one.as_bytes());
+    }
+}
+
+#[test]
+fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let mut scene = Scene::new();
+    scene.suffer();
+    // Moved: where the description says that the peak is, something else is. Missing: it has another name.
+    for (one, other) in
+        [("watermark", "low_usage"), ("watermark", "waternark"), ("bstat", "bztat"), ("vmstats", "vmztats")]
+    {
+        let mut wrong = description.clone();
+        exchange(&mut wrong, one, other);
+        let sampling = scene.sampling();
+        let pass = scene.open(&wrong).unwrap_or_else(|why| panic!("{one}: {}", why.reason()));
+        let distrusted = pass.distrusted();
+        match other {
+            "low_usage" => assert!(
+                distrusted.iter().any(|key| key.contains("peak") || key.contains("max_usage")),
+                "{distrusted:?}"
+            ),
+            _ => assert_eq!(distrusted, Vec::<String>::new(), "{one}: what is missing is not told at all"),
+        }
+        sampling.set_kernel_pass(pass);
+        let plain = scene.sampling();
+        let path = &scene.tasks[1].0;
+        let readers = [TaskReader::for_cgroup(&sampling, path.clone()), TaskReader::for_cgroup(&plain, path.clone())];
+        read(&readers[0], Instant::now());
+        wait_for("files in place of rows", Duration::from_secs(20) * patience(), || {
+            let found = outside(&between(&sampling, &readers[0], &readers[1]));
+            found.is_empty().then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_foreign_or_damaged_description_ends_in_files_and_never_in_a_pass() {
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let whole = description.len();
+    for end in [0, 3, 23, 24, 1000, whole / 3, whole / 2, whole - 1] {
+        assert!(Btf::parse(&description[..end]).is_err(), "cut off at {end} of {whole}");
+    }
+    let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
+    let open = |bytes: &[u8]| KernelPass::described(bytes, &Roots::default(), &layout, &CgroupPath::from("/"));
+    assert!(matches!(open(&description[..100]), Err(KernelPassError::Btf(_))));
+    let mut foreign = description.clone();
+    exchange(&mut foreign, "bpf_iter_cgroup", "bpf_iter_cgruop");
+    let why = open(&foreign).expect_err("there is nothing to load it as").reason();
+    assert!(why.contains("bpf_iter_cgroup") && why.contains("files are read instead"), "{why}");
+}
+
+#[test]
+fn without_the_right_and_without_a_description_it_is_said_what_would_mend_it() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
+    let nowhere = Roots { sys: Path::new("/nowhere").into(), ..Roots::default() };
+    let why = KernelPass::open(&nowhere, &layout, &CgroupPath::from("/")).expect_err("nothing is there").reason();
+    assert!(why.contains("CONFIG_DEBUG_INFO_BTF"), "{why}");
+    if description().is_none() {
+        skip_test!("no-kernel-pass");
+    }
+    // Of this thread alone: it ends with the test.
+    let refused = std::thread::spawn(move || {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let mut sets = capabilities(None).expect("our own can be read");
+        sets.effective -= CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN;
+        set_capabilities(None, sets).expect("what one has one may lay down");
+        KernelPass::open(&Roots::default(), &layout, &CgroupPath::from("/")).map(drop)
+    });
+    let why = refused.join().expect("it does not panic").expect_err("it has no right").reason();
+    assert!(why.contains("CAP_BPF and CAP_PERFMON"), "{why}");
+}
