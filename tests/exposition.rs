@@ -1,13 +1,14 @@
 //! The exposition, byte for byte: of fixture machines, read as an agent reads its host, and of made-up tasks in every
 //! state. `ALLOSTAT_BLESS=1` writes the golden files anew; the difference is read in review.
 
+#[macro_use]
+mod common;
+#[path = "common/otlp_python.rs"]
+mod by_python;
 #[path = "common/openmetrics.rs"]
 mod openmetrics;
 #[path = "common/otlp.rs"]
 mod otlp;
-#[allow(dead_code)]
-#[path = "common/exposition.rs"]
-mod parsed;
 mod synthetic;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::Tick;
 use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
+use common as parsed;
 use proptest::prelude::*;
 use synthetic::{NOW, Said};
 
@@ -806,59 +808,81 @@ fn otlp_says_point_by_point_what_the_exposition_says() {
         let filter = Filter::default();
         let walk = Walk::new(&snapshot, &metrics, &filter);
         let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
-        let mut points = otlp::points(&otlp::decode(&exporters::otlp::encode(&walk)));
-        let mut compared = 0;
-        for sample in &body.samples {
-            let Some(desc) = catalogue::find(&sample.name).or_else(|| catalogue::family(&sample.name)) else {
-                panic!("{} is not in the catalogue", sample.name)
-            };
-            let Some(twin) = desc.otlp.filter(|_| desc.name != "allostat_series") else { continue };
-            let part = sample.name.strip_prefix(desc.name).filter(|_| desc.kind == Kind::Histogram);
-            // Its buckets and its sum are one point, found by its count.
-            if part.is_some_and(|part| part != "_count") {
-                continue;
-            }
-            let (instance, attributes) = in_otlp(sample, twin.name);
-            let found = points.iter().position(|told| {
-                let same = told.metric == twin.name && told.attributes == attributes && told.unit == twin.unit;
-                same && told.resource["service.instance.id"] == instance
-            });
-            let said = format!("{} of {instance} as {} {attributes:?}", sample.name, twin.name);
-            let Some(found) = found else {
-                // Told by mode instead; only while it runs.
-                let by_mode = twin.name.ends_with("cpu.time") && !sample.labels.contains_key("mode");
-                assert!(by_mode || twin.name == "container.uptime", "no point: {said}");
-                continue;
-            };
-            let told = points.remove(found);
-            compared += 1;
-            let expected = sample.f64();
-            match told.value {
-                #[allow(clippy::cast_precision_loss)]
-                otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{said}"),
-                otlp::Value::Float(n) if twin.name.ends_with(".uptime") => {
-                    #[allow(clippy::cast_precision_loss)]
-                    let at = told.at as f64 / 1e9;
-                    assert!((at - n - expected).abs() < 1e-3, "{said}: {n} s before {at} is not {expected}");
-                }
-                otlp::Value::Float(n) => {
-                    assert!((n - expected).abs() <= expected.abs() * 1e-15, "{said}: {n}, {expected}")
-                }
-                otlp::Value::Histogram { ref counts, sum, .. } => {
-                    #[allow(clippy::cast_precision_loss)]
-                    let count = counts.iter().sum::<u64>() as f64;
-                    assert_eq!(count, expected, "{said}");
-                    let name = format!("{}_sum", desc.name);
-                    let of = |s: &&parsed::Sample| s.name == name && s.labels == sample.labels;
-                    assert_eq!(sum, body.samples.iter().find(of).unwrap().f64(), "{said}");
-                }
-                otlp::Value::Ended => panic!("{said} has ended"),
-            }
-            assert!(told.at <= snapshot.taken_at.0 && told.start <= told.at, "{told:?}");
-        }
-        assert!(compared > 100, "{compared}");
-        assert_eq!(points, [], "what the exposition does not say");
+        says_the_same(&snapshot, &body, otlp::points(&otlp::decode(&exporters::otlp::encode(&walk))));
     }
+}
+
+/// The same bytes, read by the protocol library of another language.
+#[test]
+fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
+    let (_, metrics) = exemplary(ALLOC);
+    for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
+        let filter = Filter::default();
+        let walk = Walk::new(&snapshot, &metrics, &filter);
+        let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
+        let bytes = exporters::otlp::encode(&walk);
+        let Some(theirs) = by_python::read_by_python(&bytes) else { skip_test!("no-python") };
+        let mut ours = otlp::points(&otlp::decode(&bytes));
+        for told in &mut ours {
+            told.exemplars.iter_mut().for_each(String::clear);
+        }
+        assert_eq!(theirs, ours);
+        says_the_same(&snapshot, &body, theirs);
+    }
+}
+
+fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::Told>) {
+    let mut compared = 0;
+    for sample in &body.samples {
+        let Some(desc) = catalogue::find(&sample.name).or_else(|| catalogue::family(&sample.name)) else {
+            panic!("{} is not in the catalogue", sample.name)
+        };
+        let Some(twin) = desc.otlp.filter(|_| desc.name != "allostat_series") else { continue };
+        let part = sample.name.strip_prefix(desc.name).filter(|_| desc.kind == Kind::Histogram);
+        // Its buckets and its sum are one point, found by its count.
+        if part.is_some_and(|part| part != "_count") {
+            continue;
+        }
+        let (instance, attributes) = in_otlp(sample, twin.name);
+        let found = points.iter().position(|told| {
+            let same = told.metric == twin.name && told.attributes == attributes && told.unit == twin.unit;
+            same && told.resource["service.instance.id"] == instance
+        });
+        let said = format!("{} of {instance} as {} {attributes:?}", sample.name, twin.name);
+        let Some(found) = found else {
+            // Told by mode instead; only while it runs.
+            let by_mode = twin.name.ends_with("cpu.time") && !sample.labels.contains_key("mode");
+            assert!(by_mode || twin.name == "container.uptime", "no point: {said}");
+            continue;
+        };
+        let told = points.remove(found);
+        compared += 1;
+        let expected = sample.f64();
+        match told.value {
+            #[allow(clippy::cast_precision_loss)]
+            otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{said}"),
+            otlp::Value::Float(n) if twin.name.ends_with(".uptime") => {
+                #[allow(clippy::cast_precision_loss)]
+                let at = told.at as f64 / 1e9;
+                assert!((at - n - expected).abs() < 1e-3, "{said}: {n} s before {at} is not {expected}");
+            }
+            otlp::Value::Float(n) => {
+                assert!((n - expected).abs() <= expected.abs() * 1e-15, "{said}: {n}, {expected}")
+            }
+            otlp::Value::Histogram { ref counts, sum, .. } => {
+                #[allow(clippy::cast_precision_loss)]
+                let count = counts.iter().sum::<u64>() as f64;
+                assert_eq!(count, expected, "{said}");
+                let name = format!("{}_sum", desc.name);
+                let of = |s: &&parsed::Sample| s.name == name && s.labels == sample.labels;
+                assert_eq!(sum, body.samples.iter().find(of).expect("a sum").f64(), "{said}");
+            }
+            otlp::Value::Ended => panic!("{said} has ended"),
+        }
+        assert!(told.at <= snapshot.taken_at.0 && told.start <= told.at, "{told:?}");
+    }
+    assert!(compared > 100, "{compared}");
+    assert_eq!(points, [], "what the exposition does not say");
 }
 
 /// Receivers go on with the last value until they are told that there is none.

@@ -10,6 +10,7 @@ use super::values::{absolute, millis, one_of, short};
 use crate::exporters::otlp;
 
 pub(super) const STANZA: &str = "otlp";
+const EXPLICIT_BUCKETS: &str = "explicit_bucket_histogram";
 
 fn shown(path: Option<&Path>) -> Option<String> {
     path.map(|path| path.display().to_string())
@@ -102,7 +103,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "compression",
         env: "OTEL_EXPORTER_OTLP_COMPRESSION",
-        about: "gzip or none.",
+        about: "gzip, zstd or none.",
         kind: Kind::Text(|c, text| {
             c.otlp.compression = otlp::Compression::parse(&text.to_lowercase())
                 .ok_or_else(|| one_of(text, otlp::Compression::ALL.map(otlp::Compression::as_str)))?;
@@ -114,12 +115,33 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "temporality_preference",
         env: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
-        about: "cumulative: sums count from their start. No other is made.",
-        kind: Kind::Text(|_, text| match text {
-            "cumulative" => Ok(()),
-            other => Err(one_of(other, ["cumulative"])),
+        about: "What sums and histograms count from. cumulative: their beginning; delta: what the collector took last; lowmemory: \
+                histograms as delta, sums as cumulative.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.temporality = otlp::Temporality::parse(&text.to_lowercase())
+                .ok_or_else(|| one_of(text, otlp::Temporality::ALL.map(otlp::Temporality::as_str)))?;
+            Ok(())
         }),
-        get: |_| Some("cumulative".to_owned()),
+        get: |c| Some(c.otlp.temporality.as_str().to_owned()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "default_histogram_aggregation",
+        env: "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
+        about: "explicit_bucket_histogram: the buckets of /metrics. No other is made: what was counted in those cannot be told in finer ones.",
+        kind: Kind::Text(|_, text| match text.to_lowercase().as_str() {
+            EXPLICIT_BUCKETS => Ok(()),
+            _ => Err(one_of(text, [EXPLICIT_BUCKETS])),
+        }),
+        get: |_| Some(EXPLICIT_BUCKETS.to_owned()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "flat",
+        env: "ALLOSTAT_OTLP_FLAT",
+        about: "Whether what a resource says stands on each of its points as well: for stores that keep nothing of a resource.",
+        kind: Kind::Bool(|c, on| c.otlp.flat = on),
+        get: |c| Some(c.otlp.flat.to_string()),
     },
     Setting {
         stanza: STANZA,
@@ -267,6 +289,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli"),
             ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "gamma"),
+            ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "base2_exponential_bucket_histogram"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "-1"),
             ("OTEL_RESOURCE_ATTRIBUTES", "no pair"),
         ] {

@@ -1,7 +1,8 @@
 //! What must survive the agent: small records under text keys. The trait blocks; who must not block asks
 //! `runner::journal`, which commits for many at once.
 //!
-//! [`queue`] is a second thing that survives: batches for a collector, in files of their own.
+//! [`queue`] is a second thing that survives: batches for a collector, in files of their own. [`keyed`] is a third: what a collector was told
+//! last, where it is told differences.
 //!
 //! [`Dedup`] stands above any of them: what is there already is not written again.
 //!
@@ -26,6 +27,7 @@ mod damage;
 pub mod deadly;
 mod dedup;
 mod failing;
+pub mod keyed;
 mod log;
 mod memory;
 mod mirror;

@@ -18,6 +18,8 @@ pub struct Told {
     pub unit: String,
     /// `sum`, `up-down sum`, `gauge`, `histogram`
     pub kind: &'static str,
+    /// It says what came since `start`, which is not the series' beginning.
+    pub is_delta: bool,
     pub attributes: Attributes,
     pub start: u64,
     pub at: u64,
@@ -65,19 +67,36 @@ fn exemplars(all: &[Exemplar]) -> Vec<String> {
     all.iter().map(text).collect()
 }
 
-/// Every point, in its order.
+/// Every point, in its order; all are cumulative.
 pub fn points(request: &ExportMetricsServiceRequest) -> Vec<Told> {
+    let all = points_of_any_kind(request);
+    assert!(!all.iter().any(|told| told.is_delta), "cumulative");
+    all
+}
+
+/// The same, of whatever temporality.
+pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
+    const DELTA: i32 = 1;
+    const CUMULATIVE: i32 = 2;
     const ENDED: u32 = 1;
     let mut all = Vec::new();
     for of in &request.resource_metrics {
         assert_eq!(of.schema_url, "https://opentelemetry.io/schemas/1.44.0");
         let resource = attributes(&of.resource.as_ref().expect("a resource").attributes);
         for metric in of.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
+            let is_delta = match metric.data.as_ref().expect("a metric has data") {
+                metric::Data::Sum(sum) => sum.aggregation_temporality,
+                metric::Data::Histogram(histogram) => histogram.aggregation_temporality,
+                _ => CUMULATIVE,
+            };
+            assert!([DELTA, CUMULATIVE].contains(&is_delta));
+            let is_delta = is_delta == DELTA;
             let told = |kind, own: &[KeyValue], start, at, value, of: &[Exemplar]| Told {
                 resource: resource.clone(),
                 metric: metric.name.clone(),
                 unit: metric.unit.clone(),
                 kind,
+                is_delta,
                 attributes: attributes(own),
                 start,
                 at,
@@ -87,11 +106,10 @@ pub fn points(request: &ExportMetricsServiceRequest) -> Vec<Told> {
             let (kind, numbers) = match metric.data.as_ref().expect("a metric has data") {
                 metric::Data::Gauge(gauge) => ("gauge", &gauge.data_points),
                 metric::Data::Sum(sum) => {
-                    assert_eq!(sum.aggregation_temporality, 2, "cumulative");
+                    assert!(sum.is_monotonic || !is_delta, "what may fall is told whole");
                     (if sum.is_monotonic { "sum" } else { "up-down sum" }, &sum.data_points)
                 }
                 metric::Data::Histogram(histogram) => {
-                    assert_eq!(histogram.aggregation_temporality, 2, "cumulative");
                     all.extend(histogram.data_points.iter().map(|p| {
                         let bounds = p.explicit_bounds.clone();
                         let value = match p.flags {

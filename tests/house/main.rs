@@ -70,6 +70,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("tracing", &["*"]),
     ("tracing-subscriber", &["telemetry"]),
     ("uuid", &["model"]),
+    ("zstd", &["exporters"]),
 ];
 
 /// System calls: never on floor 0.

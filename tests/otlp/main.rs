@@ -1,12 +1,16 @@
 //! A real agent pushes to a collector that misbehaves in every way that one can.
 
+#[path = "../common/otlp_python.rs"]
+mod by_python;
 #[macro_use]
 #[path = "../common/mod.rs"]
 mod common;
+mod delta;
 mod destinations;
 mod grpc;
 #[path = "../common/otlp.rs"]
 mod otlp;
+mod python;
 mod receiver;
 mod tls;
 
@@ -251,7 +255,7 @@ fn what_cannot_be_is_refused_with_the_place_where_it_stands() {
     assert!(!ok && why.contains("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT") && why.contains("soon"), "{why}");
     let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cret%0A")]);
     assert!(!ok && why.contains("OTEL_EXPORTER_OTLP_HEADERS") && !why.contains("s3cret"), "{why}");
-    let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")]);
+    let (ok, why) = refused("", &[("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "gamma")]);
     assert!(!ok && why.contains("TEMPORALITY_PREFERENCE") && why.contains("cumulative"), "{why}");
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318");
     let (ok, why) = refused("", &[endpoint, ("OTEL_METRIC_EXPORT_INTERVAL", "600000")]);

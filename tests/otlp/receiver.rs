@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::otlp;
@@ -40,14 +41,20 @@ impl Request {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
+    pub fn decoded(&self) -> ExportMetricsServiceRequest {
+        otlp::decode(&match self.header("content-encoding") {
+            Some("gzip") => {
+                let mut plain = Vec::new();
+                GzDecoder::new(self.body.as_slice()).read_to_end(&mut plain).expect("gzip");
+                plain
+            }
+            Some("zstd") => zstd::decode_all(self.body.as_slice()).expect("zstd"),
+            None => self.body.clone(),
+            Some(other) => panic!("{other} was not asked for"),
+        })
+    }
     pub fn points(&self) -> Vec<otlp::Told> {
-        let mut plain = Vec::new();
-        if self.header("content-encoding") == Some("gzip") {
-            GzDecoder::new(self.body.as_slice()).read_to_end(&mut plain).expect("gzip");
-        } else {
-            plain.clone_from(&self.body);
-        }
-        otlp::points(&otlp::decode(&plain))
+        otlp::points(&self.decoded())
     }
 }
 

@@ -6,11 +6,13 @@
 //!             └ later: when the collector says, else after a back-off, for as long as it is kept
 //! ```
 
+use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::delta::{Delta, Notes};
 use super::outbox::Outbox;
 use super::packed;
 use super::parts::{halves, points};
@@ -36,7 +38,7 @@ struct Way {
 }
 
 /// Until the outbox is closed.
-pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender) {
+pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<Delta>) {
     let destination = outbox.destination();
     let (mut way, mut tries, mut told): (Option<Way>, u32, String) = (None, 0, String::new());
     while let Some(parcel) = outbox.next() {
@@ -44,7 +46,7 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender) {
             Some(way) if way.id == parcel.id => way,
             _ => Way { id: parcel.id, rest: vec![(parcel.points, parcel.bytes)], rejected: 0, bad: Some(0) },
         };
-        match go_on(outbox, sender, &mut current, tries > 0) {
+        match go_on(outbox, sender, &mut delta, (&mut current, tries > 0)) {
             None => {
                 if tries > 0 {
                     tracing::info!(destination, tries, "collector takes points again");
@@ -67,13 +69,40 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender) {
 }
 
 /// Sends what is left of a parcel. `None`: all of it has landed; else when to go on, and why.
-fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) -> Option<(Option<Duration>, String)> {
+fn go_on(
+    outbox: &Outbox,
+    sender: &mut Sender,
+    delta: &mut Option<Delta>,
+    (way, is_retry): (&mut Way, bool),
+) -> Option<(Option<Duration>, String)> {
     let mut is_retry = is_retry;
     while let Some((count, bytes)) = way.rest.last() {
-        let (code, answer) = sender.send(bytes);
+        let count = *count;
+        let told = match delta {
+            None => Some((Cow::Borrowed(bytes), Notes::new())),
+            Some(delta) => match packed::read(bytes) {
+                Ok(mut request) => {
+                    let notes = delta.convert(way.id, &mut request);
+                    let is_empty = points(&request) == 0;
+                    if is_empty {
+                        delta.note(&notes);
+                    }
+                    (!is_empty).then(|| (Cow::Owned(packed::pack(&request, packed::compression(bytes))), notes))
+                }
+                Err(error) => {
+                    refused(outbox, &error.to_string(), count);
+                    way.rejected += count;
+                    None
+                }
+            },
+        };
+        let Some((told, notes)) = told else {
+            way.rest.pop();
+            continue;
+        };
+        let (code, answer) = sender.send(&told);
         outbox.asked(code, is_retry);
         is_retry = false;
-        let count = *count;
         match answer {
             Answer::Later { after, message } => return Some((after, message)),
             Answer::Taken { rejected, message } => {
@@ -84,6 +113,9 @@ fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) ->
                         message,
                         "collector took points in part"
                     );
+                }
+                if let Some(delta) = delta {
+                    delta.note(&notes);
                 }
                 way.rejected += rejected.min(count);
                 way.bad = way.bad.filter(|_| rejected >= count);
@@ -106,7 +138,8 @@ fn go_on(outbox: &Outbox, sender: &mut Sender, way: &mut Way, is_retry: bool) ->
                 match packed::read(&bytes).map(halves) {
                     Ok(Ok((first, second))) => {
                         let both = [second, first].into_iter().filter(|part| points(part) > 0);
-                        way.rest.extend(both.map(|part| (points(&part), packed::pack(&part))));
+                        way.rest
+                            .extend(both.map(|part| (points(&part), packed::pack(&part, packed::compression(&bytes)))));
                     }
                     Ok(Err(_)) | Err(_) => {
                         refused(outbox, &message, count);

@@ -1,13 +1,15 @@
 //! OTLP: what a walk says, as messages of the OpenTelemetry protocol, pushed to a collector.
 //!
 //! ```text
-//! Walk ── collect ──► one request ── parts ──► packed ──► outbox (store::queue, on disk) ── deliver ──► send ──► collector
+//! Walk ── collect ──► one request ── flat? ── parts ──► packed ──► outbox (store::queue, on disk) ── deliver ── delta? ──► send ──► collector
 //! ```
-//! Sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
+//! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
 //! told before and is absent now is told once more, as having no value. `docs/otlp.md` is what users may rely on.
 
 mod collect;
 mod deliver;
+mod delta;
+mod flat;
 mod names;
 mod outbox;
 mod packed;
@@ -27,7 +29,8 @@ pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
 pub use settings::{
-    Compression, Config, DEFAULT, Protocol, PushEndpoint, Scheme, destination_name, endpoint, headers, joined, pairs,
+    Compression, Config, DEFAULT, Protocol, PushEndpoint, Scheme, Temporality, destination_name, endpoint, headers,
+    joined, pairs,
 };
 
 /// One request for nobody who was told anything before.

@@ -8,19 +8,24 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::collect::{Endings, collect};
+use super::delta::Delta;
+use super::flat::flatten;
 use super::outbox::Outbox;
 use super::parts::{LARGEST_BYTES, parts, points};
 use super::resource::HostIdentity;
 use super::send::Sender;
-use super::settings::{Config, DEFAULT};
+use super::settings::{Config, DEFAULT, Temporality};
 use super::{deliver, packed};
 use crate::exporters::walk::{Filter, Walk};
+use crate::host::clock::{Clock, SystemClock};
 use crate::snapshot::Snapshot;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
 use crate::telemetry::{Metrics, chain};
 
 /// The queue's directory, in the data directory; with a dash and the name behind it that of a further destination.
 pub const QUEUE_DIR: &str = "otlp";
+/// What the collector was told last, in the queue's directory: where it is told differences.
+const TOLD: &str = "told";
 /// What the disk refuses waits here.
 const MEMORY_BYTES: usize = 16 << 20;
 
@@ -62,12 +67,12 @@ async fn to(
     let identity = HostIdentity { host_id: host_id(), service_name, attributes };
     let of_outbox = (name.clone(), config.clone(), Arc::clone(&metrics));
     let opened = tokio::task::spawn_blocking(move || open(&of_outbox.0, &dir, &of_outbox.1, of_outbox.2)).await;
-    let Ok(outbox) = opened else { return };
+    let Ok((outbox, delta)) = opened else { return };
     // Dropped when this is called off.
     let outbox = Closing(Arc::new(outbox));
     let of_thread = Arc::clone(&outbox.0);
     let thread = std::thread::Builder::new().name("otlp".to_owned());
-    if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender)) {
+    if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender, delta)) {
         tracing::error!(destination = name, error = error.to_string(), "no thread can be had: metrics are not pushed");
         return;
     }
@@ -82,7 +87,7 @@ impl Drop for Closing {
     }
 }
 
-fn open(name: &str, dir: &Path, config: &Config, metrics: Arc<Metrics>) -> Outbox {
+fn open(name: &str, dir: &Path, config: &Config, metrics: Arc<Metrics>) -> (Outbox, Option<Delta>) {
     let limits = QueueLimits { bytes: config.queue_bytes, age: config.queue_age, memory_bytes: MEMORY_BYTES };
     let queue = Queue::open(Box::new(SegmentFiles::new(dir)), limits);
     if let Some(error) = &queue.refused {
@@ -96,7 +101,20 @@ fn open(name: &str, dir: &Path, config: &Config, metrics: Arc<Metrics>) -> Outbo
     if records + bytes > 0 {
         tracing::warn!(destination = name, records, bytes, "queue of points was damaged, or its end was being written");
     }
-    Outbox::new(name, queue, limits.bytes, metrics)
+    let told = dir.join(TOLD);
+    let delta = match config.temporality {
+        Temporality::Cumulative => {
+            // It will not be true any more.
+            if std::fs::remove_file(told).is_ok() {
+                tracing::info!(destination = name, "sums are told from their beginning again");
+            }
+            None
+        }
+        temporality => {
+            Some(Delta::open(&told, temporality, queue.ledger().exported > 0, queue.next_id(), SystemClock.now()))
+        }
+    };
+    (Outbox::new(name, queue, limits.bytes, metrics), delta)
 }
 
 /// Never waits for the queue: what comes while the disk is busy is dropped, and counted.
@@ -109,6 +127,7 @@ async fn collect_all(
 ) {
     let mut interval = tokio::time::interval(config.interval);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let (is_flat, compression) = (config.flat, config.compression);
     let (mut endings, identity) = (Endings::default(), Arc::new(identity));
     let (mut pushing, mut told): (Option<JoinHandle<()>>, u64) = (None, 0);
     // The first comes at once, when nothing is known yet.
@@ -127,8 +146,12 @@ async fn collect_all(
         let work = move || {
             let everything = Filter::default();
             let walk = Walk::new(&snapshot, &metrics, &everything);
-            let request = collect(&walk, &identity, &mut endings);
-            let batches = parts(request, LARGEST_BYTES).into_iter().map(|part| (points(&part), packed::pack(&part)));
+            let mut request = collect(&walk, &identity, &mut endings);
+            if is_flat {
+                flatten(&mut request);
+            }
+            let packed = |part| (points(&part), packed::pack(&part, compression));
+            let batches = parts(request, LARGEST_BYTES).into_iter().map(packed);
             (batches.collect::<Vec<_>>(), endings)
         };
         let Ok((batches, again)) = tokio::task::spawn_blocking(work).await else {

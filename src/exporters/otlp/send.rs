@@ -66,8 +66,11 @@ impl Sender {
 
     /// `batch`: as the queue has it. Gives what is counted of the request as well.
     pub fn send(&mut self, batch: &[u8]) -> (String, Answer) {
-        let is_gzip = self.config.compression == Compression::Gzip;
-        let body = if is_gzip { Ok(batch.to_vec()) } else { packed::unpack(batch) };
+        let body = packed::packed_as(batch, self.config.compression);
+        let encoding = match self.config.compression {
+            Compression::None => None,
+            Compression::Gzip | Compression::Zstd => Some(self.config.compression.as_str()),
+        };
         let Ok(body) = body else {
             return ("unreadable".to_owned(), Answer::Refused { message: "a batch cannot be unpacked".to_owned() });
         };
@@ -76,13 +79,13 @@ impl Sender {
         match &mut self.door {
             Door::Http(client) => {
                 headers.push(("content-type", "application/x-protobuf"));
-                headers.extend(is_gzip.then_some(("content-encoding", "gzip")));
+                headers.extend(encoding.map(|encoding| ("content-encoding", encoding)));
                 let answer = client.request(Method::Post, &self.endpoint.path, &headers, body.into());
                 answer.map_or_else(|error| failed(&error), |answer| of_http(&answer))
             }
             Door::Grpc(caller) => {
-                headers.extend(is_gzip.then_some(("grpc-encoding", "gzip")));
-                let answer = caller.call(SERVICE, &headers, &body, is_gzip);
+                headers.extend(encoding.map(|encoding| ("grpc-encoding", encoding)));
+                let answer = caller.call(SERVICE, &headers, &body, encoding.is_some());
                 answer.map_or_else(|error| failed(&error), |reply| of_grpc(&reply))
             }
         }

@@ -25,6 +25,9 @@ pub struct Config {
     /// Of one request, connecting included.
     pub timeout: Duration,
     pub compression: Compression,
+    pub temporality: Temporality,
+    /// What a resource says stands on its points as well.
+    pub flat: bool,
     /// Between two collections.
     pub interval: Duration,
     /// Of host and agent.
@@ -55,6 +58,8 @@ impl Default for Config {
             headers: Vec::new(),
             timeout: Duration::from_secs(10),
             compression: Compression::Gzip,
+            temporality: Temporality::Cumulative,
+            flat: false,
             interval: Duration::from_secs(60),
             service_name: None,
             resource_attributes: Vec::new(),
@@ -118,7 +123,20 @@ crate::model::words! {
 crate::model::words! {
     pub enum Compression {
         Gzip = "gzip",
+        Zstd = "zstd",
         None = "none",
+    }
+}
+
+crate::model::words! {
+    /// What sums and histograms count from.
+    pub enum Temporality {
+        /// Their beginning.
+        Cumulative = "cumulative",
+        /// What the collector took last; sums that may fall from their beginning.
+        Delta = "delta",
+        /// Histograms from what it took last. Of our sums, which are read and not added up, all from their beginning.
+        LowMemory = "lowmemory",
     }
 }
 

@@ -50,16 +50,16 @@ impl Caller {
         Ok(Caller { address, timeout, largest_answer, runtime, connection: None })
     }
 
-    /// `path`: `/package.Service/Method`. `is_gzip`: what `message` is.
+    /// `path`: `/package.Service/Method`. `is_packed`: what `message` is; how, the header `grpc-encoding` says.
     pub fn call(
         &mut self,
         path: &str,
         headers: &[(&str, &str)],
         message: &[u8],
-        is_gzip: bool,
+        is_packed: bool,
     ) -> Result<GrpcReply, HttpError> {
         let kept = self.connection.take();
-        let call = call(&self.address, kept, (path, headers), framed(message, is_gzip), self.largest_answer);
+        let call = call(&self.address, kept, (path, headers), framed(message, is_packed), self.largest_answer);
         match self.runtime.block_on(within(self.timeout, call)) {
             Some(Ok((sender, reply))) => {
                 self.connection = Some(sender);
@@ -72,9 +72,9 @@ impl Caller {
 }
 
 /// A message of 4 GiB is none.
-fn framed(message: &[u8], is_gzip: bool) -> Bytes {
+fn framed(message: &[u8], is_packed: bool) -> Bytes {
     let mut framed = BytesMut::with_capacity(PREFIX + message.len());
-    framed.put_u8(u8::from(is_gzip));
+    framed.put_u8(u8::from(is_packed));
     framed.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     framed.put_slice(message);
     framed.freeze()

@@ -201,6 +201,10 @@ impl Queue {
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
     }
+    /// Of the batch that comes next: higher than that of any before it.
+    pub fn next_id(&self) -> u64 {
+        self.mark.next
+    }
     pub fn segments(&self) -> usize {
         self.segments.len()
     }

@@ -104,10 +104,14 @@ otlp {
   # headers =
   # How long one request may take. In the environment a number is milliseconds. (OTEL_EXPORTER_OTLP_TIMEOUT)
   timeout = "10s"
-  # gzip or none. (OTEL_EXPORTER_OTLP_COMPRESSION)
+  # gzip, zstd or none. (OTEL_EXPORTER_OTLP_COMPRESSION)
   compression = "gzip"
-  # cumulative: sums count from their start. No other is made. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
+  # What sums and histograms count from. cumulative: their beginning; delta: what the collector took last; lowmemory: histograms as delta, sums as cumulative. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
   temporality_preference = "cumulative"
+  # explicit_bucket_histogram: the buckets of /metrics. No other is made: what was counted in those cannot be told in finer ones. (OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION)
+  default_histogram_aggregation = "explicit_bucket_histogram"
+  # Whether what a resource says stands on each of its points as well: for stores that keep nothing of a resource. (ALLOSTAT_OTLP_FLAT)
+  flat = false
   # How often points are made. In the environment a number is milliseconds. (OTEL_METRIC_EXPORT_INTERVAL)
   interval = "1m"
   # service.name of the host and of the agent. Tasks and allocs have that of their workload. Default: allostat. (OTEL_SERVICE_NAME)

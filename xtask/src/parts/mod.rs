@@ -134,6 +134,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "opentelemetry-proto",
+        packages: Packages::Wheel("opentelemetry-proto==1.27.0"),
+        programs: &[],
+        megabytes: 1,
+        why: "the messages of OTLP in Python, as a second reader of what is pushed",
+        reason: "no-python",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "nvml-header",
         packages: Packages::Wheel("nvidia-nvml-dev-cu12==12.9.79"),
         programs: &[],

@@ -1,0 +1,123 @@
+//! Differences, flat points and zstd, beside a collector that gets sums: of the same agent, through outages and kills.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::common::{Agent, AgentOptions, wait_for};
+use super::otlp::{self, Told, Value, points_of_any_kind};
+use super::receiver::{Reaction, Receiver, plain};
+use super::{ledger, limit};
+
+type Key = (BTreeMap<String, String>, String, BTreeMap<String, String>);
+
+fn key(told: &Told) -> Key {
+    (told.resource.clone(), told.metric.clone(), told.attributes.clone())
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(n) => Some(*n as f64),
+        Value::Float(n) => Some(*n),
+        Value::Histogram { counts, .. } => Some(counts.iter().sum::<u64>() as f64),
+        Value::Ended => None,
+    }
+}
+
+/// Every second request is not taken, and the agent is killed in between: what the collector has adds up all the same.
+#[test]
+fn differences_add_up_to_the_sums_through_outages_and_kills() {
+    let sums = Receiver::start(|_, _| plain(200));
+    let is_up = Arc::new(AtomicBool::new(true));
+    let up = Arc::clone(&is_up);
+    let deltas = Receiver::start(move |n, _| plain(if up.load(Ordering::SeqCst) && n % 2 == 0 { 200 } else { 503 }));
+    let config = format!(
+        "otlp {{\n  destination \"delta\" {{\n    endpoint = \"http://{}\"\n    interval = \"200ms\"\n    compression = \"zstd\"\n    \
+         temporality_preference = \"delta\"\n  }}\n}}\n",
+        deltas.address
+    );
+    let env = sums.env(&[]);
+    let mut agent = Agent::with(AgentOptions { config, env, ..AgentOptions::default() });
+    for kill in 0..3_usize {
+        let before = deltas.taken().len();
+        wait_for("differences to be taken", limit(), || (deltas.taken().len() > before + 2).then_some(()));
+        is_up.store(false, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(300 * (kill as u64 + 1)));
+        agent.kill();
+        agent.start_again();
+        is_up.store(true, Ordering::SeqCst);
+    }
+    let before = deltas.taken().len();
+    wait_for("more differences", limit(), || (deltas.taken().len() > before + 4).then_some(()));
+    agent.terminate();
+    assert!(deltas.taken().iter().all(|request| request.header("content-encoding") == Some("zstd")));
+    let told: Vec<Told> = deltas.taken().iter().flat_map(|request| points_of_any_kind(&request.decoded())).collect();
+    assert!(
+        told.iter().all(|t| t.is_delta == (t.kind == "sum" || t.kind == "histogram")),
+        "what may fall is told whole"
+    );
+    // By series: where the last difference ended, and what they add up to.
+    let mut added: BTreeMap<Key, (u64, f64)> = BTreeMap::new();
+    let mut checked = 0;
+    for told in told.iter().filter(|told| told.is_delta) {
+        let Some(more) = number(&told.value) else { continue };
+        assert!(more >= 0.0, "{told:?}");
+        let (end, sum) = added.entry(key(told)).or_insert((told.start, 0.0));
+        if told.start > *end {
+            // Of the agent's process, which began anew.
+            assert_eq!(told.resource["service.instance.id"].rsplit('/').next(), Some("agent"), "{told:?}");
+            *sum = 0.0;
+        } else {
+            assert_eq!(told.start, *end, "no gap and no overlap: {told:?}");
+            checked += 1;
+        }
+        (*end, *sum) = (told.at, *sum + more);
+    }
+    assert!(checked > 500, "{checked} differences followed each other");
+    // Where both collectors were told the same moment of a sum whose beginning is known, they know the same.
+    let whole: BTreeMap<(Key, u64), f64> = sums
+        .taken()
+        .iter()
+        .flat_map(|request| otlp::points(&request.decoded()))
+        .filter(|told| told.start > 0 && (told.kind == "sum" || told.kind == "histogram"))
+        .filter_map(|told| Some(((key(&told), told.at), number(&told.value)?)))
+        .collect();
+    let mut agreed = 0;
+    for (key, (at, sum)) in added {
+        // What the agent counts itself goes on between two walks of one moment.
+        let of_agent = key.0["service.instance.id"].ends_with("/agent");
+        if let Some(whole) = whole.get(&(key.clone(), at)).filter(|_| !of_agent) {
+            assert!((whole - sum).abs() <= 1e-9 * whole.abs().max(1.0), "{key:?}: {sum} of {whole}");
+            agreed += 1;
+        }
+    }
+    assert!(agreed > 10, "{agreed} sums were compared");
+}
+
+#[test]
+fn a_backlog_that_was_packed_otherwise_goes_out_as_it_is_set_now_and_flat_points_say_whose_they_are() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = Arc::clone(&is_up);
+    let receiver = Receiver::start(move |_, _| if up.load(Ordering::SeqCst) { plain(200) } else { Reaction::Reset });
+    let with = |compression: &str| {
+        receiver.env(&[("OTEL_EXPORTER_OTLP_COMPRESSION", compression), ("ALLOSTAT_OTLP_FLAT", "true")])
+    };
+    let mut agent = Agent::with(AgentOptions { env: with("gzip"), ..AgentOptions::default() });
+    for compression in ["zstd", "none"] {
+        let before = wait_for("books", limit(), || ledger(&agent))[0];
+        wait_for("a backlog", limit(), || ledger(&agent).filter(|counts| counts[0] > before + 500));
+        agent.kill();
+        agent.set_env(with(compression));
+        agent.start_again();
+    }
+    is_up.store(true, Ordering::SeqCst);
+    wait_for("it to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 1_500));
+    assert_eq!(ledger(&agent).map(|counts| [counts[2], counts[3]]), Some([0, 0]));
+    let taken = receiver.taken();
+    assert!(taken.iter().all(|request| request.header("content-encoding").is_none()));
+    for told in taken.iter().flat_map(|request| request.points()) {
+        assert!(told.resource.iter().all(|(key, value)| told.attributes.get(key) == Some(value)), "{told:?}");
+    }
+    agent.stop();
+}
