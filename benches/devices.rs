@@ -68,6 +68,7 @@ impl World {
             published.push(Published {
                 identity,
                 status: None,
+                observed: None,
                 readers: vec![None],
                 until: Vec::new(),
                 alloc_reader: None,

@@ -22,6 +22,7 @@ use crate::jobspec::diagnostic::{Diagnostics, Problems, SourceText, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
+use crate::observe;
 use crate::runner::GcConfig;
 use crate::runner::drivers::DriverSettings;
 use crate::snapshot::{self, RetentionConfig};
@@ -47,6 +48,7 @@ pub struct Config {
     /// What is exposed.
     pub selection: exporters::Selection,
     pub devices: devices::Config,
+    pub observe: observe::Config,
     pub log_level: LogLevel,
 }
 
@@ -86,6 +88,7 @@ impl Config {
             otlp: exporters::otlp::Config::default(),
             selection: exporters::Selection::default(),
             devices: devices::Config::default(),
+            observe: observe::Config::default(),
             log_level: LogLevel::default(),
         }
     }

@@ -50,6 +50,7 @@ use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
 use crate::model::host::NodeInfo;
+use crate::observe::{self, Observer};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext};
 use crate::runner::journal::Journal;
@@ -81,6 +82,7 @@ pub struct Daemon {
     handle: Handle,
     devices: Arc<devices::DeviceManager>,
     sampler: Sampler,
+    observer: Option<Arc<Observer>>,
     stop: watch::Sender<bool>,
     servers: Vec<JoinHandle<()>>,
     chores: Vec<JoinHandle<()>>,
@@ -161,6 +163,7 @@ impl Daemon {
 
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &sampling.roots);
         stock.open(&devices);
+        let observer = observe(&config, &handle, &home, &sampling, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
             config: config.telemetry,
@@ -185,7 +188,7 @@ impl Daemon {
             data_dir: data_dir.root().to_owned(),
         };
         let mut chores = vec![
-            tokio::spawn(hand_over_retired(handle.clone(), sampler.snapshots.clone())),
+            tokio::spawn(hand_over_retired(handle.clone(), observer.clone(), sampler.snapshots.clone())),
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
@@ -219,6 +222,7 @@ impl Daemon {
             handle,
             devices,
             sampler,
+            observer,
             stop,
             servers,
             chores,
@@ -248,6 +252,7 @@ impl Daemon {
         let _ = tokio::time::timeout(PLUGINS_END, plugins).await;
         self.chores.iter().for_each(JoinHandle::abort);
         drop(self.fingerprints);
+        drop(self.observer);
         drop(self.sampler);
         let handle = self.handle;
         // Blocks until the state is on disk.
@@ -444,15 +449,44 @@ fn inherited() -> BTreeMap<String, String> {
     text.filter(|(name, _)| wanted(name)).collect()
 }
 
-/// Ended allocs whose series have retired may be forgotten by the runner.
-async fn hand_over_retired(handle: Handle, mut snapshots: watch::Receiver<Arc<Snapshot>>) {
+/// Looks at what others run, where that is wanted and can be had.
+fn observe(
+    config: &Config,
+    handle: &Handle,
+    home: &Home,
+    sampling: &Arc<Sampling>,
+    clock: &Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+) -> Option<Arc<Observer>> {
+    let parts = observe::Parts {
+        config: config.observe.clone(),
+        sampling: Arc::clone(sampling),
+        board: Arc::clone(handle.board()),
+        ours: home.parent.clone(),
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(metrics),
+    };
+    let observer = config.observe.enabled.then(|| Observer::start(parts))?;
+    observer.inspect_err(|error| tracing::warn!(%error, "nothing that others run is observed")).ok().map(Arc::new)
+}
+
+/// Ended allocs whose series have retired may be forgotten by who shows them.
+async fn hand_over_retired(
+    handle: Handle,
+    observer: Option<Arc<Observer>>,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+) {
     let mut epoch = 0;
     while snapshots.changed().await.is_ok() {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
         if snapshot.epoch != epoch {
             epoch = snapshot.epoch;
             let retired = snapshot.allocs.iter().filter(|a| a.ended && a.retired);
-            handle.collectable(retired.map(|a| a.identity.id.clone()));
+            let (observed, ours): (Vec<_>, Vec<_>) = retired.partition(|a| a.observed.is_some());
+            handle.collectable(ours.into_iter().map(|a| a.identity.id.clone()));
+            if let Some(observer) = observer.as_ref().filter(|_| !observed.is_empty()) {
+                observer.delivered(observed.into_iter().map(|a| a.identity.id.clone()));
+            }
         }
     }
 }

@@ -11,6 +11,7 @@
 //! 3  devices/       which there are, who holds them, who uses them; plugins
 //!    runner/        manager, task, alloc, hooks, drivers, events, kept, decide: its header draws the shelf
 //!    fingerprint/   what this host is: one file per fingerprinter, and the manager that repeats them
+//!    observe/       allocs that others run: who owns a cgroup that we did not start, one file per source
 //! 2  collectors/    one subject per file; TaskReader
 //!    board/         what is known of allocs and of the host: where their runners, watchers and fingerprinters publish it
 //! 1  host/          the doors: roots, cgroup, process, clock, http (client)
@@ -34,6 +35,7 @@ pub mod host;
 pub mod jobspec;
 pub mod kernel;
 pub mod model;
+pub mod observe;
 pub mod runner;
 pub mod snapshot;
 pub mod store;

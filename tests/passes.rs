@@ -222,7 +222,12 @@ impl World {
     }
 
     fn board(&self) -> BoardView {
-        BoardView { version: 1, allocs: vec![Arc::clone(&self.published)], totals: Arc::new(Totals::default()) }
+        BoardView {
+            version: 1,
+            allocs: vec![Arc::clone(&self.published)],
+            totals: Arc::new(Totals::default()),
+            ..BoardView::default()
+        }
     }
     fn moment(&self) -> Moment {
         Moment { now: self.start + self.elapsed, at: self.at() }
@@ -406,7 +411,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
         Arc::new(Published { readers: vec![Some(Arc::clone(reader))], ..alloc })
     };
     let allocs = readers.iter().enumerate().map(published).collect();
-    let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()) };
+    let board = BoardView { version: 1, allocs, totals: Arc::new(Totals::default()), ..BoardView::default() };
     for (round, threads) in (1..).zip([1, 2, 7]) {
         // Not all have something new to say.
         let news = |n: u64| n.is_multiple_of(round);

@@ -61,7 +61,12 @@ impl Stage {
         Stage { allocs: allocs.into_iter().map(Arc::new).collect(), ..Stage::new() }
     }
     fn board(&self) -> BoardView {
-        BoardView { version: 1, allocs: self.allocs.clone(), totals: Arc::new(self.totals.clone()) }
+        BoardView {
+            version: 1,
+            allocs: self.allocs.clone(),
+            totals: Arc::new(self.totals.clone()),
+            ..BoardView::default()
+        }
     }
     fn moment(&self) -> Moment {
         Moment { now: self.start + self.elapsed, at: self.wall }

@@ -10,6 +10,7 @@ use super::http::{Reply, Request};
 use super::{Context, Method, Route, node};
 use crate::exporters::json as views;
 use crate::model::id::TaskName;
+use crate::model::observed::{Elsewhere, command_elsewhere};
 use crate::runner::{Restarted, Wait};
 use crate::snapshot::{AllocView, Snapshot};
 
@@ -89,7 +90,19 @@ pub(super) static SIGNAL: Route = Route {
 pub(super) fn find(snapshot: &Snapshot, id: &str) -> Result<Arc<AllocView>, ApiError> {
     let wanted = id.to_ascii_lowercase();
     let ids = || snapshot.allocs.iter().map(|a| a.identity.id.as_str());
-    match pick(ids(), &wanted) {
+    // Of observed ones the names are somebody else's: as they are, and without their source they are enough where they are unique.
+    let is_called = |alloc: &&Arc<AllocView>| {
+        alloc.identity.id.as_str() == id || alloc.observed.as_ref().is_some_and(|observed| observed.native == id)
+    };
+    let mut called = snapshot.allocs.iter().filter(is_called);
+    if let (Some(alloc), None) = (called.next(), called.next()) {
+        return Ok(Arc::clone(alloc));
+    }
+    let picked = match pick(ids(), id) {
+        Picked::None => pick(ids(), &wanted),
+        picked => picked,
+    };
+    match picked {
         Picked::One(at) => Ok(Arc::clone(&snapshot.allocs[at])),
         Picked::Many(some) => {
             let message = format!("{id:?} begins more than one alloc: {}", some.join(", "));
@@ -103,6 +116,20 @@ pub(super) fn find(snapshot: &Snapshot, id: &str) -> Result<Arc<AllocView>, ApiE
             Err(ApiError::new(Code::NotFound, message).on("id"))
         }
     }
+}
+
+/// [`find`], to act on it. Errors: others run it too; then with the command that does it there.
+pub(super) fn ours(snapshot: &Snapshot, id: &str, wish: Elsewhere) -> Result<Arc<AllocView>, ApiError> {
+    let alloc = find(snapshot, id)?;
+    let Some(observed) = &alloc.observed else { return Ok(alloc) };
+    let source = alloc.identity.source;
+    let message = match command_elsewhere(source, &observed.native, wish) {
+        Some(command) => {
+            format!("{} is run by {}, and only looked at here: {command}", alloc.identity.id, source.as_str())
+        }
+        None => format!("{} is a cgroup of somebody else's, and only looked at here", alloc.identity.id),
+    };
+    Err(ApiError::new(Code::Conflict, message).on("id"))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -141,7 +168,7 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
 
 async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&[])?;
-    let alloc = find(&context.snapshot(), request.param(0))?;
+    let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
     let mut answer = json!({ "id": id, "had_ended": alloc.ended });
@@ -153,7 +180,7 @@ async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
 
 async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&["task", "all"])?;
-    let alloc = find(&context.snapshot(), request.param(0))?;
+    let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Restart)?;
     let all = match request.query().get("all") {
         None | Some("false") => false,
         Some("true") => true,
@@ -173,7 +200,7 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
 
 async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     request.query().only(&["signal", "task"])?;
-    let alloc = find(&context.snapshot(), request.param(0))?;
+    let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Signal)?;
     let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
         return Err(ApiError::bad_parameter("signal", "say which signal: ?signal=SIGHUP"));

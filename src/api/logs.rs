@@ -14,6 +14,7 @@ use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Context, Method, Route, allocs};
+use crate::model::observed::Elsewhere;
 
 pub(super) static LOGS: Route = Route {
     method: Method::Get,
@@ -50,7 +51,7 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
         (Some(lines), None) => From::Tail(lines),
         (None, offset) => From::Offset(offset.unwrap_or(0)),
     };
-    let alloc = allocs::find(&context.snapshot(), request.param(0))?;
+    let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Logs)?;
     // The name comes from the alloc, never from the request: no path of somebody else's choosing.
     let task = allocs::task_of(&alloc, request.param(1))?;
     let group = alloc.status.as_ref().and_then(|status| status.task_group());

@@ -78,6 +78,7 @@ fn snapshot() -> Snapshot {
         task: "t".into(),
         usage: Usage::default(),
         ended: Arc::default(),
+        observed: false,
     };
     let empty = Snapshot::empty(Arc::new(node()), Timestamp(1));
     Snapshot { version: VERSION, workloads: vec![Arc::new(workload)], ..empty }

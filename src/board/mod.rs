@@ -14,6 +14,7 @@ use self::marks::Marks;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocStatus};
 use crate::model::id::AllocId;
+use crate::model::observed::ObservedAlloc;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -25,6 +26,8 @@ pub struct Published {
     pub identity: Arc<AllocIdentity>,
     /// `None`: it is observed.
     pub status: Option<Arc<AllocStatus>>,
+    /// `None`: it is ours; or its cgroups are all that is known of it.
+    pub observed: Option<Arc<ObservedAlloc>>,
     /// In the order of the identity's tasks: the reader of the attempt that runs; `None` between attempts and after the end.
     /// At the moment when a reader goes, the attempt's usage is in `TaskStatus::base` and in [`Totals`] already.
     pub readers: Vec<Option<Arc<TaskReader>>>,
@@ -66,6 +69,8 @@ pub struct BoardView {
     /// In order of creation.
     pub allocs: Vec<Arc<Published>>,
     pub totals: Arc<Totals>,
+    /// Of observed allocs, since this agent looks at them.
+    pub observed: Arc<Totals>,
 }
 
 /// Concurrency: any thread. Runners publish, `snapshot` looks; the lock is held for some microseconds at most.
@@ -82,6 +87,7 @@ struct Inner {
     allocs: Vec<Arc<Published>>,
     places: HashMap<AllocId, usize>,
     totals: Arc<Totals>,
+    observed: Arc<Totals>,
     /// The last view that was asked for, until something changes.
     view: Option<Arc<BoardView>>,
 }
@@ -115,6 +121,7 @@ impl Board {
             version: inner.version,
             allocs: inner.allocs.clone(),
             totals: Arc::clone(&inner.totals),
+            observed: Arc::clone(&inner.observed),
         });
         inner.view = Some(Arc::clone(&view));
         view
@@ -146,26 +153,31 @@ impl Board {
     /// Shows these allocs, new ones at the end, and changes the totals with them: nobody sees one without the other.
     pub fn publish(&self, allocs: impl IntoIterator<Item = Published>, change: impl FnOnce(&mut Totals)) {
         self.change(|inner| {
-            for alloc in allocs {
-                let alloc = Arc::new(alloc);
-                match inner.places.get(&alloc.identity.id) {
-                    Some(&place) => inner.allocs[place] = alloc,
-                    None => {
-                        inner.places.insert(alloc.identity.id.clone(), inner.allocs.len());
-                        inner.allocs.push(alloc);
-                    }
-                }
-            }
+            inner.put(allocs);
             change(Arc::make_mut(&mut inner.totals));
+        });
+    }
+
+    /// The same of observed allocs and their totals; those that are gone are taken off.
+    pub fn observe(
+        &self,
+        allocs: impl IntoIterator<Item = Published>,
+        gone: &[AllocId],
+        change: impl FnOnce(&mut Totals),
+    ) {
+        self.change(|inner| {
+            inner.put(allocs);
+            if !gone.is_empty() {
+                inner.take_off(gone);
+            }
+            change(Arc::make_mut(&mut inner.observed));
         });
     }
 
     /// Takes allocs off the board. Their totals stay, unless `change` says otherwise.
     pub fn remove(&self, ids: &[AllocId], change: impl FnOnce(&mut Totals)) {
         self.change(|inner| {
-            let gone: HashSet<&AllocId> = ids.iter().collect();
-            inner.allocs.retain(|a| !gone.contains(&a.identity.id));
-            inner.places = inner.allocs.iter().enumerate().map(|(i, a)| (a.identity.id.clone(), i)).collect();
+            inner.take_off(ids);
             change(Arc::make_mut(&mut inner.totals));
         });
     }
@@ -178,6 +190,26 @@ impl Board {
         inner.version += 1;
         drop(inner);
         self.changed.notify_all();
+    }
+}
+
+impl Inner {
+    fn put(&mut self, allocs: impl IntoIterator<Item = Published>) {
+        for alloc in allocs {
+            let alloc = Arc::new(alloc);
+            match self.places.get(&alloc.identity.id) {
+                Some(&place) => self.allocs[place] = alloc,
+                None => {
+                    self.places.insert(alloc.identity.id.clone(), self.allocs.len());
+                    self.allocs.push(alloc);
+                }
+            }
+        }
+    }
+    fn take_off(&mut self, ids: &[AllocId]) {
+        let gone: HashSet<&AllocId> = ids.iter().collect();
+        self.allocs.retain(|a| !gone.contains(&a.identity.id));
+        self.places = self.allocs.iter().enumerate().map(|(i, a)| (a.identity.id.clone(), i)).collect();
     }
 }
 
@@ -204,6 +236,7 @@ mod tests {
         Published {
             identity: Arc::new(identity),
             status: None,
+            observed: None,
             readers: Vec::new(),
             until: Vec::new(),
             alloc_reader: None,

@@ -131,6 +131,8 @@ async fn start(made: &Made) -> Result<Daemon, DaemonError> {
     let at = |port| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     config.api.listen = at(DEFAULT_PORT);
     config.devices.scripted = true;
+    // It shows its own job.
+    config.observe.enabled = false;
     match Daemon::start(config.clone()).await {
         // Somebody has the usual port: any free one will do.
         Err(DaemonError::Listen { .. }) => {

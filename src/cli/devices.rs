@@ -4,7 +4,7 @@ use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable};
-use super::shape::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice};
+use super::shape::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice, short};
 
 /// Show the devices of this host, how each is, and which tasks hold and use it
 #[derive(Debug, clap::Args)]
@@ -76,7 +76,7 @@ fn device(table: &mut Table, of: &DeviceRow, indent: &str) {
     ]);
     for task in &of.tasks {
         table.row(vec![
-            format!("{indent}  {} {}", task.alloc_id.get(..8).unwrap_or(&task.alloc_id), printable(&task.task)).into(),
+            format!("{indent}  {} {}", short(&task.alloc_id), printable(&task.task)).into(),
             "".into(),
             use_of(task).into(),
             or_absent(task.memory_used_bytes.map(human::bytes)).into(),

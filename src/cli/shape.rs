@@ -31,18 +31,27 @@ pub struct Supervisors {
 #[derive(Debug, Clone, Deserialize)]
 pub struct AllocRow {
     pub id: String,
+    /// Who runs it. Empty: an agent that runs all itself, and does not say so.
+    #[serde(default)]
+    pub source: String,
+    #[serde(default)]
     pub job: String,
+    #[serde(default)]
     pub group: String,
     /// Nomad's `job.group[index]`.
     pub name: String,
     /// `pending`, `running`, `complete`, `failed`.
+    #[serde(default)]
     pub status: String,
     /// Why it is that.
     #[serde(default)]
     pub description: String,
     /// `run`, `stop`.
+    #[serde(default)]
     pub desired: String,
-    pub created_at: Timestamp,
+    /// Absent: it was there before the agent, and nobody says.
+    #[serde(default)]
+    pub created_at: Option<Timestamp>,
     #[serde(default)]
     pub finished_at: Option<Timestamp>,
     pub tasks: BTreeMap<String, TaskRow>,
@@ -60,7 +69,14 @@ pub struct AllocRow {
 
 impl AllocRow {
     pub fn short(&self) -> &str {
-        self.id.get(..8).unwrap_or(&self.id)
+        short(&self.id)
+    }
+    /// The agent runs it.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.source.as_str(), "" | "managed")
+    }
+    pub fn is_of(&self, source: &str) -> bool {
+        if source == "managed" { self.is_ours() } else { self.source == source }
     }
     /// One of its tasks has failed for good.
     pub fn has_failed(&self) -> bool {
@@ -79,18 +95,29 @@ impl AllocRow {
     }
 }
 
+/// The first eight characters, which are enough for ours; those of others are names.
+pub fn short(id: &str) -> &str {
+    id.get(..8).filter(|_| !id.contains(':')).unwrap_or(id)
+}
+
 #[derive(Debug, Clone, Deserialize)]
 pub struct TaskRow {
+    /// Empty: nobody knows.
+    #[serde(default)]
     pub state: String,
+    #[serde(default)]
     pub failed: bool,
     /// Why it is not started again.
     #[serde(default, deserialize_with = "known_failure")]
     pub failure: Option<Failure>,
+    #[serde(default)]
     pub restarts: u64,
     /// Absent: none has begun.
     #[serde(default)]
     pub attempt: Option<u64>,
-    pub state_since: Timestamp,
+    /// Absent: since before the agent began to look.
+    #[serde(default)]
+    pub state_since: Option<Timestamp>,
     #[serde(default)]
     pub next_start_at: Option<Timestamp>,
     #[serde(default)]

@@ -5,7 +5,7 @@ use super::devices::use_of;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable};
-use super::shape::StatsReply;
+use super::shape::{StatsReply, short};
 use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
@@ -39,7 +39,7 @@ impl Stats {
 }
 
 fn text(stats: &StatsReply, paint: Paint) -> String {
-    let mut out = paint.paint(Style::Cyan, stats.id.get(..8).unwrap_or(&stats.id));
+    let mut out = paint.paint(Style::Cyan, &printable(short(&stats.id)));
     let from = if stats.aggregation == "cgroup" { "from the alloc's own cgroup" } else { "the sum of its tasks" };
     out.push_str(&format!(": ALLOC is {from}"));
     match (stats.ended, stats.age_ms) {

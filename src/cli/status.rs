@@ -16,6 +16,9 @@ pub struct Status {
     /// An id, or a unique beginning of one
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
+    /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
+    #[arg(long, value_name = "WHO", conflicts_with = "alloc")]
+    source: Option<String>,
     /// As the API says it
     #[arg(long)]
     json: bool,
@@ -38,8 +41,13 @@ impl Status {
             let alloc: AllocRow = agent.get(&target)?;
             write!(session.out, "{}", detail(&alloc, now, session.paint))?;
         } else {
-            let list: AllocList = agent.get(&target)?;
-            if list.allocs.is_empty() {
+            let mut list: AllocList = agent.get(&target)?;
+            list.allocs.retain(|alloc| self.source.as_deref().is_none_or(|source| alloc.is_of(source)));
+            // Ours first, as they were made; then those of others, by name.
+            list.allocs.sort_by_cached_key(|alloc| (!alloc.is_ours()).then(|| alloc.id.clone()));
+            if list.allocs.is_empty() && self.source.is_some() {
+                session.remark("no allocs of that source");
+            } else if list.allocs.is_empty() {
                 session.remark("no allocs; `allostat run FILE` starts some");
             } else {
                 write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
@@ -79,7 +87,7 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
             TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
             tasks(alloc).into(),
             alloc.restarts().to_string().into(),
-            human::ago(alloc.created_at, now).into(),
+            or_absent(alloc.created_at.map(|at| human::ago(at, now))).into(),
             last_exit(alloc.tasks.values()).into(),
         ]);
     }
@@ -109,11 +117,12 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("alloc", alloc.id.clone()),
         ("job", printable(&alloc.job)),
         ("name", printable(&alloc.name)),
+        ("run by", if alloc.is_ours() { "this agent".to_owned() } else { printable(&alloc.source) }),
         ("type", or_absent(alloc.kind.clone())),
         ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
         ("because", or_absent(Some(printable(&alloc.description)).filter(|d| !d.is_empty()))),
-        ("desired", alloc.desired.clone()),
-        ("created", moment(alloc.created_at, now)),
+        ("desired", or_absent(Some(alloc.desired.clone()).filter(|d| !d.is_empty()))),
+        ("created", or_absent(alloc.created_at.map(|at| moment(at, now)))),
         ("ended", or_absent(alloc.finished_at.map(|t| moment(t, now)))),
         ("measured by", or_absent(alloc.measured.clone())),
         ("cgroup", or_absent(alloc.cgroup.as_deref().map(printable))),
@@ -143,7 +152,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
             printable(name).into(),
             or_absent(task.driver.clone()).into(),
             TableCell::styled(state, state_style(&task.state)),
-            human::ago(task.state_since, now).into(),
+            or_absent(task.state_since.map(|at| human::ago(at, now))).into(),
             // People count from one.
             or_absent(task.attempt.map(|n| n.to_string())).into(),
             task.restarts.to_string().into(),
@@ -190,7 +199,7 @@ mod tests {
             failure: None,
             restarts: 0,
             attempt: Some(1),
-            state_since: Timestamp(0),
+            state_since: Some(Timestamp(0)),
             next_start_at: None,
             finished_at: Some(Timestamp(finished_at)),
             last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at) }),

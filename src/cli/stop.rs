@@ -8,7 +8,7 @@ use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
 use super::output::Style;
-use super::shape::{AllocList, AllocRow};
+use super::shape::{AllocList, AllocRow, short};
 use super::{Session, human};
 use crate::api::encode;
 use crate::host::http::Address;
@@ -25,7 +25,7 @@ pub struct Stop {
     /// Ids, or unique beginnings
     #[arg(required_unless_present = "all", value_parser = super::alloc_id)]
     allocs: Vec<String>,
-    /// Every alloc that has not ended
+    /// Every alloc of this agent's that has not ended
     #[arg(long, conflicts_with = "allocs")]
     all: bool,
     /// Ask and return
@@ -39,7 +39,7 @@ impl Stop {
         let mut follow = Follow::from_now(&mut agent)?;
         let wanted = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
-            list.allocs.into_iter().filter(|a| !a.is_over()).map(|a| a.id).collect()
+            list.allocs.into_iter().filter(|a| a.is_ours() && !a.is_over()).map(|a| a.id).collect()
         } else {
             self.allocs
         };
@@ -64,7 +64,7 @@ impl Stop {
             ));
         }
         for id in &had_ended {
-            writeln!(session.out, "{} had ended already", id.get(..8).unwrap_or(id))?;
+            writeln!(session.out, "{} had ended already", short(id))?;
         }
         if self.detach || ids.is_empty() {
             if !ids.is_empty() {

@@ -110,6 +110,8 @@ enum Source {
         told: bool,
         /// It was there before this agent.
         found: bool,
+        /// It is not ours: nothing is reset in it.
+        only_reads: bool,
         window: Option<Box<Window>>,
     },
     Processes(ProcessId),
@@ -121,13 +123,19 @@ impl TaskReader {
     /// Reads a task's cgroup, which exists by now. Opens nothing yet.
     pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: true, told: false, found: false, window: None })
+        TaskReader::new(
+            sampling,
+            Source::Cgroup { files, processes: true, told: false, found: false, only_reads: false, window: None },
+        )
     }
     /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
     /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 9 s only.
     pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: true, found: false, window: None })
+        TaskReader::new(
+            sampling,
+            Source::Cgroup { files, processes: false, told: true, found: false, only_reads: false, window: None },
+        )
     }
     /// The same, of a cgroup that was there before this agent: what it says of the last minute has to wait for that.
     pub fn found(self) -> TaskReader {
@@ -136,10 +144,20 @@ impl TaskReader {
         }
         self
     }
+    /// The same, of a cgroup that is somebody else's: it is read and nothing else, so of the last minute it has no peak.
+    pub fn that_only_reads(self) -> TaskReader {
+        if let Source::Cgroup { only_reads, .. } = &mut lock(&self.inner).source {
+            *only_reads = true;
+        }
+        self
+    }
     /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
-        TaskReader::new(sampling, Source::Cgroup { files, processes: false, told: false, found: false, window: None })
+        TaskReader::new(
+            sampling,
+            Source::Cgroup { files, processes: false, told: false, found: false, only_reads: false, window: None },
+        )
     }
     /// Adds up the processes below a supervisor (itself left out): where no cgroup could be made. Shared pages count in
     /// each process, and what a process did that nobody waited for is lost.
@@ -285,6 +303,11 @@ impl TaskReader {
         lock(&self.inner).pace.next_look.is_none_or(|at| at <= now)
     }
 
+    /// It was found to be gone.
+    pub fn is_gone(&self) -> bool {
+        lock(&self.inner).gone
+    }
+
     /// The newest reading, without touching the kernel.
     pub fn latest(&self) -> Option<Reading> {
         lock(&self.latest).reading.clone()
@@ -309,7 +332,7 @@ impl Inner {
         now: Instant,
         everything: bool,
     ) -> Result<Read, Gone> {
-        let (files, processes, told, found, window) = match &mut self.source {
+        let (files, processes, told, found, only_reads, window) = match &mut self.source {
             Source::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
                 self.pace.next_look = Some(now + LOOK_EACH);
@@ -321,7 +344,9 @@ impl Inner {
                     self.raw.usage.page_faults_minor().zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
                 return Ok(Read::All);
             }
-            Source::Cgroup { files, processes, told, found, window } => (files, *processes, *told, *found, window),
+            Source::Cgroup { files, processes, told, found, only_reads, window } => {
+                (files, *processes, *told, *found, *only_reads, window)
+            }
             // Handed on where it was told.
             Source::Told(_) => return Ok(Read::Nothing),
         };
@@ -330,7 +355,9 @@ impl Inner {
         let look = self.pace.next_look.is_none_or(|at| at <= now);
         if first {
             raw.kept_peak = kept_peak(&sampling.layout, files.path());
-            *window = Window::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
+            if !only_reads {
+                *window = Window::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
+            }
         }
         // The first look is one at all files: what is not there is known from then on.
         let pass = sampling.kernel_pass().filter(|_| !first);

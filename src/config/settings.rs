@@ -1,6 +1,8 @@
 //! Everything that can be set, once: the words of the file, the environment, the printed configuration and the table in
 //! docs/commands.md are made from it. One more setting is one more entry; a driver has its own beside it.
 
+mod observed;
+
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -96,7 +98,8 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
             &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
         })
     };
-    OURS.iter().chain(super::otlp::OTLP).chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
+    let ours = OURS.iter().chain(super::otlp::OTLP).chain(observed::SETTINGS);
+    ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });
 
 static OURS: &[Setting] = &[

@@ -1,5 +1,6 @@
 //! Text becomes the value of a setting, or a sentence without its name that says what is wanted. Pure.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use crate::api::DEFAULT_PORT;
 use crate::fingerprint;
 use crate::jobspec::quantity::{format_duration, parse_duration};
+use crate::model::alloc::AllocSource;
 
 pub(super) fn size(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
@@ -36,6 +38,15 @@ pub(super) fn fingerprinters(names: Vec<String>) -> Result<Vec<String>, String> 
         Some(name) => Err(format!("there is no fingerprinter {name:?}; there are {}", known.join(", "))),
         None => Ok(names),
     }
+}
+
+pub(super) fn observed_sources(words: &[String]) -> Result<BTreeSet<AllocSource>, String> {
+    let known = || AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed);
+    let source = |word: &String| {
+        let names = || known().map(AllocSource::as_str).collect::<Vec<_>>().join(", ");
+        known().find(|source| source.as_str() == word).ok_or_else(|| format!("{word:?} is none of {}", names()))
+    };
+    words.iter().map(source).collect()
 }
 
 pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {

@@ -94,6 +94,7 @@ fn published(sampling: &Arc<Sampling>, parent: &CgroupPath, id: &str, tasks: &BT
         // Whose job it is stands in the agent's state, not in the cgroup.
         identity: Arc::new(AllocIdentity::of_cgroup(AllocId::from(id), cgroup.clone(), names)),
         status: None,
+        observed: None,
         readers: tasks.iter().map(|name| Some(reader(cgroup.child(name)))).collect(),
         until: Vec::new(),
         alloc_reader: Some(reader(cgroup)),

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::board::BoardView;
+use crate::board::{BoardView, Published};
 use crate::host::roots::Roots;
 use crate::kernel::proc::{cgroup, pid_stat};
 use crate::model::alloc::AllocIdentity;
@@ -94,22 +94,22 @@ impl Owners {
 
 /// Every task that has a cgroup of its own, by that.
 fn tasks(board: &BoardView) -> HashMap<CgroupPath, (Arc<AllocIdentity>, usize)> {
-    let of = |identity: &Arc<AllocIdentity>| {
-        let tasks = identity.cgroup.clone().map(|parent| {
-            let task = |(n, task): (usize, &crate::model::alloc::TaskIdentity)| {
-                (parent.child(task.name.as_str()), (Arc::clone(identity), n))
-            };
-            identity.tasks.iter().enumerate().map(task).collect::<Vec<_>>()
-        });
-        tasks.unwrap_or_default()
+    let of = |published: &Arc<Published>| {
+        let identity = &published.identity;
+        let place = |n: usize| match (&published.observed, &identity.cgroup) {
+            (Some(alloc), _) => alloc.tasks.get(n).filter(|task| task.runs)?.cgroup.clone(),
+            (None, parent) => Some(parent.as_ref()?.child(identity.tasks.get(n)?.name.as_str())),
+        };
+        let tasks = (0..identity.tasks.len()).filter_map(|n| Some((place(n)?, (Arc::clone(identity), n))));
+        tasks.collect::<Vec<_>>()
     };
-    board.allocs.iter().flat_map(|published| of(&published.identity)).collect()
+    board.allocs.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::{Board, Published};
+    use crate::board::Board;
     use crate::model::id::AllocId;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
@@ -139,6 +139,7 @@ mod tests {
         let published = |identity| Published {
             identity,
             status: None,
+            observed: None,
             readers: vec![None, None],
             until: Vec::new(),
             alloc_reader: None,

@@ -110,6 +110,7 @@ impl World {
         let published = Published {
             identity: Arc::clone(identity),
             status: Some(Arc::new(status)),
+            observed: None,
             readers: vec![None, None],
             until: Vec::new(),
             alloc_reader: None,

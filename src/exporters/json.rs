@@ -32,6 +32,12 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
     set(&mut row, "job", identity.workload.as_ref());
     set(&mut row, "group", identity.group.as_ref());
     set(&mut row, "created_at", identity.created_at);
+    row["source"] = json!(identity.source);
+    if let Some(observed) = &alloc.observed {
+        row["status"] = json!(observed.state());
+        set(&mut row, "finished_at", observed.ended_at);
+        set(&mut row, "labels", Some(&*observed.labels).filter(|labels| !labels.is_empty()).map(labelled));
+    }
     if let Some(status) = &alloc.status {
         row["status"] = json!(status.state);
         row["description"] = json!(status.description());
@@ -47,9 +53,23 @@ fn number(attempt: u32) -> u64 {
     u64::from(attempt) + 1
 }
 
-/// Of an observed one nothing is said of what it went through.
+fn labelled(labels: &[(String, String)]) -> Value {
+    labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>().into()
+}
+
+/// What can be seen from outside.
+fn observed_row(task: &TaskView, detail: Detail) -> Value {
+    let mut row = json!({});
+    let Some(task) = &task.observed else { return row };
+    row["state"] = json!(task.state());
+    set(&mut row, "state_since", task.since);
+    set(&mut row, "last_exit", task.exits.back().map(|exit| exit_row(exit, detail)));
+    row
+}
+
+/// Of one that others run nothing is said of what nobody sees from outside.
 fn task_row(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail: Detail) -> Value {
-    let Some(ManagedTask { status: task, .. }) = &task.managed else { return json!({}) };
+    let Some(ManagedTask { status: task, .. }) = &task.managed else { return observed_row(task, detail) };
     let mut row = json!({
         "state": task.state,
         "failed": task.failed,
@@ -85,7 +105,6 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     let identity = &alloc.identity;
     let mut all = row(alloc, detail);
     all["tasks"] = by_name(alloc.tasks(), |known, task| task_detail(alloc, known, task, detail));
-    all["source"] = json!(identity.source);
     all["namespace"] = json!(identity.namespace);
     all["measured"] = json!(identity.measured);
     all["aggregation"] = json!(alloc.aggregation);
@@ -106,6 +125,13 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
     let mut all = task_row(alloc, known, task, detail);
     set(&mut all, "driver", known.driver.as_ref());
     set(&mut all, "user", known.user.as_ref().filter(|_| detail == Detail::Full));
+    if let Some(task) = &task.observed {
+        all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
+        all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
+        if detail == Detail::Full {
+            set(&mut all, "cgroup", task.cgroup.as_ref());
+        }
+    }
     let Some(ManagedTask { status: task, .. }) = &task.managed else { return all };
     all["restarts_by_reason"] = by(RestartReason::ALL.map(RestartReason::as_str), task.restarts);
     all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod gpu;
 pub mod hierarchy;
 pub mod http;
+pub mod inotify;
 pub mod peer;
 pub mod process;
 pub mod roots;

@@ -75,6 +75,16 @@ words! {
     pub enum AllocSource {
         /// This agent.
         Managed = "managed",
+        Systemd = "systemd",
+        Docker = "docker",
+        Podman = "podman",
+        /// Without Kubernetes.
+        Containerd = "containerd",
+        Kubernetes = "kubernetes",
+        Nomad = "nomad",
+        Slurm = "slurm",
+        Lxc = "lxc",
+        Libvirt = "libvirt",
         /// Somebody who cannot be asked: its cgroups are all that is known of it.
         Cgroup = "cgroup",
     }

@@ -77,9 +77,9 @@ impl AllocId {
         let id = uuid::Uuid::try_parse(name).ok()?;
         (id.hyphenated().to_string() == name).then(|| AllocId::from(name))
     }
-    /// The first eight characters: what people see in tables.
+    /// What people see in tables: the first eight characters; of an observed one all, since it is a name.
     pub fn short(&self) -> &str {
-        self.as_str().get(..8).unwrap_or(self.as_str())
+        self.as_str().get(..8).filter(|_| !self.as_str().contains(':')).unwrap_or(self.as_str())
     }
 }
 

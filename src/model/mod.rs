@@ -17,6 +17,7 @@ pub mod id;
 pub mod job;
 pub mod measure;
 pub mod metric;
+pub mod observed;
 pub mod profile;
 pub mod signal;
 pub mod stat;

@@ -5,21 +5,23 @@ use std::sync::Arc;
 use super::{AllocView, ManagedTask, TaskView};
 use crate::collectors::Reading;
 use crate::model::alloc::AllocStatus;
+use crate::model::observed::ObservedTask;
 use crate::model::task::TaskStatus;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
-/// A task as it stands: all attempts together. `status`: of a managed one. `until`: up to when its state is shown. `previous`:
-/// what the last snapshot showed, and its `steady_at`.
+/// A task as it stands: all attempts together. `status`: of a managed one; `observed`: of one that others run. `until`: up to when
+/// its state is shown. `previous`: what the last snapshot showed, and its `steady_at`.
 pub fn task(
-    status: Option<&Arc<TaskStatus>>,
+    (status, observed): (Option<&Arc<TaskStatus>>, Option<&Arc<ObservedTask>>),
     reading: Option<&Reading>,
     until: Timestamp,
     previous: Option<(&TaskView, Timestamp)>,
 ) -> TaskView {
     let attempt = reading.map(|r| Arc::clone(&r.usage));
     // The first attempt has nothing below it: nothing to add, nothing to copy.
-    let base = status.map(|status| &*status.base).filter(|base| **base != Usage::default());
+    let base = status.map(|status| &*status.base).or(observed.map(|task| &*task.base));
+    let base = base.filter(|base| **base != Usage::default());
     let mut usage = match (&attempt, base) {
         (Some(attempt), None) => Arc::clone(attempt),
         (Some(attempt), Some(base)) => Arc::new(attempt.on_top_of(base)),
@@ -38,7 +40,7 @@ pub fn task(
         ManagedTask { status: Arc::clone(status), finished_dwells, until }
     });
     let sampled_at = reading.map(|r| r.at).or_else(|| previous?.0.sampled_at);
-    TaskView { managed, usage, attempt, sampled_at }
+    TaskView { managed, observed: observed.cloned(), usage, attempt, sampled_at }
 }
 
 /// Counters and peaks never fall from one snapshot to the next, whatever a source says.

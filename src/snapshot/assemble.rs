@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::failed::{self, Failed};
 use super::retention::{Retention, RetentionConfig, Retired};
-use super::workloads::{self, Workloads};
+use super::workloads::{self, RunBy, Workloads};
 use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate, itself};
 use crate::board::devices::DevicesView;
 use crate::board::{BoardView, Published};
@@ -17,6 +17,7 @@ use crate::collectors::{Reading, TaskReader};
 use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::metric::Samples;
+use crate::model::observed::ObservedAlloc;
 use crate::model::task::TaskStatus;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -139,7 +140,7 @@ impl Assembler {
     }
 
     fn publish(&mut self, board: &BoardView, moment: Moment, epoch: u64, host: Host) -> Arc<Snapshot> {
-        if let Some(places) = self.workloads.take_totals(&board.totals) {
+        if let Some(places) = self.workloads.take_totals(&board.totals, &board.observed) {
             for slot in self.entries.iter_mut().flat_map(|e| e.slots.iter_mut()) {
                 *slot = places[*slot].expect("a slot with users must stay");
             }
@@ -217,12 +218,22 @@ impl Assembler {
     }
 
     fn admit(&mut self, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
-        // What an observed alloc did in its life is nobody's to add up here.
-        let managed =
-            published.status.iter().flat_map(|status| status.tasks.iter().map(|t| (status.workload(), &t.name)));
-        let slots: Vec<usize> = managed.map(|(workload, task)| self.workloads.slot(workload, task)).collect();
+        let slots = self.slots(published);
         self.workloads.joined(&slots);
         self.build(published, said, None, slots, moment)
+    }
+
+    /// In the order of its tasks. None: nobody says whose they are.
+    fn slots(&mut self, published: &Published) -> Vec<usize> {
+        let by = match (&published.status, &published.observed) {
+            (Some(_), _) => RunBy::Us,
+            (None, Some(_)) => RunBy::Others,
+            (None, None) => return Vec::new(),
+        };
+        let identity = &published.identity;
+        let workload = identity.workload.iter();
+        let tasks = workload.flat_map(|workload| identity.tasks.iter().map(move |task| (workload, &task.name)));
+        tasks.map(|(workload, task)| self.workloads.slot(workload, task, by)).collect()
     }
 
     fn refresh(&mut self, entry: &mut Entry, published: &Arc<Published>, said: Said, moment: Moment) {
@@ -230,7 +241,13 @@ impl Assembler {
             entry.note_times(&said);
             return;
         }
-        let slots = std::mem::take(&mut entry.slots);
+        let mut slots = std::mem::take(&mut entry.slots);
+        if published.observed.is_some() && !Arc::ptr_eq(&entry.published.identity, &published.identity) {
+            // It has got another name, or one task more.
+            self.workloads.left(&slots);
+            slots = self.slots(published);
+            self.workloads.joined(&slots);
+        }
         self.workloads.moved(&slots);
         *entry = self.build(published, said, Some(Arc::clone(&entry.view)), slots, moment);
     }
@@ -255,9 +272,11 @@ impl Assembler {
             let previous = earlier.as_ref().filter(same_task).and_then(|e| e.tasks.get(place));
             let raw = reading.as_ref().map(|r| &r.usage);
             let until = until(published, place);
+            let observed = published.observed.as_ref().and_then(|alloc| alloc.tasks.get(place));
             let same_state = previous.filter(|p| match (&p.managed, task) {
                 (Some(before), Some(task)) => Arc::ptr_eq(&before.status, task) && before.until == until,
-                (before, task) => before.is_none() && task.is_none(),
+                (None, None) => p.observed.as_ref().map(Arc::as_ptr) == observed.map(Arc::as_ptr),
+                (Some(_), None) | (None, Some(_)) => false,
             });
             let is_known = !sought.contains(&known.name);
             let as_known = is_known != earlier_sought.contains(&known.name);
@@ -273,7 +292,7 @@ impl Assembler {
                 },
                 None => {
                     let previous = previous.map(|p| (&**p, steady_at));
-                    let view = aggregate::task(task, reading.as_ref(), until, previous);
+                    let view = aggregate::task((task, observed), reading.as_ref(), until, previous);
                     Arc::new(if is_known { view } else { TaskView { usage: Arc::default(), ..view } })
                 }
             });
@@ -291,7 +310,9 @@ impl Assembler {
             // Whatever its cgroup says, the counters of that task would be missing.
             usage = Arc::default();
         }
-        let ended = status.is_some_and(|status| status.is_terminal());
+        let is_over = |alloc: &Arc<ObservedAlloc>| alloc.ended_at.is_some();
+        let ended =
+            status.is_some_and(|status| status.is_terminal()) || published.observed.as_ref().is_some_and(is_over);
         if ended && tasks.iter().any(|task| task.attempt.is_some()) {
             usage = Arc::new(usage.without_live());
         }
@@ -300,6 +321,7 @@ impl Assembler {
         let mut view = AllocView {
             identity: Arc::clone(identity),
             status: status.cloned(),
+            observed: published.observed.clone(),
             tasks,
             usage,
             aggregation,
@@ -322,7 +344,8 @@ impl Assembler {
         match (view.ended, ended_before) {
             (true, false) => {
                 // One that we only hear of long after its end (we have just started) is not shown as if it were new.
-                let since = view.status.as_deref().and_then(known_since).unwrap_or(moment.at);
+                let observed = || view.observed.as_deref().and_then(|alloc| alloc.ended_at);
+                let since = view.status.as_deref().and_then(known_since).or_else(observed).unwrap_or(moment.at);
                 if moment.at.since(since).as_duration() >= self.keep {
                     view.retired = true;
                 } else {

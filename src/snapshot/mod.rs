@@ -21,10 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::board::devices::DevicesView;
-use crate::model::alloc::{AllocIdentity, AllocStatus, TaskIdentity};
+use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{JobId, TaskName};
 use crate::model::metric::Samples;
+use crate::model::observed::{ObservedAlloc, ObservedTask};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
@@ -82,6 +83,8 @@ pub struct AllocView {
     pub identity: Arc<AllocIdentity>,
     /// `None`: it is observed.
     pub status: Option<Arc<AllocStatus>>,
+    /// `None`: it is ours; or its cgroups are all that is known of it.
+    pub observed: Option<Arc<ObservedAlloc>>,
     /// In the order of the identity's tasks.
     pub tasks: Vec<Arc<TaskView>>,
     /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`, `Nature::TaskLive`) or
@@ -96,7 +99,20 @@ pub struct AllocView {
     pub retired: bool,
 }
 
+impl TaskView {
+    /// `None`: nobody knows.
+    pub fn state(&self) -> Option<TaskState> {
+        let managed = self.managed.as_ref().map(|task| task.status.state);
+        managed.or_else(|| self.observed.as_ref().map(|task| task.state()))
+    }
+}
+
 impl AllocView {
+    /// `None`: nobody knows.
+    pub fn state(&self) -> Option<AllocState> {
+        let managed = self.status.as_ref().map(|status| status.state);
+        managed.or_else(|| self.observed.as_ref().map(|alloc| alloc.state()))
+    }
     /// Its tasks by what they are and by what they do.
     pub fn tasks(&self) -> impl Iterator<Item = (&TaskIdentity, &TaskView)> {
         self.identity.tasks.iter().zip(self.tasks.iter().map(|task| &**task))
@@ -107,6 +123,8 @@ impl AllocView {
 pub struct TaskView {
     /// `None`: it is observed.
     pub managed: Option<ManagedTask>,
+    /// `None`: it is ours; or its cgroup is all that is known of it.
+    pub observed: Option<Arc<ObservedTask>>,
     /// All attempts together: `base` plus what the running one used.
     pub usage: Arc<Usage>,
     /// Of the running attempt alone; absent between attempts and after the end.
@@ -153,6 +171,8 @@ pub struct WorkloadView {
     pub usage: Usage,
     /// Exits, restarts and events, which need no reading. Its `usage` lacks the running attempts.
     pub ended: Arc<TaskTotals>,
+    /// Others run it: nothing is known of its restarts and events, and the sums of the node do not have it.
+    pub observed: bool,
 }
 
 /// Everything this agent ever ran. Never falls.

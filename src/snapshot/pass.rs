@@ -11,7 +11,7 @@
 //! Where a pass takes long it is read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
 
 use std::num::NonZero;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::aggregate::speaks_for_its_alloc;
@@ -61,7 +61,10 @@ impl Pass {
                 moved |= said == News::Changed;
             }
         }
-        if let Some(reader) = &alloc.alloc_reader {
+        // Of an observed alloc with one cgroup its task's reader is its own.
+        let is_a_tasks =
+            |reader: &Arc<TaskReader>| alloc.readers.iter().flatten().any(|task| Arc::ptr_eq(task, reader));
+        if let Some(reader) = alloc.alloc_reader.as_ref().filter(|reader| !is_a_tasks(reader)) {
             let due = if speaks_for_its_alloc(alloc.status.as_deref()) {
                 runs && self.all && reader.is_due(self.moment.now)
             } else {

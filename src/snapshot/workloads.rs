@@ -8,7 +8,14 @@ use crate::model::id::{JobId, TaskName};
 use crate::model::totals::{TaskTotals, Totals, add_each};
 use crate::model::usage::Usage;
 
-type Key = (JobId, TaskName);
+type Key = (JobId, TaskName, RunBy);
+
+/// Whose the tasks of a slot are. Ours and those of others count apart, though they may be called alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum RunBy {
+    Us,
+    Others,
+}
 
 /// One slot per workload and task, in order of appearance. A slot is added up again only if something under it changed.
 #[derive(Debug, Default)]
@@ -16,6 +23,7 @@ pub(super) struct Workloads {
     index: HashMap<Key, usize>,
     slots: Vec<Slot>,
     totals: Arc<Totals>,
+    observed: Arc<Totals>,
     views: Vec<Arc<WorkloadView>>,
     /// Of allocs of which nobody knows what they use.
     unknown: Vec<usize>,
@@ -33,8 +41,8 @@ struct Slot {
 }
 
 impl Workloads {
-    pub(super) fn slot(&mut self, workload: &JobId, task: &TaskName) -> usize {
-        let key = (workload.clone(), task.clone());
+    pub(super) fn slot(&mut self, workload: &JobId, task: &TaskName, by: RunBy) -> usize {
+        let key = (workload.clone(), task.clone(), by);
         if let Some(slot) = self.index.get(&key) {
             return *slot;
         }
@@ -60,17 +68,22 @@ impl Workloads {
     }
 
     /// Takes the totals over. Tells which slots went where if some had to go (`None`: that slot is gone).
-    pub(super) fn take_totals(&mut self, totals: &Arc<Totals>) -> Option<Vec<Option<usize>>> {
-        if Arc::ptr_eq(totals, &self.totals) {
+    pub(super) fn take_totals(&mut self, totals: &Arc<Totals>, observed: &Arc<Totals>) -> Option<Vec<Option<usize>>> {
+        if Arc::ptr_eq(totals, &self.totals) && Arc::ptr_eq(observed, &self.observed) {
             return None;
         }
         self.totals = Arc::clone(totals);
-        for (workload, task) in totals.workloads.keys() {
-            self.slot(workload, task);
+        self.observed = Arc::clone(observed);
+        for (all, by) in [(totals, RunBy::Us), (observed, RunBy::Others)] {
+            for (workload, task) in all.workloads.keys() {
+                self.slot(workload, task, by);
+            }
         }
         let mut retired = false;
         for slot in &mut self.slots {
-            let now = totals.workloads.get(&slot.key);
+            let (workload, task, by) = slot.key.clone();
+            let all = if by == RunBy::Us { totals } else { observed };
+            let now = all.workloads.get(&(workload, task));
             let same = match (now, &slot.totals) {
                 (Some(now), Some(before)) => Arc::ptr_eq(now, before),
                 (None, None) => true,
@@ -112,7 +125,7 @@ impl Workloads {
     ) -> Vec<Arc<WorkloadView>> {
         self.unknown = unknown.collect();
         if !self.slots.iter().any(|s| s.dirty) {
-            return self.views.clone();
+            return self.together();
         }
         let mut sums: Vec<Option<Usage>> = self
             .slots
@@ -138,16 +151,43 @@ impl Workloads {
                     if let Some(before) = before {
                         usage.not_below(&before.usage);
                     }
-                    let (workload, task) = slot.key.clone();
+                    let (workload, task, by) = slot.key.clone();
                     let ended = slot.totals.clone().unwrap_or_default();
-                    Arc::new(WorkloadView { workload, task, usage, ended })
+                    Arc::new(WorkloadView { workload, task, usage, ended, observed: by == RunBy::Others })
                 }
             };
             slot.dirty = false;
             slot.view = Some(Arc::clone(&view));
             self.views.push(view);
         }
-        self.views.clone()
+        self.together()
+    }
+
+    /// Where ours and somebody else's are called alike they are shown as one: no two series may have the same labels.
+    fn together(&self) -> Vec<Arc<WorkloadView>> {
+        let twin = |view: &WorkloadView, by| {
+            let at = *self.index.get(&(view.workload.clone(), view.task.clone(), by))?;
+            self.views.get(at)
+        };
+        let others = self.views.iter().filter(|view| view.observed);
+        let shared = others.filter_map(|view| Some((view, twin(view, RunBy::Us)?)));
+        let shared: HashMap<*const WorkloadView, &WorkloadView> = shared
+            .flat_map(|(others, ours)| [(Arc::as_ptr(others), &**ours), (Arc::as_ptr(ours), &**others)])
+            .collect();
+        if shared.is_empty() {
+            return self.views.clone();
+        }
+        let shown = self.views.iter().filter_map(|view| match shared.get(&Arc::as_ptr(view)) {
+            None => Some(Arc::clone(view)),
+            Some(_) if view.observed => None,
+            Some(others) => {
+                let (mut usage, mut ended) = (view.usage.clone(), TaskTotals::clone(&view.ended));
+                usage.add_counters(&others.usage);
+                ended.merge(&others.ended);
+                Some(Arc::new(WorkloadView { usage, ended: Arc::new(ended), ..WorkloadView::clone(view) }))
+            }
+        });
+        shown.collect()
     }
 
     /// The sums of the whole node: retired workloads and all that are there.
@@ -157,7 +197,7 @@ impl Workloads {
         let mut node =
             NodeSums { allocs: retired.allocs, oom_kills: known, cpu_usage_ns: known, ..NodeSums::default() };
         add(&mut node, &retired.totals, &retired.totals.usage);
-        for view in &self.views {
+        for view in self.views.iter().filter(|view| !view.observed) {
             add(&mut node, &view.ended, &view.usage);
         }
         node

@@ -333,7 +333,7 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
             assert!(url.contains("${__url_time_range}"), "{}: {url} loses the time range", board.stem);
             let target = boards.iter().find(|b| b.stem == uid).expect("just found");
             let defines = |board: &Board, name: &str| board.variables().iter().any(|v| text(v, "name") == name);
-            let all = ["datasource", "job", "instance", "workload", "alloc"];
+            let all = ["datasource", "job", "instance", "source", "workload", "alloc"];
             // What neither board knows cannot be carried.
             for variable in all.into_iter().filter(|name| defines(board, name) || defines(target, name)) {
                 let carried =

@@ -81,6 +81,7 @@ fn filled(expression: &str, alloc: &str) -> String {
         ("$__rate_interval", "5s"),
         ("$job", "allostat"),
         ("$instance", ".+"),
+        ("$source", ".*"),
         ("$workload", "board|killed"),
         ("$alloc", alloc),
         ("$device", ".+"),

@@ -145,6 +145,8 @@ impl Agent {
         command.arg("--data-dir").arg(self.data_dir()).arg("--listen").arg(self.address.to_string());
         // Everything that it knows is looked at, unless a test says otherwise.
         command.env("ALLOSTAT_PROFILE", "full");
+        // What else runs on this host is no matter of most tests.
+        command.env("ALLOSTAT_OBSERVE", "false");
         command.args(&self.options.args).envs(self.options.env.iter().cloned());
         let file = || log.try_clone().expect("a descriptor must be left").into();
         let (stdout, stderr) = self.outputs.take().unwrap_or_else(|| (file(), file()));

@@ -68,6 +68,46 @@ impl Cgroups {
         left
     }
 
+    /// Makes a cgroup below the parent, in every hierarchy, with whatever controllers it can be given.
+    pub fn make(&self, path: &str) {
+        for mount in mounts() {
+            let mut dir = mount.at;
+            for part in self.parent.split('/').chain(path.split('/')).filter(|part| !part.is_empty()) {
+                if mount.v1_options.is_none() {
+                    for controller in ["memory", "cpu", "io", "pids"] {
+                        // Not offered here: then it is not measured either.
+                        let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+                    }
+                }
+                dir.push(part);
+                match fs::create_dir(&dir) {
+                    Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                        panic!("{}: {error}", dir.display())
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    /// Puts a process into it, in every hierarchy that takes it.
+    pub fn place(&self, path: &str, pid: u32) {
+        let dirs = self.roots().into_iter().map(|root| root.join(path));
+        // A fresh cpuset of v1 takes nobody.
+        let placed = dirs.filter(|dir| fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok()).count();
+        assert!(placed > 0, "nothing takes a process into {path}");
+    }
+    /// Removes it, once its processes are gone.
+    pub fn remove(&self, path: &str) {
+        for dir in self.roots().into_iter().map(|root| root.join(path)) {
+            super::wait_for("a cgroup to be empty", std::time::Duration::from_secs(60), || {
+                match fs::remove_dir(&dir) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => None,
+                    _ => Some(()),
+                }
+            });
+        }
+    }
+
     /// Whether the parent itself is there, in any hierarchy.
     pub fn exists(&self) -> bool {
         !self.roots().is_empty()

@@ -108,6 +108,7 @@ pub fn observed(id: &str, tasks: &[&str]) -> Published {
     Published {
         identity: Arc::new(identity),
         status: None,
+        observed: None,
         readers: vec![None; tasks.len()],
         until: Vec::new(),
         alloc_reader: None,
@@ -165,7 +166,7 @@ pub fn assembler(info: Arc<NodeInfo>) -> Assembler {
 }
 
 pub fn board(allocs: Vec<Arc<Published>>, totals: Totals) -> BoardView {
-    BoardView { version: 1, allocs, totals: Arc::new(totals) }
+    BoardView { version: 1, allocs, totals: Arc::new(totals), ..BoardView::default() }
 }
 
 /// One tick at [`NOW`].

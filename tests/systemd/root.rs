@@ -27,7 +27,9 @@ fn begin(agent: &Agent, more: &str) {
     fs::write("/etc/systemd/system/allostat.service", UNIT).expect("root may");
     let drop_in = Path::new("/etc/systemd/system/allostat.service.d");
     fs::create_dir_all(drop_in).expect("root may");
-    fs::write(drop_in.join("test.conf"), format!("[Service]\n{more}\n")).expect("root may");
+    // What others run here is no matter of most tests.
+    let text = format!("[Service]\nEnvironment=ALLOSTAT_OBSERVE=false\n{more}\n");
+    fs::write(drop_in.join("test.conf"), text).expect("root may");
     Who::Root.systemctl(&["daemon-reload"]);
     Who::Root.systemctl(&["start", "allostat.service"]);
     agent.wait_ready();
@@ -274,4 +276,58 @@ fn a_unit_that_has_ended_by_itself_is_stopped() {
     }
     let manager = allostat::host::systemd::Manager::System;
     assert_eq!(manager.stop("allostat-never.scope"), Ok(()));
+}
+
+/// Services and scopes under the names that `systemctl` shows, with the values of their files; slices, the agent's own scope and
+/// what is above a unit are none.
+#[test]
+fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let agent = service("Environment=ALLOSTAT_OBSERVE=true");
+    let (own, _) = agent.submit("own", &["hold", "1000000"], "", "");
+    own.ready();
+    Who::Root.run("systemd-run", &["--unit=probe", "--collect", "-p", "MemoryMax=50M", "--", "sleep", "1000"]);
+    let find = |id: &str| {
+        let all = agent.json("/v1/allocs");
+        all["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == id).cloned()
+    };
+    let limit = Duration::from_secs(30) * patience();
+    let probe = wait_for("the unit", limit, || find("systemd:probe.service"));
+    assert_eq!(
+        (&probe["source"], &probe["job"], &probe["status"]),
+        (&"systemd".into(), &"system.slice".into(), &"running".into())
+    );
+    let of_probe = [("alloc_id", "systemd:probe.service")];
+    let bound = wait_for("its limit", limit, || {
+        agent.metrics().one("allostat_task_memory_limit_bytes", &of_probe).map(crate::common::Sample::u64)
+    });
+    assert_eq!(bound, 50 << 20);
+    let file = |name: &str| {
+        fs::read_to_string(format!("{TREE}/system.slice/probe.service/{name}")).expect("its cgroup is there")
+    };
+    let peak = agent.metrics().u64("allostat_task_memory_peak_bytes", &of_probe);
+    assert!(peak <= file("memory.peak").trim().parse().expect("a number"), "{peak}");
+    let seen = agent.metrics();
+    let ids: Vec<String> = seen
+        .all("allostat_alloc_info", &[("source", "systemd")])
+        .iter()
+        .map(|s| s.labels["alloc_id"].clone())
+        .collect();
+    assert!(
+        ids.contains(&"systemd:allostat.service".to_owned()) && ids.contains(&"systemd:init.scope".to_owned()),
+        "{ids:?}"
+    );
+    assert!(ids.iter().all(|id| !id.ends_with(".slice") && !id.contains("allostat-var-lib")), "{ids:?}");
+    let paths: Vec<String> = seen.all("allostat_alloc_info", &[]).iter().map(|s| s.labels["cgroup"].clone()).collect();
+    assert!(paths.iter().all(|path| !paths.iter().any(|other| other.starts_with(&format!("{path}/")))), "{paths:?}");
+    Who::Root.systemctl(&["stop", "probe.service"]);
+    wait_for("its end", limit, || find("systemd:probe.service").filter(|alloc| alloc["status"] == "complete"));
+    let ends = agent.metrics().u64("allostat_observed_ends_total", &[("reading", "final")]);
+    assert!(ends >= 1, "its cgroup told when it was empty");
+    let scope = agent.scope_path();
+    agent.stop_all();
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+    agent.wait_scope_gone(&scope);
 }

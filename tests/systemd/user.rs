@@ -29,6 +29,8 @@ impl Started {
         let file = fs::File::create(&log).expect("our own directory");
         let mut command = Who::User.command(words[0]);
         command.args(&words[1..]).arg("--data-dir").arg(&agent.data).args(["--listen", "none"]);
+        // What others run here is no matter of these tests.
+        command.env("ALLOSTAT_OBSERVE", "false");
         command.stdout(file.try_clone().expect("a descriptor")).stderr(file).stdin(Stdio::null());
         let child = command.spawn().expect("it must start");
         agent.wait_ready();

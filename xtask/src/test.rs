@@ -15,7 +15,7 @@ use crate::steps::{Step, Steps};
 use crate::{Result, power, run};
 
 /// These start agents and compare what they measure: one test at a time.
-const ONE_AT_A_TIME: &[&str] = &["live", "supervisor", "prometheus", "boards", "systemd", "chaos"];
+const ONE_AT_A_TIME: &[&str] = &["live", "observed", "supervisor", "prometheus", "boards", "systemd", "chaos"];
 const HOST_LIMIT: Duration = Duration::from_secs(900);
 /// So many tests may fail beside all else and pass alone: what is late once on a busy machine is told and no verdict. More are one.
 const MOST_AGAIN: usize = 2;

@@ -108,11 +108,17 @@ fn alloc(id: &str, tasks: &[&str]) -> Arc<AllocView> {
         (Field::memory_peak_bytes, 120),
         (Field::cpu_throttled_ns, 7),
     ]));
-    let task =
-        TaskView { managed: None, usage: Arc::clone(&usage), attempt: Some(Arc::clone(&usage)), sampled_at: Some(NOW) };
+    let task = TaskView {
+        managed: None,
+        observed: None,
+        usage: Arc::clone(&usage),
+        attempt: Some(Arc::clone(&usage)),
+        sampled_at: Some(NOW),
+    };
     Arc::new(AllocView {
         identity: Arc::new(identity),
         status: None,
+        observed: None,
         tasks: tasks.iter().map(|_| Arc::new(task.clone())).collect(),
         usage,
         aggregation: Aggregation::Cgroup,

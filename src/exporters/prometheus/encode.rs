@@ -322,7 +322,14 @@ mod tests {
         let alloc = AllocView {
             identity: Arc::new(identity),
             status: None,
-            tasks: vec![Arc::new(TaskView { managed: None, usage: Arc::default(), attempt: None, sampled_at: None })],
+            observed: None,
+            tasks: vec![Arc::new(TaskView {
+                managed: None,
+                observed: None,
+                usage: Arc::default(),
+                attempt: None,
+                sampled_at: None,
+            })],
             usage: Arc::default(),
             aggregation: Aggregation::Sum,
             sampled_at: None,

@@ -147,7 +147,8 @@ pub static ONE_ROW: Rows = Rows::new("allostat_", &[], |_| 1, |_, _| RowSubject:
 /// Those whose totals are kept, and those that are gone and left something.
 fn jobs(snapshot: &Snapshot, metrics: &Metrics) -> Vec<JobRow> {
     let mut all: BTreeMap<JobId, (bool, Option<Arc<Durations>>)> = BTreeMap::new();
-    for workload in snapshot.workloads.iter().map(|w| &w.workload) {
+    // Of what others run nobody knows whether it has failed for good.
+    for workload in snapshot.workloads.iter().filter(|w| !w.observed).map(|w| &w.workload) {
         all.entry(workload.clone()).or_default().0 = true;
     }
     for workload in snapshot.ended.alloc_run.keys() {

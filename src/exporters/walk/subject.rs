@@ -22,17 +22,20 @@ pub struct RowSubject<'a> {
 impl<'a> RowSubject<'a> {
     pub fn alloc(view: &'a AllocView) -> RowSubject<'a> {
         let known = &view.identity;
+        let chosen = view.observed.iter().flat_map(|alloc| &alloc.labels);
+        let info = vec![
+            ("task_group", known.group.as_ref().map_or("", |group| group.as_str())),
+            ("alloc_ns", known.namespace.as_str()),
+            ("name", known.name.as_str()),
+            ("source", known.source.as_str()),
+            ("cgroup", known.cgroup.as_ref().map_or("", |c| c.as_str())),
+            ("measured", known.measured.as_str()),
+            ("aggregation", view.aggregation.as_str()),
+        ];
+        let chosen = chosen.map(|(name, value)| (name.as_str(), value.as_str()));
         RowSubject {
             labels: vec![("alloc_id", known.id.as_str()), ("workload", workload(known))],
-            info: vec![
-                ("task_group", known.group.as_ref().map_or("", |group| group.as_str())),
-                ("alloc_ns", known.namespace.as_str()),
-                ("name", known.name.as_str()),
-                ("source", known.source.as_str()),
-                ("cgroup", known.cgroup.as_ref().map_or("", |c| c.as_str())),
-                ("measured", known.measured.as_str()),
-                ("aggregation", view.aggregation.as_str()),
-            ],
+            info: info.into_iter().chain(chosen).collect(),
             read_at: view.sampled_at,
             since: known.created_at,
         }

@@ -5,7 +5,7 @@ use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
 use crate::model::task::{RestartReason, TaskState};
-use crate::snapshot::ManagedTask;
+use crate::snapshot::{ManagedTask, TaskView};
 
 /// What they say is in the info of their subjects.
 pub(super) fn infos(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
@@ -15,14 +15,18 @@ pub(super) fn infos(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
 
 pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let states = by("state", TaskState::ALL.map(TaskState::as_str));
-    // Of an observed task nobody knows what it goes through.
+    // Of an observed task nobody knows what it goes through between its beginning and its end.
     let tasks = || walk.tasks.iter().map(|(_, (_, task))| task.managed.as_ref());
     let steady_at = walk.snapshot.steady_at;
-    let is_in = |task: &ManagedTask, state| int(u64::from(task.status.state == state));
-    let states_of = tasks().map(|task| TaskState::ALL.map(|state| is_in(task?, state)));
+    let views = || walk.tasks.iter().map(|(_, (_, task))| *task);
+    let states_of = views().map(|task| TaskState::ALL.map(|state| int(u64::from(task.state()? == state))));
     out.all(&TASK_STATE, &TASK_ROWS, &states, states_of);
-    let since = |task: &ManagedTask| plain(Value::Nanos(task.status.state_since.0));
-    out.all(&TASK_STATE_SINCE, &TASK_ROWS, SINGLE, tasks().map(|task| [task.and_then(since)]));
+    let since = |task: &TaskView| {
+        let managed = task.managed.as_ref().map(|task| task.status.state_since);
+        let since = managed.or_else(|| task.observed.as_ref()?.since)?;
+        plain(Value::Nanos(since.0))
+    };
+    out.all(&TASK_STATE_SINCE, &TASK_ROWS, SINGLE, views().map(|task| [since(task)]));
     let time_in = |task: &ManagedTask, state| plain(Value::Nanos(task.time_in(state, steady_at).0));
     let dwells = tasks().map(|task| TaskState::ALL.map(|state| time_in(task?, state)));
     out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);

@@ -21,19 +21,25 @@ use crate::telemetry::durations::{self, Durations, KILLS, STARTS, StartPhase};
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
     let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
-    out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, views.iter().map(|view| view.ended.restarts.map(int)));
+    let restarts = views.iter().map(|view| view.ended.restarts.map(|n| int(n).filter(|_| !view.observed)));
+    out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, restarts);
     exits(out, &views);
     let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
     // Born at 0: an event that has not happened was seen no times.
     let times = |view: &WorkloadView, kind: &EventKind| view.ended.events.get(kind.label()).map_or(0, |n| *n);
-    let events = views.iter().map(|view| EventKind::ALL.iter().map(move |kind| int(times(view, kind))));
-    out.all(&TASK_EVENTS, &WORKLOAD_ROWS, &kinds, events);
-    let escalations = views
+    let events = views
         .iter()
-        .map(|view| [whose(view.ended.kill_escalations, latest(view, |latest| latest.escalation.as_ref()))]);
+        .map(|view| EventKind::ALL.iter().map(move |kind| int(times(view, kind)).filter(|_| !view.observed)));
+    out.all(&TASK_EVENTS, &WORKLOAD_ROWS, &kinds, events);
+    let escalations = views.iter().map(|view| {
+        let n = whose(view.ended.kill_escalations, latest(view, |latest| latest.escalation.as_ref()));
+        [n.filter(|_| !view.observed)]
+    });
     out.all(&KILL_ESCALATIONS, &WORKLOAD_ROWS, SINGLE, escalations);
-    let given_up =
-        views.iter().map(|view| [whose(view.ended.given_up, latest(view, |latest| latest.given_up.as_ref()))]);
+    let given_up = views.iter().map(|view| {
+        let n = whose(view.ended.given_up, latest(view, |latest| latest.given_up.as_ref()));
+        [n.filter(|_| !view.observed)]
+    });
     out.all(&GIVEN_UP, &WORKLOAD_ROWS, SINGLE, given_up);
     jobs(out, walk);
     took(out, &walk.jobs);

@@ -166,6 +166,7 @@ impl Alloc {
         let published = Published {
             identity: Arc::clone(&inner.identity),
             status: Some(Arc::new(status)),
+            observed: None,
             readers: inner.cells.iter().map(|c| c.shown.reader.clone()).collect(),
             until: inner.cells.iter().map(|c| Arc::clone(&c.shown.until)).collect(),
             alloc_reader: inner.reader.clone().filter(|_| !over),

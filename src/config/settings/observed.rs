@@ -1,0 +1,77 @@
+//! What can be set of what others run.
+
+use super::super::values::{absolute, listed, observed_sources, size};
+use super::{Kind, Setting};
+
+pub(super) static SETTINGS: &[Setting] = &[
+    Setting {
+        stanza: "observe",
+        key: "enabled",
+        env: "ALLOSTAT_OBSERVE",
+        about: "Whether allocs that others run (services, containers, pods, jobs, plain cgroups) are shown beside our own. They are \
+                read and nothing else.",
+        kind: Kind::Bool(|c, on| c.observe.enabled = on),
+        get: |c| Some(c.observe.enabled.to_string()),
+    },
+    Setting {
+        stanza: "observe",
+        key: "sources",
+        env: "ALLOSTAT_OBSERVE_SOURCES",
+        about: "Whose: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, cgroup. Default: all.",
+        kind: Kind::Texts(|c, words| {
+            c.observe.sources = observed_sources(&words)?;
+            Ok(())
+        }),
+        get: |c| listed(&c.observe.sources.iter().map(|source| source.as_str().to_owned()).collect::<Vec<_>>()),
+    },
+    Setting {
+        stanza: "observe",
+        key: "include",
+        env: "ALLOSTAT_OBSERVE_INCLUDE",
+        about: "Ids of those that are shown, as `allostat status` has them; * is any text. Default: all.",
+        kind: Kind::Texts(|c, patterns| {
+            c.observe.include = patterns;
+            Ok(())
+        }),
+        get: |c| listed(&c.observe.include),
+    },
+    Setting {
+        stanza: "observe",
+        key: "exclude",
+        env: "ALLOSTAT_OBSERVE_EXCLUDE",
+        about: "Ids of those that are not, whatever the other list says. Default: none.",
+        kind: Kind::Texts(|c, patterns| {
+            c.observe.exclude = patterns;
+            Ok(())
+        }),
+        get: |c| listed(&c.observe.exclude),
+    },
+    Setting {
+        stanza: "observe",
+        key: "max_allocs",
+        env: "ALLOSTAT_OBSERVE_MAX_ALLOCS",
+        about: "So many tasks of others are shown at most. Those above it are counted in allostat_observed_left_out.",
+        kind: Kind::Whole(0, 100_000, |c, n| c.observe.max_allocs = size(n)),
+        get: |c| Some(c.observe.max_allocs.to_string()),
+    },
+    Setting {
+        stanza: "observe",
+        key: "labels",
+        env: "ALLOSTAT_OBSERVE_LABELS",
+        about: "Labels of containers and annotations of pods that are shown on allostat_alloc_info: com.example/team is \
+                label_com_example_team. Default: none.",
+        kind: Kind::Texts(|c, names| {
+            c.observe.labels = names;
+            Ok(())
+        }),
+        get: |c| listed(&c.observe.labels),
+    },
+    Setting {
+        stanza: "observe",
+        key: "docker_socket",
+        env: "ALLOSTAT_OBSERVE_DOCKER_SOCKET",
+        about: "Where Docker is asked for names of containers and for how they ended. It is not believed if it is neither root's nor ours.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.observe.docker_socket = path)),
+        get: |c| Some(c.observe.docker_socket.display().to_string()),
+    },
+];

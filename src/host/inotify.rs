@@ -1,0 +1,158 @@
+//! The kernel's notices of what happens in directories, and a bell for who waits for them. Source: inotify(7), eventfd(2).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+/// Concurrency: one reader; any thread may add.
+#[derive(Debug)]
+pub struct DirWatch(OwnedFd);
+
+/// What happened. `watch`: as it was called when it was added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// A directory was made, or moved to there. `None`: its name is no UTF-8.
+    Made { watch: i32, name: Option<String> },
+    /// A directory was removed, or moved from there.
+    Removed { watch: i32, name: Option<String> },
+    /// A file that is watched says something else.
+    Changed { watch: i32 },
+    /// What was watched is gone, and the watch with it.
+    Dropped { watch: i32 },
+    /// More happened than the kernel could note: nobody knows what.
+    Overflow,
+}
+
+impl DirWatch {
+    /// Errors: the system has no more of them, or none at all.
+    pub fn new() -> io::Result<DirWatch> {
+        Ok(DirWatch(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?))
+    }
+    /// Of directories that come and go in this one.
+    pub fn directory(&self, path: &Path) -> io::Result<i32> {
+        let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
+        let flags = flags | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+        Ok(inotify::add_watch(&self.0, path, flags)?)
+    }
+    /// Of what this file says.
+    pub fn file(&self, path: &Path) -> io::Result<i32> {
+        Ok(inotify::add_watch(&self.0, path, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW)?)
+    }
+    pub fn forget(&self, watch: i32) {
+        // Gone already: nothing is left to forget.
+        let _ = inotify::remove_watch(&self.0, watch);
+    }
+    /// Hands on all that has happened so far. Does not wait.
+    pub fn read(&self, mut each: impl FnMut(Notice)) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+        let mut reader = inotify::Reader::new(&self.0, &mut buffer);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let (watch, what) = (event.wd(), event.events());
+            let name = || event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
+            let is_directory = what.contains(ReadFlags::ISDIR);
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                each(Notice::Overflow);
+            } else if what.contains(ReadFlags::IGNORED) {
+                each(Notice::Dropped { watch });
+            } else if is_directory && what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+                each(Notice::Made { watch, name: name() });
+            } else if is_directory && what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                each(Notice::Removed { watch, name: name() });
+            } else if what.contains(ReadFlags::MODIFY) {
+                each(Notice::Changed { watch });
+            }
+        }
+    }
+}
+
+/// Wakes who waits. Concurrency: any thread rings; rung twice is rung once.
+#[derive(Debug, Clone)]
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    /// Errors: no descriptor is left.
+    pub fn new() -> io::Result<Bell> {
+        Ok(Bell(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+    pub fn ring(&self) {
+        // It rings already: that is enough.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+    /// Until it rings, or something happens that is watched, or so long. It is silent then.
+    pub fn wait(&self, watch: Option<&DirWatch>, most: Duration) {
+        let most = Timespec { tv_sec: most.as_secs().try_into().unwrap_or(1), tv_nsec: most.subsec_nanos().into() };
+        let watched = watch.map(|watch| PollFd::new(&watch.0, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [PollFd::new(&*self.0, PollFlags::IN)].into_iter().chain(watched).collect();
+        // Interrupted, or silent already: who waits looks anyway, and waits again.
+        let _ = poll(&mut fds, Some(&most));
+        let _ = rustix::io::read(&*self.0, &mut [0_u8; 8][..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notices(watch: &DirWatch) -> Vec<Notice> {
+        let mut all = Vec::new();
+        watch.read(|notice| all.push(notice)).unwrap();
+        all
+    }
+
+    #[test]
+    fn directories_that_come_and_go_are_told_and_files_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let watching = DirWatch::new().unwrap();
+        let watch = watching.directory(dir.path()).unwrap();
+        assert_eq!(notices(&watching), []);
+        std::fs::create_dir(dir.path().join("a")).unwrap();
+        std::fs::write(dir.path().join("file"), "x").unwrap();
+        std::fs::remove_dir(dir.path().join("a")).unwrap();
+        let name = Some("a".to_owned());
+        assert_eq!(notices(&watching), [Notice::Made { watch, name: name.clone() }, Notice::Removed { watch, name }]);
+        watching.forget(watch);
+        assert_eq!(notices(&watching), [Notice::Dropped { watch }]);
+    }
+
+    #[test]
+    fn a_file_tells_of_its_text_and_a_name_that_is_no_text_is_told_without_it() {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let watching = DirWatch::new().unwrap();
+        let text = watching.file(&file).unwrap();
+        std::fs::write(&file, "y").unwrap();
+        assert!(notices(&watching).contains(&Notice::Changed { watch: text }));
+        let watch = watching.directory(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"))).unwrap();
+        assert_eq!(notices(&watching), [Notice::Made { watch, name: None }]);
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_the_bell_and_by_a_notice_and_by_nothing_else() {
+        let (bell, watching, dir) = (Bell::new().unwrap(), DirWatch::new().unwrap(), tempfile::tempdir().unwrap());
+        watching.directory(dir.path()).unwrap();
+        let long = Duration::from_secs(600);
+        bell.ring();
+        bell.ring();
+        bell.wait(Some(&watching), long);
+        bell.wait(Some(&watching), Duration::from_millis(1));
+        std::fs::create_dir(dir.path().join("a")).unwrap();
+        bell.wait(Some(&watching), long);
+        assert_eq!(notices(&watching).len(), 1);
+    }
+}

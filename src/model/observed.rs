@@ -1,0 +1,152 @@
+//! The life of an observed alloc: what somebody who only looks on can know of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::alloc::{AllocSource, AllocState};
+use super::id::CgroupPath;
+use super::task::{Exit, Outcome, TaskState};
+use super::units::Timestamp;
+use super::usage::Usage;
+
+/// Replaced as a whole at each change.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ObservedAlloc {
+    /// As its source knows it, and as that one's own commands take it.
+    pub native: String,
+    /// When its last cgroup went; `None`: one is there.
+    pub ended_at: Option<Timestamp>,
+    /// Of those that its source tells, the ones that are to be shown: as label names (`label_team`) and values.
+    pub labels: Vec<(String, String)>,
+    /// In the order of the identity's tasks.
+    pub tasks: Vec<Arc<ObservedTask>>,
+}
+
+/// One task of it: all cgroups that it has had under its name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ObservedTask {
+    /// The one that is there, or the last one.
+    pub cgroup: Option<CgroupPath>,
+    pub runs: bool,
+    /// Since when it runs, or does not. `None`: it did when the agent began to look.
+    pub since: Option<Timestamp>,
+    /// Counters and peaks of all cgroups that are gone, together.
+    pub base: Arc<Usage>,
+    /// The newest 10, oldest first.
+    pub exits: VecDeque<Arc<Exit>>,
+    /// In the order of `Outcome::ALL`: all of them.
+    pub exit_counts: [u64; 6],
+}
+
+impl ObservedTask {
+    /// `running` or `dead`: what is between those nobody sees from outside.
+    pub fn state(&self) -> TaskState {
+        if self.runs { TaskState::Running } else { TaskState::Dead }
+    }
+    pub fn add_exit(&mut self, exit: Exit) {
+        const KEPT: usize = 10;
+        self.exit_counts[exit.outcome.index()] += 1;
+        self.exits.push_back(Arc::new(exit));
+        if self.exits.len() > KEPT {
+            self.exits.pop_front();
+        }
+    }
+}
+
+impl ObservedAlloc {
+    /// In the words of our own allocs.
+    pub fn state(&self) -> AllocState {
+        let went_wrong = |task: &Arc<ObservedTask>| {
+            task.exits
+                .back()
+                .is_some_and(|exit| matches!(exit.outcome, Outcome::Error | Outcome::Signal | Outcome::Oom))
+        };
+        match self.ended_at {
+            None => AllocState::Running,
+            Some(_) if self.tasks.iter().any(went_wrong) => AllocState::Failed,
+            Some(_) => AllocState::Complete,
+        }
+    }
+}
+
+/// What somebody wants of an alloc.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Elsewhere {
+    Stop,
+    Restart,
+    Signal,
+    Logs,
+}
+
+/// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup.
+pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> Option<String> {
+    let pod = || native.split_once('/').unwrap_or(("default", native));
+    // A unit of a user's systemd: `1000/a.service`.
+    let (of_user, unit) = native.split_once('/').map_or(("", native), |(_, unit)| ("--user ", unit));
+    let words = match (source, wish) {
+        (AllocSource::Managed | AllocSource::Cgroup, _) => return None,
+        (AllocSource::Systemd, Elsewhere::Stop) => format!("systemctl {of_user}stop {unit}"),
+        (AllocSource::Systemd, Elsewhere::Restart) => format!("systemctl {of_user}restart {unit}"),
+        (AllocSource::Systemd, Elsewhere::Signal) => format!("systemctl {of_user}kill --signal=SIGNAL {unit}"),
+        (AllocSource::Systemd, Elsewhere::Logs) if of_user.is_empty() => format!("journalctl --unit={unit}"),
+        (AllocSource::Systemd, Elsewhere::Logs) => format!("journalctl --user-unit={unit}"),
+        (AllocSource::Docker | AllocSource::Podman, wish) => {
+            let verb = match wish {
+                Elsewhere::Stop => "stop",
+                Elsewhere::Restart => "restart",
+                Elsewhere::Signal => "kill --signal=SIGNAL",
+                Elsewhere::Logs => "logs",
+            };
+            format!("{} {verb} {native}", source.as_str())
+        }
+        (AllocSource::Containerd, Elsewhere::Stop) => format!("ctr tasks kill {native}"),
+        (AllocSource::Containerd, Elsewhere::Signal) => format!("ctr tasks kill --signal SIGNAL {native}"),
+        (AllocSource::Containerd, Elsewhere::Restart) => format!("nerdctl restart {native}"),
+        (AllocSource::Containerd, Elsewhere::Logs) => format!("nerdctl logs {native}"),
+        (AllocSource::Kubernetes, Elsewhere::Stop | Elsewhere::Restart) => {
+            format!("kubectl --namespace {} delete pod {}", pod().0, pod().1)
+        }
+        (AllocSource::Kubernetes, Elsewhere::Signal) => {
+            format!("kubectl --namespace {} exec {} -- kill -SIGNAL 1", pod().0, pod().1)
+        }
+        (AllocSource::Kubernetes, Elsewhere::Logs) => format!("kubectl --namespace {} logs {}", pod().0, pod().1),
+        (AllocSource::Nomad, Elsewhere::Stop) => format!("nomad alloc stop {native}"),
+        (AllocSource::Nomad, Elsewhere::Restart) => format!("nomad alloc restart {native}"),
+        (AllocSource::Nomad, Elsewhere::Signal) => format!("nomad alloc signal -s SIGNAL {native}"),
+        (AllocSource::Nomad, Elsewhere::Logs) => format!("nomad alloc logs {native}"),
+        (AllocSource::Slurm, Elsewhere::Stop) => format!("scancel {native}"),
+        (AllocSource::Slurm, Elsewhere::Restart) => format!("scontrol requeue {native}"),
+        (AllocSource::Slurm, Elsewhere::Signal) => format!("scancel --signal=SIGNAL {native}"),
+        (AllocSource::Slurm, Elsewhere::Logs) => format!("scontrol show job {native} (StdOut)"),
+        (AllocSource::Lxc, Elsewhere::Stop) => format!("lxc-stop --name {native}"),
+        (AllocSource::Lxc, Elsewhere::Restart) => format!("lxc-stop --reboot --name {native}"),
+        (AllocSource::Lxc, Elsewhere::Signal) => format!("lxc-attach --name {native} -- kill -SIGNAL 1"),
+        (AllocSource::Lxc, Elsewhere::Logs) => format!("lxc-attach --name {native} -- journalctl"),
+        (AllocSource::Libvirt, Elsewhere::Stop) => format!("virsh shutdown {native}"),
+        (AllocSource::Libvirt, Elsewhere::Restart) => format!("virsh reboot {native}"),
+        (AllocSource::Libvirt, Elsewhere::Signal) => format!("virsh send-process-signal {native} 1 SIGNAL"),
+        (AllocSource::Libvirt, Elsewhere::Logs) => format!("virsh console {native}"),
+    };
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_runs_it_has_a_command_of_its_own_and_nobody_has_none() {
+        let of = |source, native, wish| command_elsewhere(source, native, wish).unwrap();
+        assert_eq!(of(AllocSource::Docker, "web", Elsewhere::Stop), "docker stop web");
+        assert_eq!(of(AllocSource::Systemd, "a.service", Elsewhere::Logs), "journalctl --unit=a.service");
+        assert_eq!(of(AllocSource::Systemd, "1000/a.service", Elsewhere::Stop), "systemctl --user stop a.service");
+        assert_eq!(of(AllocSource::Kubernetes, "shop/web-1", Elsewhere::Logs), "kubectl --namespace shop logs web-1");
+        let wishes = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
+        for (source, wish) in AllocSource::ALL.into_iter().flat_map(|source| wishes.map(|wish| (source, wish))) {
+            let nobody = matches!(source, AllocSource::Managed | AllocSource::Cgroup);
+            let said = command_elsewhere(source, "x", wish);
+            assert_eq!(said.is_none(), nobody, "{source:?} {wish:?}");
+            assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {wish:?}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Docker: a container is an alloc with one task.
+//!
+//! ```text
+//! …/docker-<id>.scope      driven by systemd
+//! …/docker/<id>            driven by itself
+//! ```
+//! Its socket tells names, labels and how containers end; where it cannot be asked, the files below `/var/lib/docker` do.
+//!
+//! Source: Docker Engine API 1.24 and later, `/containers/{id}/json`, `/events`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::ObservedSource;
+use super::facts;
+use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
+use super::naming::{Inquiry, Runtime, RuntimePlaces};
+use super::table::ExitFacts;
+use crate::host::http::{Address, Client};
+use crate::host::peer::Trust;
+use crate::model::alloc::AllocSource;
+use crate::model::id::AllocId;
+use crate::model::units::Timestamp;
+
+pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, recognise, runtime: Some(runtime) };
+
+/// One answer of its socket may take so long.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A container whose cgroup is gone may be running by its daemon's books for a moment.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(25);
+
+fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    let scope = at.name().strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope"));
+    let id = scope.or_else(|| (at.parent() == "docker").then(|| at.name()))?;
+    is_container_id(id).then(|| Recognised::container(AllocSource::Docker, id).into())
+}
+
+fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
+    Box::new(Engine::new(places.docker.clone(), Some(places.file("/var/lib/docker/containers")), "docker"))
+}
+
+/// Docker's API, which Podman has as well.
+pub struct Engine {
+    socket: PathBuf,
+    /// Where it keeps what it knows of each container.
+    containers: Option<PathBuf>,
+    driver: &'static str,
+    client: Option<Client>,
+}
+
+impl Engine {
+    pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> Engine {
+        Engine { socket, containers, driver, client: None }
+    }
+
+    fn get(&mut self, target: &str) -> Option<Vec<u8>> {
+        if self.client.is_none() {
+            let mut client = Client::new(Address::Unix(self.socket.clone()), Trust::Ours).ok()?;
+            client.set_timeout(PATIENCE);
+            self.client = Some(client);
+        }
+        match self.client.as_mut()?.get(target, &[]) {
+            Ok(answer) => answer.is_success().then(|| answer.body.to_vec()),
+            Err(error) => {
+                tracing::debug!(driver = self.driver, %error, "a runtime cannot be asked");
+                self.client = None;
+                None
+            }
+        }
+    }
+
+    /// From its list: to be asked about one alone, a daemon waits until the container has started.
+    fn listed(&mut self, id: &str) -> Option<Naming> {
+        let filters = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
+        let body = self.get(&format!("/v1.24/containers/json?all=1&filters={filters}"))?;
+        let all: Vec<Value> = serde_json::from_slice(&body).ok()?;
+        let of = all.iter().find(|container| container["Id"] == id)?;
+        let created_at = of["Created"].as_u64().and_then(|at| at.checked_mul(1_000_000_000)).map(Timestamp);
+        naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.driver)
+    }
+
+    fn inspect(&mut self, id: &str) -> Option<Value> {
+        let said = self.get(&format!("/v1.24/containers/{id}/json"));
+        let said = said.and_then(|body| serde_json::from_slice(&body).ok());
+        said.or_else(|| facts::json(&self.containers.as_ref()?.join(id).join("config.v2.json")))
+    }
+
+    /// Of one that was removed with its end.
+    fn died(&mut self, id: &str) -> Option<ExitFacts> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let filters = format!("%7B%22container%22%3A%5B%22{id}%22%5D%7D");
+        let body =
+            self.get(&format!("/v1.24/events?since={}&until={now}&filters={filters}", now.saturating_sub(60)))?;
+        let events: Vec<Value> =
+            serde_json::Deserializer::from_slice(&body).into_iter().map_while(Result::ok).collect();
+        died(&events)
+    }
+}
+
+fn died(events: &[Value]) -> Option<ExitFacts> {
+    let is = |event: &&Value, what: &str| event["Action"] == what;
+    let died = events.iter().rev().find(|event| is(event, "die"))?;
+    let code = died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
+    let finished_at = died["timeNano"].as_u64().map(Timestamp);
+    Some(ExitFacts { code, oom: events.iter().any(|event| is(&event, "oom")), finished_at })
+}
+
+impl Runtime for Engine {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+        let id = inquiry.found.container.as_deref()?;
+        self.listed(id).or_else(|| named(&self.inspect(id)?, self.driver))
+    }
+
+    fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
+        let id = inquiry.found.container.as_deref()?;
+        for _ in 0..TRIES {
+            let Some(container) = self.inspect(id) else { return self.died(id) };
+            if let Some(exit) = exited(&container["State"]) {
+                return Some(exit);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        None
+    }
+}
+
+/// `None`: it runs.
+fn exited(state: &Value) -> Option<ExitFacts> {
+    if state["Running"] == true {
+        return None;
+    }
+    let code = state["ExitCode"].as_u64()?;
+    let finished_at = state["FinishedAt"].as_str().and_then(facts::moment)?;
+    Some(ExitFacts { code: u8::try_from(code).ok()?, oom: state["OOMKilled"] == true, finished_at: Some(finished_at) })
+}
+
+fn named(container: &Value, driver: &str) -> Option<Naming> {
+    let created_at = container["Created"].as_str().and_then(facts::moment);
+    naming(container["Name"].as_str()?, &container["Config"]["Labels"], created_at, driver)
+}
+
+fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &str) -> Option<Naming> {
+    let name = name.trim_start_matches('/');
+    if name.is_empty() {
+        return None;
+    }
+    let labels = facts::texts(labels);
+    let known = Naming { driver: Some(driver.to_owned()), created_at, ..Naming::of(name) };
+    let naming = of_nomad(name, &labels, &known).unwrap_or_else(|| of_compose(&labels, known));
+    Some(Naming { labels: labels.into_iter().collect(), ..naming })
+}
+
+/// Compose: a project's service. Swarm: a service. Else a container is a workload of its own.
+fn of_compose(labels: &BTreeMap<String, String>, known: Naming) -> Naming {
+    let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
+    if let (Some(project), Some(service)) = (label("com.docker.compose.project"), label("com.docker.compose.service")) {
+        return Naming { workload: Some(project), task: service, ..known };
+    }
+    let workload = label("com.docker.swarm.service.name").unwrap_or_else(|| known.name.clone());
+    Naming { workload: Some(workload), ..known }
+}
+
+/// Nomad calls containers `<task>-<alloc>`, and labels them with what it is told to.
+fn of_nomad(name: &str, labels: &BTreeMap<String, String>, known: &Naming) -> Option<Naming> {
+    let label = |name: &str| labels.get(&format!("com.hashicorp.nomad.{name}")).cloned();
+    let alloc = label("alloc_id")?;
+    AllocId::parse(&alloc)?;
+    let task = label("task_name").or_else(|| Some(name.strip_suffix(&format!("-{alloc}"))?.to_owned()))?;
+    Some(Naming {
+        source: Some(AllocSource::Nomad),
+        native: alloc,
+        task,
+        workload: label("job_id").or_else(|| label("job_name")),
+        group: label("task_group_name"),
+        namespace: label("namespace").unwrap_or_default(),
+        ..known.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn container(name: &str, labels: Value) -> Naming {
+        let created = "2026-11-23T06:43:21.5Z";
+        named(&json!({"Name": name, "Created": created, "Config": {"Labels": labels}}), "docker").unwrap()
+    }
+
+    #[test]
+    fn a_container_is_called_as_docker_ps_calls_it_and_belongs_to_its_compose_project() {
+        let alone = container("/web-1", json!(null));
+        assert_eq!(
+            (alone.native.as_str(), alone.task.as_str(), alone.workload.as_deref()),
+            ("web-1", "web-1", Some("web-1"))
+        );
+        assert_eq!(alone.created_at, Some(Timestamp(1_795_416_201_500_000_000)));
+        let labels = json!({"com.docker.compose.project": "shop", "com.docker.compose.service": "web", "team": "a"});
+        let service = container("/shop-web-1", labels);
+        assert_eq!(
+            (service.native.as_str(), service.task.as_str(), service.workload.as_deref()),
+            ("shop-web-1", "web", Some("shop"))
+        );
+        assert!(service.labels.contains(&("team".to_owned(), "a".to_owned())));
+        assert_eq!(named(&json!({"Name": "/"}), "docker"), None);
+    }
+
+    #[test]
+    fn a_container_of_nomads_is_nomads() {
+        let alloc = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
+        let found = container(&format!("/web-{alloc}"), json!({"com.hashicorp.nomad.alloc_id": alloc}));
+        assert_eq!(
+            (found.source, found.native.as_str(), found.task.as_str()),
+            (Some(AllocSource::Nomad), alloc, "web")
+        );
+        let no_alloc = container("/web", json!({"com.hashicorp.nomad.alloc_id": "x"}));
+        assert_eq!(no_alloc.source, None);
+    }
+
+    #[test]
+    fn what_runs_has_not_exited_and_the_kernels_kill_is_told() {
+        let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
+        assert_eq!(exited(&state(true, 0, false)), None);
+        let at = Some(Timestamp(1_000_000_000));
+        assert_eq!(exited(&state(false, 137, true)), Some(ExitFacts { code: 137, oom: true, finished_at: at }));
+        let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
+        assert_eq!(exited(&never), None, "it was never started");
+    }
+
+    #[test]
+    fn of_one_that_is_removed_its_events_tell_the_end() {
+        let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
+        let expected = |oom| Some(ExitFacts { code: 3, oom, finished_at: Some(Timestamp(7)) });
+        assert_eq!(died(&[event("start"), event("die"), event("destroy")]), expected(false));
+        assert_eq!(died(&[event("oom"), event("die")]), expected(true));
+        assert_eq!(died(&[event("start")]), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! Kubernetes: a pod is an alloc, a container of it a task.
+//!
+//! ```text
+//! …/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<id>.scope     driven by systemd; crio-<id>, docker-<id> too
+//! …/kubepods/burstable/pod<uid>/<id>                                         driven by itself; crio-<id> too
+//! ```
+//! Names are in the bundle of a container (containerd, CRI-O), else in the names of the kubelet's logs: no API is asked.
+
+use std::collections::BTreeMap;
+
+use super::ObservedSource;
+use super::containerd::annotations;
+use super::facts;
+use super::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised, is_container_id, short_id};
+use super::naming::{Inquiry, Runtime, RuntimePlaces};
+use crate::model::alloc::AllocSource;
+
+pub static KUBERNETES: ObservedSource =
+    ObservedSource { word: AllocSource::Kubernetes, recognise, runtime: Some(runtime) };
+
+/// What runtimes put before a container's id, and what each is called.
+const RUNTIMES: [(&str, &str); 3] = [("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("docker-", "docker")];
+
+fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    if pod_uid(at.name(), at.above()).is_some() {
+        return Some(CgroupVerdict::Group);
+    }
+    let uid = pod_uid(at.parent(), at.above().skip(1))?;
+    let name = at.name();
+    if name.starts_with("crio-conmon-") {
+        return Some(CgroupVerdict::Helper);
+    }
+    let bare = name.strip_suffix(".scope").unwrap_or(name);
+    let known = RUNTIMES.into_iter().find_map(|(prefix, runtime)| Some((bare.strip_prefix(prefix)?, Some(runtime))));
+    let (id, driver) = known.unwrap_or((bare, None));
+    if !is_container_id(id) {
+        return None;
+    }
+    let naming = Naming { task: short_id(id).to_owned(), driver: driver.map(str::to_owned), ..Naming::of(&uid) };
+    let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
+    Some(Recognised { source, container, own: OwnCgroup::Parent, is_closed: true, naming }.into())
+}
+
+/// The uid of a pod whose cgroup is called that. `above`: the names of those above it, the nearest first.
+fn pod_uid<'a>(name: &str, mut above: impl Iterator<Item = &'a str>) -> Option<String> {
+    let uid = match name.strip_suffix(".slice") {
+        Some(slice) => slice.split_once("kubepods")?.1.rsplit_once("-pod")?.1.replace('_', "-"),
+        None => {
+            let uid = name.strip_prefix("pod")?;
+            if !above.any(|name| name == "kubepods") {
+                return None;
+            }
+            uid.to_owned()
+        }
+    };
+    let digits = uid.bytes().filter(|b| *b != b'-').count();
+    // That of a static pod is a hash without dashes.
+    (digits == 32 && uid.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())).then_some(uid)
+}
+
+fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
+    Box::new(Pods(places.clone()))
+}
+
+struct Pods(RuntimePlaces);
+
+/// Of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PodNames {
+    namespace: String,
+    pod: String,
+    container: String,
+}
+
+impl Runtime for Pods {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+        let (known, id) = (&inquiry.found.naming, inquiry.found.container.as_deref()?);
+        let said = annotations(&self.0, &["k8s.io"], id).or_else(|| {
+            let bundle = format!("/run/containers/storage/overlay-containers/{id}/userdata/config.json");
+            Some(facts::texts(&facts::json(&self.0.file(&bundle))?["annotations"]))
+        });
+        let said = said.unwrap_or_default();
+        let names = of_annotations(&said).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
+        let name = names.pod.clone();
+        Some(Naming {
+            native: format!("{}/{name}", names.namespace),
+            workload: Some(format!("{}/{}", names.namespace, owner(&name))),
+            name,
+            task: names.container,
+            namespace: names.namespace,
+            labels: said.into_iter().collect(),
+            ..known.clone()
+        })
+    }
+}
+
+impl Pods {
+    /// The kubelet links each container's log as `<pod>_<namespace>_<container>-<id>.log`.
+    fn of_logs(&self, id: &str) -> Option<PodNames> {
+        let entries = std::fs::read_dir(self.0.file("/var/log/containers")).ok()?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let bare = names.into_iter().find_map(|name| Some(name.strip_suffix(&format!("-{id}.log"))?.to_owned()))?;
+        let mut parts = bare.splitn(3, '_').map(str::to_owned);
+        Some(PodNames { pod: parts.next()?, namespace: parts.next()?, container: parts.next()? })
+    }
+    /// And keeps the logs of a pod in `<namespace>_<pod>_<uid>`. Which of its containers it is they do not tell.
+    fn of_pod_logs(&self, known: &Naming) -> Option<PodNames> {
+        let entries = std::fs::read_dir(self.0.file("/var/log/pods")).ok()?.flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let bare =
+            names.into_iter().find_map(|name| Some(name.strip_suffix(&format!("_{}", known.native))?.to_owned()))?;
+        let (namespace, pod) = bare.split_once('_')?;
+        Some(PodNames { namespace: namespace.to_owned(), pod: pod.to_owned(), container: known.task.clone() })
+    }
+}
+
+/// As containerd's CRI and CRI-O write them. The container that holds a pod's namespaces is its `POD`, as in cAdvisor.
+fn of_annotations(said: &BTreeMap<String, String>) -> Option<PodNames> {
+    let get = |names: [&str; 2]| names.into_iter().find_map(|name| said.get(name)).filter(|v| !v.is_empty()).cloned();
+    let kind = get(["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"]);
+    let container = match kind.as_deref() {
+        Some("sandbox") => "POD".to_owned(),
+        _ => get(["io.kubernetes.cri.container-name", "io.kubernetes.container.name"])?,
+    };
+    Some(PodNames {
+        namespace: get(["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"])?,
+        pod: get(["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"])?,
+        container,
+    })
+}
+
+/// TaskOf pod it is, by the name that its controller gave it: `web` of `web-7d4b9c6f5-x2x7z`, `db` of `db-0`.
+fn owner(pod: &str) -> &str {
+    /// What controllers make random names of.
+    const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";
+    let is_random = |text: &str, least: usize, most: usize| {
+        (least..=most).contains(&text.len()) && text.chars().all(|c| RANDOM.contains(c))
+    };
+    let Some((rest, last)) = pod.rsplit_once('-') else { return pod };
+    if last.bytes().all(|b| b.is_ascii_digit()) && last.len() < 5 {
+        return rest;
+    }
+    if !is_random(last, 5, 5) {
+        return pod;
+    }
+    // Of a replica set of a deployment, or of a run of a cron job.
+    match rest.rsplit_once('-') {
+        Some((owner, hash)) if is_random(hash, 6, 10) || hash.len() == 8 && hash.parse::<u64>().is_ok() => owner,
+        Some(_) | None => rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_a_pod_is_what_its_controller_is_called() {
+        for (pod, whose) in [
+            ("web-7d4b9c6f5-x2x7z", "web"),
+            ("node-exporter-x7x8z", "node-exporter"),
+            ("db-0", "db"),
+            ("backup-28912345-x7x8z", "backup"),
+            ("kube-apiserver-node1", "kube-apiserver-node1"),
+            ("web", "web"),
+        ] {
+            assert_eq!(owner(pod), whose, "{pod}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_containerd_and_cri_o_write_them() {
+        let said = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let names = |container: &str| {
+            Some(PodNames { namespace: "shop".into(), pod: "web-0".into(), container: container.into() })
+        };
+        let containerd = [
+            ("io.kubernetes.cri.container-type", "container"),
+            ("io.kubernetes.cri.container-name", "app"),
+            ("io.kubernetes.cri.sandbox-name", "web-0"),
+            ("io.kubernetes.cri.sandbox-namespace", "shop"),
+        ];
+        assert_eq!(of_annotations(&said(&containerd)), names("app"));
+        let sandbox: Vec<_> =
+            [("io.kubernetes.cri.container-type", "sandbox")].into_iter().chain(containerd[2..].to_vec()).collect();
+        assert_eq!(of_annotations(&said(&sandbox)), names("POD"));
+        let crio = [
+            ("io.kubernetes.container.name", "app"),
+            ("io.kubernetes.pod.name", "web-0"),
+            ("io.kubernetes.pod.namespace", "shop"),
+        ];
+        assert_eq!(of_annotations(&said(&crio)), names("app"));
+        assert_eq!(of_annotations(&said(&containerd[..2])), None, "half of it is nothing");
+    }
+}

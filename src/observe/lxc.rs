@@ -1,0 +1,24 @@
+//! LXC and LXD: a container is an alloc with one task; the monitor beside it is none.
+//!
+//! ```text
+//! …/lxc.payload.<name>, …/lxc.payload/<name>     since 4
+//! /lxc/<name>                                    before
+//! ```
+
+use super::ObservedSource;
+use super::identity::{CgroupParts, CgroupVerdict, Recognised};
+use crate::model::alloc::AllocSource;
+
+pub static LXC: ObservedSource = ObservedSource { word: AllocSource::Lxc, recognise, runtime: None };
+
+fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    let (name, parent) = (at.name(), at.parent());
+    if name.starts_with("lxc.monitor.") || parent == "lxc.monitor" {
+        return Some(CgroupVerdict::Helper);
+    }
+    let container = name.strip_prefix("lxc.payload.").or_else(|| {
+        let below = parent == "lxc.payload" || (parent == "lxc" && at.depth() == 2);
+        below.then_some(name)
+    })?;
+    (!container.is_empty()).then(|| Recognised::named(AllocSource::Lxc, container).into())
+}

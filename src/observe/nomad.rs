@@ -1,0 +1,55 @@
+//! Nomad: its allocs and tasks. A task in a container of Docker's is Nomad's by the container's labels.
+//!
+//! ```text
+//! /nomad.slice/share.slice/<alloc>.<task>.scope     v2; reserve.slice with cores of its own
+//! /nomad/<alloc>.<task>                             v1, below share or reserve in cpuset
+//! ```
+//! Jobs and groups are told by the environment that Nomad gives to its tasks: its API wants a token.
+
+use super::ObservedSource;
+use super::facts;
+use super::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised};
+use super::naming::{Inquiry, Runtime};
+use crate::host::roots::Roots;
+use crate::model::alloc::AllocSource;
+use crate::model::id::AllocId;
+
+pub static NOMAD: ObservedSource = ObservedSource {
+    word: AllocSource::Nomad,
+    recognise,
+    runtime: Some(|places| Box::new(Environment(places.roots.clone()))),
+};
+
+fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    if !at.above().any(|name| matches!(name, "nomad" | "nomad.slice")) {
+        return None;
+    }
+    let name = at.name().strip_suffix(".scope").unwrap_or(at.name());
+    let (alloc, task) = name.split_once('.')?;
+    AllocId::parse(alloc)?;
+    let naming = Naming { task: task.to_owned(), ..Naming::of(alloc) };
+    let source = AllocSource::Nomad;
+    Some(Recognised { source, container: None, own: OwnCgroup::None, is_closed: true, naming }.into())
+}
+
+struct Environment(Roots);
+
+impl Runtime for Environment {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+        const JOB: [&str; 5] =
+            ["NOMAD_JOB_ID", "NOMAD_GROUP_NAME", "NOMAD_ALLOC_NAME", "NOMAD_NAMESPACE", "NOMAD_ALLOC_ID"];
+        let mut said = facts::environment(&self.0, &inquiry.lists, &JOB);
+        let known = &inquiry.found.naming;
+        // Handed on by another alloc's task.
+        if said.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {
+            return None;
+        }
+        Some(Naming {
+            workload: Some(said.remove("NOMAD_JOB_ID")?),
+            group: said.remove("NOMAD_GROUP_NAME"),
+            name: said.remove("NOMAD_ALLOC_NAME").unwrap_or_else(|| known.name.clone()),
+            namespace: said.remove("NOMAD_NAMESPACE").unwrap_or_default(),
+            ..known.clone()
+        })
+    }
+}

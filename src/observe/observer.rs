@@ -1,0 +1,454 @@
+//! Looks on: finds cgroups, learns their names, shows them on the board, and takes them off when their last series were delivered.
+//!
+//! ```text
+//!              fresh ──► has processes? ──► read ──► named? ──► shown ──► its cgroup is gone ──► how did it end? ──► ended
+//!  found ──┐   20 ms      waits until it has           2 s at most                                2 s at most
+//!          └── not wanted, too many: set aside, counted
+//! ```
+//! Nothing is written to any of these cgroups.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::identity::{Naming, OwnCgroup, Recognised};
+use super::naming::{About, Inquiries, Inquiry, RuntimePlaces, SourceReply};
+use super::scanner::{ScanNews, Scanner};
+use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
+use super::tree::TaskOf;
+use super::{ALL, Config, ObservedSource};
+use crate::board::Board;
+use crate::collectors::{Sampling, TaskReader};
+use crate::host::clock::Clock;
+use crate::host::inotify::Bell;
+use crate::model::alloc::AllocSource;
+use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
+use crate::telemetry::{Metrics, lock};
+
+/// A runtime makes a container's cgroups one after the other: so long after the last one they are all there.
+const SETTLED: Duration = Duration::from_millis(20);
+/// How long a task is measured before it is shown without its names, and how long its end waits for how it ended.
+const ANSWER: Duration = Duration::from_secs(2);
+/// What has no name yet is read this often.
+const UNNAMED: Duration = Duration::from_millis(50);
+/// Cgroups without processes are looked at again.
+const BEAT: Duration = Duration::from_secs(1);
+/// What nobody tells of is looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+/// Totals of workloads of which nothing is left are kept so long, and no more than so many.
+const KEPT: Duration = Duration::from_secs(86_400);
+const MOST_KEPT: usize = 10_000;
+
+/// What it works with.
+pub struct Parts {
+    pub config: Config,
+    pub sampling: Arc<Sampling>,
+    pub board: Arc<Board>,
+    /// Below it are the agent's own.
+    pub ours: CgroupPath,
+    pub clock: Arc<dyn Clock>,
+    pub metrics: Arc<Metrics>,
+}
+
+/// A thread that looks on. Dropping it ends that.
+pub struct Observer {
+    stop: Arc<AtomicBool>,
+    bell: Bell,
+    delivered: Arc<Mutex<Vec<AllocId>>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Observer {
+    /// What runs already is on the board when this returns. Errors: no thread or no descriptor can be had.
+    pub fn start(parts: Parts) -> std::io::Result<Observer> {
+        let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config))?;
+        let bell = inquiries.bell();
+        let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
+        let mut work = Work::new(parts, inquiries, Arc::clone(&delivered));
+        let stopped = Arc::clone(&stop);
+        let begin = move || {
+            work.begin();
+            while !stopped.load(Ordering::Relaxed) {
+                work.turn();
+            }
+        };
+        let thread = std::thread::Builder::new().name("observer".into()).spawn(begin)?;
+        Ok(Observer { stop, bell, delivered, thread: Some(thread) })
+    }
+
+    /// The final series of these were delivered: those of them that are observed may go.
+    pub fn delivered(&self, ids: impl IntoIterator<Item = AllocId>) {
+        let mut delivered = lock(&self.delivered);
+        delivered.extend(ids);
+        if !delivered.is_empty() {
+            self.bell.ring();
+        }
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // It panicked: that was logged.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One that is measured, and not shown yet.
+struct Unnamed {
+    found: Recognised,
+    reader: Arc<TaskReader>,
+    own_reader: Option<(String, Arc<TaskReader>)>,
+    since: Option<crate::model::units::Timestamp>,
+    until: Instant,
+    /// Its cgroup is gone already.
+    is_gone: bool,
+}
+
+struct Work {
+    parts: Parts,
+    scanner: Scanner,
+    inquiries: Inquiries,
+    bell: Bell,
+    allocs: ObservedAllocs,
+    delivered: Arc<Mutex<Vec<AllocId>>>,
+    /// Just made.
+    fresh: HashMap<String, Instant>,
+    /// Plain cgroups without processes.
+    empty: BTreeSet<String>,
+    unnamed: HashMap<String, Unnamed>,
+    /// Gone, and how they ended is being asked.
+    ending: HashMap<String, Instant>,
+    /// Gone from one hierarchy at least.
+    leaving: HashMap<String, Instant>,
+    /// Not shown, by why.
+    aside: BTreeMap<String, &'static str>,
+    /// What they were recognised as, of those that are shown.
+    known: HashMap<String, Recognised>,
+    touched: BTreeSet<AllocId>,
+    changes: Vec<TotalsChange>,
+    /// When something of a workload was there last.
+    seen: HashMap<(JobId, TaskName), Instant>,
+    next_beat: Instant,
+    next_sweep: Instant,
+    has_begun: bool,
+}
+
+/// Why something is not shown.
+const LIMIT: &str = "limit";
+const UNWANTED: &str = "unwanted";
+
+impl Work {
+    fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>) -> Work {
+        let now = parts.clock.instant();
+        Work {
+            scanner: Scanner::new(&parts.sampling, parts.ours.as_str()),
+            parts,
+            bell: inquiries.bell(),
+            inquiries,
+            allocs: ObservedAllocs::default(),
+            delivered,
+            fresh: HashMap::new(),
+            empty: BTreeSet::new(),
+            unnamed: HashMap::new(),
+            ending: HashMap::new(),
+            leaving: HashMap::new(),
+            aside: BTreeMap::new(),
+            known: HashMap::new(),
+            touched: BTreeSet::new(),
+            changes: Vec::new(),
+            seen: HashMap::new(),
+            next_beat: now + BEAT,
+            next_sweep: now + SWEEP,
+            has_begun: false,
+        }
+    }
+
+    fn begin(&mut self) {
+        self.scanner.scan();
+        self.follow();
+        self.has_begun = true;
+        self.show();
+        self.count();
+    }
+
+    fn turn(&mut self) {
+        self.wait();
+        let ScanNews { removed, made, told, changed } = self.scanner.news();
+        let now = self.parts.clock.instant();
+        for path in removed {
+            self.leaving.insert(path, now);
+        }
+        for path in made {
+            // Made anew where one was: that one is gone.
+            if self.leaving.remove(&path).is_some() {
+                self.gone(&path);
+            }
+            self.fresh.insert(path, now + SETTLED);
+        }
+        for path in told {
+            self.read(&path);
+        }
+        for reply in self.inquiries.replies() {
+            match reply {
+                SourceReply::Name(path, naming) => self.named(&path, naming.map(|naming| *naming)),
+                SourceReply::Exit(path, facts) => self.ended(&path, facts),
+            }
+        }
+        let is_time = |at: Instant| at <= now;
+        let mut changed = changed || self.fresh.values().copied().any(is_time);
+        if is_time(self.next_beat) {
+            self.next_beat = now + BEAT;
+            self.count();
+            changed |= !self.empty.is_empty() || self.aside.values().any(|why| *why == LIMIT);
+        }
+        if is_time(self.next_sweep) {
+            self.next_sweep = now + SWEEP;
+            changed |= self.scanner.sweep();
+            self.look_for_the_dead();
+            self.forget_totals(now);
+        }
+        if changed {
+            self.follow();
+        }
+        self.deadlines(now);
+        self.show();
+    }
+
+    fn wait(&self) {
+        let now = self.parts.clock.instant();
+        let until = self.fresh.values().chain(self.ending.values()).copied();
+        let until = until.chain(self.unnamed.values().map(|unnamed| unnamed.until));
+        let unnamed = (!self.unnamed.is_empty()).then_some(now + UNNAMED);
+        let until = until.chain(unnamed).chain([self.next_beat, self.next_sweep]).min().unwrap_or(now);
+        let left = until.saturating_duration_since(now).max(Duration::from_millis(1));
+        self.bell.wait(self.scanner.watch(), left);
+    }
+
+    /// Brings what is known in line with the cgroups that there are.
+    fn follow(&mut self) {
+        let now = self.parts.clock.instant();
+        let all = self.scanner.tree().tasks();
+        let there: BTreeSet<String> = all.iter().map(|(path, _)| path.clone()).collect();
+        let open = all.into_iter().filter(|(path, _)| !self.is_settled(path, now));
+        let tasks: Vec<(String, Option<Recognised>)> = open
+            .map(|(path, whose)| match whose {
+                TaskOf::Recognised(found) => (path, Some(found.clone())),
+                TaskOf::Plain => (path, None),
+            })
+            .collect();
+        let is_gone = |path: &&str| !there.contains(*path);
+        let gone: Vec<String> = self.known.keys().map(String::as_str).filter(is_gone).map(str::to_owned).collect();
+        let unnamed = self.unnamed.iter().filter(|(path, unnamed)| !unnamed.is_gone && !there.contains(*path));
+        let gone: Vec<String> = gone.into_iter().chain(unnamed.map(|(path, _)| path.clone())).collect();
+        gone.iter().for_each(|path| self.gone(path));
+        self.aside.retain(|path, _| there.contains(path));
+        self.empty.retain(|path| there.contains(path));
+        self.fresh.retain(|path, until| *until > now && there.contains(path));
+        self.leaving.retain(|path, _| there.contains(path));
+        for (path, found) in tasks {
+            self.found(path, found, now);
+        }
+    }
+
+    /// Nothing is to be done about it now.
+    fn is_settled(&self, path: &str, now: Instant) -> bool {
+        self.known.contains_key(path)
+            || self.unnamed.contains_key(path)
+            || self.aside.get(path).is_some_and(|why| *why == UNWANTED)
+            || self.fresh.get(path).is_some_and(|until| *until > now)
+    }
+
+    fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
+        let plain = found.is_none();
+        let found = found.unwrap_or_else(|| Recognised::plain(&path));
+        let config = &self.parts.config;
+        if !config.sources.is_empty() && !config.sources.contains(&found.source) {
+            self.aside.insert(path, UNWANTED);
+            return;
+        }
+        if plain && self.scanner.has_processes(&path) != Some(true) {
+            self.empty.insert(path);
+            return;
+        }
+        if self.allocs.running() + self.unnamed.len() >= config.max_allocs {
+            self.aside.insert(path, LIMIT);
+            return;
+        }
+        let sampling = &self.parts.sampling;
+        let reader = Arc::new(TaskReader::for_cgroup(sampling, CgroupPath::from(path.as_str())).that_only_reads());
+        if reader.look(now, self.parts.clock.now(), true).is_err() {
+            // Gone again, or nothing of it is where we look.
+            return;
+        }
+        self.empty.remove(&path);
+        self.aside.remove(&path);
+        let own = match found.own {
+            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
+            OwnCgroup::Task | OwnCgroup::None => None,
+        };
+        let own_reader = own.map(|own| {
+            let reader = TaskReader::for_alloc_cgroup(sampling, CgroupPath::from(own.as_str())).that_only_reads();
+            (own, Arc::new(reader))
+        });
+        self.scanner.settle(&path, plain);
+        let since = self.has_begun.then(|| self.parts.clock.now());
+        let unnamed = Unnamed { found, reader, own_reader, since, until: now + ANSWER, is_gone: false };
+        let is_asked = self.ask(&path, &unnamed.found, About::Name);
+        self.unnamed.insert(path.clone(), unnamed);
+        if !is_asked {
+            self.admit(&path, None);
+        }
+    }
+
+    fn ask(&mut self, path: &str, found: &Recognised, about: About) -> bool {
+        let Some(source) = source(found.source) else { return false };
+        let lists = self.scanner.lists(path);
+        self.inquiries.ask(source, Inquiry { path: path.to_owned(), found: found.clone(), lists, about })
+    }
+
+    /// Shows it, under the names that are known by now.
+    fn admit(&mut self, path: &str, naming: Option<Naming>) {
+        let Some(Unnamed { mut found, reader, own_reader, since, is_gone, .. }) = self.unnamed.remove(path) else {
+            return;
+        };
+        let naming = naming.unwrap_or_else(|| found.naming.clone());
+        let config = &self.parts.config;
+        let id = ObservedAllocs::id_of(naming.source.unwrap_or(found.source), &naming.native);
+        if !config.wants(&id) {
+            self.aside.insert(path.to_owned(), UNWANTED);
+            return;
+        }
+        if naming.source.is_some() {
+            // Somebody else's, in containers of this runtime: nobody says that they are together.
+            found.own = OwnCgroup::None;
+        }
+        let labels = config.chosen(&naming.labels);
+        let (source, own) = (found.source, found.own);
+        let begun = NewTask { path: path.to_owned(), source, own, naming, labels, reader, own_reader, since };
+        let (id, change) = self.allocs.begin(begun);
+        self.changes.extend(change);
+        self.touched.insert(id);
+        self.known.insert(path.to_owned(), found);
+        if is_gone {
+            self.gone(path);
+        }
+    }
+
+    fn named(&mut self, path: &str, naming: Option<Naming>) {
+        if self.unnamed.contains_key(path) {
+            self.admit(path, naming);
+        } else if let Some(naming) = naming {
+            let labels = self.parts.config.chosen(&naming.labels);
+            self.touched.extend(self.allocs.rename(path, &naming, labels));
+        }
+    }
+
+    /// Its cgroup is gone.
+    fn gone(&mut self, path: &str) {
+        if let Some(unnamed) = self.unnamed.get_mut(path) {
+            unnamed.is_gone = true;
+            return;
+        }
+        let Some(found) = self.known.remove(path) else { return };
+        if found.container.is_some() && self.ask(path, &found, About::Exit) {
+            self.ending.insert(path.to_owned(), self.parts.clock.instant() + ANSWER);
+        } else {
+            self.ended(path, None);
+        }
+    }
+
+    fn ended(&mut self, path: &str, facts: Option<ExitFacts>) {
+        self.ending.remove(path);
+        if let Some(reader) = self.allocs.reader(path) {
+            // The last look came after the last process had gone.
+            let is_final = reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
+            self.parts.metrics.observed_end(is_final);
+        }
+        if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {
+            self.touched.insert(id);
+            self.changes.extend(change);
+        }
+    }
+
+    fn deadlines(&mut self, now: Instant) {
+        let is_over = |(path, until): (&String, Instant)| (until <= now).then(|| path.clone());
+        let late: Vec<String> = self.unnamed.iter().filter_map(|(path, u)| is_over((path, u.until))).collect();
+        late.iter().for_each(|path| self.admit(path, None));
+        let late: Vec<String> = self.ending.iter().filter_map(|(path, until)| is_over((path, *until))).collect();
+        late.iter().for_each(|path| self.ended(path, None));
+        let at = self.parts.clock.now();
+        for unnamed in self.unnamed.values().filter(|unnamed| !unnamed.is_gone) {
+            // Gone: what was read stands.
+            let _ = unnamed.reader.look(now, at, true);
+        }
+    }
+
+    /// Reads what has changed, perhaps for the last time.
+    fn read(&self, path: &str) {
+        let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
+        let reader = self.unnamed.get(path).map(|unnamed| &unnamed.reader).or_else(|| self.allocs.reader(path));
+        if let Some(reader) = reader {
+            // Gone: what was read before stands.
+            let _ = reader.look(now, at, true);
+        }
+    }
+
+    /// TaskOf cgroup is gone without a word, or is another one by now.
+    fn look_for_the_dead(&mut self) {
+        let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
+        let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();
+        dead.iter().for_each(|path| self.gone(path));
+        if !dead.is_empty() {
+            self.follow();
+        }
+    }
+
+    fn forget_totals(&mut self, now: Instant) {
+        for key in self.allocs.keys().collect::<Vec<_>>() {
+            self.seen.insert(key, now);
+        }
+        let mut old: Vec<(Instant, (JobId, TaskName))> = self.seen.iter().map(|(key, at)| (*at, key.clone())).collect();
+        old.sort_unstable();
+        let too_many = old.len().saturating_sub(MOST_KEPT);
+        let is_old = |(n, (at, _)): &(usize, (Instant, _))| {
+            *at < now && (*n < too_many || now.saturating_duration_since(*at) > KEPT)
+        };
+        let gone: Vec<_> = old.into_iter().enumerate().filter(is_old).map(|(_, (_, key))| key).collect();
+        if !gone.is_empty() {
+            self.seen.retain(|key, _| !gone.contains(key));
+            self.parts.board.observe([], &[], |totals| {
+                gone.iter().for_each(|key| drop(totals.workloads.remove(key)));
+            });
+        }
+    }
+
+    /// What has changed goes to the board, at once.
+    fn show(&mut self) {
+        let delivered = std::mem::take(&mut *lock(&self.delivered));
+        let gone = self.allocs.forget(&delivered);
+        if self.touched.is_empty() && self.changes.is_empty() && gone.is_empty() {
+            return;
+        }
+        let touched = std::mem::take(&mut self.touched);
+        let shown: Vec<_> = touched.iter().filter_map(|id| self.allocs.published(id)).collect();
+        let changes = std::mem::take(&mut self.changes);
+        let now = self.parts.clock.instant();
+        self.seen.extend(changes.iter().map(|change| (change.key(), now)));
+        self.parts.board.observe(shown, &gone, |totals| changes.iter().for_each(|change| change.apply(totals)));
+        self.count();
+    }
+
+    fn count(&self) {
+        let left_out = self.aside.values().filter(|why| **why == LIMIT).count() as u64;
+        self.parts.metrics.observed(&self.allocs.by_source(), left_out, self.scanner.unnamed());
+    }
+}
+
+fn source(word: AllocSource) -> Option<&'static ObservedSource> {
+    ALL.into_iter().find(|source| source.word == word)
+}

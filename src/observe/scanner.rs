@@ -1,0 +1,282 @@
+//! Follows the directories of cgroups: looks once, and from then on is told by the kernel what comes and goes.
+//!
+//! ```text
+//! look at all ──► watched directories ── one more ──► look into it ──► known
+//!                   └── too much at once, or no watches left ──► look at all again, each 10 s
+//! ```
+//! A directory is watched where tasks may come to be. Inside of a container nothing is; a plain cgroup that is a task is looked at each
+//! 10 s, by the number of its links: the kernel counts directories in them.
+//!
+//! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup has gone.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::tree::{CgroupTree, MOST_HIERARCHIES};
+use crate::collectors::Sampling;
+use crate::host::hierarchy::{Hierarchy, Version};
+use crate::host::inotify::{DirWatch, Notice};
+
+/// The v1 hierarchies in which everybody who runs things has cgroups.
+const WALKED: [&str; 3] = ["memory", "pids", "cpuacct"];
+
+pub struct Scanner {
+    sampling: Arc<Sampling>,
+    /// Positions in the layout.
+    walked: Vec<usize>,
+    ours: String,
+    tree: CgroupTree,
+    /// `None`: the system has none to give.
+    watch: Option<DirWatch>,
+    /// What is watched, by its watch, and the other way round: hierarchy and path.
+    directories: HashMap<i32, (usize, String)>,
+    watches: HashMap<(usize, String), i32>,
+    /// Tasks that tell when they are empty.
+    tellers: HashMap<i32, String>,
+    told_of: HashMap<String, i32>,
+    /// Plain cgroups that are tasks: not watched any more.
+    settled: HashSet<String>,
+    /// Directories whose names are no UTF-8.
+    unnamed: BTreeSet<(usize, String)>,
+    /// Something may have come or gone unseen.
+    is_blind: bool,
+}
+
+/// What has happened.
+#[derive(Debug, Default)]
+pub struct ScanNews {
+    /// Cgroups that were removed, and may be there anew.
+    pub removed: Vec<String>,
+    /// Cgroups that were made, or are there in one more hierarchy.
+    pub made: Vec<String>,
+    /// Tasks that have told of a change: their last process may be gone.
+    pub told: Vec<String>,
+    /// One of them is gone from everywhere.
+    pub changed: bool,
+}
+
+impl Scanner {
+    /// Looks at nothing yet. `ours`: below it are the agent's own.
+    pub fn new(sampling: &Arc<Sampling>, ours: &str) -> Scanner {
+        let hierarchies = sampling.layout.hierarchies().iter().enumerate();
+        let is_walked = |h: &Hierarchy| h.version == Version::V2 || WALKED.iter().any(|name| h.has(name));
+        let walked = hierarchies.filter(|(_, h)| is_walked(h)).map(|(at, _)| at).take(MOST_HIERARCHIES).collect();
+        let watch = DirWatch::new().inspect_err(|error| {
+            tracing::warn!(%error, "cgroups cannot be watched: what others start is found each 10 s");
+        });
+        Scanner {
+            sampling: Arc::clone(sampling),
+            walked,
+            ours: ours.to_owned(),
+            tree: CgroupTree::new(ours),
+            is_blind: watch.is_err(),
+            watch: watch.ok(),
+            directories: HashMap::new(),
+            watches: HashMap::new(),
+            tellers: HashMap::new(),
+            told_of: HashMap::new(),
+            settled: HashSet::new(),
+            unnamed: BTreeSet::new(),
+        }
+    }
+
+    pub fn tree(&self) -> &CgroupTree {
+        &self.tree
+    }
+    /// Whom the kernel tells.
+    pub fn watch(&self) -> Option<&DirWatch> {
+        self.watch.as_ref()
+    }
+    /// How many cgroups have names that cannot be shown.
+    pub fn unnamed(&self) -> u64 {
+        self.unnamed.len() as u64
+    }
+
+    /// Looks at everything anew.
+    pub fn scan(&mut self) {
+        self.tree = CgroupTree::new(&self.ours);
+        self.unnamed.clear();
+        self.settled.clear();
+        for place in 0..self.walked.len() {
+            self.enter(place, "");
+        }
+    }
+
+    /// What the kernel has told since.
+    pub fn news(&mut self) -> ScanNews {
+        let mut notices = Vec::new();
+        if let Some(watch) = &self.watch
+            && let Err(error) = watch.read(|notice| notices.push(notice))
+        {
+            tracing::warn!(%error, "the kernel's notices of cgroups cannot be read");
+            self.is_blind = true;
+        }
+        let mut news = ScanNews::default();
+        for notice in notices {
+            self.hear(notice, &mut news);
+        }
+        news
+    }
+
+    fn hear(&mut self, notice: Notice, news: &mut ScanNews) {
+        match notice {
+            Notice::Made { watch, name } => {
+                let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
+                match name {
+                    Some(name) => news.made.extend(self.enter(place, &format!("{above}/{name}"))),
+                    None => drop(self.unnamed.insert((place, format!("{above}/?")))),
+                }
+            }
+            Notice::Removed { watch, name } => {
+                let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
+                let Some(name) = name else { return };
+                let path = format!("{above}/{name}");
+                news.changed |= self.tree.remove(place, &path);
+                self.settled.remove(&path);
+                news.removed.push(path);
+            }
+            Notice::Changed { watch } => news.told.extend(self.tellers.get(&watch).cloned()),
+            Notice::Dropped { watch } => {
+                if let Some(place) = self.directories.remove(&watch)
+                    && self.watches.get(&place) == Some(&watch)
+                {
+                    self.watches.remove(&place);
+                }
+                if let Some(path) = self.tellers.remove(&watch)
+                    && self.told_of.get(&path) == Some(&watch)
+                {
+                    self.told_of.remove(&path);
+                }
+            }
+            Notice::Overflow => self.is_blind = true,
+        }
+    }
+
+    /// Where nothing is told, and nothing was seen: looks for itself. Gives whether something has changed.
+    pub fn sweep(&mut self) -> bool {
+        if std::mem::take(&mut self.is_blind) {
+            // Without watches it stays blind.
+            self.is_blind = self.watch.is_none();
+            self.scan();
+            return true;
+        }
+        let grown: Vec<(usize, String)> = self
+            .settled
+            .iter()
+            .flat_map(|path| (0..self.walked.len()).map(move |place| (place, path)))
+            .filter(|(place, path)| self.links(*place, path).is_some_and(|links| links > 2))
+            .map(|(place, path)| (place, path.clone()))
+            .collect();
+        for (place, path) in &grown {
+            self.settled.remove(path);
+            self.enter(*place, path);
+        }
+        !grown.is_empty()
+    }
+
+    /// It is a task from now on: it tells when it is empty, where it can. `plain`: a plain cgroup, into which nobody looks any more.
+    pub fn settle(&mut self, path: &str, plain: bool) {
+        if plain {
+            for place in 0..self.walked.len() {
+                if let Some(watch) = self.watches.remove(&(place, path.to_owned())) {
+                    self.directories.remove(&watch);
+                    self.watch.as_ref().inspect(|w| w.forget(watch));
+                }
+            }
+            self.settled.insert(path.to_owned());
+        }
+        let Some(unified) = self.sampling.layout.unified() else { return };
+        let file = unified.mount.join(path.trim_start_matches('/')).join("cgroup.events");
+        if let Some(watch) = self.watch.as_ref().and_then(|w| w.file(&file).ok()) {
+            self.tellers.insert(watch, path.to_owned());
+            self.told_of.insert(path.to_owned(), watch);
+        }
+    }
+
+    /// Whether it has a process. `None`: it is not there, or does not let us look.
+    pub fn has_processes(&self, path: &str) -> Option<bool> {
+        let ask = |place: usize| {
+            let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
+            match file.read(&mut [0]) {
+                Ok(n) => Some(n > 0),
+                // A threaded cgroup lists no processes.
+                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Some(true),
+                Err(_) => None,
+            }
+        };
+        (0..self.walked.len()).filter_map(ask).reduce(|a, b| a || b)
+    }
+
+    /// Where its processes are listed, in the hierarchies that are looked at.
+    pub fn lists(&self, path: &str) -> Vec<PathBuf> {
+        let list = |place: usize| Some(self.directory(place, path)?.join("cgroup.procs"));
+        (0..self.walked.len()).filter_map(list).collect()
+    }
+
+    fn home(&self, place: usize) -> Option<&Hierarchy> {
+        self.sampling.layout.hierarchies().get(*self.walked.get(place)?)
+    }
+
+    fn directory(&self, place: usize, path: &str) -> Option<PathBuf> {
+        Some(self.home(place)?.mount.join(path.trim_start_matches('/')))
+    }
+
+    fn links(&self, place: usize, path: &str) -> Option<u64> {
+        Some(self.directory(place, path)?.symlink_metadata().ok()?.nlink())
+    }
+
+    /// Comes to know a cgroup and what is below it, and gives all of it. `""`: the root.
+    fn enter(&mut self, place: usize, path: &str) -> Vec<String> {
+        let (mut left, mut known) = (vec![path.to_owned()], Vec::new());
+        while let Some(path) = left.pop() {
+            if path.is_empty() || self.tree.add(place, &path) {
+                // First: what is made from now on is told, what was made before is seen.
+                self.watch_directory(place, &path);
+                left.extend(self.below(place, &path).into_iter().map(|name| format!("{path}/{name}")));
+            }
+            known.push(path);
+        }
+        known
+    }
+
+    fn watch_directory(&mut self, place: usize, path: &str) {
+        let (Some(watch), Some(directory)) = (&self.watch, self.directory(place, path)) else { return };
+        match watch.directory(&directory) {
+            Ok(id) => {
+                self.directories.insert(id, (place, path.to_owned()));
+                self.watches.insert((place, path.to_owned()), id);
+            }
+            // Gone again: whoever watches what is above is told.
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_blind, true) {
+                    tracing::warn!(%error, path, "a cgroup cannot be watched: what others start there is found each 10 s");
+                }
+            }
+        }
+    }
+
+    fn below(&mut self, place: usize, path: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        if self.links(place, path) == Some(2) {
+            return names;
+        }
+        let Some(directory) = self.directory(place, path) else { return names };
+        let listed = std::fs::read_dir(directory);
+        let mut unnamed = 0;
+        for entry in listed.into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                match entry.file_name().into_string() {
+                    Ok(name) => names.push(name),
+                    Err(_) => unnamed += 1,
+                }
+            }
+        }
+        self.unnamed.extend((0..unnamed).map(|n| (place, format!("{path}/{n}"))));
+        names
+    }
+}

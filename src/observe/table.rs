@@ -1,0 +1,385 @@
+//! The allocs that are or were observed: what of them goes to the board. It looks at nothing itself.
+//!
+//! ```text
+//! begin ──► a task of its alloc has a reader ──► end: its last reading goes into the base and the totals ──► the alloc's last
+//!             └── the same name again: on top of what was                                                     one ends it
+//! ```
+//! An alloc is known by its name: a container that is started again, or made anew under its name, is the same alloc, and its counters
+//! go on from where they were.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::identity::{Naming, OwnCgroup};
+use crate::board::Published;
+use crate::collectors::TaskReader;
+use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
+use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
+use crate::model::observed::{ObservedAlloc, ObservedTask};
+use crate::model::task::{Exit, ExitStatus, Outcome};
+use crate::model::totals::Totals;
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+
+/// Longer ones are cut, and told apart by what they were.
+const LONGEST_ID: usize = 200;
+
+/// Concurrency: whoever owns it.
+#[derive(Debug, Default)]
+pub struct ObservedAllocs {
+    allocs: BTreeMap<AllocId, Held>,
+    /// Of tasks that run, by their cgroups.
+    places: HashMap<String, (AllocId, usize)>,
+}
+
+#[derive(Debug)]
+struct Held {
+    identity: Arc<AllocIdentity>,
+    native: String,
+    labels: Vec<(String, String)>,
+    tasks: Vec<HeldTask>,
+    /// Its own cgroup, where that is not its task's.
+    own: Option<(String, Arc<TaskReader>)>,
+    own_base: Arc<Usage>,
+    ended_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Default)]
+struct HeldTask {
+    shown: Arc<ObservedTask>,
+    /// While its cgroup is there.
+    reader: Option<Arc<TaskReader>>,
+    attempts: u32,
+}
+
+/// A cgroup that is a task from now on.
+#[derive(Debug)]
+pub struct NewTask {
+    pub path: String,
+    pub source: AllocSource,
+    pub own: OwnCgroup,
+    pub naming: Naming,
+    pub labels: Vec<(String, String)>,
+    pub reader: Arc<TaskReader>,
+    /// Of the alloc's own cgroup, by its path, where that is another one.
+    pub own_reader: Option<(String, Arc<TaskReader>)>,
+    /// `None`: it was there when the agent began to look.
+    pub since: Option<Timestamp>,
+}
+
+/// How it ended, where somebody knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExitFacts {
+    pub code: u8,
+    /// The kernel's OOM killer ended it, as its runtime says.
+    pub oom: bool,
+    /// By its runtime's clock.
+    pub finished_at: Option<Timestamp>,
+}
+
+/// What is to be done with totals, once it is shown.
+#[derive(Debug, Clone)]
+pub enum TotalsChange {
+    /// It counts from then on.
+    Begun(JobId, TaskName, Timestamp),
+    Ended(JobId, TaskName, Box<Exit>),
+}
+
+impl TotalsChange {
+    pub fn apply(&self, totals: &mut Totals) {
+        match self {
+            TotalsChange::Begun(workload, task, at) => totals.submitted(workload, task, *at),
+            TotalsChange::Ended(workload, task, exit) => totals.task_mut(workload, task).add_exit(exit),
+        }
+    }
+    pub fn key(&self) -> (JobId, TaskName) {
+        match self {
+            TotalsChange::Begun(workload, task, _) | TotalsChange::Ended(workload, task, _) => {
+                (workload.clone(), task.clone())
+            }
+        }
+    }
+}
+
+impl ObservedAllocs {
+    /// What an alloc is called, before anybody else has the name.
+    pub fn id_of(source: AllocSource, native: &str) -> String {
+        // As it is written everywhere.
+        let prefix = if source == AllocSource::Kubernetes { "k8s" } else { source.as_str() };
+        let whole: String =
+            format!("{prefix}:{native}").chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        if whole.len() <= LONGEST_ID && !whole.contains('?') {
+            return whole;
+        }
+        format!("{}~{:016x}", cut(&whole, LONGEST_ID - 17), hash(native))
+    }
+
+    pub fn is_known(&self, path: &str) -> bool {
+        self.places.contains_key(path)
+    }
+    /// Cgroups of tasks that run.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+    pub fn running(&self) -> usize {
+        self.places.len()
+    }
+    pub fn reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
+        let (id, at) = self.places.get(path)?;
+        self.allocs.get(id)?.tasks.get(*at)?.reader.as_ref()
+    }
+    /// Allocs that have not ended, by source.
+    pub fn by_source(&self) -> BTreeMap<AllocSource, u64> {
+        let mut counts = BTreeMap::new();
+        for held in self.allocs.values().filter(|held| held.ended_at.is_none()) {
+            *counts.entry(held.identity.source).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Gives whose it is now, and what its totals gain.
+    pub fn begin(&mut self, begun: NewTask) -> (AllocId, Option<TotalsChange>) {
+        let NewTask { path, source, own, naming, labels, reader, own_reader, since } = begun;
+        let id = self.free_id(naming.source.unwrap_or(source), &naming, &path);
+        let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
+        held.ended_at = None;
+        let task = TaskName::from(naming.task.as_str());
+        let at = match held.identity.tasks.iter().position(|known| known.name == task) {
+            Some(at) => at,
+            None => {
+                held.tasks.push(HeldTask::default());
+                Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
+                    name: task.clone(),
+                    driver: None,
+                    user: None,
+                });
+                held.tasks.len() - 1
+            }
+        };
+        held.native.clone_from(&naming.native);
+        held.labels = labels;
+        let naming = Naming { created_at: naming.created_at.or(since), ..naming };
+        held.call(at, naming.source.unwrap_or(source), &naming);
+        let cgroup = match own {
+            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
+            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
+            OwnCgroup::None => None,
+        };
+        if held.identity.cgroup != cgroup {
+            Arc::make_mut(&mut held.identity).cgroup = cgroup;
+        }
+        if let Some(own) = own_reader {
+            held.change_own(Some(own));
+        }
+        let place = &mut held.tasks[at];
+        let shown = Arc::make_mut(&mut place.shown);
+        (shown.runs, shown.since, shown.cgroup) = (true, since, Some(CgroupPath::from(path.as_str())));
+        place.reader = Some(reader);
+        self.places.insert(path, (id.clone(), at));
+        let workload = held.identity.workload.clone();
+        (id, workload.zip(since).map(|(workload, since)| TotalsChange::Begun(workload, task, since)))
+    }
+
+    /// Its names are known by now. Gives whose it is, if that changes anything; its id stays.
+    pub fn rename(&mut self, path: &str, naming: &Naming, labels: Vec<(String, String)>) -> Option<AllocId> {
+        let (id, at) = self.places.get(path)?;
+        let held = self.allocs.get_mut(id)?;
+        let source = naming.source.unwrap_or(held.identity.source);
+        let before = (Arc::clone(&held.identity), held.labels.clone());
+        // A task keeps the name under which it counts.
+        let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..naming.clone() };
+        held.native.clone_from(&naming.native);
+        held.labels = labels;
+        held.call(*at, source, &naming);
+        (before != (Arc::clone(&held.identity), held.labels.clone())).then(|| id.clone())
+    }
+
+    /// Its cgroup is gone: what its reader said last is what it used. Gives whose it was, and what its totals gain.
+    pub fn end(
+        &mut self,
+        path: &str,
+        facts: Option<ExitFacts>,
+        now: Timestamp,
+    ) -> Option<(AllocId, Option<TotalsChange>)> {
+        let (id, at) = self.places.remove(path)?;
+        let held = self.allocs.get_mut(&id)?;
+        let task = &mut held.tasks[at];
+        let last = task.reader.take().and_then(|reader| reader.close());
+        let usage = last.map_or_else(Arc::default, |last| last.usage);
+        let began = task.shown.since.or(held.identity.created_at);
+        let exit = exit(facts, task.attempts, began, now, usage);
+        task.attempts += 1;
+        let shown = Arc::make_mut(&mut task.shown);
+        shown.base = Arc::new(exit.usage.on_top_of(&shown.base).without_live());
+        (shown.runs, shown.since) = (false, Some(exit.finished_at));
+        shown.add_exit(exit.clone());
+        if held.tasks.iter().all(|task| task.reader.is_none()) {
+            held.ended_at = Some(exit.finished_at);
+            held.change_own(None);
+        }
+        let name = held.identity.tasks[at].name.clone();
+        let workload = held.identity.workload.clone();
+        Some((id, workload.map(|workload| TotalsChange::Ended(workload, name, Box::new(exit)))))
+    }
+
+    /// Forgets those of these that have ended: their series were delivered. Gives who is gone.
+    pub fn forget(&mut self, ids: &[AllocId]) -> Vec<AllocId> {
+        let over = |id: &&AllocId| self.allocs.get(*id).is_some_and(|held| held.ended_at.is_some());
+        let gone: Vec<AllocId> = ids.iter().filter(over).cloned().collect();
+        gone.iter().for_each(|id| drop(self.allocs.remove(id)));
+        gone
+    }
+
+    /// Of workloads that something of runs, or is still shown.
+    pub fn keys(&self) -> impl Iterator<Item = (JobId, TaskName)> + '_ {
+        self.allocs.values().flat_map(|held| {
+            let workload = held.identity.workload.clone();
+            let tasks = held.identity.tasks.iter();
+            tasks.filter_map(move |task| Some((workload.clone()?, task.name.clone())))
+        })
+    }
+
+    /// As it stands on the board from now on.
+    pub fn published(&self, id: &AllocId) -> Option<Published> {
+        let held = self.allocs.get(id)?;
+        let readers: Vec<_> = held.tasks.iter().map(|task| task.reader.clone()).collect();
+        // Of an alloc with one cgroup that is its task's.
+        let (alloc_reader, alloc_base) = match (&held.own, held.identity.cgroup.is_some(), &*held.tasks) {
+            (Some((_, reader)), _, _) => (Some(Arc::clone(reader)), Arc::clone(&held.own_base)),
+            (None, true, [only]) if *held.own_base == Usage::default() => {
+                (only.reader.clone(), Arc::clone(&only.shown.base))
+            }
+            (None, _, _) => (None, Arc::clone(&held.own_base)),
+        };
+        let observed = ObservedAlloc {
+            native: held.native.clone(),
+            ended_at: held.ended_at,
+            labels: held.labels.clone(),
+            tasks: held.tasks.iter().map(|task| Arc::clone(&task.shown)).collect(),
+        };
+        Some(Published {
+            identity: Arc::clone(&held.identity),
+            status: None,
+            observed: Some(Arc::new(observed)),
+            readers,
+            until: Vec::new(),
+            alloc_reader,
+            alloc_base,
+        })
+    }
+
+    /// Its name, unless another cgroup that is there has it for a task of the same name.
+    fn free_id(&self, source: AllocSource, naming: &Naming, path: &str) -> AllocId {
+        let wanted = AllocId::new(ObservedAllocs::id_of(source, &naming.native));
+        let is_taken = |held: &Held| {
+            let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
+            let same_name = tasks.any(|(known, task)| known.name.as_str() == naming.task && task.reader.is_some());
+            same_name || (held.native != naming.native && held.ended_at.is_none())
+        };
+        match self.allocs.get(&wanted) {
+            Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", hash(path))),
+            Some(_) | None => wanted,
+        }
+    }
+}
+
+impl Held {
+    fn new(id: &AllocId) -> Held {
+        let identity = AllocIdentity {
+            id: id.clone(),
+            source: AllocSource::Cgroup,
+            workload: None,
+            namespace: String::new(),
+            group: None,
+            name: String::new(),
+            created_at: None,
+            measured: Measured::Cgroup,
+            cgroup: None,
+            tasks: Vec::new(),
+        };
+        Held {
+            identity: Arc::new(identity),
+            native: String::new(),
+            labels: Vec::new(),
+            tasks: Vec::new(),
+            own: None,
+            own_base: Arc::default(),
+            ended_at: None,
+        }
+    }
+
+    /// The names of it and of one of its tasks.
+    fn call(&mut self, at: usize, source: AllocSource, naming: &Naming) {
+        let before = Arc::clone(&self.identity);
+        let task = TaskIdentity {
+            name: TaskName::from(naming.task.as_str()),
+            driver: naming.driver.clone(),
+            user: naming.user.clone(),
+        };
+        let mut tasks = before.tasks.clone();
+        tasks[at] = task;
+        let called = AllocIdentity {
+            source,
+            workload: naming.workload.as_deref().map(JobId::from),
+            namespace: naming.namespace.clone(),
+            group: naming.group.as_deref().map(GroupName::from),
+            name: naming.name.clone(),
+            created_at: naming.created_at.or(before.created_at),
+            tasks,
+            ..AllocIdentity::clone(&before)
+        };
+        if called != *before {
+            self.identity = Arc::new(called);
+        }
+    }
+
+    /// What its cgroup before said last stays.
+    fn change_own(&mut self, own: Option<(String, Arc<TaskReader>)>) {
+        let is_same = match (&self.own, &own) {
+            (Some((before, _)), Some((now, _))) => before == now,
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if is_same {
+            return;
+        }
+        if let Some(last) = std::mem::replace(&mut self.own, own).and_then(|(_, reader)| reader.close()) {
+            self.own_base = Arc::new(last.usage.on_top_of(&self.own_base).without_live());
+        }
+    }
+}
+
+fn exit(
+    facts: Option<ExitFacts>,
+    attempt: u32,
+    started_at: Option<Timestamp>,
+    now: Timestamp,
+    usage: Arc<Usage>,
+) -> Exit {
+    let (outcome, status) = match &facts {
+        Some(ExitFacts { oom: true, code, .. }) => (Outcome::Oom, ExitStatus::Code(*code)),
+        Some(ExitFacts { code: 0, .. }) => (Outcome::Success, ExitStatus::Code(0)),
+        Some(ExitFacts { code, .. }) => (Outcome::Error, ExitStatus::Code(*code)),
+        None => (Outcome::Unknown, ExitStatus::Unknown("its cgroup is gone, and nobody says how it ended".to_owned())),
+    };
+    Exit {
+        attempt,
+        outcome,
+        status,
+        started_at,
+        finished_at: facts.and_then(|facts| facts.finished_at).unwrap_or(now),
+        oom_kills: usage.oom_kills(),
+        usage,
+    }
+}
+
+/// So many bytes of it at most, whole characters.
+pub fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// The same in each run of the agent. FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

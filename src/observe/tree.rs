@@ -1,0 +1,297 @@
+//! The cgroups that there are, of all hierarchies together, and which of them are tasks. Pure: who looks at the host tells what
+//! it found.
+//!
+//! One cgroup is one task, and those above it are none. A container is a task whatever it runs inside; a unit of systemd is one
+//! unless somebody else's tasks live inside of it; a plain cgroup is one where nothing is below it.
+
+use std::collections::BTreeMap;
+
+use super::identity::{CgroupParts, CgroupVerdict, Recognised};
+
+/// Hierarchies, one bit each.
+type Places = u8;
+/// So many hierarchies can be told apart.
+pub const MOST_HIERARCHIES: usize = Places::BITS as usize;
+
+/// Concurrency: whoever owns it.
+#[derive(Debug)]
+pub struct CgroupTree {
+    root: CgroupNode,
+    /// The parent of the agent's own tasks.
+    ours: String,
+}
+
+#[derive(Debug, Default)]
+struct CgroupNode {
+    places: Places,
+    what: What,
+    below: BTreeMap<String, CgroupNode>,
+}
+
+#[derive(Debug, Default)]
+enum What {
+    /// The root, and what nobody recognises.
+    #[default]
+    Unknown,
+    Said(CgroupVerdict),
+    /// The agent's own: looked after elsewhere.
+    Ours,
+}
+
+impl What {
+    /// What is below it is looked at.
+    fn is_open(&self) -> bool {
+        match self {
+            What::Unknown | What::Said(CgroupVerdict::Group) => true,
+            What::Said(CgroupVerdict::Task(task)) => !task.is_closed,
+            What::Said(CgroupVerdict::Helper) | What::Ours => false,
+        }
+    }
+    /// Where it is, nothing above it is a task.
+    fn is_whole(&self) -> bool {
+        matches!(self, What::Said(CgroupVerdict::Task(_)) | What::Ours)
+    }
+}
+
+/// A cgroup that is a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskOf<'a> {
+    Recognised(&'a Recognised),
+    /// Nobody's that we know. It may have no processes.
+    Plain,
+}
+
+impl CgroupTree {
+    /// `ours`: the cgroup below which the agent's own tasks live.
+    pub fn new(ours: &str) -> CgroupTree {
+        CgroupTree { root: CgroupNode::default(), ours: ours.trim_end_matches('/').to_owned() }
+    }
+
+    /// There is such a cgroup in this hierarchy; those above it are known. Gives whether what is below it is to be looked at.
+    pub fn add(&mut self, hierarchy: usize, path: &str) -> bool {
+        let parts: Vec<&str> = parts(path).collect();
+        let mut node = &mut self.root;
+        for depth in 1..=parts.len() {
+            let name = parts[depth - 1];
+            if !node.below.contains_key(name) {
+                let what = if path == self.ours && depth == parts.len() {
+                    What::Ours
+                } else {
+                    super::recognise(&CgroupParts::new(&parts[..depth])).map_or(What::Unknown, What::Said)
+                };
+                node.below.insert(name.to_owned(), CgroupNode { what, ..CgroupNode::default() });
+            }
+            node = node.below.get_mut(name).expect("it must be there by now");
+            if !node.what.is_open() && depth < parts.len() {
+                return false;
+            }
+        }
+        node.places |= place(hierarchy);
+        node.what.is_open()
+    }
+
+    /// It is gone from this hierarchy, with all below it. Gives whether it is in no other one.
+    pub fn remove(&mut self, hierarchy: usize, path: &str) -> bool {
+        remove(&mut self.root, place(hierarchy), &parts(path).collect::<Vec<_>>())
+    }
+
+    /// From now on nothing is known of this hierarchy.
+    pub fn forget(&mut self, hierarchy: usize) {
+        self.root.below.retain(|_, node| !leave(node, place(hierarchy)));
+    }
+
+    /// Each task, by its path.
+    pub fn tasks(&self) -> Vec<(String, TaskOf<'_>)> {
+        let mut found = Vec::new();
+        let mut path = String::new();
+        self.root.collect(&mut path, &mut found);
+        found
+    }
+
+    /// How many cgroups are known.
+    pub fn len(&self) -> usize {
+        fn count(node: &CgroupNode) -> usize {
+            node.below.values().map(|node| 1 + count(node)).sum()
+        }
+        count(&self.root)
+    }
+    pub fn is_empty(&self) -> bool {
+        self.root.below.is_empty()
+    }
+
+    /// What one path alone is: whose task it is part of, with the task's own path. `None`: of no task that its path tells of.
+    pub fn identify(path: &str) -> Option<(String, Recognised)> {
+        let parts: Vec<&str> = parts(path).collect();
+        let mut found = None;
+        for depth in 1..=parts.len() {
+            let at = || format!("/{}", parts[..depth].join("/"));
+            match super::recognise(&CgroupParts::new(&parts[..depth])) {
+                Some(CgroupVerdict::Task(task)) if task.is_closed => return Some((at(), *task)),
+                Some(CgroupVerdict::Task(task)) => found = Some((at(), *task)),
+                Some(CgroupVerdict::Helper) => return None,
+                Some(CgroupVerdict::Group) => found = None,
+                None => {}
+            }
+        }
+        found
+    }
+}
+
+impl CgroupNode {
+    fn collect<'a>(&'a self, path: &mut String, found: &mut Vec<(String, TaskOf<'a>)>) {
+        for (name, node) in &self.below {
+            let length = path.len();
+            path.push('/');
+            path.push_str(name);
+            match &node.what {
+                What::Ours | What::Said(CgroupVerdict::Helper) => {}
+                What::Said(CgroupVerdict::Task(task)) if task.is_closed || !node.holds_whole() => {
+                    found.push((path.clone(), TaskOf::Recognised(task)));
+                }
+                What::Unknown if node.below.is_empty() => found.push((path.clone(), TaskOf::Plain)),
+                What::Said(CgroupVerdict::Task(_) | CgroupVerdict::Group) | What::Unknown => node.collect(path, found),
+            }
+            path.truncate(length);
+        }
+    }
+
+    /// Somebody's task, or ours, is below it.
+    fn holds_whole(&self) -> bool {
+        self.below.values().any(|node| node.what.is_whole() || node.holds_whole())
+    }
+}
+
+fn place(hierarchy: usize) -> Places {
+    1 << hierarchy.min(MOST_HIERARCHIES - 1)
+}
+
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty())
+}
+
+fn remove(node: &mut CgroupNode, place: Places, parts: &[&str]) -> bool {
+    let Some((first, rest)) = parts.split_first() else { return false };
+    let Some(child) = node.below.get_mut(*first) else { return false };
+    if !rest.is_empty() {
+        return remove(child, place, rest);
+    }
+    let is_gone = leave(child, place);
+    if is_gone {
+        node.below.remove(*first);
+    }
+    is_gone
+}
+
+/// Takes a hierarchy from it and from all below it. Gives whether nothing is left of it.
+fn leave(node: &mut CgroupNode, place: Places) -> bool {
+    node.places &= !place;
+    node.below.retain(|_, below| !leave(below, place));
+    node.places == 0 && node.below.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tree(paths: &[&str]) -> CgroupTree {
+        let mut tree = CgroupTree::new("/allostat");
+        for path in paths {
+            tree.add(0, path);
+        }
+        tree
+    }
+
+    fn tasks(tree: &CgroupTree) -> Vec<String> {
+        tree.tasks().into_iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn of_plain_cgroups_only_the_lowest_are_tasks_and_ours_are_none() {
+        let mut tree = tree(&["/a", "/a/b", "/a/c", "/a/c/d", "/allostat", "/allostat/x", "/allostat/x/y", "/e"]);
+        assert_eq!(tasks(&tree), ["/a/b", "/a/c/d", "/e"]);
+        tree.remove(0, "/a/c/d");
+        assert_eq!(tasks(&tree), ["/a/b", "/a/c", "/e"]);
+        tree.remove(0, "/a");
+        assert_eq!((tasks(&tree), tree.len()), (vec!["/e".to_owned()], 2));
+    }
+
+    #[test]
+    fn a_cgroup_is_there_until_it_is_gone_from_each_hierarchy() {
+        let mut tree = tree(&["/a", "/a/b"]);
+        tree.add(1, "/a");
+        tree.add(1, "/a/c");
+        tree.remove(0, "/a");
+        assert_eq!(tasks(&tree), ["/a/c"]);
+        tree.forget(1);
+        assert!(tree.is_empty());
+    }
+
+    #[test]
+    fn a_unit_is_a_task_unless_tasks_of_others_live_inside_of_it() {
+        let mut tree = tree(&["/system.slice", "/system.slice/own.service", "/system.slice/own.service/worker"]);
+        assert_eq!(tasks(&tree), ["/system.slice/own.service"]);
+        let user = "/user.slice/user-1000.slice/user@1000.service";
+        for below in ["", "/init.scope", "/app.slice", "/app.slice/a.service", "/stray"] {
+            tree.add(0, &format!("{user}{below}"));
+        }
+        tree.add(0, "/system.slice/agent.scope/allostat");
+        let inside = ["/app.slice/a.service", "/init.scope", "/stray"].map(|below| format!("{user}{below}"));
+        assert_eq!(
+            tasks(&tree)[0],
+            "/system.slice/agent.scope",
+            "ours is where its parent is, not where it is called so"
+        );
+        assert_eq!(tasks(&tree)[2..], inside);
+    }
+
+    #[test]
+    fn the_scope_that_our_own_tasks_live_in_is_no_task_and_what_stands_beside_them_is() {
+        let scope = "/system.slice/allostat-x.scope";
+        let mut tree = CgroupTree::new(&format!("{scope}/tasks"));
+        for below in ["", "/supervisors", "/tasks"] {
+            tree.add(0, &format!("{scope}{below}"));
+        }
+        assert!(!tree.add(0, &format!("{scope}/tasks")), "what is below is not looked at");
+        assert_eq!(tasks(&tree), [format!("{scope}/supervisors")]);
+    }
+
+    #[test]
+    fn what_a_container_runs_is_the_containers() {
+        let id = "0123456789abcdef".repeat(4);
+        let container = format!("/docker/{id}");
+        let mut tree = tree(&["/docker", &container]);
+        assert!(!tree.add(0, &container));
+        assert!(!tree.add(0, &format!("{container}/system.slice/inner.service")));
+        assert_eq!(tasks(&tree), [container]);
+    }
+
+    proptest! {
+        /// Whatever comes and goes: no task stands above another one, and none is there twice.
+        #[test]
+        fn one_cgroup_is_one_task_and_those_above_are_none(
+            steps in prop::collection::vec((prop::bool::weighted(0.8), 0_usize..3, "(/(a|b|x.slice|y.service|docker|allostat)){1,4}"), 0..60)
+        ) {
+            let mut tree = CgroupTree::new("/allostat");
+            for (add, hierarchy, path) in steps {
+                if add {
+                    let parts: Vec<&str> = parts(&path).collect();
+                    for depth in 1..=parts.len() {
+                        if !tree.add(hierarchy, &format!("/{}", parts[..depth].join("/"))) {
+                            break;
+                        }
+                    }
+                } else {
+                    tree.remove(hierarchy, &path);
+                }
+                let tasks = tasks(&tree);
+                for (at, task) in tasks.iter().enumerate() {
+                    prop_assert!(!task.starts_with("/allostat/") && task != "/allostat");
+                    for other in &tasks[at + 1..] {
+                        prop_assert!(task != other && !other.starts_with(&format!("{task}/")), "{task} {other}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A real Docker beside a real agent: names, values and ends are those that Docker tells.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, test_dir, wait_for};
+
+const LONG: Duration = Duration::from_secs(120);
+const MIB: u64 = 1 << 20;
+
+/// A daemon of the test's own, with one image of nothing but busybox.
+struct Docker {
+    daemon: Child,
+    socket: PathBuf,
+    /// Removed last.
+    _cgroups: Cgroups,
+    dir: tempfile::TempDir,
+}
+
+impl Docker {
+    /// `None`: this machine has no Docker, or nothing to make an image of.
+    fn start() -> Option<Docker> {
+        let busybox =
+            ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| std::fs::exists(path).unwrap_or(false))?;
+        Command::new("dockerd").arg("--version").output().ok().filter(|said| said.status.success())?;
+        let (dir, cgroups) = (test_dir(), Cgroups::new());
+        let at = |name: &str| dir.path().join(name);
+        let bin = at("rootfs/bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        // One that needs libraries would not start in there.
+        std::fs::copy(busybox, bin.join("busybox")).unwrap();
+        for name in ["sh", "sleep", "dd"] {
+            std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
+        }
+        let socket = at("d.sock");
+        let mut command = Command::new("dockerd");
+        command.args(["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]);
+        command.args(["--exec-opt", "native.cgroupdriver=cgroupfs"]);
+        command.arg(format!("--cgroup-parent={}/docker", cgroups.parent));
+        for (flag, place) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
+            command.arg(flag).arg(at(place));
+        }
+        command.arg("-H").arg(format!("unix://{}", socket.display()));
+        let log = std::fs::File::create(at("log")).unwrap();
+        let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let docker = Docker { daemon, socket, _cgroups: cgroups, dir };
+        wait_for("Docker to answer", LONG, || docker.docker(&["version"]).status.success().then_some(()));
+        let import = format!("tar -C {} -c . | docker import - bb:1", docker.dir.path().join("rootfs").display());
+        let imported = docker.command("sh").args(["-c", &import]).output().unwrap();
+        assert!(imported.status.success(), "{imported:?}");
+        Some(docker)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.env("DOCKER_HOST", format!("unix://{}", self.socket.display()));
+        command
+    }
+    fn docker(&self, args: &[&str]) -> Output {
+        self.command("docker").args(args).output().unwrap()
+    }
+    fn run(&self, args: &[&str]) -> Output {
+        self.docker(&[&["run", "--network=none"], args].concat())
+    }
+    fn inspect(&self, name: &str, what: &str) -> String {
+        let said = self.docker(&["inspect", name, "--format", what]);
+        String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        let all = self.docker(&["ps", "-aq"]);
+        for id in String::from_utf8_lossy(&all.stdout).split_whitespace() {
+            self.docker(&["rm", "-f", id]);
+        }
+        if let Some(pid) = i32::try_from(self.daemon.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            // Asked, it takes its shims and mounts with it.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.daemon.wait();
+        let _ = Command::new("umount").arg(self.dir.path().join("exec/netns/default")).output();
+    }
+}
+
+fn find(agent: &Agent, id: &str) -> Option<Value> {
+    agent.json("/v1/allocs")["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == id).cloned()
+}
+
+#[test]
+fn containers_have_the_names_values_and_ends_that_docker_tells() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_SOURCES", "docker".to_owned()),
+        ("ALLOSTAT_OBSERVE_LABELS", "com.example.team".to_owned()),
+        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", docker.socket.display().to_string()),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let labels = ["--label", "com.example.team=core", "--label", "password=x"];
+    let started =
+        docker.run(&[&["-d", "--name", "web-1", "-m", "64m"], &labels[..], &["bb:1", "sleep", "1000"]].concat());
+    assert!(started.status.success(), "{started:?}");
+
+    let alloc = wait_for("the container under its name", LONG, || find(&agent, "docker:web-1"));
+    assert_eq!((&alloc["name"], &alloc["job"], &alloc["source"]), (&"web-1".into(), &"web-1".into(), &"docker".into()));
+    assert_eq!(alloc["labels"], serde_json::json!({"label_com_example_team": "core"}), "no other label is told");
+    let value = |family: &str, id: &str| agent.metrics().one(family, &[("alloc_id", id)]).map(Sample::f64);
+    let limit = wait_for("its values", LONG, || value("allostat_task_memory_limit_bytes", "docker:web-1"));
+    assert_eq!(limit, 67_108_864.0);
+    let refused = agent.cli(&["stop", "web-1"]);
+    assert!(refused.code != Some(0) && refused.stderr.contains("docker stop web-1"), "{refused:?}");
+    assert_eq!(docker.inspect("web-1", "{{.State.Running}}"), "true");
+
+    // Started again, it is the same alloc with one end.
+    let cpu = value("allostat_task_cpu_usage_seconds_total", "docker:web-1").unwrap();
+    assert!(docker.docker(&["restart", "-t", "0", "web-1"]).status.success());
+    let again = wait_for("its end and its new beginning", LONG, || {
+        let alloc: Value = agent.json("/v1/allocs/docker:web-1");
+        (alloc["tasks"]["web-1"]["exits"].as_array()?.len() == 1 && alloc["status"] == "running").then_some(alloc)
+    });
+    assert_eq!(again["tasks"]["web-1"]["exits"][0]["status"]["code"], 137);
+    assert!(value("allostat_task_cpu_usage_seconds_total", "docker:web-1").unwrap() >= cpu, "counters never fall");
+
+    // Short ones, one after the other, removed with their end, and one that the kernel kills.
+    let script = "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null; sleep 0.3; exit 3";
+    for n in 0..3 {
+        let name = format!("short-{n}");
+        assert_eq!(docker.run(&["--rm", "--name", &name, "bb:1", "sh", "-c", script]).status.code(), Some(3));
+    }
+    docker.run(&["--name", "oom", "-m", "32m", "bb:1", "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1"]);
+    for (name, outcome, code) in
+        [("short-0", "error", 3), ("short-1", "error", 3), ("short-2", "error", 3), ("oom", "oom", 137)]
+    {
+        let id = format!("docker:{name}");
+        let over = wait_for("its end", LONG, || find(&agent, &id).filter(|alloc| alloc["status"] == "failed"));
+        let exit = &over["tasks"][name]["last_exit"];
+        assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&outcome.into(), &code.into()), "{over}");
+    }
+    assert_eq!(docker.inspect("oom", "{{.State.OOMKilled}} {{.State.ExitCode}}"), "true 137");
+    // A busy machine may remove a cgroup before it is read: that is counted, and no other peak may be wrong.
+    let body = agent.metrics();
+    let peak = |n: usize| body.u64("allostat_task_memory_peak_bytes", &[("alloc_id", &format!("docker:short-{n}"))]);
+    let right = (0..3).fold(0, |right, n| right + u64::from(peak(n) >= 100 * MIB));
+    let sampled = body.u64("allostat_observed_ends_total", &[("reading", "sampled")]);
+    assert!(right + sampled >= 3, "{right} peaks are right, {sampled} ends were not read");
+}

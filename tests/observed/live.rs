@@ -1,0 +1,209 @@
+//! Plain cgroups that a test makes, beside a real agent: found, measured, ended, and never touched.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, wait_for};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Somebody else's cgroups, and an agent that looks at these alone.
+struct Scene {
+    agent: Agent,
+    others: Cgroups,
+}
+
+impl Scene {
+    fn new(more: &[(&str, &str)]) -> Scene {
+        let others = Cgroups::new();
+        Scene { agent: agent(&others, more), others }
+    }
+
+    fn id(&self, name: &str) -> String {
+        format!("cgroup:{}/{name}", self.others.parent)
+    }
+
+    /// Runs a shell in a cgroup of its own.
+    fn run(&self, name: &str, script: &str) -> Child {
+        self.others.make(name);
+        // It begins when it is where it belongs.
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        self.others.place(name, child.id());
+        drop(child.stdin.take());
+        child
+    }
+
+    fn end(&self, name: &str, mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        self.others.remove(name);
+    }
+
+    fn allocs(&self) -> Vec<Value> {
+        self.agent.json("/v1/allocs")["allocs"].as_array().unwrap().clone()
+    }
+
+    fn wait(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        let id = self.id(name);
+        wait_for(what, LONG, || self.allocs().into_iter().find(|alloc| alloc["id"] == *id && is(alloc)))
+    }
+
+    /// The value of a family of that alloc in a body of now.
+    fn value(&self, family: &str, name: &str) -> Option<f64> {
+        self.agent.metrics().one(family, &[("alloc_id", &self.id(name))]).map(Sample::f64)
+    }
+}
+
+fn agent(others: &Cgroups, more: &[(&str, &str)]) -> Agent {
+    let include = format!("cgroup:{}/*", others.parent);
+    let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
+    let env = known.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Agent::with(AgentOptions { env, ..AgentOptions::default() })
+}
+
+const IDLE: &str = "exec sleep 1000";
+const SOME_WORK: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
+
+#[test]
+fn what_others_run_is_there_with_the_first_snapshot_and_as_the_kernels_files_say() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let others = Cgroups::new();
+    others.make("a");
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    others.place("a", child.id());
+    let scene = Scene { agent: agent(&others, &[]), others };
+    let alloc = scene.wait("a", "the cgroup", |_| true);
+    assert_eq!((&alloc["source"], &alloc["status"]), (&"cgroup".into(), &"running".into()), "{alloc}");
+    assert_eq!(alloc["tasks"]["a"]["state"], "running");
+    assert!(alloc["created_at"].is_null() && alloc["tasks"]["a"]["state_since"].is_null(), "nobody knows: {alloc}");
+    let read = |controller: &str, name: &str| scene.others.read(controller, "a", name);
+    let peak = read("memory", "memory.max_usage_in_bytes").or_else(|| read("memory", "memory.peak"));
+    let peak: f64 = peak.expect("a host of tests has this").trim().parse().unwrap();
+    assert_eq!(scene.value("allostat_task_memory_peak_bytes", "a"), Some(peak));
+    assert_eq!(scene.value("allostat_alloc_memory_peak_bytes", "a"), Some(peak), "its own cgroup is its task's");
+    assert_eq!(scene.value("allostat_task_pids_current", "a"), Some(1.0));
+    assert_eq!(scene.value("allostat_task_memory_window_peak_bytes", "a"), None, "nothing of others is reset");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it_was_under_its_name() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    let child = scene.run("web", SOME_WORK);
+    let alloc = scene.wait("web", "the new cgroup", |alloc| alloc["status"] == "running");
+    assert!(alloc["created_at"].is_u64(), "it was seen to begin: {alloc}");
+    let busy = wait_for("some CPU time", LONG, || {
+        scene.value("allostat_task_cpu_usage_seconds_total", "web").filter(|cpu| *cpu > 0.005)
+    });
+    scene.end("web", child);
+    let over = scene.wait("web", "its end", |alloc| alloc["status"] == "complete");
+    assert_eq!(over["tasks"]["web"]["last_exit"]["outcome"], "unknown", "nobody says how a plain cgroup ended");
+    assert!(over["finished_at"].is_u64());
+    let last = scene.value("allostat_task_cpu_usage_seconds_total", "web").unwrap();
+    assert!(last >= busy, "{last} {busy}");
+    assert_eq!(scene.value("allostat_task_memory_usage_bytes", "web"), None, "what was used is used no more");
+    assert!(scene.value("allostat_task_memory_peak_bytes", "web").is_some());
+
+    let child = scene.run("web", IDLE);
+    scene.wait("web", "the same again", |alloc| alloc["status"] == "running");
+    assert!(scene.value("allostat_task_cpu_usage_seconds_total", "web") >= Some(last), "counters never fall");
+    scene.end("web", child);
+    scene.wait("web", "its second end", |alloc| alloc["status"] == "complete");
+    let body = scene.agent.metrics();
+    let whose = [("workload", scene.others.parent.as_str()), ("task", "web")];
+    let exits = body.one("allostat_task_exits_total", &[whose[0], whose[1], ("outcome", "unknown")]).map(Sample::f64);
+    assert_eq!(exits, Some(2.0), "one workload with two ends");
+    assert!(body.all("allostat_task_events_total", &whose).is_empty(), "nobody tells of events");
+}
+
+#[test]
+fn an_empty_cgroup_is_nobody_and_the_one_above_a_task_is_none() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    scene.others.make("empty");
+    scene.others.make("above/below");
+    let child = scene.run("above/below", IDLE);
+    scene.wait("above/below", "the lower one", |_| true);
+    let ids: Vec<String> = scene.allocs().iter().map(|alloc| alloc["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(ids, [scene.id("above/below")]);
+    let late = scene.run("empty", IDLE);
+    scene.wait("empty", "what is not empty any more", |_| true);
+    scene.end("above/below", child);
+    scene.end("empty", late);
+}
+
+#[test]
+fn names_of_any_kind_are_escaped_bounded_and_told_apart() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    let deep = (0..30).map(|n| format!("level-{n}")).collect::<Vec<_>>().join("/");
+    let (long, other) = (format!("{}/a", "x".repeat(200)), format!("{}/b", "x".repeat(200)));
+    let names = ["quote\"d", "back\\slash", "tab\tbed", "ünï", &deep, &long, &other];
+    let children: Vec<Child> = names.iter().map(|name| scene.run(name, IDLE)).collect();
+    let allocs = wait_for("all of them", LONG, || Some(scene.allocs()).filter(|allocs| allocs.len() == names.len()));
+    let ids: std::collections::BTreeSet<&str> = allocs.iter().map(|alloc| alloc["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), names.len(), "{ids:?}");
+    assert!(ids.iter().all(|id| id.len() <= 200 && !id.contains('\t')), "{ids:?}");
+    let measured = wait_for("all to be measured", LONG, || {
+        let shown = scene.agent.metrics().all("allostat_task_pids_current", &[]).len();
+        (shown == names.len()).then_some(shown)
+    });
+    assert_eq!(measured, names.len(), "and the body is read by a parser");
+    for (name, child) in names.iter().zip(children) {
+        scene.end(name, child);
+    }
+}
+
+#[test]
+fn what_is_over_the_limit_is_counted_and_comes_when_there_is_room() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1"), ("ALLOSTAT_OBSERVE_SOURCES", "cgroup")]);
+    // Whatever else runs here takes the one place, or one of these does.
+    let a = scene.run("a", IDLE);
+    let b = scene.run("b", IDLE);
+    let left_out = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
+    wait_for("one to be left out", LONG, || (left_out() >= 1.0).then_some(()));
+    assert!(scene.allocs().len() <= 1);
+    scene.end("a", a);
+    scene.end("b", b);
+}
+
+#[test]
+fn to_act_on_what_others_run_is_refused_and_nothing_is_written_to_it() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    let child = scene.run("a", IDLE);
+    let id = scene.wait("a", "the cgroup", |_| true)["id"].as_str().unwrap().to_owned();
+    for command in [&["stop", &id][..], &["restart", &id], &["signal", &id, "HUP"], &["logs", &id, "a"]] {
+        let said = scene.agent.cli(command);
+        assert!(said.code != Some(0) && said.stderr.contains("only looked at here"), "{command:?}: {said:?}");
+    }
+    scene.agent.cli(&["stop", "--all"]).ok();
+    let said = scene.agent.cli(&["status", "--source", "cgroup"]).ok();
+    assert!(said.contains(&id) && said.contains("running"), "{said}");
+    assert!(scene.agent.cli(&["stats", &id]).ok().contains("pids current"));
+    assert!(scene.agent.cli(&["status", &id]).ok().contains("run by"));
+    // The peak of its life stands where the kernel keeps it.
+    let before = scene.others.read("memory", "a", "memory.max_usage_in_bytes");
+    std::thread::sleep(Duration::from_millis(10));
+    assert_eq!(scene.others.read("memory", "a", "memory.max_usage_in_bytes"), before);
+    scene.end("a", child);
+}

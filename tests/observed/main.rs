@@ -1,0 +1,12 @@
+//! Allocs that others run: whose each cgroup is, and that they are found, named, measured and ended as our own are.
+
+// What a test needs must be there.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+#[macro_use]
+mod common;
+
+mod docker;
+mod live;
+mod trees;

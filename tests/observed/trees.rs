@@ -1,0 +1,253 @@
+//! The paths that systemd and runtimes give to cgroups, as their documentation and their tools show them, and what each is to us.
+
+use allostat::model::alloc::AllocSource::{
+    Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
+};
+use allostat::observe::identity::OwnCgroup;
+use allostat::observe::tree::{CgroupTree, TaskOf};
+
+const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
+const SHORT: &str = "3f2a9c0b1d4e";
+const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
+
+/// `{id}` is a container's, `{uuid}` a pod's or an alloc's, `{uuid_}` the same as systemd's slices have it.
+fn path(pattern: &str) -> String {
+    pattern.replace("{id}", ID).replace("{uuid_}", &UUID.replace('-', "_")).replace("{uuid}", UUID)
+}
+
+/// Each path with what it is: source, alloc, task, workload.
+#[test]
+fn each_runtimes_cgroups_are_recognised() {
+    let expected = [
+        // Docker.
+        ("/system.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
+        ("/docker/{id}", Docker, SHORT, SHORT, ""),
+        ("/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
+        // Podman.
+        ("/machine.slice/libpod-{id}.scope", Podman, SHORT, SHORT, ""),
+        ("/libpod_parent/libpod-{id}", Podman, SHORT, SHORT, ""),
+        ("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{id}.scope", Podman, SHORT, SHORT, ""),
+        // containerd.
+        ("/default/redis", Containerd, "redis", "redis", ""),
+        ("/default/{id}", Containerd, SHORT, SHORT, ""),
+        ("/system.slice/nerdctl-{id}.scope", Containerd, SHORT, SHORT, ""),
+        // Kubernetes.
+        ("/kubepods/burstable/pod{uuid}/{id}", Kubernetes, UUID, SHORT, ""),
+        ("/kubepods/pod{uuid}/{id}", Kubernetes, UUID, SHORT, ""),
+        ("/kubepods/besteffort/pod{uuid}/crio-{id}", Kubernetes, UUID, SHORT, ""),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uuid_}.slice/cri-containerd-{id}.scope",
+            Kubernetes,
+            UUID,
+            SHORT,
+            "",
+        ),
+        ("/kubepods.slice/kubepods-pod{uuid_}.slice/crio-{id}.scope", Kubernetes, UUID, SHORT, ""),
+        ("/kubepods.slice/kubepods-pod{uuid_}.slice/docker-{id}.scope", Kubernetes, UUID, SHORT, ""),
+        (
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{uuid_}.slice/cri-containerd-{id}.scope",
+            Kubernetes,
+            UUID,
+            SHORT,
+            "",
+        ),
+        (
+            "/kubepods/burstable/pod0123456789abcdef0123456789abcdef/{id}",
+            Kubernetes,
+            "0123456789abcdef0123456789abcdef",
+            SHORT,
+            "",
+        ),
+        // Nomad.
+        ("/nomad.slice/share.slice/{uuid}.web.scope", Nomad, UUID, "web", ""),
+        ("/nomad.slice/reserve.slice/{uuid}.web.scope", Nomad, UUID, "web", ""),
+        ("/nomad.slice/{uuid}.web.v2.scope", Nomad, UUID, "web.v2", ""),
+        ("/nomad/{uuid}.web", Nomad, UUID, "web", ""),
+        ("/nomad/share/{uuid}.web", Nomad, UUID, "web", ""),
+        // Slurm.
+        ("/slurm/uid_1000/job_42/step_batch", Slurm, "42", "batch", ""),
+        ("/slurm/uid_1000/job_42/step_0", Slurm, "42", "0", ""),
+        ("/slurm_node7/uid_1000/job_42/step_extern", Slurm, "42", "extern", ""),
+        ("/system.slice/slurmstepd.scope/job_7/step_0", Slurm, "7", "0", ""),
+        ("/system.slice/node7_slurmstepd.scope/job_7/step_interactive", Slurm, "7", "interactive", ""),
+        // LXC, libvirt.
+        ("/lxc.payload.web", Lxc, "web", "web", "web"),
+        ("/lxc.payload/web", Lxc, "web", "web", "web"),
+        ("/lxc/web", Lxc, "web", "web", "web"),
+        ("/user.slice/user-1000.slice/session-2.scope/lxc.payload.web", Lxc, "web", "web", "web"),
+        ("/machine.slice/machine-qemu\\x2d1\\x2ddb\\x2dserver.scope", Libvirt, "db-server", "db-server", "db-server"),
+        ("/machine/qemu-12-web.libvirt-qemu", Libvirt, "web", "web", "web"),
+        ("/machine/web.libvirt-qemu", Libvirt, "web", "web", "web"),
+        // systemd.
+        ("/system.slice/nginx.service", Systemd, "nginx.service", "nginx.service", "system.slice"),
+        ("/init.scope", Systemd, "init.scope", "init.scope", ""),
+        (
+            "/system.slice/system-getty.slice/getty@tty1.service",
+            Systemd,
+            "getty@tty1.service",
+            "getty@tty1.service",
+            "system-getty.slice",
+        ),
+        (
+            "/user.slice/user-1000.slice/session-3.scope",
+            Systemd,
+            "session-3.scope",
+            "session-3.scope",
+            "user-1000.slice",
+        ),
+        (
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/a.service",
+            Systemd,
+            "1000/a.service",
+            "a.service",
+            "app.slice",
+        ),
+        (
+            "/machine.slice/systemd-nspawn@web.service",
+            Systemd,
+            "systemd-nspawn@web.service",
+            "systemd-nspawn@web.service",
+            "machine.slice",
+        ),
+    ];
+    for (pattern, source, alloc, task, workload) in expected {
+        let at = path(pattern);
+        let (whole, found) = CgroupTree::identify(&at).unwrap_or_else(|| panic!("{pattern} is nobody's"));
+        let naming = &found.naming;
+        let seen =
+            (found.source, naming.native.as_str(), naming.task.as_str(), naming.workload.as_deref().unwrap_or(""));
+        assert_eq!((whole.as_str(), seen), (at.as_str(), (source, alloc, task, workload)), "{pattern}");
+    }
+}
+
+#[test]
+fn what_is_inside_of_a_task_is_the_task() {
+    let inside = [
+        ("/docker/{id}/system.slice/inner.service", "/docker/{id}"),
+        ("/docker/{id}/kubepods/pod{uuid}/{id}", "/docker/{id}"),
+        ("/machine.slice/libpod-{id}.scope/container", "/machine.slice/libpod-{id}.scope"),
+        ("/slurm/uid_1000/job_42/step_0/task_3", "/slurm/uid_1000/job_42/step_0"),
+        ("/system.slice/slurmstepd.scope/job_7/step_0/user/task_0", "/system.slice/slurmstepd.scope/job_7/step_0"),
+        (
+            "/machine.slice/machine-qemu\\x2d1\\x2da.scope/libvirt/vcpu0",
+            "/machine.slice/machine-qemu\\x2d1\\x2da.scope",
+        ),
+        ("/lxc.payload.web/init.scope", "/lxc.payload.web"),
+        ("/system.slice/own.service/worker/7", "/system.slice/own.service"),
+    ];
+    for (pattern, whole) in inside {
+        assert_eq!(CgroupTree::identify(&path(pattern)).map(|(at, _)| at), Some(path(whole)), "{pattern}");
+    }
+}
+
+#[test]
+fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
+    for pattern in [
+        "/",
+        "/system.slice",
+        "/docker",
+        "/docker/buildx",
+        "/docker/0123",
+        "/kubepods/burstable/pod{uuid}",
+        "/kubepods.slice/kubepods-pod{uuid_}.slice",
+        "/elsewhere/pod{uuid}/{id}",
+        "/kubepods/burstable/pod{uuid}/cri-containerd-short.scope/x",
+        "/system.slice/crio-conmon-{id}.scope",
+        "/machine.slice/libpod-conmon-{id}.scope",
+        "/lxc.monitor.web",
+        "/slurm/uid_1000/job_42",
+        "/slurm/uid_1000",
+        "/slurm/system",
+        "/nomad/{uuid}",
+        "/nomad.slice/share.slice/web.scope.d",
+        "/{uuid}.web",
+        "/{id}",
+        "/machine/notes.txt",
+        "/sys-kernel-debug.mount",
+        "/.service",
+        "/a/b/c",
+    ] {
+        let found = CgroupTree::identify(&path(pattern));
+        assert!(found.as_ref().is_none_or(|(at, _)| *at != path(pattern)), "{pattern}: {found:?}");
+    }
+}
+
+/// What one host has, as `find -type d` lists it, and what is a task of it.
+fn tasks(listing: &str) -> Vec<(String, &'static str)> {
+    let mut tree = CgroupTree::new("/allostat");
+    for line in listing.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        tree.add(0, &path(line));
+    }
+    let word = |whose: TaskOf<'_>| match whose {
+        TaskOf::Recognised(task) => task.source.as_str(),
+        TaskOf::Plain => "cgroup",
+    };
+    tree.tasks()
+        .into_iter()
+        .map(|(path, whose)| (path.replace(ID, "{id}").replace(UUID, "{uuid}"), word(whose)))
+        .collect()
+}
+
+#[test]
+fn a_node_of_kubernetes_under_systemd_has_each_container_once() {
+    let found = tasks(
+        "/init.scope
+         /system.slice
+         /system.slice/containerd.service
+         /system.slice/kubelet.service
+         /system.slice/systemd-journald.service
+         /system.slice/tmp.mount
+         /kubepods.slice
+         /kubepods.slice/kubepods-besteffort.slice
+         /kubepods.slice/kubepods-burstable.slice
+         /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uuid_}.slice
+         /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uuid_}.slice/cri-containerd-{id}.scope
+         /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uuid_}.slice/cri-containerd-{id}.scope/inner",
+    );
+    let pod = path("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uuid_}.slice");
+    let container = format!("{pod}/cri-containerd-{{id}}.scope");
+    let expected = [
+        ("/init.scope", "systemd"),
+        (&container, "kubernetes"),
+        ("/system.slice/containerd.service", "systemd"),
+        ("/system.slice/kubelet.service", "systemd"),
+        ("/system.slice/systemd-journald.service", "systemd"),
+    ];
+    assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
+}
+
+#[test]
+fn a_host_of_slurm_and_docker_on_v1_has_each_step_and_container_once() {
+    let found = tasks(
+        "/docker
+         /docker/{id}
+         /docker/{id}/docker
+         /slurm
+         /slurm/uid_1000
+         /slurm/uid_1000/job_42
+         /slurm/uid_1000/job_42/step_batch
+         /slurm/uid_1000/job_42/step_batch/task_0
+         /slurm/uid_1000/job_42/step_extern
+         /slurm/uid_1000/job_43
+         /system
+         /system/sshd
+         /allostat
+         /allostat/x",
+    );
+    let expected = [
+        ("/docker/{id}", "docker"),
+        ("/slurm/uid_1000/job_42/step_batch", "slurm"),
+        ("/slurm/uid_1000/job_42/step_extern", "slurm"),
+        ("/system/sshd", "cgroup"),
+    ];
+    assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
+}
+
+#[test]
+fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
+    let own = |pattern: &str| CgroupTree::identify(&path(pattern)).unwrap().1.own;
+    assert_eq!(own("/kubepods/pod{uuid}/{id}"), OwnCgroup::Parent);
+    assert_eq!(own("/slurm/uid_1/job_2/step_0"), OwnCgroup::Parent);
+    assert_eq!(own("/nomad/{uuid}.web"), OwnCgroup::None);
+    assert_eq!(own("/docker/{id}"), OwnCgroup::Task);
+}
