@@ -702,6 +702,71 @@ fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_
     host.agent.stop();
 }
 
+/// Of all links together; a GPU without any has no series.
+#[test]
+fn what_goes_over_nvlink_and_what_goes_wrong_on_it_is_told_of_gpus_that_have_it() {
+    let host = Host::with(&two());
+    let told = |name: &str, more: &[(&str, &str)]| host.of(&format!("nvlink_{name}"), GPU_0, more);
+    host.wait("a reading", || told("transmit_bytes_total", &[]).is_some());
+    assert_eq!(told("transmit_bytes_total", &[]), Some(5120.0 * 1024.0));
+    assert_eq!(told("receive_bytes_total", &[]), Some(10240.0 * 1024.0));
+    assert_eq!(
+        (told("links", &[("state", "active")]), told("links", &[("state", "inactive")])),
+        (Some(18.0), Some(0.0))
+    );
+    assert_eq!(told("errors_total", &[("kind", "crc_data")]), Some(0.0));
+    host.edit(|scenario| {
+        let links = scenario.devices[0].nvlink.as_mut().expect("it has some");
+        links.errors.extend([(3, [7, 2, 0, 1, 0]), (4, [1, 0, 0, 0, 0]), (5, [99, 0, 0, 0, 0])]);
+        links.data_kib.insert(3, [1, 0]);
+    });
+    host.wait("more bytes", || told("transmit_bytes_total", &[]) == Some(5121.0 * 1024.0));
+    // Links are looked at seldom.
+    host.wait("errors", || told("errors_total", &[("kind", "replay")]) == Some(107.0));
+    host.edit(|scenario| {
+        let links = scenario.devices[0].nvlink.as_mut().expect("it has some");
+        links.active[5] = false;
+        links.errors.remove(&5);
+    });
+    host.wait("a link that is down", || told("links", &[("state", "inactive")]) == Some(1.0));
+    let errors = ["replay", "recovery", "crc_flit", "crc_data"].map(|kind| told("errors_total", &[("kind", kind)]));
+    // Nobody asks one that is down: what it had counted stays, once.
+    assert_eq!(errors, [Some(107.0), Some(2.0), Some(0.0), Some(1.0)]);
+    // Its driver is loaded anew.
+    host.edit(|scenario| {
+        let links = scenario.devices[0].nvlink.as_mut().expect("it has some");
+        links.data_kib = [(0, [2, 2])].into();
+    });
+    host.wait("it to go on", || told("transmit_bytes_total", &[]) == Some(5123.0 * 1024.0));
+    let of_t4 = host.agent.metrics();
+    let of_t4 = of_t4.samples.iter().filter(|s| s.name.contains("nvlink") && s.has(&[("device_uuid", GPU_1)]));
+    assert_eq!(of_t4.count(), 0);
+    host.agent.stop();
+}
+
+/// What a GPU measures itself since Hopper: of itself and of each instance.
+#[test]
+fn how_busy_parts_of_a_gpu_are_is_told_where_it_measures_that_itself() {
+    let mut divided = Device::of("a100-mig");
+    // As a later make of it would.
+    divided.refuses.retain(|call| !call.contains("Gpm"));
+    divided.gpm = Some([(2, 12.5)].into());
+    divided.mig.as_mut().expect("it is divided").instances[1].gpm = [(2, 75.0), (5, 50.0), (10, 100.25)].into();
+    let host = Host::with(&two().with(divided));
+    host.edit(|scenario| scenario.devices[0].gpm = Some([(2, 62.5), (5, 25.0), (10, f64::from(0))].into()));
+    host.wait_for("sm_activity_ratio", GPU_0, &[], Some(0.625));
+    assert_eq!(host.of("tensor_activity_ratio", GPU_0, &[]), Some(0.25));
+    assert_eq!(host.of("dram_activity_ratio", GPU_0, &[]), Some(0.0), "idle is not absent");
+    assert_eq!(host.of("sm_activity_ratio", GPU_1, &[]), None, "absent is not idle");
+    let instances = |name: &str| {
+        let metrics = host.agent.metrics();
+        metrics.all(&format!("allostat_mig_{name}"), &[]).iter().map(|sample| sample.f64()).collect::<Vec<_>>()
+    };
+    host.wait("an instance's", || instances("sm_activity_ratio") == [0.75]);
+    assert_eq!((instances("tensor_activity_ratio"), instances("dram_activity_ratio")), (vec![0.5], vec![1.0]));
+    host.agent.stop();
+}
+
 /// Of a divided GPU: what is used is told of the instance, and once.
 #[test]
 fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {

@@ -785,6 +785,8 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
         ("_io_written_bytes", "disk.io.direction", "write"),
         ("_io_reads", "operation", "read"),
         ("_io_writes", "operation", "write"),
+        ("_device_nvlink_transmit", "network.io.direction", "transmit"),
+        ("_device_nvlink_receive", "network.io.direction", "receive"),
         ("_device_pcie_transmit", "network.io.direction", "transmit"),
         ("_device_pcie_receive", "network.io.direction", "receive"),
         ("_device_power_watts", "hw.type", "gpu"),

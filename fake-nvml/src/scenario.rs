@@ -278,6 +278,9 @@ pub struct NvLinks {
     /// By link, then by `nvmlNvLinkErrorCounter_t`. A link that is not here has had none.
     #[serde(default)]
     pub errors: BTreeMap<u32, [u64; 5]>,
+    /// KiB of payload that were sent and received, by link; none: it does not count them.
+    #[serde(default)]
+    pub data_kib: BTreeMap<u32, [u64; 2]>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -42,12 +42,13 @@ pub fn groups(groups: &[DeviceGroup]) -> Result<(), PluginError> {
 
 /// Finite numbers, shares that are none of more than the whole.
 pub fn reading(reading: &DeviceReading) -> Result<(), PluginError> {
-    let DeviceUsage { utilization, .. } = &*reading.values;
+    let DeviceUsage { utilization, activity, .. } = &*reading.values;
     let processes = reading.processes.as_deref().unwrap_or_default();
     if processes.len() > MOST_PROCESSES {
         return Err(invalid(format!("{}: {} processes, more than {MOST_PROCESSES}", reading.device, processes.len())));
     }
-    let shares = utilization.iter().copied().chain(processes.iter().map(|process| process.sm_ratio)).flatten();
+    let shares =
+        utilization.iter().chain(activity).copied().chain(processes.iter().map(|process| process.sm_ratio)).flatten();
     match shares.into_iter().find(|share| !(0.0..=1.0).contains(share)) {
         Some(share) => Err(invalid(format!("{}: a share of {share} is none between 0 and 1", reading.device))),
         None => Ok(()),

@@ -1,8 +1,8 @@
 //! What is measured of devices, of their instances, and of tasks on them: each declared once. Units of NVML become base units here.
 
 use crate::model::device::{
-    ClockDomain, DeviceUsage, EccCounter, EccKind, Engine, Sensor, TaskDeviceUsage, Threshold, ThrottleReason,
-    thousandths,
+    ClockDomain, DeviceUsage, EccCounter, EccKind, Engine, GpuUnit, LinkError, LinkState, Sensor, TaskDeviceUsage,
+    Threshold, ThrottleReason, thousandths,
 };
 use crate::model::measure::{Cell, HasFields, Measure, Nature};
 use crate::model::metric::Value;
@@ -70,6 +70,21 @@ const ECC: &[Cell<DeviceUsage>] = &[
     ecc_cell!(Uncorrected "uncorrected", Aggregate "aggregate"),
 ];
 
+macro_rules! activity {
+    ($unit:ident, $name:literal, $help:literal, $otlp:literal) => {
+        told(
+            Measure::new(
+                $name,
+                $help,
+                single!(Live, Ratio, |usage| usage.activity[GpuUnit::$unit as usize].map(Value::Float)),
+            ),
+            "nvmlGpmMetricsGet of two samples (Hopper and later)",
+            "an older device or driver, or there was one sample only",
+        )
+        .otlp($otlp, "1")
+    };
+}
+
 const fn told(measure: Measure<DeviceUsage>, source: &'static str, absent: &'static str) -> Measure<DeviceUsage> {
     measure.sources(source, source).absent_when(absent)
 }
@@ -79,6 +94,8 @@ fn flag(is_so: Option<bool>) -> Option<Value> {
 }
 
 const UNSUPPORTED: &str = "the device or its driver does not tell it";
+
+const NO_LINK: &str = "no NVLink link of the device is up, or the driver does not count it";
 
 /// Of whole devices.
 pub static DEVICE: &[Measure<DeviceUsage>] = &[
@@ -271,6 +288,39 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     )
     .otlp("allostat.device.pcie.link.width", "{lane}"),
     told(
+        Measure::new("nvlink_transmit_bytes_total", "Bytes of payload that the device sent over all its NVLink links.",
+            single!(Counter, Bytes, |usage| usage.nvlink_transmit_bytes.map(Value::Int))),
+        "field 138 of all links",
+        NO_LINK,
+    )
+    .otlp("allostat.device.nvlink.io", "By"),
+    told(
+        Measure::new("nvlink_receive_bytes_total", "Bytes of payload that the device received over all its NVLink links.",
+            single!(Counter, Bytes, |usage| usage.nvlink_receive_bytes.map(Value::Int))),
+        "field 139 of all links",
+        NO_LINK,
+    )
+    .otlp("allostat.device.nvlink.io", "By"),
+    told(
+        Measure::new("nvlink_links", "NVLink links of the device: those that are up, and those that are not.",
+            each!(Live, None, "state", LinkState { Active = "active", Inactive = "inactive" },
+                |usage, at| usage.nvlink_links[at].map(Value::Int))),
+        "nvmlDeviceGetNvLinkState of each link, each 30 readings",
+        "the device has no NVLink",
+    )
+    .otlp("allostat.device.nvlink.links", "{link}"),
+    told(
+        Measure::new("nvlink_errors_total", "Errors on NVLink links that are up: sent again (replay), set up again (recovery), wrong checksums.",
+            each!(Counter, None, "kind", LinkError { Replay = "replay", Recovery = "recovery", CrcFlit = "crc_flit", CrcData = "crc_data" },
+                |usage, at| usage.nvlink_errors[at].map(Value::Int))),
+        "nvmlDeviceGetNvLinkErrorCounter of each link, each 30 readings",
+        NO_LINK,
+    )
+    .otlp("allostat.device.nvlink.errors", "{error}"),
+    activity!(Sm, "sm_activity_ratio", "Share of the time in which a multiprocessor of the device had work, over all of them.", "allostat.device.sm.activity"),
+    activity!(Tensor, "tensor_activity_ratio", "Share of the time in which the tensor cores of the device were at work.", "allostat.device.tensor.activity"),
+    activity!(Dram, "dram_activity_ratio", "Share of what can go to and from the memory of the device that went.", "allostat.device.dram.activity"),
+    told(
         Measure::new("recovery_action", "What the driver wants to be done: 0 nothing, 1 a reset, 2 a restart of the host, 3 draining, 4 draining and a reset.",
             single!(Live, None, |usage| usage.recovery_action.map(Value::Int))),
         "field 230",
@@ -318,6 +368,24 @@ pub static INSTANCE: &[Measure<DeviceUsage>] = &[
         "the driver does not tell",
     )
     .otlp("allostat.mig.memory.limit", "By"),
+    activity!(
+        Sm,
+        "sm_activity_ratio",
+        "Share of the time in which a multiprocessor of the instance had work, over all of them.",
+        "allostat.mig.sm.activity"
+    ),
+    activity!(
+        Tensor,
+        "tensor_activity_ratio",
+        "Share of the time in which the tensor cores of the instance were at work.",
+        "allostat.mig.tensor.activity"
+    ),
+    activity!(
+        Dram,
+        "dram_activity_ratio",
+        "Share of what can go to and from the memory of the instance that went.",
+        "allostat.mig.dram.activity"
+    ),
     told(
         Measure::new(
             "processes",

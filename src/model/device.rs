@@ -182,6 +182,11 @@ device_words! {
         Idle = "idle", ApplicationClocks = "application_clocks", SoftwarePower = "software_power", HardwareSlowdown = "hardware_slowdown",
         SyncBoost = "sync_boost", SoftwareThermal = "software_thermal", HardwareThermal = "hardware_thermal",
         HardwarePowerBrake = "hardware_power_brake", DisplayClocks = "display_clocks";
+    /// Parts of a GPU whose work it measures itself.
+    GpuUnit: Sm = "sm", Tensor = "tensor", Dram = "dram";
+    LinkState: Active = "active", Inactive = "inactive";
+    /// What went wrong on a link: sent again; set up again; a checksum of flow control, of data.
+    LinkError: Replay = "replay", Recovery = "recovery", CrcFlit = "crc_flit", CrcData = "crc_data";
     EccKind: Corrected = "corrected", Uncorrected = "uncorrected";
     /// Since the driver was loaded, or in the life of the device.
     EccCounter: Volatile = "volatile", Aggregate = "aggregate";
@@ -226,6 +231,15 @@ pub struct DeviceUsage {
     pub pcie_replays: Option<u64>,
     pub pcie_link_generation: Option<u64>,
     pub pcie_link_width: Option<u64>,
+    /// Bytes of payload over all links (NVLink).
+    pub nvlink_transmit_bytes: Option<u64>,
+    pub nvlink_receive_bytes: Option<u64>,
+    /// How many there are, in the order of [`LinkState::ALL`].
+    pub nvlink_links: [Option<u64>; 2],
+    /// In the order of [`LinkError::ALL`].
+    pub nvlink_errors: [Option<u64>; 4],
+    /// Shares, 0 to 1, since the reading before, in the order of [`GpuUnit::ALL`].
+    pub activity: [Option<f64>; 3],
     /// What its driver wants to be done: 0 nothing ... 7 a restart of the host.
     pub recovery_action: Option<u64>,
     /// How many processes hold it.

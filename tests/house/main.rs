@@ -47,6 +47,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("jsonc-parser", &["jobspec"]),
     ("libc", &["host", "supervisor", "runner"]),
     ("nvml-wrapper", &["host"]),
+    ("nvml-wrapper-sys", &["host"]),
     ("opentelemetry-proto", &["exporters"]),
     ("p521", &["devices"]),
     ("procfs", &["kernel"]),

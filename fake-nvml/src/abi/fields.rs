@@ -58,6 +58,18 @@ fn derived(device: &Device, id: u32) -> Option<u64> {
     }
 }
 
+/// What one link counted, or, asked with the highest number there is, all of them.
+fn by_link(device: &Device, id: u32, link: u32) -> Option<u64> {
+    let direction = usize::try_from(id.checked_sub(138)?).ok()?;
+    let links = &device.nvlink.as_ref()?.data_kib;
+    let of = |kib: &[u64; 2]| kib.get(direction).copied();
+    match link {
+        u32::MAX if links.is_empty() => None,
+        u32::MAX => links.values().map(of).sum(),
+        link => of(links.get(&link)?),
+    }
+}
+
 /// `nvmlPerfPolicyType_t` of the fields 74 to 81: after the sixth the header leaves a gap.
 fn policy(id: u32) -> u32 {
     if id < 80 { id - 74 } else { id - 70 }
@@ -77,7 +89,8 @@ fn number_in_12(system: &System, id: u32) -> u32 {
 fn answer(system: &System, device: &Device, asked: &mut FieldValue) {
     let id = number_in_12(system, asked.id);
     let refused = device.refuses.contains(&format!("field:{id}"));
-    let value = device.fields.get(&id).copied().or_else(|| derived(device, id)).filter(|_| !refused);
+    let value = device.fields.get(&id).copied().or_else(|| derived(device, id));
+    let value = value.or_else(|| by_link(device, id, asked.scope)).filter(|_| !refused);
     asked.timestamp = i64::try_from(now_us()).unwrap_or(i64::MAX);
     asked.latency = 0;
     asked.kind = kind(id);

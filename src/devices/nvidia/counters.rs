@@ -42,10 +42,12 @@ impl Counters {
             (&mut values.pcie_transmit_bytes, true),
             (&mut values.pcie_receive_bytes, true),
             (&mut values.pcie_replays, false),
+            (&mut values.nvlink_transmit_bytes, false),
+            (&mut values.nvlink_receive_bytes, false),
         ]
         .into_iter()
         .chain(corrected.iter_mut().chain(uncorrected).map(|field| (field, false)))
-        .chain(values.throttled_nanos.iter_mut().map(|field| (field, false)))
+        .chain(values.throttled_nanos.iter_mut().chain(&mut values.nvlink_errors).map(|field| (field, false)))
         .collect();
         known.resize(fields.len(), Counter::default());
         for (counter, (field, comes_round)) in known.iter_mut().zip(fields) {

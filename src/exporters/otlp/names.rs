@@ -64,6 +64,8 @@ const APART: &[(&str, &str, &str)] = &[
     ("_host_swap_used_", "system.paging.state", "used"),
     ("_device_pcie_transmit_", "network.io.direction", "transmit"),
     ("_device_pcie_receive_", "network.io.direction", "receive"),
+    ("_device_nvlink_transmit_", "network.io.direction", "transmit"),
+    ("_device_nvlink_receive_", "network.io.direction", "receive"),
     ("_device_power_watts", "hw.type", "gpu"),
     ("allostat_device_energy_", "hw.type", "gpu"),
     ("_device_ecc_errors_", "hw.type", "gpu"),

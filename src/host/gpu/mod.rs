@@ -8,7 +8,9 @@
 //! Every call goes into the kernel's driver and may take long, or for ever where a GPU hangs: who calls does so on a thread that nobody
 //! waits for. Nothing here sets anything. Source: `nvml.h`, by `nvml-wrapper`.
 
+mod activity;
 mod events;
+mod fabric;
 mod read;
 
 use std::collections::BTreeMap;

@@ -9,12 +9,14 @@ use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, RetirementCause, TemperatureSensor, TemperatureThreshold,
 };
+use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
 use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::structs::device::FieldId;
 
-use super::GpuError;
+use super::activity::Activity;
+use super::{GpuError, fabric};
 use crate::model::device::{DeviceProcess, DeviceUsage};
 use crate::model::id::DeviceId;
 
@@ -74,6 +76,9 @@ pub struct Gpu<'l> {
     sampled_to: u64,
     /// Who was on it at the last reading.
     listed: BTreeSet<u32>,
+    activity: Activity<'l>,
+    /// Of each kind, in the order of `LinkError`.
+    link_errors: [fabric::Errors; 4],
 }
 
 /// What one pass over a GPU says.
@@ -139,21 +144,24 @@ impl<'l> Gpu<'l> {
             readings: 0,
             sampled_to: 0,
             listed: BTreeSet::new(),
+            activity: Activity::default(),
+            link_errors: Default::default(),
         }
     }
 
     /// Errors: it is lost; nothing else of this pass is known.
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
-        let Gpu { device, refused, seldom, readings, sampled_to, listed } = self;
+        let Gpu { device, refused, seldom, readings, sampled_to, listed, activity, link_errors } = self;
         let mut asking = Asking { gpu: device, refused, failed: Vec::new(), lost: None };
         if *readings % SELDOM == 0 {
-            *seldom = read_seldom(&mut asking);
+            *seldom = read_seldom(&mut asking, link_errors);
         }
         *readings += 1;
         let mut values = seldom.clone();
         read_now(&mut asking, &mut values);
         read_fields(&mut asking, &mut values);
-        let instances = read_instances(&mut asking);
+        values.activity = asking.ask("nvmlGpmSampleGet", |gpu| activity.since_last(gpu, None)).unwrap_or_default();
+        let instances = read_instances(&mut asking, activity);
         let all = processes(&mut asking);
         values.processes = all.as_ref().map(|all| all.len() as u64);
         let mut processes = all.filter(|_| instances.is_empty());
@@ -168,7 +176,7 @@ impl<'l> Gpu<'l> {
     }
 }
 
-fn read_seldom(asking: &mut Asking<'_, '_>) -> DeviceUsage {
+fn read_seldom(asking: &mut Asking<'_, '_>, link_errors: &mut [fabric::Errors; 4]) -> DeviceUsage {
     let thresholds = [
         ("slowdown threshold", TemperatureThreshold::Slowdown),
         ("shutdown threshold", TemperatureThreshold::Shutdown),
@@ -194,8 +202,29 @@ fn read_seldom(asking: &mut Asking<'_, '_>) -> DeviceUsage {
         pcie_link_generation: asking.number("nvmlDeviceGetCurrPcieLinkGeneration", Device::current_pcie_link_gen),
         pcie_link_width: asking.number("nvmlDeviceGetCurrPcieLinkWidth", Device::current_pcie_link_width),
         ecc_errors: read_ecc(asking),
-        ..DeviceUsage::default()
+        ..read_links(asking, link_errors)
     }
+}
+
+/// What is known of NVLink, but how much goes over it.
+fn read_links(asking: &mut Asking<'_, '_>, known: &mut [fabric::Errors; 4]) -> DeviceUsage {
+    let mut values = DeviceUsage::default();
+    let Some(links) = asking.ask("nvmlDeviceGetNvLinkState", |gpu| fabric::links(gpu)) else { return values };
+    let up = links.iter().filter(|is_up| **is_up).count();
+    values.nvlink_links = [up, links.len() - up].map(|count| Some(count as u64));
+    let kinds = [
+        ("NVLink replays", ErrorCounter::DlReplay),
+        ("NVLink recoveries", ErrorCounter::DlRecovery),
+        ("NVLink CRC errors of flow control", ErrorCounter::DlCrcFlit),
+        ("NVLink CRC errors of data", ErrorCounter::DlCrcData),
+    ];
+    // Of links that are down nobody knows: their sum would be 0.
+    if up > 0 {
+        for ((errors, known), (name, kind)) in values.nvlink_errors.iter_mut().zip(known).zip(kinds) {
+            *errors = asking.ask(name, |gpu| fabric::errors(gpu, &links, kind, known));
+        }
+    }
+    values
 }
 
 /// Where it is switched off there are no errors to count: 0 would claim that all is well.
@@ -247,6 +276,10 @@ fn read_now(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
     // The bits stand in the order of `ThrottleReason`.
     values.throttled = reasons.map(|bits| std::array::from_fn(|n| bits.bits() & (1 << n) != 0));
     values.pcie_replays = asking.number("nvmlDeviceGetPcieReplayCounter", Device::pcie_replay_counter);
+    if values.nvlink_links[0].is_some_and(|up| up > 0) {
+        let bytes = asking.ask("NVLink data", |gpu| fabric::bytes(gpu)).unwrap_or_default();
+        [values.nvlink_transmit_bytes, values.nvlink_receive_bytes] = bytes;
+    }
 }
 
 fn read_memory(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
@@ -290,7 +323,10 @@ fn read_fields(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
     }
 }
 
-fn read_instances(asking: &mut Asking<'_, '_>) -> Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)> {
+fn read_instances<'l>(
+    asking: &mut Asking<'_, 'l>,
+    activity: &mut Activity<'l>,
+) -> Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)> {
     let divided = asking.ask("nvmlDeviceGetMigMode", Device::mig_mode).is_some_and(|mode| mode.current == 1);
     if !divided || asking.lost.is_some() {
         return Vec::new();
@@ -303,6 +339,10 @@ fn read_instances(asking: &mut Asking<'_, '_>) -> Vec<(DeviceId, DeviceUsage, Op
         read_memory(&mut own, &mut values);
         let processes = processes(&mut own);
         values.processes = processes.as_ref().map(|all| all.len() as u64);
+        if let (Some(number), _) = instance_ids(&instance) {
+            let own = asking.ask("nvmlGpmMigSampleGet", |gpu| activity.since_last(gpu, Some(number)));
+            values.activity = own.unwrap_or_default();
+        }
         all.push((DeviceId::from(id.as_str()), values, processes));
     }
     all
@@ -392,7 +432,7 @@ pub(super) fn instance_ids(instance: &Device<'_>) -> (Option<u32>, Option<u32>) 
     ids
 }
 
-fn whole(value: SampleValue) -> Option<u64> {
+pub(super) fn whole(value: SampleValue) -> Option<u64> {
     match value {
         SampleValue::U32(n) => Some(n).filter(|n| *n != u32::MAX).map(u64::from),
         SampleValue::U64(n) => sane(n),
