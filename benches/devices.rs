@@ -4,6 +4,8 @@
 //! `cargo bench --bench devices`. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 
 use std::hint::black_box;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -119,6 +121,16 @@ fn main() {
     report("devices/tick-8", eight, "us", None);
     report("devices/tick-16", sixteen, "us", Some((sixteen / eight, "the same of 8")));
 
+    // What a helper tells in a tick, as the agent reads it: by the way of `nvidia::isolated`, without the pipe.
+    let told: Vec<Vec<u8>> = reports(8, 12).iter().map(|of| serde_json::to_vec(of).expect("JSON")).collect();
+    let read = micros(best(|| {
+        for of in &told {
+            drop(black_box(serde_json::from_slice::<PluginReport>(of).expect("its own")));
+        }
+    }));
+    report("devices/told-by-helper-8", read, "us", Some((read / eight, "devices/tick-8")));
+    helper();
+
     // One alloc looks for what is its own.
     let [few, many] = [16, 10_000].map(|devices| {
         let view = World::new(devices, 1_000).pass();
@@ -139,14 +151,69 @@ fn main() {
     hanging();
 }
 
+/// Readings of so many devices, with so many processes on each.
+fn reports(devices: usize, processes: u32) -> Vec<PluginReport> {
+    let reading = |n: usize| DeviceReading {
+        device: DeviceId::from(format!("GPU-{n:05}").as_str()),
+        at: Timestamp(1),
+        up: true,
+        values: Arc::new(synthetic::devices::usage()),
+        stats: Arc::default(),
+        processes: Some((1..=processes).map(DeviceProcess::of).collect()),
+    };
+    (0..devices).map(|n| PluginReport::Reading(Box::new(reading(n)))).collect()
+}
+
+/// What the process with the library takes beyond what is mapped from files, with 8 GPUs that are played.
+fn helper() {
+    let directory = tempfile::tempdir().expect("a directory of our own");
+    let scenario = (0..8).fold(Scenario::new(), |scenario, _| scenario.with(FakeDevice::of("h100")));
+    let gpus = fake_nvml::install(directory.path(), &scenario).expect("the fake NVML is built");
+    let orders = serde_json::json!({
+        "gpus": { "library": gpus.library(), "ignored": [] },
+        "tick": { "secs": 1, "nanos": 0 },
+    });
+    let orders = orders.to_string();
+    let mut helper = Command::new(env!("CARGO_BIN_EXE_allostat"))
+        .arg("gpu-helper")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut asked = helper.stdin.take().expect("it was asked for");
+    asked.write_all(&u32::try_from(orders.len()).expect("short").to_le_bytes()).expect("it reads");
+    asked.write_all(orders.as_bytes()).expect("it reads");
+    // Everything that it says goes nowhere; it reads for some ticks.
+    let mut says = helper.stdout.take().expect("it was asked for");
+    let hearing = std::thread::spawn(move || std::io::copy(&mut says, &mut std::io::sink()));
+    std::thread::sleep(RUN);
+    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", helper.id())).expect("it runs");
+    let mib = |name: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel tells it");
+        line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+    };
+    report("devices/helper-private-dirty", mib("Private_Dirty:"), "MiB, 8 GPUs", None);
+    report("devices/helper-rss", mib("Rss:"), "MiB, with what is shared with the agent", None);
+    drop(asked);
+    helper.wait().expect("it ends with its standard input");
+    let told = hearing.join().expect("it must not panic").expect("a pipe");
+    assert!(told > 8 * 1_000, "{told} bytes: it read nothing");
+}
+
 /// What is exposed of 8 GPUs with 100 processes of as many tasks.
 fn body() {
     let devices = Arc::new(World::new(8, 100).pass());
     let mut assembler = synthetic::assembler(synthetic::info("v2", Vec::new()));
     let (board, said) = synthetic::many(0);
     let snapshot = synthetic::tick_of(&mut assembler, &board, &said, Tick { devices, ..Tick::default() });
-    let text = encode(&Walk::new(&snapshot, &Metrics::new(), &Filter::default()), Format::Text);
-    let text = String::from_utf8(text).expect("an exposition must be text");
+    let metrics = Metrics::new();
+    let body = || encode(&Walk::new(&snapshot, &metrics, &Filter::default()), Format::Text);
+    report("devices/body-of-8-with-100", micros(best(|| drop(black_box(body())))), "us", None);
+    let text = String::from_utf8(body()).expect("an exposition must be text");
+    let own = text.lines().filter(|line| line.contains("_device_") && !line.starts_with('#'));
+    let (series, bytes) = own.fold((0_u32, 0_usize), |(n, bytes), line| (n + 1, bytes + line.len() + 1));
+    report("devices/body-of-8-with-100-series", f64::from(series), "series", None);
+    report("devices/body-of-8-with-100-bytes", u32::try_from(bytes).map_or(f64::NAN, f64::from), "bytes", None);
     let lines = |text: &str, of: &str| {
         let own = text.lines().filter(|line| line.starts_with(of));
         own.fold((0_u32, 0_usize), |(n, bytes), line| (n + 1, bytes + line.len() + 1))
