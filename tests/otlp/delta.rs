@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::common::{Agent, AgentOptions, wait_for};
 use super::otlp::{self, Told, Value, points_of_any_kind};
-use super::receiver::{Reaction, Receiver, plain};
+use super::receiver::{Reaction, Receiver, Request, plain};
 use super::{ledger, limit};
 
 type Key = (BTreeMap<String, String>, String, BTreeMap<String, String>);
@@ -120,4 +120,23 @@ fn a_backlog_that_was_packed_otherwise_goes_out_as_it_is_set_now_and_flat_points
         assert!(told.resource.iter().all(|(key, value)| told.attributes.get(key) == Some(value)), "{told:?}");
     }
     agent.stop();
+}
+
+/// One says so by 415, one by 400.
+#[test]
+fn a_collector_that_does_not_know_zstd_gets_gzip_and_nothing_is_lost() {
+    for refusal in [415, 400] {
+        let is_zstd = |request: &Request| request.header("content-encoding") == Some("zstd");
+        let receiver = Receiver::start(move |_, request| plain(if is_zstd(request) { refusal } else { 200 }));
+        let env = receiver.env(&[("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd")]);
+        let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+        let [_, _, rejected, dropped, _] =
+            wait_for("points to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 500));
+        assert_eq!((rejected, dropped), (0, 0));
+        let seen = receiver.seen();
+        assert_eq!(seen.iter().filter(|(request, _)| is_zstd(request)).count(), 1, "it is asked once");
+        assert_eq!(seen[0].0.points(), seen[1].0.points(), "and the same comes again");
+        assert!(agent.log().contains("gzip is sent from now on"));
+        agent.stop();
+    }
 }

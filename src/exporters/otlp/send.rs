@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResp
 use prost::Message;
 
 use super::packed;
-use super::settings::{Compression, Config, Protocol, PushEndpoint, Scheme};
+use super::settings::{Compression, Config, Protocol, PushEndpoint, Scheme, decoded};
 use crate::host::http::grpc::{Caller, GrpcReply};
 use crate::host::http::{Address, Client, HttpError, Method, Response, TlsFiles};
 use crate::host::peer::Trust;
@@ -35,6 +35,9 @@ pub(super) struct Sender {
     config: Config,
     endpoint: PushEndpoint,
     door: Door,
+    compression: Compression,
+    /// The collector has taken something of it.
+    is_understood: bool,
 }
 
 enum Door {
@@ -61,15 +64,33 @@ impl Sender {
             }
             Protocol::Grpc => Door::Grpc(Caller::new(address, config.timeout, LARGEST_ANSWER)?),
         };
-        Ok(Sender { config: config.clone(), endpoint, door })
+        let compression = config.compression;
+        Ok(Sender { config: config.clone(), endpoint, door, compression, is_understood: false })
     }
 
     /// `batch`: as the queue has it. Gives what is counted of the request as well.
     pub fn send(&mut self, batch: &[u8]) -> (String, Answer) {
-        let body = packed::packed_as(batch, self.config.compression);
-        let encoding = match self.config.compression {
+        let (code, answer) = self.ask(batch);
+        match &answer {
+            Answer::Taken { .. } => self.is_understood = true,
+            // Receivers say in many ways that they do not know it: 415, 400, 12 of gRPC. Each of them knows gzip.
+            Answer::Bad { message } | Answer::Refused { message }
+                if self.compression == Compression::Zstd && !self.is_understood =>
+            {
+                self.compression = Compression::Gzip;
+                let message = format!("{message}: it may not know zstd, so gzip is sent from now on");
+                return (code, Answer::Later { after: Some(Duration::ZERO), message });
+            }
+            Answer::Bad { .. } | Answer::Refused { .. } | Answer::Later { .. } => {}
+        }
+        (code, answer)
+    }
+
+    fn ask(&mut self, batch: &[u8]) -> (String, Answer) {
+        let body = packed::packed_as(batch, self.compression);
+        let encoding = match self.compression {
             Compression::None => None,
-            Compression::Gzip | Compression::Zstd => Some(self.config.compression.as_str()),
+            Compression::Gzip | Compression::Zstd => Some(self.compression.as_str()),
         };
         let Ok(body) = body else {
             return ("unreadable".to_owned(), Answer::Refused { message: "a batch cannot be unpacked".to_owned() });
@@ -138,7 +159,9 @@ fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
         };
         return (reply.http_status.to_string(), answer);
     };
-    let message = format!("the collector answers status {status} of gRPC: {}", reply.message);
+    // As gRPC has it, with its odd characters percent-encoded; what is not is shown as it came.
+    let said = decoded(&reply.message).unwrap_or_else(|_| reply.message.clone());
+    let message = format!("the collector answers status {status} of gRPC: {said}");
     let after = reply.details.as_deref().and_then(retry_delay);
     let answer = match status {
         0 => taken(&reply.body),
@@ -235,6 +258,20 @@ mod tests {
         let details = "CAgaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ==";
         let told = reply(Some(8), Some(details));
         assert!(matches!(told, Answer::Later { after: Some(after), .. } if after.as_millis() == 7_500), "{told:?}");
+    }
+
+    #[test]
+    fn what_grpc_says_is_shown_as_people_read_it() {
+        let said = |message: &str| {
+            let message = message.to_owned();
+            let (http_status, status) = (200, Some(7));
+            match of_grpc(&GrpcReply { http_status, status, message, details: None, body: Vec::new().into() }).1 {
+                Answer::Refused { message } => message,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(said("no%20such%20tenant%3A 100%25").ends_with("no such tenant: 100%"));
+        assert!(said("100% wrong").ends_with("100% wrong"));
     }
 
     proptest! {

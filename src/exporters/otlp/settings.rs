@@ -273,7 +273,7 @@ pub fn joined(pairs: &[(String, String)]) -> String {
     all.join(",")
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+pub(super) fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
