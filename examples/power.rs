@@ -4,6 +4,9 @@
 //! power DIR [unsynced]     checks DIR: prints `have WRITER N` (records 0..N of it are there), then `go`; then writes through
 //!                          the agent's own journal for ever: `ack WRITER N` once record N of a writer is durable
 //! ```
+//! Three more writers are what OTLP keeps, beside DIR: batches that its queue has taken, batches that it has settled, and what a
+//! collector was told last.
+//!
 //! `unsynced`, the negative control: fsync and fdatasync do nothing. What is lost then shows that the test can see a loss.
 
 #![allow(unsafe_code)] // Taking the place of two functions of the C library has no safe form.
@@ -13,11 +16,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use allostat::host::clock::{Clock, SystemClock};
 use allostat::runner::journal::Journal;
+use allostat::store::keyed::{KeyedLog, KeyedState};
+use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
 use allostat::store::{Batch, SledStore, Store};
 use allostat::telemetry::Metrics;
 
 const WRITERS: usize = 4;
+const PUSHED: usize = WRITERS;
+const SETTLED: usize = WRITERS + 1;
+const TOLD: usize = WRITERS + 2;
+/// A segment is a sixteenth: many come and go between two failures.
+const QUEUE_BYTES: u64 = 1 << 20;
+/// Batches that wait; fewer than fit in.
+const BACKLOG: u64 = 300;
 
 static UNSYNCED: AtomicBool = AtomicBool::new(false);
 
@@ -75,6 +88,69 @@ fn check(store: &dyn Store, writer: usize) -> u64 {
     next
 }
 
+/// What OTLP keeps: checked, and then written for ever. Each batch is one point.
+struct Kept {
+    queue: Queue,
+    told: KeyedLog,
+    last: u64,
+}
+
+impl Kept {
+    fn open(beside: &Path) -> Kept {
+        let limits = QueueLimits { bytes: QUEUE_BYTES, age: std::time::Duration::from_secs(86_400), memory_bytes: 0 };
+        let queue = Queue::open(Box::new(SegmentFiles::new(&beside.with_file_name("otlp"))), limits);
+        let ledger = queue.ledger();
+        if !ledger.balances() || ledger.rejected > 0 || ledger.dropped.iter().any(|n| *n > 0) {
+            say(&format!("wrong ledger: {ledger:?}"));
+        }
+        if let Some(error) = &queue.refused {
+            say(&format!("wrong queue: {error}"));
+        }
+        let (told, state) = KeyedLog::open(&beside.with_file_name("told"));
+        if state == KeyedState::Damaged {
+            say("wrong told: it is damaged");
+        }
+        let last = told.get(1).map_or(0, |value| String::from_utf8_lossy(value).parse().unwrap_or(u64::MAX));
+        // Written in the same commit.
+        if last > 0 && told.get(u128::from(2 + last % 50)) != Some(value(TOLD, last).as_slice()) {
+            say("wrong told: half of a commit");
+        }
+        for (writer, n) in [(PUSHED, ledger.enqueued), (SETTLED, ledger.exported), (TOLD, last)] {
+            say(&format!("have {writer} {n}"));
+        }
+        Kept { queue, told, last }
+    }
+
+    fn write(mut self) {
+        loop {
+            let ledger = self.queue.ledger();
+            match self.queue.push(SystemClock.now(), 1, value(PUSHED, ledger.enqueued)) {
+                Accepted::Durable => say(&format!("ack {PUSHED} {}", ledger.enqueued)),
+                other => return say(&format!("wrong push: {other:?}")),
+            }
+            while self.queue.ledger().queued > BACKLOG {
+                let settled = self.queue.ledger().exported;
+                let Some(front) = self.queue.front(SystemClock.now()) else { return say("wrong front: there is none") };
+                if front.bytes != value(PUSHED, settled) {
+                    return say(&format!("wrong front: {} where {settled} was expected", front.id));
+                }
+                self.queue.settle(SystemClock.now(), front.id, 0);
+                if let Some(error) = &self.queue.refused {
+                    return say(&format!("wrong settle: {error}"));
+                }
+                say(&format!("ack {SETTLED} {settled}"));
+            }
+            let next = self.last + 1;
+            let changes = [(1, next.to_string().into_bytes()), (u128::from(2 + next % 50), value(TOLD, next))];
+            if let Err(error) = self.told.commit(&changes.map(|(key, value)| (key, Some(value)))) {
+                return say(&format!("wrong told: {error}"));
+            }
+            say(&format!("ack {TOLD} {}", self.last));
+            self.last = next;
+        }
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -88,8 +164,10 @@ async fn main() {
     for (writer, n) in begin.iter().enumerate() {
         say(&format!("have {writer} {n}"));
     }
+    let kept = Kept::open(Path::new(dir));
     let journal = Journal::start(store, Arc::new(Metrics::new())).expect("a thread must start");
     say("go");
+    std::thread::spawn(move || kept.write());
     let mut writers = tokio::task::JoinSet::new();
     for (writer, begin) in begin.into_iter().enumerate() {
         let journal = journal.clone();

@@ -1,5 +1,5 @@
-//! The power test: a small machine writes to the state database, is switched off in the middle of it, and is asked after the
-//! next boot for everything that it had acknowledged.
+//! The power test: a small machine writes to the state database and to the queue of OTLP, is switched off in the middle of it, and is
+//! asked after the next boot for everything that it had acknowledged.
 //!
 //! ```text
 //! host                                                guest
