@@ -63,7 +63,8 @@ struct Slot {
 /// What the kernel pass of this tick says of one cgroup, by the places of the hierarchies in the layout.
 #[derive(Debug)]
 pub(super) struct CgroupRows<'a> {
-    rows: [Option<Row<'a>>; CgroupRows::MOST],
+    probes: [Option<Row<'a>>; CgroupRows::MOST],
+    rest: [Option<Row<'a>>; CgroupRows::MOST],
     distrust: &'a Distrust,
 }
 
@@ -170,13 +171,15 @@ impl CgroupFiles {
 
     /// What a kernel pass says of this cgroup.
     pub(super) fn rows<'a>(&self, all: &'a PassRows, distrust: &'a Distrust) -> CgroupRows<'a> {
-        let mut rows = [None; CgroupRows::MOST];
+        let [mut probes, mut rest] = [[None; CgroupRows::MOST]; 2];
         for (home, inode) in &self.homes {
-            if let Some(row) = rows.get_mut(*home) {
-                *row = all.row(*home, *inode);
+            for (rows, when) in [(&mut probes, When::Tick), (&mut rest, When::Asleep)] {
+                if let Some(row) = rows.get_mut(*home) {
+                    *row = all.row(*home, *inode, when);
+                }
             }
         }
-        CgroupRows { rows, distrust }
+        CgroupRows { probes, rest, distrust }
     }
     /// Whether a kernel pass asks for this very cgroup.
     pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
@@ -231,9 +234,10 @@ impl CgroupFiles {
         if slot.up == 1 {
             raw.ancestors = Ancestors::default();
         }
-        let row = rows
-            .and_then(|rows| rows.rows.get(usize::from(slot.hierarchy)).copied().flatten())
-            .filter(|_| slot.up == 0);
+        let row = rows.filter(|_| slot.up == 0).and_then(|rows| {
+            let rows = if slot.file.when == When::Tick { &rows.probes } else { &rows.rest };
+            rows.get(usize::from(slot.hierarchy)).copied().flatten()
+        });
         let mark = match (row, slot.file.told.map(|told| told.how)) {
             (Some(row), Some(How::Says(says))) => {
                 let trusted = rows.is_some_and(|rows| rows.distrust.trusts(slot.file));

@@ -2,8 +2,10 @@
 //! agent's parent. What a row tells is not read from files (`told`); everything else is, as without it.
 //!
 //! ```text
-//! tick ── flush: the parent's own memory.stat and cpu.stat ── walk each hierarchy ── rows, for looks of this tick only
+//! tick ── flush: the parent's own memory.stat and cpu.stat ── walk: what tells whether anything moved ── rows, for looks of this tick only
+//!            └── many moved at the last tick, or 8 s since the last one? ── walk: everything else
 //! ```
+//! The second walk costs as much for a cgroup that sleeps as for one that works: where few work, their files are read.
 //! A row is looked for by the inode of its cgroup, which the kernel gives to no other one. A look at another moment than the tick's (the
 //! first of a reader, the last of a task) reads files.
 //!
@@ -14,8 +16,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::pass_rows::{HomeRows, Index, PassRows};
 use super::subjects::files;
@@ -27,6 +30,7 @@ use crate::kernel::bpf::btf::{Btf, BtfError};
 use crate::kernel::bpf::insn::AssembleError;
 use crate::kernel::bpf::walk::{ProcessorsError, RowPlan, RowValue, processors_program};
 use crate::model::id::CgroupPath;
+use crate::model::measure::When;
 use crate::telemetry::{chain, lock};
 
 /// The kernel's description of its own types.
@@ -36,6 +40,10 @@ const PROCESSORS: &str = "devices/system/cpu/possible";
 const ITERATOR: &str = "bpf_iter_cgroup";
 /// For so many rows there is room at first; it grows with what is there.
 const ROOM: u32 = 64;
+/// Everything is walked at least this often: with a tick each second no reader is due to look by itself then.
+const REST_EACH: Duration = Duration::from_millis(7_500);
+/// Reading the files of one that moved costs as much as walking over so many.
+const WORTH: usize = 16;
 
 /// Why there is no kernel pass on this host.
 #[derive(Debug, thiserror::Error)]
@@ -86,14 +94,20 @@ pub struct KernelPass {
     state: Mutex<State>,
     rows: RwLock<Option<Arc<PassRows>>>,
     pub(super) distrust: Distrust,
+    /// Readers that saw something move since the last pass.
+    moved: AtomicUsize,
     /// What flushes the statistics of everything below the parent.
     flushes: Vec<OwnedFd>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// By the places of the hierarchies in the layout.
-    hills: Vec<Option<Hill>>,
+    /// By the places of the hierarchies in the layout: for what tells whether anything moved, and for everything else.
+    probes: Vec<Option<Hill>>,
+    rest: Vec<Option<Hill>>,
+    next_rest: Option<Instant>,
+    /// How many cgroups there were.
+    count: usize,
     trial: Option<Trial>,
     /// Whose turn it is to be compared with its files.
     turn: usize,
@@ -145,46 +159,33 @@ impl KernelPass {
                 Vec::new()
             }
         };
-        let mut hills = Vec::new();
-        for hierarchy in layout.hierarchies() {
-            let wanted = wanted(layout, hierarchy);
-            if wanted.is_empty() {
-                hills.push(None);
-                continue;
-            }
-            let (plan, refused) = RowPlan::of(&btf, &wanted, &processors)?;
-            for (value, why) in refused {
-                tracing::debug!(?value, error = %why, "the kernel pass leaves this to files");
-            }
-            match Hill::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
-                Ok(hill) => hills.push(Some(hill)),
-                // Before 6.2 only the unified tree can be walked.
-                Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == Version::V1 => {
-                    tracing::debug!(mount = %hierarchy.mount.display(), %error, "the kernel does not walk this hierarchy");
-                    hills.push(None);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if hills.iter().all(Option::is_none) {
+        let hills = |probes: bool| -> Result<Vec<Option<Hill>>, KernelPassError> {
+            let each = layout.hierarchies().iter();
+            each.map(|home| Hill::of(&btf, iterator, &wanted(layout, home, probes), &processors, home)).collect()
+        };
+        let (probes, rest) = (hills(true)?, hills(false)?);
+        if probes.iter().chain(&rest).all(Option::is_none) {
             return Err(KernelPassError::Nothing);
         }
-        let mut state = State { hills, trial: None, turn: 0 };
+        let mut state = State { probes, rest, next_rest: None, count: 0, trial: None, turn: 0 };
         let distrust = Distrust::default();
-        if !trust::at_start(layout, &distrust, || state.walk(Instant::now())) {
+        if !trust::at_start(layout, &distrust, || state.walk(Instant::now(), true)) {
             return Err(KernelPassError::Contradicted);
         }
-        for (hill, hierarchy) in state.hills.iter_mut().zip(layout.hierarchies()) {
-            let Some(hill) = hill else { continue };
-            hill.directory = hierarchy.mount.join(parent.relative());
-            hill.begin()?;
+        for hills in [&mut state.probes, &mut state.rest] {
+            for (hill, hierarchy) in hills.iter_mut().zip(layout.hierarchies()) {
+                let Some(hill) = hill else { continue };
+                hill.directory = hierarchy.mount.join(parent.relative());
+                hill.begin()?;
+            }
         }
         let flushes = layout.hierarchies().iter().flat_map(|hierarchy| {
             let directory = hierarchy.mount.join(parent.relative());
             ["memory.stat", "cpu.stat"].map(|name| File::open(directory.join(name)).ok())
         });
         let flushes = flushes.flatten().map(OwnedFd::from).collect();
-        Ok(KernelPass { state: Mutex::new(state), rows: RwLock::default(), distrust, flushes })
+        let (rows, moved) = (RwLock::default(), AtomicUsize::new(0));
+        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes })
     }
 
     /// One pass over all hierarchies, for looks at this very moment. Blocks for a microsecond or so for each cgroup. What cannot be walked
@@ -198,19 +199,23 @@ impl KernelPass {
         }
         let earlier = self.rows.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Ok(earlier)) = earlier.map(Arc::try_unwrap) {
-            for (hill, home) in state.hills.iter_mut().zip(earlier.homes) {
-                if let (Some(hill), Some(home)) = (hill, home) {
-                    hill.spare = home.words;
-                }
-            }
+            state.take_back(earlier);
         }
-        let mut rows = state.walk(now);
+        let moved = self.moved.swap(0, Ordering::Relaxed);
+        let all = moved * WORTH > state.count || state.next_rest.is_none_or(|at| at <= now);
+        if all {
+            state.next_rest = Some(now + REST_EACH);
+        }
+        let mut rows = state.walk(now, all);
+        state.count = rows.count();
         if state.trial.is_none() {
             state.turn = state.turn.wrapping_add(1);
             rows.wanted = rows.nth(state.turn);
         }
         let rows = Arc::new(rows);
-        state.trial = state.trial.take().and_then(|trial| trial.step(layout, &self.distrust, &rows));
+        if all {
+            state.trial = state.trial.take().and_then(|trial| trial.step(layout, &self.distrust, &rows));
+        }
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(rows);
     }
 
@@ -218,6 +223,11 @@ impl KernelPass {
     pub(super) fn rows(&self, now: Instant) -> Option<Arc<PassRows>> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         rows.as_ref().filter(|rows| rows.taken == now).map(Arc::clone)
+    }
+
+    /// A reader saw something move.
+    pub(super) fn note_moved(&self) {
+        self.moved.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A reader tells where its cgroup is, which was wanted: it is compared with its files at the next pass.
@@ -232,13 +242,51 @@ impl KernelPass {
 }
 
 impl State {
-    fn walk(&mut self, taken: Instant) -> PassRows {
-        let homes = self.hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
-        PassRows { taken, homes, wanted: None }
+    fn walk(&mut self, taken: Instant, all: bool) -> PassRows {
+        let over =
+            |hills: &mut Vec<Option<Hill>>| hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
+        PassRows { taken, probes: over(&mut self.probes), rest: all.then(|| over(&mut self.rest)), wanted: None }
+    }
+    /// The memory of rows that nobody looks at any more.
+    fn take_back(&mut self, rows: PassRows) {
+        let rest = rows.rest.unwrap_or_default();
+        for (hills, homes) in [(&mut self.probes, rows.probes), (&mut self.rest, rest)] {
+            for (hill, home) in hills.iter_mut().zip(homes) {
+                if let (Some(hill), Some(home)) = (hill, home) {
+                    hill.spare = home.words;
+                }
+            }
+        }
     }
 }
 
 impl Hill {
+    /// `None`: nothing is wanted of this hierarchy, or it cannot be walked.
+    fn of(
+        btf: &Btf<'_>,
+        iterator: u32,
+        wanted: &[RowValue],
+        processors: &[u64],
+        hierarchy: &Hierarchy,
+    ) -> Result<Option<Hill>, KernelPassError> {
+        if wanted.is_empty() {
+            return Ok(None);
+        }
+        let (plan, refused) = RowPlan::of(btf, wanted, processors)?;
+        for (value, why) in refused {
+            tracing::debug!(?value, error = %why, "the kernel pass leaves this to files");
+        }
+        match Hill::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
+            Ok(hill) => Ok(Some(hill)),
+            // Before 6.2 only the unified tree can be walked.
+            Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == Version::V1 => {
+                tracing::debug!(mount = %hierarchy.mount.display(), %error, "the kernel does not walk this hierarchy");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn open(plan: Arc<RowPlan>, iterator: u32, directory: PathBuf, room: u32) -> Result<Hill, KernelPassError> {
         let rows = KernelRows::create(plan.row_bytes(), room)?;
         let program = bpf::load(&plan.program(rows.descriptor())?, iterator)?;
@@ -288,9 +336,11 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
     CgroupWalk::over(program, directory.as_fd())
 }
 
-/// What the files that stand in a hierarchy are told by.
-fn wanted(layout: &Layout, hierarchy: &Hierarchy) -> Vec<RowValue> {
-    let here = |file: &&super::table::File| file.home.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy));
+/// What the files that stand in a hierarchy are told by: the probes, or all others.
+fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
+    let here = |file: &&super::table::File| {
+        (file.when == When::Tick) == probes && file.home.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy))
+    };
     files().filter(here).filter_map(|file| file.told.as_ref()).flat_map(|told| told.values).copied().collect()
 }
 

@@ -352,7 +352,7 @@ impl Inner {
         };
         let raw = &mut self.raw;
         let first = self.pace.next_look.is_none();
-        let look = self.pace.next_look.is_none_or(|at| at <= now);
+        let look_due = self.pace.next_look.is_none_or(|at| at <= now);
         if first {
             raw.kept_peak = kept_peak(&sampling.layout, files.path());
             if !only_reads {
@@ -361,6 +361,9 @@ impl Inner {
         }
         // The first look is one at all files: what is not there is known from then on.
         let pass = sampling.kernel_pass().filter(|_| !first);
+        // Where a pass tells everything, looking costs next to nothing.
+        let told_all = pass.is_some() && rows.is_some_and(PassRows::are_all) && !told;
+        let look = look_due || told_all;
         let rows = pass.zip(rows).map(|(pass, rows)| {
             if files.is_wanted(rows) {
                 pass.offer(files.path());
@@ -379,14 +382,17 @@ impl Inner {
         let unsettled = std::mem::replace(&mut self.pace.stirred, moved);
         self.pace.probed = probed;
 
-        let set = self.pace.next_settings.is_none_or(|at| at <= now) || (look && moved);
+        let set = self.pace.next_settings.is_none_or(|at| at <= now) || (look_due && moved);
         let due = if first || (everything && !told) {
             Due::ALL
         } else {
             let (moved, ran) = (moved || unsettled || everything, ran || unsettled || everything);
             Due { asleep: moved || (look && !told), stirred: moved, ran, set }
         };
-        if look || everything {
+        if let Some(pass) = pass.filter(|_| moved || unsettled) {
+            pass.note_moved();
+        }
+        if look_due || everything || (told_all && !moved) {
             self.pace.next_look = Some(now + if first { sampling.stagger(LOOK_EACH) } else { LOOK_EACH });
         }
         if due.set {

@@ -16,6 +16,7 @@ use super::table::File;
 use super::told::{How, Row};
 use crate::host::hierarchy::Layout;
 use crate::model::id::CgroupPath;
+use crate::model::measure::When;
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
@@ -133,9 +134,11 @@ impl Sight {
 
     /// `None`: there is nothing to compare it with.
     fn judge(self, before: &PassRows, after: &PassRows) -> Option<Finding> {
-        let row = |rows: &PassRows| rows.row(self.home, self.inode).map(|row| row.words.to_vec());
-        let still = row(before)? == row(after)?;
-        let of = |rows: &PassRows| told(self.file, rows.row(self.home, self.inode)?);
+        let words = |rows: &PassRows| {
+            [When::Tick, When::Asleep].map(|when| rows.row(self.home, self.inode, when).map(|row| row.words.to_vec()))
+        };
+        let still = words(before) == words(after);
+        let of = |rows: &PassRows| told(self.file, rows.row(self.home, self.inode, self.file.when)?);
         let (first, last) = (of(before)?, of(after)?);
         let verdict = |field: &Field| {
             let (first, read, last) = match (first.get(*field), self.read.get(*field), last.get(*field)) {
