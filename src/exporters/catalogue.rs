@@ -10,7 +10,7 @@ use crate::collectors;
 use crate::jobspec::nearest::nearest;
 use crate::model::metric::{Kind, MetricDesc};
 use crate::snapshot::itself;
-use crate::telemetry::{metrics, otlp};
+use crate::telemetry::{metrics, observed, otlp};
 
 /// In the order of the exposition, families of measures first. Built once.
 pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
@@ -22,6 +22,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
     all.extend(itself::METRICS);
     all.extend(metrics::METRICS);
+    all.extend(observed::METRICS);
     all.extend(otlp::METRICS);
     all
 });

@@ -367,7 +367,7 @@ impl Work {
         if let Some(reader) = self.allocs.reader(path) {
             // The last look came after the last process had gone.
             let is_final = reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
-            self.parts.metrics.observed_end(is_final);
+            self.parts.metrics.others.ended(is_final);
         }
         if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {
             self.touched.insert(id);
@@ -445,7 +445,7 @@ impl Work {
 
     fn count(&self) {
         let left_out = self.aside.values().filter(|why| **why == LIMIT).count() as u64;
-        self.parts.metrics.observed(&self.allocs.by_source(), left_out, self.scanner.unnamed());
+        self.parts.metrics.others.there_are(&self.allocs.by_source(), left_out, self.scanner.unnamed());
     }
 }
 

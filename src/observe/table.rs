@@ -383,3 +383,116 @@ pub fn cut(text: &str, most: usize) -> &str {
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectors::{FdBudget, Sampling};
+    use crate::host::hierarchy::Layout;
+    use crate::host::roots::Roots;
+    use crate::model::usage::Field;
+
+    fn reader(cpu: u64, peak: u64) -> Arc<TaskReader> {
+        let roots = Roots::default();
+        let layout = Layout::detect(&roots).unwrap();
+        let reader = Arc::new(TaskReader::told(&Sampling::new(roots, layout, FdBudget::of(10))));
+        let used = [(Field::cpu_usage_ns, cpu), (Field::memory_peak_bytes, peak), (Field::memory_usage_bytes, 1)];
+        reader.tell(Usage::from(used), Timestamp(5));
+        reader
+    }
+
+    fn task(path: &str, native: &str, name: &str, reader: Arc<TaskReader>) -> NewTask {
+        let naming = Naming { task: name.to_owned(), workload: Some("shop".to_owned()), ..Naming::of(native) };
+        NewTask {
+            path: path.to_owned(),
+            source: AllocSource::Docker,
+            own: OwnCgroup::Task,
+            naming,
+            labels: Vec::new(),
+            reader,
+            own_reader: None,
+            since: Some(Timestamp(7)),
+        }
+    }
+
+    fn base(allocs: &ObservedAllocs, id: &AllocId) -> (Option<u64>, Option<u64>, Option<u64>) {
+        let shown = allocs.published(id).unwrap();
+        let base = &shown.observed.unwrap().tasks[0].base;
+        (base.cpu_usage_ns(), base.memory_peak_bytes(), base.memory_usage_bytes())
+    }
+
+    #[test]
+    fn the_same_name_again_counts_on_top_of_what_was_and_its_workload_has_each_end() {
+        let (mut allocs, mut totals) = (ObservedAllocs::default(), Totals::default());
+        for n in 0..40 {
+            let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
+            assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
+            begun.unwrap().apply(&mut totals);
+            let facts = ExitFacts { code: 3, oom: n == 0, finished_at: None };
+            let (_, ended) = allocs.end(&format!("/docker/{n}"), Some(facts), Timestamp(9)).unwrap();
+            ended.unwrap().apply(&mut totals);
+        }
+        let id = AllocId::from("docker:web");
+        assert_eq!(
+            base(&allocs, &id),
+            (Some(400), Some(139), None),
+            "counters add, the highest peak stays, what was used is gone"
+        );
+        let of = &totals.workloads[&("shop".into(), "web".into())];
+        assert_eq!(
+            (of.usage.cpu_usage_ns(), of.exits[Outcome::Error.index()], of.exits[Outcome::Oom.index()]),
+            (Some(400), 39, 1)
+        );
+        assert_eq!(of.exit_codes[&3], 39);
+        let shown = allocs.published(&id).unwrap().observed.unwrap();
+        assert_eq!((shown.ended_at, shown.tasks[0].exits.len()), (Some(Timestamp(9)), 10));
+        assert_eq!(allocs.forget(&[id.clone(), "docker:other".into()]), [id]);
+    }
+
+    #[test]
+    fn two_that_are_called_alike_and_run_are_told_apart() {
+        let mut allocs = ObservedAllocs::default();
+        let (first, _) = allocs.begin(task("/a/1", "web", "web", reader(1, 1)));
+        let (second, _) = allocs.begin(task("/b/1", "web", "web", reader(2, 2)));
+        assert!(first != second && second.as_str().starts_with("docker:web~"), "{first} {second}");
+        assert_eq!(allocs.by_source()[&AllocSource::Docker], 2);
+        assert!(allocs.forget(&[first, second]).is_empty(), "what runs is not forgotten");
+    }
+
+    #[test]
+    fn an_alloc_of_several_tasks_ends_with_the_last_of_them() {
+        let mut allocs = ObservedAllocs::default();
+        let (id, _) = allocs.begin(task("/pod/1", "shop/web", "app", reader(1, 1)));
+        let (same, _) = allocs.begin(task("/pod/2", "shop/web", "sidecar", reader(2, 2)));
+        assert_eq!(id, same);
+        allocs.end("/pod/1", None, Timestamp(9));
+        let shown = |allocs: &ObservedAllocs| allocs.published(&id).unwrap();
+        assert_eq!(shown(&allocs).observed.unwrap().ended_at, None);
+        assert_eq!(shown(&allocs).readers.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
+        allocs.end("/pod/2", None, Timestamp(11));
+        assert_eq!(shown(&allocs).observed.unwrap().ended_at, Some(Timestamp(11)));
+        assert!(allocs.end("/pod/2", None, Timestamp(12)).is_none(), "once");
+    }
+
+    #[test]
+    fn a_name_that_comes_late_changes_what_it_is_called_and_not_its_id() {
+        let mut allocs = ObservedAllocs::default();
+        let (id, _) = allocs.begin(task("/a", "0123", "0123", reader(1, 1)));
+        let named = Naming { workload: Some("late".to_owned()), ..Naming::of("web") };
+        assert_eq!(allocs.rename("/a", &named, Vec::new()), Some(id.clone()));
+        assert_eq!(allocs.rename("/a", &named, Vec::new()), None, "the same again is no news");
+        let shown = allocs.published(&id).unwrap();
+        assert_eq!((shown.identity.name.as_str(), shown.identity.tasks[0].name.as_str()), ("web", "0123"));
+        assert_eq!(shown.observed.unwrap().native, "web", "commands take its name");
+    }
+
+    #[test]
+    fn ids_are_bounded_printable_and_each_its_own() {
+        let id = |native: &str| ObservedAllocs::id_of(AllocSource::Cgroup, native);
+        assert_eq!(ObservedAllocs::id_of(AllocSource::Kubernetes, "shop/web"), "k8s:shop/web");
+        let long = "ä".repeat(4_000);
+        let all = [id("/a"), id("/a\n"), id("/a\t"), id(&long), id(&format!("{long}x"))];
+        assert!(all.iter().all(|id| id.len() <= LONGEST_ID && !id.contains(char::is_control)), "{all:?}");
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len(), "{all:?}");
+    }
+}

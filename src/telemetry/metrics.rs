@@ -3,18 +3,16 @@
 //! Readings of tasks and of the host never come here: they rise through the snapshot. Here is what happens between two
 //! ticks and must be counted where it happens.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use prometheus::proto::MetricFamily;
-use prometheus::{
-    Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-};
+use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::durations::ByWorkload;
+use super::observed::{self, Others};
 use super::otlp::Push;
-use crate::model::alloc::AllocSource;
+use super::registered::{counter, counters, gauge, gauges, histogram, register};
 use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
@@ -213,38 +211,6 @@ pub static STATE_DB_QUARANTINED: MetricDesc = MetricDesc::gauge(
 .absent_when("the agent has not restored yet")
 .otlp("allostat.state_db.quarantined", "{record}");
 
-pub static OBSERVED_ALLOCS: MetricDesc = MetricDesc::gauge(
-    "allostat_observed_allocs",
-    Unit::None,
-    "Allocs that others run and that have not ended, by who runs them.",
-    &["source"],
-)
-.from_source("the tree of cgroups")
-.absent_when("nothing is observed: observe.enabled")
-.otlp("allostat.observed.allocs", "{alloc}");
-
-pub static OBSERVED_LEFT_OUT: MetricDesc = MetricDesc::gauge(
-    "allostat_observed_left_out",
-    Unit::None,
-    "Cgroups of others that run something and are not shown. limit: observe.max_allocs are shown already; name: a name that is no \
-     UTF-8. What the configuration does not want is not counted.",
-    &["reason"],
-)
-.from_source("the tree of cgroups")
-.absent_when("nothing is observed: observe.enabled")
-.otlp("allostat.observed.left_out", "{cgroup}");
-
-pub static OBSERVED_ENDS: MetricDesc = MetricDesc::counter(
-    "allostat_observed_ends_total",
-    Unit::None,
-    "Tasks of others that ended, by what is their last reading. final: one from after their last process had gone; sampled: an earlier \
-     one, so what they used since is missing.",
-    &["reading"],
-)
-.from_source("the tree of cgroups")
-.absent_when("nothing is observed: observe.enabled")
-.otlp("allostat.observed.ends", "{task}");
-
 pub static EVENTS_MISSED: MetricDesc = MetricDesc::counter(
     "allostat_events_missed_total",
     Unit::None,
@@ -264,7 +230,7 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// The descriptor of a gathered family.
 pub fn descriptor(name: &str) -> Option<&'static MetricDesc> {
-    METRICS.iter().find(|d| d.name == name).copied()
+    METRICS.iter().chain(observed::METRICS).find(|d| d.name == name).copied()
 }
 
 words! {
@@ -340,11 +306,12 @@ pub struct Metrics {
     state_db_size: OnceLock<IntGauge>,
     restored: OnceLock<(IntGaugeVec, Gauge, IntGauge)>,
     supervisors: OnceLock<IntGaugeVec>,
-    observed: OnceLock<(IntGaugeVec, IntGaugeVec, IntCounterVec)>,
     events_missed: IntCounter,
     lines_suppressed: IntCounter,
     /// How long tasks take to start and to die.
     pub durations: ByWorkload,
+    /// What others run.
+    pub others: Others,
     /// What is pushed to a collector.
     pub push: Push,
 }
@@ -385,7 +352,7 @@ impl Metrics {
             state_db_size: OnceLock::new(),
             restored: OnceLock::new(),
             supervisors: OnceLock::new(),
-            observed: OnceLock::new(),
+            others: Others::new(r),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             durations: ByWorkload::default(),
@@ -496,31 +463,6 @@ impl Metrics {
         duration.set(took.as_secs_f64());
         records.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
     }
-    /// What is there of others, by who runs it; how much of it is not shown since there is too much, and for its names.
-    pub fn observed(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64, unnamed: u64) {
-        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let (allocs, left_out, _) = self.of_others();
-        for source in AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed) {
-            let n = by_source.get(&source).copied().unwrap_or(0);
-            allocs.with_label_values(&[source.as_str()]).set(number(n));
-        }
-        left_out.with_label_values(&["limit"]).set(number(over_limit));
-        left_out.with_label_values(&["name"]).set(number(unnamed));
-    }
-    /// `is_final`: its last reading came after its last process had gone.
-    pub fn observed_end(&self, is_final: bool) {
-        let reading = if is_final { "final" } else { "sampled" };
-        self.of_others().2.with_label_values(&[reading]).inc();
-    }
-    fn of_others(&self) -> &(IntGaugeVec, IntGaugeVec, IntCounterVec) {
-        self.observed.get_or_init(|| {
-            let r = &self.registry;
-            let ends = counters(r, &OBSERVED_ENDS);
-            ["final", "sampled"].iter().for_each(|reading| ends.with_label_values(&[*reading]).inc_by(0));
-            (gauges(r, &OBSERVED_ALLOCS), gauges(r, &OBSERVED_LEFT_OUT), ends)
-        })
-    }
-
     /// Supervisors by who watches them, in the order of [`WatchedBy::ALL`]: there are no such series before.
     pub fn watchers(&self, counts: [u64; WatchedBy::ALL.len()]) {
         let supervisors = self.supervisors.get_or_init(|| gauges(&self.registry, &SUPERVISORS));
@@ -543,33 +485,6 @@ impl Metrics {
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
-}
-
-fn register<C: prometheus::core::Collector + Clone + 'static>(registry: &Registry, made: prometheus::Result<C>) -> C {
-    let collector = made.expect("our own names and labels must be valid");
-    registry.register(Box::new(collector.clone())).expect("our own names must be unique");
-    collector
-}
-
-fn counter(registry: &Registry, desc: &MetricDesc) -> IntCounter {
-    register(registry, IntCounter::new(desc.name, desc.help))
-}
-
-fn gauge(registry: &Registry, desc: &MetricDesc) -> IntGauge {
-    register(registry, IntGauge::new(desc.name, desc.help))
-}
-
-fn gauges(registry: &Registry, desc: &MetricDesc) -> IntGaugeVec {
-    register(registry, IntGaugeVec::new(Opts::new(desc.name, desc.help), desc.labels))
-}
-
-fn counters(registry: &Registry, desc: &MetricDesc) -> IntCounterVec {
-    register(registry, IntCounterVec::new(Opts::new(desc.name, desc.help), desc.labels))
-}
-
-fn histogram(registry: &Registry, desc: &MetricDesc, buckets: &[f64]) -> HistogramVec {
-    let opts = HistogramOpts::new(desc.name, desc.help).buckets(buckets.to_vec());
-    register(registry, HistogramVec::new(opts, desc.labels))
 }
 
 #[cfg(test)]
@@ -614,8 +529,9 @@ mod tests {
         metrics.watchers([0; 3]);
         metrics.driver_is("mock", true, false);
         metrics.fingerprinter_known("cpu");
+        metrics.others.there_are(&std::collections::BTreeMap::new(), 0, 0);
         let families = metrics.gather();
-        assert_eq!(families.len(), METRICS.len());
+        assert_eq!(families.len(), METRICS.len() + observed::METRICS.len());
         for family in families {
             assert!(descriptor(family.name()).is_some(), "{}", family.name());
         }

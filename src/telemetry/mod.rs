@@ -7,8 +7,10 @@ pub mod limit;
 mod line;
 pub mod logging;
 pub mod metrics;
+pub mod observed;
 pub mod otlp;
 pub mod panics;
+mod registered;
 
 pub use chain::chain;
 pub use logging::{LogLevel, LoggingError};

@@ -124,6 +124,23 @@ otlp {
   queue_age = "48h0m"
 }
 
+observe {
+  # Whether allocs that others run (services, containers, pods, jobs, plain cgroups) are shown beside our own. They are read and nothing else. (ALLOSTAT_OBSERVE)
+  enabled = true
+  # Whose: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, cgroup. Default: all. (ALLOSTAT_OBSERVE_SOURCES)
+  # sources =
+  # Ids of those that are shown, as `allostat status` has them; * is any text. Default: all. (ALLOSTAT_OBSERVE_INCLUDE)
+  # include =
+  # Ids of those that are not, whatever the other list says. Default: none. (ALLOSTAT_OBSERVE_EXCLUDE)
+  # exclude =
+  # So many tasks of others are shown at most. Those above it are counted in allostat_observed_left_out. (ALLOSTAT_OBSERVE_MAX_ALLOCS)
+  max_allocs = 5000
+  # Labels of containers and annotations of pods that are shown on allostat_alloc_info: com.example/team is label_com_example_team. Default: none. (ALLOSTAT_OBSERVE_LABELS)
+  # labels =
+  # Where Docker is asked for names of containers and for how they ended. It is not believed if it is neither root's nor ours. (ALLOSTAT_OBSERVE_DOCKER_SOCKET)
+  docker_socket = "/var/run/docker.sock"
+}
+
 mock {
   # What mock says of itself, each for so long: "undetected 3s, healthy 1m, unhealthy". Default: healthy. (ALLOSTAT_MOCK_FINGERPRINT)
   # fingerprint =

@@ -1,0 +1,83 @@
+//! What is counted of allocs that others run.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use prometheus::{IntCounterVec, IntGaugeVec, Registry};
+
+use super::registered::{counters, gauges};
+use crate::model::alloc::AllocSource;
+use crate::model::metric::{MetricDesc, families};
+use crate::model::units::Unit;
+
+families! {
+pub static OBSERVED_ALLOCS: MetricDesc = MetricDesc::gauge(
+    "allostat_observed_allocs",
+    Unit::None,
+    "Allocs that others run and that have not ended, by who runs them.",
+    &["source"],
+)
+.from_source("the tree of cgroups")
+.absent_when("nothing is observed: observe.enabled")
+.otlp("allostat.observed.allocs", "{alloc}");
+
+pub static OBSERVED_LEFT_OUT: MetricDesc = MetricDesc::gauge(
+    "allostat_observed_left_out",
+    Unit::None,
+    "Cgroups of others that run something and are not shown. limit: observe.max_allocs are shown already; name: a name that is no \
+     UTF-8. What the configuration does not want is not counted.",
+    &["reason"],
+)
+.from_source("the tree of cgroups")
+.absent_when("nothing is observed: observe.enabled")
+.otlp("allostat.observed.left_out", "{cgroup}");
+
+pub static OBSERVED_ENDS: MetricDesc = MetricDesc::counter(
+    "allostat_observed_ends_total",
+    Unit::None,
+    "Tasks of others that ended, by what is their last reading. final: one from after their last process had gone; sampled: an earlier \
+     one, so what they used since is missing.",
+    &["reading"],
+)
+.from_source("the tree of cgroups")
+.absent_when("nothing is observed: observe.enabled")
+.otlp("allostat.observed.ends", "{task}");
+}
+
+/// Nothing of it is there before somebody looks.
+pub struct Others {
+    registry: Registry,
+    counts: OnceLock<(IntGaugeVec, IntGaugeVec, IntCounterVec)>,
+}
+
+impl Others {
+    pub(super) fn new(registry: &Registry) -> Others {
+        Others { registry: registry.clone(), counts: OnceLock::new() }
+    }
+
+    /// What is there, by who runs it; how much of it is not shown since there is too much, and for its names.
+    pub fn there_are(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64, unnamed: u64) {
+        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let (allocs, left_out, _) = self.counts();
+        for source in AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed) {
+            let n = by_source.get(&source).copied().unwrap_or(0);
+            allocs.with_label_values(&[source.as_str()]).set(number(n));
+        }
+        left_out.with_label_values(&["limit"]).set(number(over_limit));
+        left_out.with_label_values(&["name"]).set(number(unnamed));
+    }
+
+    /// `is_final`: its last reading came after its last process had gone.
+    pub fn ended(&self, is_final: bool) {
+        let reading = if is_final { "final" } else { "sampled" };
+        self.counts().2.with_label_values(&[reading]).inc();
+    }
+
+    fn counts(&self) -> &(IntGaugeVec, IntGaugeVec, IntCounterVec) {
+        self.counts.get_or_init(|| {
+            let ends = counters(&self.registry, &OBSERVED_ENDS);
+            ["final", "sampled"].iter().for_each(|reading| ends.with_label_values(&[*reading]).inc_by(0));
+            (gauges(&self.registry, &OBSERVED_ALLOCS), gauges(&self.registry, &OBSERVED_LEFT_OUT), ends)
+        })
+    }
+}
