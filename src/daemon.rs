@@ -144,6 +144,7 @@ impl Daemon {
         steps.at(Step::Host);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let metrics = Arc::new(Metrics::new());
+        metrics.begins(clock.now());
         let roots = Roots::default();
         warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(home::MARK);

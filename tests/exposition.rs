@@ -9,6 +9,8 @@ mod by_python;
 mod openmetrics;
 #[path = "common/otlp.rs"]
 mod otlp;
+#[path = "common/protobuf.rs"]
+mod protobuf;
 mod synthetic;
 
 use std::collections::BTreeMap;
@@ -42,6 +44,7 @@ use synthetic::{NOW, Said};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
 const SECOND: u64 = 1_000_000_000;
+const TEXTS: [Format; 2] = [Format::Text, Format::OpenMetrics];
 
 /// A snapshot in one format, with a fresh registry: nothing in it depends on how fast this machine is.
 fn encode(snapshot: &Snapshot, format: Format) -> String {
@@ -243,6 +246,82 @@ fn each_profile_is_exposed_as_it_was() {
             compare(&name, &text(prometheus::encode(&walk, format)));
         }
     }
+}
+
+#[test]
+fn protocol_buffers_are_as_they_were() {
+    let (snapshot, (_, metrics)) = (full(), exemplary(ALLOC));
+    let filter = selecting(Selection::default());
+    let body = prometheus::encode(&Walk::new(&snapshot, &metrics, &filter), Format::Protobuf);
+    compare("full-standard.pb", &protobuf::text(&protobuf::decode(&body)));
+}
+
+/// Each series with its value, and no other; to the last bit of what the text is read as.
+#[test]
+fn protocol_buffers_say_series_by_series_what_the_text_says() {
+    let (_, metrics) = exemplary(ALLOC);
+    metrics.hook_took("task", "env", "prestart", Duration::from_micros(1_234));
+    metrics.scraped("text", "gzip", 200, Duration::from_millis(3));
+    for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
+        let filter = Filter::default().without_process();
+        let walk = Walk::new(&snapshot, &metrics, &filter);
+        let told = protobuf::series(&protobuf::decode(&prometheus::encode(&walk, Format::Protobuf)));
+        let written = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text))).samples;
+        let written: BTreeMap<_, _> = written
+            .into_iter()
+            .map(|s| {
+                let value = s.f64();
+                ((s.name, s.labels), value)
+            })
+            .collect();
+        assert!(written.len() > 300, "{}", written.len());
+        for (series, value) in &written {
+            assert_eq!(told.get(series), Some(value), "{series:?}");
+        }
+        assert_eq!(told.len(), written.len());
+    }
+}
+
+#[test]
+fn histograms_have_a_native_one_of_the_same_observations_beside_their_buckets() {
+    let (snapshot, metrics) = exemplary(ALLOC);
+    for millis in 1..=200 {
+        metrics.hook_took("task", "env", "prestart", Duration::from_millis(millis));
+        metrics.scraped("text", "gzip", 200, Duration::from_micros(10 * millis));
+    }
+    let filter = Filter::default().without_process();
+    let families = protobuf::decode(&prometheus::encode(&Walk::new(&snapshot, &metrics, &filter), Format::Protobuf));
+    let mut seen = 0;
+    for family in families.iter().filter(|family| family.kind == 4) {
+        for of in family.metrics.iter().map(|metric| metric.histogram.as_ref().unwrap()) {
+            let mut counts: Vec<(i32, i64)> = Vec::new();
+            let (mut number, mut deltas) = (0, of.deltas.iter());
+            for span in &of.spans {
+                number += span.offset;
+                for _ in 0..span.length {
+                    let before = counts.last().map_or(0, |(_, count)| *count);
+                    counts.push((number, before + deltas.next().expect("a difference for each bucket")));
+                    number += 1;
+                }
+            }
+            assert!(deltas.next().is_none() && !of.spans.is_empty() && of.zero_threshold > 0.0, "{}", family.name);
+            let inside = i64::try_from(of.count - of.zero_count).unwrap();
+            assert_eq!(counts.iter().map(|(_, n)| n).sum::<i64>(), inside, "{}", family.name);
+            assert_eq!(of.created.as_ref().map(|at| at.seconds), Some(1_767_323_045 - 1_000), "{}", family.name);
+            // A native bucket lies within one of the others, but for those that have a bound in them.
+            let upper = |number: i32| 2_f64.powf(f64::from(number) / 2_f64.powi(of.schema));
+            for bucket in &of.buckets {
+                let below: i64 = counts.iter().filter(|(n, _)| upper(*n) <= bucket.upper).map(|(_, n)| n).sum();
+                let touched: i64 = counts.iter().filter(|(n, _)| upper(*n - 1) < bucket.upper).map(|(_, n)| n).sum();
+                let zeros = i64::try_from(of.zero_count).unwrap();
+                let cumulative = i64::try_from(bucket.cumulative).unwrap();
+                assert!((below + zeros..=touched + zeros).contains(&cumulative), "{} <= {}", family.name, bucket.upper);
+            }
+            seen += usize::from(of.count > 0);
+        }
+    }
+    // Starts, their three phases, kills; hooks; scrapes.
+    assert_eq!(seen, 7);
 }
 
 /// Of `allostat_series` no two profiles say the same.
@@ -494,6 +573,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     web.note_exit(&exit, &whose);
     web.add_escalation(Exemplar { event_id: None, ..whose.clone() });
     let metrics = Metrics::new();
+    metrics.begins(Timestamp(NOW.0 - 1_000 * SECOND));
     metrics.durations.known(&job.id);
     let millis = Duration::from_millis;
     metrics.durations.started(&job.id, &alloc, [millis(4), millis(7), millis(36)], NOW);
@@ -550,9 +630,7 @@ fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
 #[test]
 fn the_number_of_series_of_each_family_is_what_stands_there() {
     let (_, metrics) = exemplary(ALLOC);
-    for (snapshot, format) in
-        [full(), machine("hybrid")].into_iter().flat_map(|s| Format::ALL.map(|f| (Arc::clone(&s), f)))
-    {
+    for (snapshot, format) in [full(), machine("hybrid")].into_iter().flat_map(|s| TEXTS.map(|f| (Arc::clone(&s), f))) {
         let text = encode_whole(&snapshot, &metrics, format);
         let mut counted: BTreeMap<String, u64> = BTreeMap::new();
         let mut family = String::new();
@@ -629,7 +707,7 @@ proptest! {
     fn any_u64_comes_out_digit_for_digit(bytes: u64, kills in prop_oneof![Just(u64::MAX), Just((1 << 53) + 1), any::<u64>()], cpu: u64) {
         let usage = Usage::from([(Field::memory_usage_bytes, bytes), (Field::oom_kills, kills), (Field::cpu_usage_ns, cpu)]);
         let snapshot = one_task("id", "shop", "web", usage);
-        for format in Format::ALL {
+        for format in TEXTS {
             let text = encode(&snapshot, format);
             let task = "{alloc_id=\"id\",task=\"web\",workload=\"shop\"}";
             let seconds = format!("{}.{:09}", cpu / SECOND, cpu % SECOND);
@@ -648,13 +726,19 @@ proptest! {
 
     /// Whatever names are: what a strict reader takes out is what was put in.
     #[test]
-    fn any_name_survives_both_formats(workload in ".{1,20}", task in "[\\PC\"\\\\\n]{1,12}") {
+    fn any_name_survives_every_format(workload in ".{1,20}", task in "[\\PC\"\\\\\n]{1,12}") {
         let snapshot = one_task("id", &workload, &task, Usage::from([(Field::oom_kills, 1)]));
         let text = encode(&snapshot, Format::OpenMetrics);
         let families = openmetrics::check(&text).map_err(TestCaseError::fail)?;
         let labels = &families["allostat_task_oom_kills"].samples[0].labels;
         prop_assert_eq!(&labels["workload"], &workload);
         prop_assert_eq!(&labels["task"], &task);
+        let (metrics, filter) = (Metrics::new(), Filter::default());
+        let walk = Walk::new(&snapshot, &metrics, &filter);
+        let families = protobuf::decode(&prometheus::encode(&walk, Format::Protobuf));
+        let family = families.iter().find(|family| family.name == "allostat_task_oom_kills_total").unwrap();
+        let names = |name: &str| family.metrics[0].labels.iter().find(|l| l.name == name).map(|l| l.value.clone());
+        prop_assert_eq!((names("workload"), names("task")), (Some(workload), Some(task)));
     }
 }
 
@@ -714,7 +798,7 @@ impl Listener for BySubject<'_> {
     where
         B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
     {
-        for HistogramPoint { row, cell, buckets, sum } in all {
+        for HistogramPoint { row, cell, buckets, sum, .. } in all {
             let count = Value::Int(buckets.into_iter().map(|(n, _)| n).sum());
             self.hear(head, row, &head.cells[cell], "_count", count);
             self.hear(head, row, &head.cells[cell], "_sum", sum);

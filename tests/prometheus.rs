@@ -8,7 +8,7 @@ mod common;
 #[allow(dead_code, reason = "the live tests use all of it")]
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use common::{Agent, Exposition, Prometheus, Promtool, Response, is_root, python_openmetrics, tcp, wait_for};
@@ -135,6 +135,68 @@ fn prometheus_stores_what_the_kernel_and_the_api_say() {
     });
     let peak = prometheus.value(&format!("allostat_task_memory_peak_bytes{selector}")).expect("a peak is final");
     assert!(peak >= 200.0 * 1048576.0, "{peak}");
+    agent.stop();
+}
+
+/// One server reads text, one protocol buffers: they store the same, and only one has native histograms, whose quantiles lie in the
+/// buckets of the other.
+#[test]
+fn a_prometheus_that_asks_for_protocol_buffers_stores_the_same_values_and_native_histograms() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let agent = Agent::start();
+    let Some(texts) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
+    let Some(natives) = Prometheus::start_with_native_histograms(&[agent.address]) else { skip_test!("no-prometheus") };
+    let _allocs = some_life(&agent);
+    for server in [&texts, &natives] {
+        server.wait_value("count(allostat_task_state{state=\"dead\"} == 1)", |dead| dead == 3.0);
+    }
+    let scraped = "sum(allostat_scrapes_total{format=\"protobuf\",code=\"200\"})";
+    // One of the two asks for it.
+    texts.wait_value(scraped, |scrapes| scrapes > 1.0);
+
+    // Of what has ended nothing moves any more; of a histogram there is one series in the one, and many in the other.
+    let ended = "{__name__=~\"allostat_(task|workload)_.*\",__name__!~\".*_(bucket|sum|count|created|duration_seconds)\",task!=\"holds\"}";
+    let stored = |server: &Prometheus| -> BTreeMap<String, String> {
+        server.query(ended).into_iter().map(|(labels, value)| (labels.to_string(), value)).collect()
+    };
+    let both = wait_for("both to have scraped the end", Duration::from_secs(30), || {
+        let (text, native) = (stored(&texts), stored(&natives));
+        let moves = |series: &&String| series.contains("time_in_state") || series.contains("duration_seconds");
+        let still = |all: BTreeMap<String, String>| -> Vec<_> {
+            all.into_iter().filter(|(series, _)| !moves(&series)).collect()
+        };
+        let (text, native) = (still(text), still(native));
+        (text == native && text.len() > 100).then_some(text.len())
+    });
+    println!("{both} series are the same");
+
+    for family in ["allostat_task_start_duration_seconds", "allostat_hook_duration_seconds"] {
+        // Hooks of what has ended may still be at work.
+        wait_for("both to have counted alike", Duration::from_secs(30), || {
+            let natively = natives.value(&format!("sum(histogram_count({family}))"))?;
+            let in_buckets = texts.value(&format!("sum({family}_count)"))?;
+            (natively > 0.0 && (natively - in_buckets).abs() < 0.5).then_some(())
+        });
+        assert_eq!(natives.value(&format!("count({family}_bucket)")), None, "it is stored natively alone");
+    }
+    // Of all that was observed since the agent began.
+    let quantile = |server: &Prometheus, of: &str| {
+        server.value(&format!("histogram_quantile(0.5, {of})")).expect("there were starts")
+    };
+    let native = quantile(&natives, "sum(allostat_task_start_duration_seconds)");
+    let by_bucket = texts.query("sum by (le) (allostat_task_start_duration_seconds_bucket)");
+    let total = texts.value("sum(allostat_task_start_duration_seconds_count)").expect("there were starts");
+    let mut buckets: Vec<(f64, f64)> = by_bucket
+        .iter()
+        .map(|(labels, n)| (labels["le"].as_str().unwrap().parse().unwrap(), n.parse().unwrap()))
+        .collect();
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let at = buckets.iter().position(|(_, n)| *n >= total / 2.0).expect("the last holds all");
+    let lower = at.checked_sub(1).map_or(0.0, |before| buckets[before].0);
+    let (factor, upper) = (2_f64.powf(0.125), buckets[at].0);
+    assert!(native >= lower / factor && native <= upper * factor, "{native} is not in ({lower}, {upper}]");
     agent.stop();
 }
 

@@ -799,6 +799,9 @@ fn a_body_is_encoded_once_per_snapshot_and_its_page_is_used_again() {
 
     let packed = bodies.get(&first, Format::Text, Encoding::Gzip);
     assert_eq!(bodies.get(&first, Format::Text, Encoding::Gzip).as_ptr(), packed.as_ptr(), "compressed once");
+    let zstd = bodies.get(&first, Format::Text, Encoding::Zstd);
+    assert_eq!(bodies.get(&first, Format::Text, Encoding::Zstd).as_ptr(), zstd.as_ptr(), "compressed once");
+    assert_eq!(zstd::bulk::decompress(&zstd, body.len()).unwrap(), body);
     let mut unpacked = Vec::new();
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
     assert_eq!(unpacked, body);

@@ -1,4 +1,4 @@
-//! `GET /metrics`: the newest snapshot as Prometheus text or OpenMetrics. It never touches the kernel.
+//! `GET /metrics`: the newest snapshot as Prometheus text, OpenMetrics or protocol buffers. It never touches the kernel.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,12 +8,12 @@ use bytes::Bytes;
 use super::access::Access;
 use super::error::ApiError;
 use super::http::{Origin, Reply, Request, encoded};
-use super::negotiate;
+use super::negotiate::{self, Representation};
 use super::{Context, Method, Route};
 use crate::exporters::catalogue;
 use crate::exporters::walk::Filter;
 use crate::jobspec::nearest::nearest;
-use crate::model::answer::{Encoding, Format};
+use crate::model::answer::Encoding;
 use crate::model::profile::Profile;
 use crate::snapshot::{ScraperKey, Snapshot};
 
@@ -21,7 +21,7 @@ pub(super) static METRICS: Route = Route {
     method: Method::Get,
     path: "/metrics",
     access: Access::Metrics,
-    about: "Prometheus text 0.0.4, or OpenMetrics 1.0.0 by Accept; ?name[]=, ?source= narrow it, ?profile= is another one",
+    about: "Prometheus text 0.0.4, or by Accept text 1.0.0, OpenMetrics 1.0.0, protocol buffers with native histograms; ?name[]=, ?source= narrow it, ?profile= is another one",
     handler: |context, request| Box::pin(metrics(context, request)),
 };
 
@@ -32,7 +32,7 @@ const MAX_KEY_CHARS: usize = 200;
 
 /// Which body is wanted.
 struct Wanted {
-    format: Format,
+    form: Representation,
     encoding: Encoding,
     /// Families by name, `?name[]=`; none: all.
     names: Vec<String>,
@@ -57,7 +57,7 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     let accept = request.list_header("accept");
     let accept_encoding = request.list_header("accept-encoding");
     let wanted = Wanted {
-        format: negotiate::format(accept.as_deref()),
+        form: negotiate::representation(accept.as_deref()),
         encoding: negotiate::encoding(accept_encoding.as_deref(), request.origin.is_loopback()),
         names: request.query().all("name[]"),
         sources: request.query().all("source"),
@@ -70,12 +70,12 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     let snapshot = context.snapshot();
     let version = snapshot.version;
     let body = body(context, snapshot, &wanted).await;
-    let (format, encoding) = (wanted.format.as_str(), wanted.encoding.as_str());
+    let (format, encoding) = (wanted.form.format.as_str(), wanted.encoding.as_str());
     let code = body.as_ref().map_or_else(ApiError::status, |_| 200);
     context.metrics.scraped(format, encoding, code, began.elapsed());
-    let mut reply = Reply::new(wanted.format.content_type(), body?).header("vary", "accept, accept-encoding");
-    if wanted.encoding == Encoding::Gzip {
-        reply = reply.header("content-encoding", "gzip");
+    let mut reply = Reply::new(wanted.form.content_type, body?).header("vary", "accept, accept-encoding");
+    if wanted.encoding != Encoding::Identity {
+        reply = reply.header("content-encoding", encoding);
     }
     if wanted.is_everything()
         && let Some(scraper) = wanted.scraper
@@ -90,7 +90,7 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
 ///
 /// Errors: an unknown family or source.
 async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted) -> Result<Bytes, ApiError> {
-    let (format, encoding) = (wanted.format, wanted.encoding);
+    let (format, encoding) = (wanted.form.format, wanted.encoding);
     let bodies = Arc::clone(&context.bodies);
     if !wanted.is_everything() {
         let family = |name: &String| catalogue::family(name).map(|f| f.name).ok_or_else(|| unknown(name));

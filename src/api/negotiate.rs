@@ -1,31 +1,36 @@
 //! Which format and which encoding a scraper gets: pure.
 //!
 //! Source: RFC 9110 sections 12.4.2 (weights), 12.5.1 (Accept), 12.5.3 (Accept-Encoding); the Content-Types are those of
-//! the Prometheus text format 0.0.4 and of OpenMetrics 1.0.0.
+//! the Prometheus text formats 0.0.4 and 1.0.0, of its protocol buffers ("Content Negotiation"), and of OpenMetrics 1.0.0.
 
 use crate::model::answer::{Encoding, Format};
 
-/// One element of a list header: what it names, its parameters, its weight in thousandths.
+/// One element of a list header: what it names, its parameters but for the weight, that in thousandths.
 struct Element<'a> {
     name: String,
-    version: Option<&'a str>,
+    parameters: Vec<(String, &'a str)>,
     weight: u16,
+}
+
+impl Element<'_> {
+    fn parameter(&self, name: &str) -> Option<&str> {
+        self.parameters.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
+    }
 }
 
 fn elements(header: &str) -> impl Iterator<Item = Element<'_>> {
     header.split(',').filter_map(|element| {
         let mut parts = element.split(';').map(str::trim);
         let name = parts.next().filter(|n| !n.is_empty())?.to_ascii_lowercase();
-        let (mut version, mut weight) = (None, 1000);
+        let (mut parameters, mut weight) = (Vec::new(), 1000);
         for (key, value) in parts.filter_map(|p| p.split_once('=')) {
-            match key.trim().to_ascii_lowercase().as_str() {
+            match key.trim().to_ascii_lowercase() {
                 // A weight that cannot be read is no wish: the element counts for nothing.
-                "q" => weight = parse_weight(value.trim()).unwrap_or(0),
-                "version" => version = Some(value.trim().trim_matches('"')),
-                _ => {}
+                key if key == "q" => weight = parse_weight(value.trim()).unwrap_or(0),
+                key => parameters.push((key, value.trim().trim_matches('"'))),
             }
         }
-        Some(Element { name, version, weight })
+        Some(Element { name, parameters, weight })
     })
 }
 
@@ -43,56 +48,138 @@ fn parse_weight(text: &str) -> Option<u16> {
     }
 }
 
-/// The format for this `Accept` header. Nothing that we can write is wanted: text, as every Prometheus exporter does,
-/// because a scraper can do more with it than with a refusal.
-pub fn format(accept: Option<&str>) -> Format {
-    let (mut text, mut openmetrics) = (None::<(u8, u16)>, None::<(u8, u16)>);
-    // The more exact range decides the weight of a format: `type/sub` over `type/*` over `*/*`.
-    let better = |slot: &mut Option<(u8, u16)>, exactness: u8, weight: u16| {
-        if slot.is_none_or(|(have, _)| exactness > have) {
-            *slot = Some((exactness, weight));
-        } else if let Some((have, old)) = slot
-            && *have == exactness
-        {
-            *old = weight.max(*old);
-        }
-    };
-    for e in elements(accept.unwrap_or("")) {
-        match (e.name.as_str(), e.version) {
-            ("application/openmetrics-text", None | Some("1.0.0")) => better(&mut openmetrics, 2, e.weight),
-            ("text/plain", None | Some("0.0.4")) => better(&mut text, 2, e.weight),
-            ("text/*", _) => better(&mut text, 1, e.weight),
-            ("*/*", _) => better(&mut text, 0, e.weight),
-            _ => {}
+/// What is answered, and what it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Representation {
+    pub format: Format,
+    pub content_type: &'static str,
+}
+
+/// How names would be escaped that are not of the old alphabet: ours all are, so that each of these gives the same bytes. `dots` is not
+/// among them: it escapes underscores as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Escaping {
+    Utf8,
+    Underscores,
+    Values,
+}
+
+impl Escaping {
+    fn of(element: &Element<'_>) -> Option<Escaping> {
+        match element.parameter("escaping")? {
+            "allow-utf-8" => Some(Escaping::Utf8),
+            "values" => Some(Escaping::Values),
+            _ => Some(Escaping::Underscores),
         }
     }
-    let weight = |slot: Option<(u8, u16)>| slot.map_or(0, |(_, w)| w);
-    // Equal weights: who names OpenMetrics knows what it is.
-    if weight(openmetrics) > 0 && weight(openmetrics) >= weight(text) { Format::OpenMetrics } else { Format::Text }
+}
+
+macro_rules! called {
+    ($base:literal, $escaping:expr) => {
+        match $escaping {
+            None => $base,
+            Some(Escaping::Utf8) => concat!($base, "; escaping=allow-utf-8"),
+            Some(Escaping::Underscores) => concat!($base, "; escaping=underscores"),
+            Some(Escaping::Values) => concat!($base, "; escaping=values"),
+        }
+    };
+}
+
+/// What can be written, the best first: of equal weights it wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Protobuf,
+    OpenMetrics,
+    Text1,
+    Text,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Protobuf, Kind::OpenMetrics, Kind::Text1, Kind::Text];
+
+    /// Those that an element means, and how exactly: `type/sub` over `type/*` over `*/*`.
+    fn meant(element: &Element<'_>) -> Option<(Kind, u8)> {
+        let version = element.parameter("version");
+        match element.name.as_str() {
+            "application/vnd.google.protobuf" => {
+                let is_ours = element.parameter("proto") == Some("io.prometheus.client.MetricFamily")
+                    && element.parameter("encoding") == Some("delimited");
+                is_ours.then_some((Kind::Protobuf, 2))
+            }
+            "application/openmetrics-text" if matches!(version, None | Some("1.0.0")) => Some((Kind::OpenMetrics, 2)),
+            "text/plain" if version == Some("1.0.0") => Some((Kind::Text1, 2)),
+            "text/plain" if matches!(version, None | Some("0.0.4")) => Some((Kind::Text, 2)),
+            "text/*" => Some((Kind::Text, 1)),
+            "*/*" => Some((Kind::Text, 0)),
+            _ => None,
+        }
+    }
+
+    fn representation(self, escaping: Option<Escaping>) -> Representation {
+        let (format, content_type) = match self {
+            Kind::Protobuf => (
+                Format::Protobuf,
+                called!(
+                    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+                    escaping
+                ),
+            ),
+            Kind::OpenMetrics => {
+                (Format::OpenMetrics, called!("application/openmetrics-text; version=1.0.0; charset=utf-8", escaping))
+            }
+            Kind::Text1 => (Format::Text, called!("text/plain; version=1.0.0; charset=utf-8", escaping)),
+            Kind::Text => (Format::Text, "text/plain; version=0.0.4; charset=utf-8"),
+        };
+        Representation { format, content_type }
+    }
+}
+
+/// The format for this `Accept` header. Nothing that we can write is wanted: text, as every Prometheus exporter does,
+/// because a scraper can do more with it than with a refusal.
+pub fn representation(accept: Option<&str>) -> Representation {
+    let mut wanted: [Option<(u8, u16, Option<Escaping>)>; 4] = [None; 4];
+    for element in elements(accept.unwrap_or("")) {
+        let Some((kind, exactness)) = Kind::meant(&element) else { continue };
+        // The more exact range decides the weight of a format.
+        let slot = &mut wanted[kind as usize];
+        if slot.is_none_or(|(have, weight, _)| (exactness, element.weight) > (have, weight)) {
+            *slot = Some((exactness, element.weight, Escaping::of(&element)));
+        }
+    }
+    let weight = |kind: &Kind| wanted[*kind as usize].map_or(0, |(_, weight, _)| weight);
+    let best = Kind::ALL.into_iter().rev().max_by_key(weight).filter(|kind| weight(kind) > 0).unwrap_or(Kind::Text);
+    best.representation(wanted[best as usize].and_then(|(_, _, escaping)| escaping))
 }
 
 /// The encoding for this `Accept-Encoding` header. A loopback peer gets identity, because compressing costs both sides
-/// more than copying, unless it refuses identity.
+/// more than copying, unless it refuses identity. zstd wins over gzip where both are wanted alike: it takes less time.
 pub fn encoding(accept_encoding: Option<&str>, loopback: bool) -> Encoding {
-    let (mut gzip, mut identity, mut any) = (None, None, None);
+    let (mut zstd, mut gzip, mut identity, mut any) = (None, None, None, None);
     for e in elements(accept_encoding.unwrap_or("")) {
         match e.name.as_str() {
+            "zstd" => zstd = Some(e.weight),
             "gzip" | "x-gzip" => gzip = Some(e.weight),
             "identity" => identity = Some(e.weight),
             "*" => any = Some(e.weight),
             _ => {}
         }
     }
-    let gzip = gzip.or(any).unwrap_or(0);
+    // Who takes anything knows gzip.
+    let (zstd, gzip) = (zstd.unwrap_or(0), gzip.or(any).unwrap_or(0));
+    let (packed, weight) = if zstd > 0 && zstd >= gzip { (Encoding::Zstd, zstd) } else { (Encoding::Gzip, gzip) };
     let identity_refused = identity.or(any.filter(|w| *w == 0)) == Some(0);
-    let gzip_preferred = gzip > 0 && identity.is_none_or(|w| gzip >= w);
-    if gzip > 0 && (identity_refused || (gzip_preferred && !loopback)) { Encoding::Gzip } else { Encoding::Identity }
+    let is_preferred = weight > 0 && identity.is_none_or(|w| weight >= w);
+    if weight > 0 && (identity_refused || (is_preferred && !loopback)) { packed } else { Encoding::Identity }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn format(accept: Option<&str>) -> Format {
+        representation(accept).format
+    }
 
     #[test]
     fn prometheus_2_42_gets_openmetrics() {
@@ -127,6 +214,58 @@ mod tests {
         }
     }
 
+    /// As version 2.42 asks with native histograms, and 3 without and with.
+    #[test]
+    fn who_can_store_native_histograms_gets_them_and_prometheus_3_what_it_likes_best() {
+        let pb = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+        let accept = format!(
+            "{pb},application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,\
+             text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+        );
+        let called = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+        assert_eq!(representation(Some(&accept)), Representation { format: Format::Protobuf, content_type: called });
+        let three = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
+                     application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\
+                     text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        let called = "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8";
+        assert_eq!(representation(Some(three)), Representation { format: Format::OpenMetrics, content_type: called });
+        let three = format!("{pb};escaping=allow-utf-8;q=0.6,{three}");
+        assert_eq!(format(Some(&three)), Format::Protobuf);
+        for other in [
+            "application/vnd.google.protobuf",
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
+            "application/vnd.google.protobuf;proto=some.Other;encoding=delimited",
+        ] {
+            assert_eq!(format(Some(other)), Format::Text, "{other}");
+        }
+    }
+
+    #[test]
+    fn text_1_0_0_is_what_it_is_called_and_its_escaping_is_said() {
+        for (accept, called) in [
+            ("text/plain;version=1.0.0", "text/plain; version=1.0.0; charset=utf-8"),
+            (
+                "text/plain;version=1.0.0;escaping=allow-utf-8,text/plain;version=0.0.4;q=0.5",
+                "text/plain; version=1.0.0; charset=utf-8; escaping=allow-utf-8",
+            ),
+            ("text/plain;version=1.0.0;escaping=values", "text/plain; version=1.0.0; charset=utf-8; escaping=values"),
+            // It would escape underscores, which stand in all our names: what is done instead is said.
+            (
+                "text/plain;version=1.0.0;escaping=dots",
+                "text/plain; version=1.0.0; charset=utf-8; escaping=underscores",
+            ),
+            ("text/plain;version=0.0.4", "text/plain; version=0.0.4; charset=utf-8"),
+            ("text/plain", "text/plain; version=0.0.4; charset=utf-8"),
+            ("text/plain;version=2.0.0", "text/plain; version=0.0.4; charset=utf-8"),
+        ] {
+            assert_eq!(
+                representation(Some(accept)),
+                Representation { format: Format::Text, content_type: called },
+                "{accept}"
+            );
+        }
+    }
+
     #[test]
     fn a_remote_scraper_that_offers_gzip_gets_it() {
         assert_eq!(encoding(Some("gzip"), false), Encoding::Gzip);
@@ -135,7 +274,17 @@ mod tests {
         assert_eq!(encoding(None, false), Encoding::Identity);
         assert_eq!(encoding(Some("gzip;q=0"), false), Encoding::Identity);
         assert_eq!(encoding(Some("identity, gzip;q=0.5"), false), Encoding::Identity);
-        assert_eq!(encoding(Some("zstd"), false), Encoding::Identity);
+        assert_eq!(encoding(Some("br"), false), Encoding::Identity);
+    }
+
+    #[test]
+    fn zstd_is_given_to_who_asks_for_it_and_to_nobody_else() {
+        assert_eq!(encoding(Some("zstd"), false), Encoding::Zstd);
+        assert_eq!(encoding(Some("gzip, deflate, br, zstd"), false), Encoding::Zstd);
+        assert_eq!(encoding(Some("gzip, zstd;q=0.5"), false), Encoding::Gzip);
+        assert_eq!(encoding(Some("zstd;q=0, gzip;q=0"), false), Encoding::Identity);
+        assert_eq!(encoding(Some("zstd"), true), Encoding::Identity);
+        assert_eq!(encoding(Some("zstd, identity;q=0"), true), Encoding::Zstd);
     }
 
     #[test]

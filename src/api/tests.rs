@@ -379,6 +379,14 @@ fn the_answer_says_what_format_it_is_in() {
     assert!(open.head.contains("content-encoding: gzip"));
     assert!(open.head.contains("vary: accept, accept-encoding"));
     assert!(open.body.starts_with(&[0x1f, 0x8b]), "what gzip begins with");
+    let accept =
+        "Accept: application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited\r\n";
+    let messages = server.tcp("GET", ONE, &format!("{accept}Accept-Encoding: zstd, *;q=0\r\n"));
+    let called =
+        "content-type: application/vnd.google.protobuf; proto=io.prometheus.client.metricfamily; encoding=delimited";
+    assert!(messages.head.contains(called), "{}", messages.head);
+    assert!(messages.head.contains("content-encoding: zstd"), "{}", messages.head);
+    assert!(messages.body.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]), "what zstd begins with");
 }
 
 #[test]

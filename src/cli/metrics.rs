@@ -21,10 +21,14 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let format = if self.openmetrics { Format::OpenMetrics } else { Format::Text };
+        let (format, accept) = if self.openmetrics {
+            (Format::OpenMetrics, "application/openmetrics-text; version=1.0.0")
+        } else {
+            (Format::Text, "text/plain; version=0.0.4")
+        };
         let text = match session.at.connect(Purpose::Read) {
             Ok(mut agent) => {
-                let answer = agent.get_raw("/metrics", &[("accept", format.content_type())])?;
+                let answer = agent.get_raw("/metrics", &[("accept", accept)])?;
                 without_process(&String::from_utf8_lossy(&answer.body))
             }
             // Somebody named an agent: a pass of our own would be another one's numbers.

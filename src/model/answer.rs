@@ -11,18 +11,11 @@ use super::words;
 words! {
     /// The formats of `/metrics`.
     pub enum Format {
-        /// Prometheus text 0.0.4: the default.
+        /// Prometheus text, 0.0.4 and 1.0.0: the default.
         Text = "text",
         OpenMetrics = "openmetrics",
-    }
-}
-
-impl Format {
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Format::Text => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
+        /// Delimited protocol buffers, with native histograms.
+        Protobuf = "protobuf",
     }
 }
 
@@ -30,6 +23,7 @@ words! {
     pub enum Encoding {
         Identity = "identity",
         Gzip = "gzip",
+        Zstd = "zstd",
     }
 }
 

@@ -12,6 +12,7 @@ pub mod device;
 pub mod device_used;
 pub mod env;
 pub mod event;
+pub mod exponential;
 pub mod host;
 pub mod id;
 pub mod job;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::panics::lock;
+use crate::model::exponential::Exponential;
 use crate::model::id::{AllocId, JobId};
 use crate::model::metric::{Exemplar, Value};
 use crate::model::units::{Nanos, Timestamp};
@@ -32,10 +33,12 @@ words! {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Histogram {
-    pub bounds: &'static [f64; BOUNDS],
+    pub bounds: &'static [f64],
     /// Not cumulative; the last is of what lies above all bounds.
-    pub buckets: [Bucket; BOUNDS + 1],
+    pub buckets: Box<[Bucket]>,
     pub sum: Nanos,
+    /// The same observations, in seconds.
+    pub exponential: Arc<Exponential>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,18 +48,23 @@ pub struct Bucket {
 }
 
 impl Histogram {
-    fn new(bounds: &'static [f64; BOUNDS]) -> Histogram {
-        Histogram { bounds, buckets: std::array::from_fn(|_| Bucket::default()), sum: Nanos::ZERO }
+    pub(super) fn new(bounds: &'static [f64]) -> Histogram {
+        let buckets = std::iter::repeat_n(Bucket::default(), bounds.len() + 1).collect();
+        Histogram { bounds, buckets, sum: Nanos::ZERO, exponential: Arc::default() }
     }
-    fn observe(&mut self, took: Duration, alloc_id: &AllocId, at: Timestamp) {
+    /// `whose`: where it is an alloc's.
+    pub(super) fn observe(&mut self, took: Duration, whose: Option<(&AllocId, Timestamp)>) {
         let seconds = took.as_secs_f64();
         let bucket = &mut self.buckets[self.bounds.partition_point(|bound| *bound < seconds)];
         let took = Nanos::from_duration(took);
         bucket.count += 1;
-        let seen = Exemplar { alloc_id: alloc_id.clone(), event_id: None, value: Value::Nanos(took.0), at };
-        let mut latest = bucket.latest.take().map(|l| *l);
-        seen.replace(&mut latest);
-        bucket.latest = latest.map(Box::new);
+        if let Some((alloc_id, at)) = whose {
+            let seen = Exemplar { alloc_id: alloc_id.clone(), event_id: None, value: Value::Nanos(took.0), at };
+            let mut latest = bucket.latest.take().map(|l| *l);
+            seen.replace(&mut latest);
+            bucket.latest = latest.map(Box::new);
+        }
+        Arc::make_mut(&mut self.exponential).observe(seconds);
         self.sum = self.sum.saturating_add(took);
     }
 }
@@ -96,15 +104,15 @@ impl ByWorkload {
     /// An attempt runs. `phases`: what each took, in the order of [`StartPhase::ALL`]; their sum is the whole.
     pub fn started(&self, workload: &JobId, alloc_id: &AllocId, phases: [Duration; 3], at: Timestamp) {
         self.change(workload, |of| {
-            of.starts.observe(phases.iter().sum(), alloc_id, at);
+            of.starts.observe(phases.iter().sum(), Some((alloc_id, at)));
             for (phase, took) in of.phases.iter_mut().zip(phases) {
-                phase.observe(took, alloc_id, at);
+                phase.observe(took, Some((alloc_id, at)));
             }
         });
     }
     /// From a kill being asked for to the process tree gone.
     pub fn killed(&self, workload: &JobId, alloc_id: &AllocId, took: Duration, at: Timestamp) {
-        self.change(workload, |of| of.kills.observe(took, alloc_id, at));
+        self.change(workload, |of| of.kills.observe(took, Some((alloc_id, at))));
     }
     /// As they stand, in order of name.
     pub fn all(&self) -> Vec<(JobId, Arc<Durations>)> {
@@ -120,10 +128,11 @@ mod tests {
     fn each_duration_falls_into_the_first_bucket_that_holds_it() {
         let mut histogram = Histogram::new(&KILLS);
         for millis in [10, 11, 299_000, 300_000, 300_001] {
-            histogram.observe(Duration::from_millis(millis), &"a".into(), Timestamp(1));
+            histogram.observe(Duration::from_millis(millis), Some((&"a".into(), Timestamp(1))));
         }
-        assert_eq!(histogram.buckets.each_ref().map(|b| b.count), [1, 1, 0, 0, 0, 0, 0, 0, 2, 1]);
+        assert_eq!(histogram.buckets.iter().map(|b| b.count).collect::<Vec<_>>(), [1, 1, 0, 0, 0, 0, 0, 0, 2, 1]);
         assert_eq!(histogram.sum, Nanos(899_022 * 1_000_000));
+        assert_eq!(histogram.exponential.buckets().map(|(_, n)| n).sum::<u64>(), 5);
     }
 
     #[test]

@@ -7,15 +7,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use prometheus::proto::MetricFamily;
-use prometheus::{Gauge, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::durations::ByWorkload;
 use super::observed::{self, Others};
 use super::otlp::Push;
-use super::registered::{counter, counters, gauge, gauges, histogram, register};
+use super::registered::{counter, counters, gauge, gauges, register};
+use super::timings::Timings;
 use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::profile::Profile;
-use crate::model::units::Unit;
+use crate::model::units::{Timestamp, Unit};
 use crate::model::words;
 
 /// How long a pass of a collector or an answer takes: 100 µs to 5 s.
@@ -287,14 +288,15 @@ words! {
 /// Concurrency: any thread; atomics and a short lock for labels.
 pub struct Metrics {
     registry: Registry,
-    collector_duration: HistogramVec,
+    began: OnceLock<Timestamp>,
+    collector_duration: Timings,
     skipped_ticks: IntCounter,
     clock_steps: IntCounter,
-    scrape_duration: HistogramVec,
+    scrape_duration: Timings,
     scrapes: IntCounterVec,
     series_dropped: IntCounterVec,
     allocs_collected: IntCounterVec,
-    hook_duration: HistogramVec,
+    hook_duration: Timings,
     hook_failures: IntCounterVec,
     driver_healthy: IntGaugeVec,
     driver_health_changes: IntCounterVec,
@@ -302,7 +304,7 @@ pub struct Metrics {
     state_db_writes: IntCounter,
     state_db_deduped: IntCounter,
     state_db_failures: IntCounter,
-    state_db_duration: HistogramVec,
+    state_db_duration: Timings,
     state_db_size: OnceLock<IntGauge>,
     restored: OnceLock<(IntGaugeVec, Gauge, IntGauge)>,
     supervisors: OnceLock<IntGaugeVec>,
@@ -333,14 +335,14 @@ impl Metrics {
         let registry = Registry::new();
         let r = &registry;
         let metrics = Metrics {
-            collector_duration: histogram(r, &COLLECTOR_DURATION, SHORT),
+            collector_duration: Timings::new(&COLLECTOR_DURATION, SHORT),
             skipped_ticks: counter(r, &SKIPPED_TICKS),
             clock_steps: counter(r, &CLOCK_STEPS),
-            scrape_duration: histogram(r, &SCRAPE_DURATION, SHORT),
+            scrape_duration: Timings::new(&SCRAPE_DURATION, SHORT),
             scrapes: counters(r, &SCRAPES),
             series_dropped: counters(r, &SERIES_DROPPED),
             allocs_collected: counters(r, &ALLOCS_COLLECTED),
-            hook_duration: histogram(r, &HOOK_DURATION, MEDIUM),
+            hook_duration: Timings::new(&HOOK_DURATION, MEDIUM),
             hook_failures: counters(r, &HOOK_FAILURES),
             driver_healthy: gauges(r, &DRIVER_HEALTHY),
             driver_health_changes: counters(r, &DRIVER_HEALTH_CHANGES),
@@ -348,7 +350,7 @@ impl Metrics {
             state_db_writes: counter(r, &STATE_DB_WRITES),
             state_db_deduped: counter(r, &STATE_DB_DEDUPED),
             state_db_failures: counter(r, &STATE_DB_FAILURES),
-            state_db_duration: histogram(r, &STATE_DB_DURATION, MEDIUM),
+            state_db_duration: Timings::new(&STATE_DB_DURATION, MEDIUM),
             state_db_size: OnceLock::new(),
             restored: OnceLock::new(),
             supervisors: OnceLock::new(),
@@ -357,6 +359,7 @@ impl Metrics {
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             durations: ByWorkload::default(),
             push: Push::default(),
+            began: OnceLock::new(),
             registry,
         };
         // Born at 0 as soon as the labels are known, so that the first increment is seen as one.
@@ -366,16 +369,16 @@ impl Metrics {
         for reason in GcReason::ALL {
             metrics.allocs_collected.with_label_values(&[reason.as_str()]);
         }
-        metrics.state_db_duration.with_label_values::<&str>(&[]);
+        metrics.state_db_duration.known(&[]);
         metrics
     }
 
     /// A collector will run: its histogram is there from now on.
     pub fn collector_known(&self, collector: &str) {
-        self.collector_duration.with_label_values(&[collector]);
+        self.collector_duration.known(&[collector]);
     }
     pub fn collector_took(&self, collector: &str, took: Duration) {
-        self.collector_duration.with_label_values(&[collector]).observe(took.as_secs_f64());
+        self.collector_duration.took(&[collector], took);
     }
     pub fn ticks_skipped(&self, ticks: u64) {
         self.skipped_ticks.inc_by(ticks);
@@ -386,12 +389,12 @@ impl Metrics {
     /// A format and encoding that `/metrics` can answer in: its successes are counted from 0.
     pub fn scrape_known(&self, format: &str, encoding: &str) {
         self.scrapes.with_label_values(&[format, encoding, "200"]);
-        self.scrape_duration.with_label_values(&[format]);
+        self.scrape_duration.known(&[format]);
     }
     /// One answer of `/metrics`. `took`: until the body was at hand.
     pub fn scraped(&self, format: &str, encoding: &str, code: u16, took: Duration) {
         self.scrapes.with_label_values(&[format, encoding, itoa::Buffer::new().format(code)]).inc();
-        self.scrape_duration.with_label_values(&[format]).observe(took.as_secs_f64());
+        self.scrape_duration.took(&[format], took);
     }
     pub fn final_series_dropped(&self, reason: DropReason, series: u64) {
         self.series_dropped.with_label_values(&["final", reason.as_str()]).inc_by(series);
@@ -404,11 +407,11 @@ impl Metrics {
     }
     /// A hook that will run: what is counted of it is there from now on.
     pub fn hook_known(&self, runner: &str, hook: &str, phase: &str) {
-        self.hook_duration.with_label_values(&[runner, hook, phase]);
+        self.hook_duration.known(&[runner, hook, phase]);
         self.hook_failures.with_label_values(&[runner, hook, phase]);
     }
     pub fn hook_took(&self, runner: &str, hook: &str, phase: &str, took: Duration) {
-        self.hook_duration.with_label_values(&[runner, hook, phase]).observe(took.as_secs_f64());
+        self.hook_duration.took(&[runner, hook, phase], took);
     }
     pub fn hook_failed(&self, runner: &str, hook: &str, phase: &str) {
         self.hook_failures.with_label_values(&[runner, hook, phase]).inc();
@@ -435,7 +438,7 @@ impl Metrics {
     }
     pub fn state_db_written(&self, took: Duration) {
         self.state_db_writes.inc();
-        self.state_db_duration.with_label_values::<&str>(&[]).observe(took.as_secs_f64());
+        self.state_db_duration.took(&[], took);
     }
     pub fn state_db_deduped(&self, records: u64) {
         self.state_db_deduped.inc_by(records);
@@ -481,7 +484,21 @@ impl Metrics {
         self.lines_suppressed.inc_by(lines);
     }
 
-    /// Everything, sorted by name: for the encoder.
+    /// The agent's process begins: so do its histograms.
+    pub fn begins(&self, at: Timestamp) {
+        // Once: what came before has a beginning already.
+        let _ = self.began.set(at);
+    }
+    /// When that was; `None`: nobody said.
+    pub fn began(&self) -> Option<Timestamp> {
+        self.began.get().copied()
+    }
+
+    /// How long its own work takes, sorted by name.
+    pub fn timings(&self) -> [&Timings; 4] {
+        [&self.collector_duration, &self.hook_duration, &self.scrape_duration, &self.state_db_duration]
+    }
+    /// Everything else, sorted by name: for the encoder.
     pub fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
@@ -493,9 +510,12 @@ mod tests {
 
     #[test]
     fn counters_and_histograms_whose_labels_are_known_are_born_at_zero() {
-        let names: Vec<String> = Metrics::new().gather().iter().map(|f| f.name().to_owned()).collect();
+        let metrics = Metrics::new();
+        let timed = metrics.timings().into_iter().filter(|timings| !timings.all().is_empty()).map(|t| t.desc.name);
+        let counted = metrics.gather();
+        let names: Vec<&str> = counted.iter().map(|f| f.name()).chain(timed).collect();
         for desc in [&SERIES_DROPPED, &STATE_DB_DURATION, &STATE_DB_FAILURES, &CLOCK_STEPS] {
-            assert!(names.iter().any(|n| n == desc.name), "{} is missing from the start", desc.name);
+            assert!(names.contains(&desc.name), "{} is missing from the start", desc.name);
         }
     }
 
@@ -531,7 +551,7 @@ mod tests {
         metrics.fingerprinter_known("cpu");
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0, 0);
         let families = metrics.gather();
-        assert_eq!(families.len(), METRICS.len() + observed::METRICS.len());
+        assert_eq!(families.len() + metrics.timings().len(), METRICS.len() + observed::METRICS.len());
         for family in families {
             assert!(descriptor(family.name()).is_some(), "{}", family.name());
         }

@@ -11,6 +11,7 @@ pub mod observed;
 pub mod otlp;
 pub mod panics;
 mod registered;
+pub mod timings;
 
 pub use chain::chain;
 pub use logging::{LogLevel, LoggingError};

@@ -1,6 +1,6 @@
-//! Counters, gauges and histograms in the registry, each as its descriptor says.
+//! Counters and gauges in the registry, each as its descriptor says.
 
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 use crate::model::metric::MetricDesc;
 
@@ -27,9 +27,4 @@ pub(super) fn gauges(registry: &Registry, desc: &MetricDesc) -> IntGaugeVec {
 
 pub(super) fn counters(registry: &Registry, desc: &MetricDesc) -> IntCounterVec {
     register(registry, IntCounterVec::new(Opts::new(desc.name, desc.help), desc.labels))
-}
-
-pub(super) fn histogram(registry: &Registry, desc: &MetricDesc, buckets: &[f64]) -> HistogramVec {
-    let opts = HistogramOpts::new(desc.name, desc.help).buckets(buckets.to_vec());
-    register(registry, HistogramVec::new(opts, desc.labels))
 }

@@ -28,6 +28,17 @@ impl Prometheus {
     /// One that scrapes each so many seconds.
     #[track_caller]
     pub fn start_each(seconds: u64, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+        Prometheus::start_knowing(&["exemplar-storage"], seconds, targets, rules)
+    }
+
+    /// One that stores native histograms, and therefore asks for protocol buffers.
+    #[track_caller]
+    pub fn start_with_native_histograms(targets: &[SocketAddr]) -> Option<Prometheus> {
+        Prometheus::start_knowing(&["exemplar-storage", "native-histograms"], 1, targets, &[])
+    }
+
+    #[track_caller]
+    fn start_knowing(features: &[&str], seconds: u64, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
         let program = programs::part("prometheus")?;
         let dir = programs::test_dir();
         let address = free_address();
@@ -45,7 +56,7 @@ impl Prometheus {
             .arg(format!("--config.file={}", config_file.display()))
             .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
-            .arg("--enable-feature=exemplar-storage")
+            .arg(format!("--enable-feature={}", features.join(",")))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a descriptor must be left"))
             .stderr(log)

@@ -281,7 +281,7 @@ impl Listener for Gathered<'_> {
     {
         self.hear_of(head.rows);
         let (cells, bounds) = (Gathered::cells(head), Arc::from(head.bounds));
-        for HistogramPoint { row, cell, buckets, sum } in all {
+        for HistogramPoint { row, cell, buckets, sum, .. } in all {
             let (counts, exemplars): (Vec<u64>, Vec<_>) = buckets.into_iter().unzip();
             let exemplars = exemplars.into_iter().flatten().map(exemplar_message).collect();
             let series = Series { desc: head.desc, attributes: self.attributes(head, row, &cells[cell]) };

@@ -31,8 +31,8 @@ pub struct Bodies {
     wanted: Filter,
     selection: Arc<Selection>,
     encoder: Mutex<Encoder>,
-    text: Mutex<Slot>,
-    openmetrics: Mutex<Slot>,
+    /// In the order of [`Format::ALL`].
+    slots: [Mutex<Slot>; Format::ALL.len()],
     visits: Mutex<Visits>,
 }
 
@@ -42,6 +42,7 @@ struct Slot {
     version: u64,
     identity: Bytes,
     gzip: Option<Bytes>,
+    zstd: Option<Bytes>,
     asked: Instant,
     spare: Arc<Spare>,
 }
@@ -76,17 +77,18 @@ impl Drop for OnPage {
 impl Slot {
     fn new() -> Slot {
         let (identity, spare) = (Bytes::new(), Arc::default());
-        Slot { version: 0, identity, gzip: None, asked: Instant::now(), spare }
+        Slot { version: 0, identity, gzip: None, zstd: None, asked: Instant::now(), spare }
     }
     fn empty(&mut self) {
         self.version = 0;
         self.identity = Bytes::new();
-        self.gzip = None;
+        (self.gzip, self.zstd) = (None, None);
     }
     fn body(&mut self, encoding: Encoding) -> Bytes {
         match encoding {
             Encoding::Identity => self.identity.clone(),
             Encoding::Gzip => self.gzip.get_or_insert_with(|| gzip(&self.identity)).clone(),
+            Encoding::Zstd => self.zstd.get_or_insert_with(|| zstd(&self.identity)).clone(),
         }
     }
 }
@@ -104,8 +106,7 @@ impl Bodies {
             wanted: Filter::default().selecting(Arc::clone(&selection)),
             selection,
             encoder: Mutex::default(),
-            text: Mutex::new(Slot::new()),
-            openmetrics: Mutex::new(Slot::new()),
+            slots: Format::ALL.map(|_| Mutex::new(Slot::new())),
             visits: Mutex::default(),
         }
     }
@@ -129,11 +130,7 @@ impl Bodies {
 
     /// The body if it needs no work: for those who must not block.
     pub fn ready(&self, snapshot: &Snapshot, format: Format, encoding: Encoding) -> Option<Bytes> {
-        let slot = match format {
-            Format::Text => self.text.try_lock(),
-            Format::OpenMetrics => self.openmetrics.try_lock(),
-        };
-        let mut slot = slot.ok()?;
+        let mut slot = self.slots[format.index()].try_lock().ok()?;
         if slot.version < snapshot.version || slot.identity.is_empty() {
             return None;
         }
@@ -141,6 +138,7 @@ impl Bodies {
         match encoding {
             Encoding::Identity => Some(slot.identity.clone()),
             Encoding::Gzip => slot.gzip.clone(),
+            Encoding::Zstd => slot.zstd.clone(),
         }
     }
 
@@ -158,6 +156,7 @@ impl Bodies {
         match encoding {
             Encoding::Identity => Bytes::from(bytes),
             Encoding::Gzip => gzip(&bytes),
+            Encoding::Zstd => zstd(&bytes),
         }
     }
 
@@ -200,10 +199,7 @@ impl Bodies {
     }
 
     fn slot(&self, format: Format) -> MutexGuard<'_, Slot> {
-        match format {
-            Format::Text => lock(&self.text),
-            Format::OpenMetrics => lock(&self.openmetrics),
-        }
+        lock(&self.slots[format.index()])
     }
 }
 
@@ -212,4 +208,9 @@ fn gzip(body: &[u8]) -> Bytes {
     let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::new(1));
     let written = encoder.write_all(body).and_then(|()| encoder.finish());
     Bytes::from(written.expect("writing to memory must succeed"))
+}
+
+/// Level 1, in one frame: its window is that of the level, whatever the size of the body.
+fn zstd(body: &[u8]) -> Bytes {
+    Bytes::from(zstd::bulk::compress(body, 1).expect("compressing in memory must succeed"))
 }

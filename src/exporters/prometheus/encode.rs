@@ -5,31 +5,10 @@ use std::sync::Arc;
 
 use super::labels::{AllocLabels, Blocks, LabelCache, RowLabels, WorkloadLabels, close};
 use super::page::{Page, Piece};
-use super::{exemplar, header};
-use crate::exporters::walk::{
-    Head, HistogramPoint, Labels, Listener, ONE_ROW, Pattern, Point, Rows, Selection, Source, WORKLOAD_ROWS, Walk,
-};
+use super::{exemplar, header, itself, protobuf};
+use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, Point, Rows, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
-use crate::model::metric::{Exemplar, MetricDesc, Value};
-use crate::model::profile::Profile;
-use crate::model::units::Unit;
-
-pub(super) static SERIES: MetricDesc = MetricDesc::gauge(
-    "allostat_series",
-    Unit::None,
-    "Series of each family in this very body, less those of this family.",
-    &["family"],
-)
-.from_profile(Profile::Standard)
-.otlp("allostat.series", "{series}");
-
-pub(super) static PROFILE: MetricDesc = MetricDesc::info(
-    "allostat_exposition_info",
-    "What is in this body: the families of a profile (lean, standard or full; allostat catalogue --profile lists each), with \
-     what telemetry.include adds to it and telemetry.exclude takes from it. A family that is not here may be there, and not \
-     be exposed.",
-    &["profile", "include", "exclude"],
-);
+use crate::model::metric::{Exemplar, Value};
 
 /// Renders bodies; keeps label blocks between them. Concurrency: one body at a time.
 #[derive(Debug, Default)]
@@ -41,6 +20,11 @@ impl Encoder {
     /// Writes a whole body on a page: on `bytes`, which is used up to its length and grown where that is too short. Gives the
     /// bytes back and how many of them are the body.
     pub fn encode(&mut self, walk: &Walk<'_>, format: Format, bytes: Vec<u8>) -> (Vec<u8>, usize) {
+        if format == Format::Protobuf {
+            let bytes = protobuf::encode(walk, bytes);
+            let len = bytes.len();
+            return (bytes, len);
+        }
         self.write(walk, format, bytes, |body| walk.tell(body))
     }
 
@@ -59,13 +43,10 @@ impl Encoder {
         let blocks = Blocks::new(&allocs, &workloads);
         let page = Page::on(bytes);
         let mut body = Body { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
-        if walk.filter.wants(&PROFILE, Source::Agent) {
-            body.profile();
-        }
+        itself::profile(&mut body, walk);
         tell(&mut body);
-        if walk.filter.wants(&SERIES, Source::Agent) {
-            body.series();
-        }
+        let counts = std::mem::take(&mut body.counts);
+        itself::series(&mut body, walk, &counts);
         if format == Format::OpenMetrics {
             body.page.text("# EOF\n");
         }
@@ -183,26 +164,6 @@ impl Body<'_> {
             self.counts.push((head.desc.name, series));
         }
     }
-
-    /// First, because it says what all the rest is.
-    fn profile(&mut self) {
-        let everything = Selection::of(Profile::Full);
-        let of = self.walk.filter.selection().unwrap_or(&everything);
-        let joined = |patterns: &[Pattern]| patterns.iter().map(Pattern::to_string).collect::<Vec<_>>().join(",");
-        let (include, exclude) = (joined(&of.include), joined(&of.exclude));
-        let labels = vec![("profile", of.profile.as_str()), ("include", &*include), ("exclude", &*exclude)];
-        let head = Head { desc: &PROFILE, source: Source::Agent, rows: &ONE_ROW, cells: &[labels], bounds: &[] };
-        self.family(&head, std::iter::once([Some(Point { value: Value::Int(1), exemplar: None })]));
-    }
-
-    /// Last, because it counts the others.
-    fn series(&mut self) {
-        let counts = std::mem::take(&mut self.counts);
-        let cells: Vec<Labels<'_>> = counts.iter().map(|(family, _)| vec![("family", *family)]).collect();
-        let head = Head { desc: &SERIES, source: Source::Agent, rows: &ONE_ROW, cells: &cells, bounds: &[] };
-        let count = |(_, n): &(&str, u64)| Some(Point { value: Value::Int(*n), exemplar: None });
-        self.family(&head, std::iter::once(counts.iter().map(count)));
-    }
 }
 
 /// OpenMetrics wants `1.0` where text has `1`.
@@ -210,7 +171,7 @@ fn upper(bound: f64, format: Format) -> String {
     match format {
         _ if bound == f64::INFINITY => "+Inf".to_owned(),
         Format::OpenMetrics if bound.fract() == 0.0 => format!("{bound:.1}"),
-        Format::OpenMetrics | Format::Text => bound.to_string(),
+        Format::OpenMetrics | Format::Text | Format::Protobuf => bound.to_string(),
     }
 }
 
@@ -234,7 +195,7 @@ mod tests {
     use crate::model::host::NodeInfo;
     use crate::model::id::BootId;
     use crate::model::measure::{Cell, HasFields, Measure, Nature};
-    use crate::model::units::Timestamp;
+    use crate::model::units::{Timestamp, Unit};
     use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
     use crate::telemetry::Metrics;
 

@@ -11,7 +11,7 @@ pub(super) fn family_name(desc: &MetricDesc, format: Format) -> &str {
     let suffix = match (format, desc.kind) {
         (Format::OpenMetrics, Kind::Counter) => "_total",
         (Format::OpenMetrics, Kind::Info) => "_info",
-        (Format::Text, _) | (Format::OpenMetrics, Kind::Gauge | Kind::Histogram) => "",
+        (Format::Text | Format::Protobuf, _) | (Format::OpenMetrics, Kind::Gauge | Kind::Histogram) => "",
     };
     desc.name.strip_suffix(suffix).unwrap_or(desc.name)
 }
@@ -19,13 +19,13 @@ pub(super) fn family_name(desc: &MetricDesc, format: Format) -> &str {
 /// The word after `# TYPE name`.
 fn type_word(kind: Kind, format: Format) -> &'static str {
     match (kind, format) {
-        (Kind::Info, Format::Text) => Kind::Gauge.as_str(),
+        (Kind::Info, Format::Text | Format::Protobuf) => Kind::Gauge.as_str(),
         (kind, _) => kind.as_str(),
     }
 }
 
 /// OpenMetrics demands that the name ends in the unit: `timestamp_seconds` are seconds.
-fn unit_word(unit: Unit) -> Option<&'static str> {
+pub(super) fn unit_word(unit: Unit) -> Option<&'static str> {
     match unit {
         Unit::None => None,
         Unit::TimestampSeconds => Some("seconds"),

@@ -1,17 +1,20 @@
-//! The exposition: Prometheus text 0.0.4 and OpenMetrics 1.0.0, written by our own encoder.
+//! The exposition: Prometheus text 0.0.4 and 1.0.0, OpenMetrics 1.0.0 and protocol buffers, written by our own encoder.
 //!
 //! ```text
 //! Walk ── Encoder (labels cached, pages reused) ──► Bodies (one per snapshot and format) ──► scrapers
 //! ```
-//! Not here yet: protobuf and native histograms.
+//! Names and labels of ours have no character that needs UTF-8 names: text 1.0.0 is 0.0.4 but for what it is called.
 
 mod ahead;
 mod bodies;
 mod encode;
 mod exemplar;
 mod header;
+mod itself;
 mod labels;
+mod messages;
 mod page;
+mod protobuf;
 
 use super::walk::Walk;
 use crate::model::metric::MetricDesc;
@@ -22,7 +25,7 @@ pub use encode::Encoder;
 pub use crate::model::answer::{Encoding, Format};
 
 /// What it tells of itself.
-pub static METRICS: &[&MetricDesc] = &[&encode::PROFILE, &encode::SERIES];
+pub static METRICS: &[&MetricDesc] = &[&itself::PROFILE, &itself::SERIES];
 
 /// One body for nobody who comes again.
 pub fn encode(walk: &Walk<'_>, format: Format) -> Vec<u8> {

@@ -1,9 +1,13 @@
 //! What a walk says, and who listens.
 
+use std::sync::Arc;
+
 use super::filter::{Filter, Source};
 use super::rows::{ONE_ROW, Rows};
 use super::subject::Labels;
+use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
+use crate::model::units::Timestamp;
 
 /// What is said of a family before its rows.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +29,16 @@ pub struct Point<'a> {
 }
 
 /// How many fell into each bucket and whose the latest was, from below; and the sum of all that was observed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct HistogramPoint<B> {
     pub row: usize,
     pub cell: usize,
     pub buckets: B,
     pub sum: Value,
+    /// The same observations in finer buckets.
+    pub exponential: Arc<Exponential>,
+    /// Since when it counts; `None`: nobody knows.
+    pub since: Option<Timestamp>,
 }
 
 /// Listens to a walk, family by family. Whose a row is: [`Walk::subject`](super::Walk::subject) of its place.

@@ -1,44 +1,56 @@
-//! The agent's registry in our own words.
+//! The agent's registry and its timings in our own words, in order of name.
 
-use prometheus::proto::Metric;
+use std::sync::Arc;
+
+use prometheus::proto::MetricFamily;
 
 use super::listener::{Families, HistogramPoint, Listener};
 use super::rows::ONE_ROW;
 use super::subject::Labels;
-use crate::model::metric::{Exemplar, Kind, Value};
+use crate::model::metric::{Kind, Value};
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::descriptor;
+use crate::telemetry::timings::Timings;
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
+    let mut timings = metrics.timings().into_iter().peekable();
     for family in metrics.gather() {
-        let Some(desc) = descriptor(family.name()) else { continue };
-        let metrics = family.get_metric();
-        let cells: Vec<Labels<'_>> =
-            metrics.iter().map(|m| m.get_label().iter().map(|l| (l.name(), l.value())).collect()).collect();
-        match desc.kind {
-            Kind::Histogram => {
-                let first = metrics.first().map(|metric| metric.get_histogram().get_bucket());
-                let bounds: Vec<f64> = first.unwrap_or_default().iter().map(|bucket| bucket.upper_bound()).collect();
-                let all = metrics.iter().enumerate().map(|(cell, metric)| histogram(cell, metric));
-                out.histograms(desc, &ONE_ROW, (&cells, &bounds), all);
-            }
-            Kind::Counter => out.one(desc, &cells, metrics.iter().map(|m| number(m.get_counter().get_value()))),
-            Kind::Gauge | Kind::Info => {
-                out.one(desc, &cells, metrics.iter().map(|m| number(m.get_gauge().get_value())))
-            }
+        while let Some(earlier) = timings.next_if(|timings| timings.desc.name < family.name()) {
+            timed(out, earlier, metrics);
+        }
+        counted(out, &family);
+    }
+    timings.for_each(|rest| timed(out, rest, metrics));
+}
+
+fn counted(out: &mut Families<'_, impl Listener>, family: &MetricFamily) {
+    let Some(desc) = descriptor(family.name()) else { return };
+    let metrics = family.get_metric();
+    let cells: Vec<Labels<'_>> =
+        metrics.iter().map(|m| m.get_label().iter().map(|l| (l.name(), l.value())).collect()).collect();
+    match desc.kind {
+        Kind::Counter => out.one(desc, &cells, metrics.iter().map(|m| number(m.get_counter().get_value()))),
+        // Histograms are timings: none is in the registry.
+        Kind::Gauge | Kind::Info | Kind::Histogram => {
+            out.one(desc, &cells, metrics.iter().map(|m| number(m.get_gauge().get_value())))
         }
     }
 }
 
-/// The registry counts what lies below each bound, and keeps no bucket for the rest.
-fn histogram(cell: usize, metric: &Metric) -> HistogramPoint<impl Iterator<Item = (u64, Option<&Exemplar>)>> {
-    let histogram = metric.get_histogram();
-    let below = histogram.get_bucket().iter().map(|bucket| bucket.cumulative_count());
-    let mut before = 0;
-    let buckets = below
-        .chain([histogram.get_sample_count()])
-        .map(move |upto| (upto.saturating_sub(std::mem::replace(&mut before, upto)), None));
-    HistogramPoint { row: 0, cell, buckets, sum: Value::Float(histogram.get_sample_sum()) }
+fn timed(out: &mut Families<'_, impl Listener>, timings: &Timings, metrics: &Metrics) {
+    let all = timings.all();
+    let names = timings.desc.labels.iter().copied();
+    let cells: Vec<Labels<'_>> =
+        all.iter().map(|(values, _)| names.clone().zip(values.iter().map(String::as_str)).collect()).collect();
+    let points = all.iter().enumerate().map(|(cell, (_, histogram))| HistogramPoint {
+        row: 0,
+        cell,
+        buckets: histogram.buckets.iter().map(|bucket| (bucket.count, bucket.latest.as_deref())),
+        sum: Value::Nanos(histogram.sum.0),
+        exponential: Arc::clone(&histogram.exponential),
+        since: metrics.began(),
+    });
+    out.histograms(timings.desc, &ONE_ROW, (&cells, timings.bounds), points);
 }
 
 /// The registry keeps counters as `u64` and gives them as floats: whole ones are written as such.

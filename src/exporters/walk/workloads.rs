@@ -1,6 +1,7 @@
 //! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and to die.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::lifecycle::{
     ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, START_DURATION, START_PHASE_DURATION,
@@ -13,7 +14,7 @@ use crate::model::event::EventKind;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::task::{Outcome, RestartReason};
 use crate::model::totals::Latest;
-use crate::model::units::Nanos;
+use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::WorkloadView;
 use crate::snapshot::failed::FailedAllocs;
 use crate::telemetry::durations::{self, Durations, KILLS, STARTS, StartPhase};
@@ -42,7 +43,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     });
     out.all(&GIVEN_UP, &WORKLOAD_ROWS, SINGLE, given_up);
     jobs(out, walk);
-    took(out, &walk.jobs);
+    took(out, walk);
 }
 
 fn whose(n: u64, exemplar: Option<&Exemplar>) -> Option<Point<'_>> {
@@ -101,7 +102,8 @@ fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
 }
 
 /// Begins with the agent's process.
-fn took(out: &mut Families<'_, impl Listener>, jobs: &[JobRow]) {
+fn took(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
+    let jobs = (walk.jobs.as_slice(), walk.metrics.began());
     let phases = by("phase", StartPhase::ALL.map(StartPhase::as_str));
     histograms(out, &START_DURATION, (SINGLE, &STARTS), jobs, |of| std::slice::from_ref(&of.starts));
     histograms(out, &START_PHASE_DURATION, (&phases, &STARTS), jobs, |of| &of.phases);
@@ -113,7 +115,7 @@ fn histograms(
     out: &mut Families<'_, impl Listener>,
     desc: &'static MetricDesc,
     shape: (&[Labels<'_>], &[f64]),
-    jobs: &[JobRow],
+    (jobs, since): (&[JobRow], Option<Timestamp>),
     of: impl Fn(&Durations) -> &[durations::Histogram],
 ) {
     let timed = jobs.iter().enumerate().filter_map(|(row, job)| Some((row, job.durations.as_deref()?)));
@@ -123,6 +125,8 @@ fn histograms(
             cell,
             buckets: histogram.buckets.iter().map(|bucket| (bucket.count, bucket.latest.as_deref())),
             sum: Value::Nanos(histogram.sum.0),
+            exponential: Arc::clone(&histogram.exponential),
+            since,
         })
     });
     out.histograms(desc, &JOB_ROWS, shape, all);

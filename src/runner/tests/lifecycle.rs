@@ -191,7 +191,7 @@ async fn each_start_is_measured_in_its_phases_and_a_failed_one_is_none() {
     assert!(durations().starts.buckets.iter().all(|b| b.count == 0), "nothing came to run");
     until_state(&agent, &id, TaskState::Running).await;
     let of = durations();
-    let counts = |of: &crate::telemetry::durations::Histogram| of.buckets.each_ref().map(|b| b.count);
+    let counts = |of: &crate::telemetry::durations::Histogram| of.buckets.iter().map(|b| b.count).collect::<Vec<_>>();
     assert_eq!(counts(&of.starts), [0, 0, 0, 0, 0, 1, 0, 0, 0, 0], "700 ms; the backoff before is none of it");
     let driver = StartPhase::ALL.iter().position(|p| *p == StartPhase::Driver).unwrap();
     assert_eq!(counts(&of.phases[driver]), counts(&of.starts));
