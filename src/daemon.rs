@@ -11,6 +11,7 @@ mod error;
 mod home;
 mod needs;
 mod node;
+mod observed;
 mod once;
 mod signals;
 mod steps;
@@ -50,7 +51,7 @@ use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
 use crate::model::host::NodeInfo;
-use crate::observe::{self, Observer};
+use crate::observe::Observer;
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext};
 use crate::runner::journal::Journal;
@@ -164,7 +165,7 @@ impl Daemon {
 
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &sampling.roots);
         stock.open(&devices);
-        let observer = observe(&config, &handle, &home, &sampling, &clock, &metrics);
+        let observer = observed::observe(&config, &handle, &home, &sampling, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
             config: config.telemetry,
@@ -189,7 +190,7 @@ impl Daemon {
             data_dir: data_dir.root().to_owned(),
         };
         let mut chores = vec![
-            tokio::spawn(hand_over_retired(handle.clone(), observer.clone(), sampler.snapshots.clone())),
+            tokio::spawn(observed::hand_over_retired(handle.clone(), observer.clone(), sampler.snapshots.clone())),
             tokio::spawn(give_back_heap(sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
@@ -448,48 +449,6 @@ fn inherited() -> BTreeMap<String, String> {
     let text =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     text.filter(|(name, _)| wanted(name)).collect()
-}
-
-/// Looks at what others run, where that is wanted and can be had.
-fn observe(
-    config: &Config,
-    handle: &Handle,
-    home: &Home,
-    sampling: &Arc<Sampling>,
-    clock: &Arc<dyn Clock>,
-    metrics: &Arc<Metrics>,
-) -> Option<Arc<Observer>> {
-    let parts = observe::Parts {
-        config: config.observe.clone(),
-        sampling: Arc::clone(sampling),
-        board: Arc::clone(handle.board()),
-        ours: home.parent.clone(),
-        clock: Arc::clone(clock),
-        metrics: Arc::clone(metrics),
-    };
-    let observer = config.observe.enabled.then(|| Observer::start(parts))?;
-    observer.inspect_err(|error| tracing::warn!(%error, "nothing that others run is observed")).ok().map(Arc::new)
-}
-
-/// Ended allocs whose series have retired may be forgotten by who shows them.
-async fn hand_over_retired(
-    handle: Handle,
-    observer: Option<Arc<Observer>>,
-    mut snapshots: watch::Receiver<Arc<Snapshot>>,
-) {
-    let mut epoch = 0;
-    while snapshots.changed().await.is_ok() {
-        let snapshot = Arc::clone(&snapshots.borrow_and_update());
-        if snapshot.epoch != epoch {
-            epoch = snapshot.epoch;
-            let retired = snapshot.allocs.iter().filter(|a| a.ended && a.retired);
-            let (observed, ours): (Vec<_>, Vec<_>) = retired.partition(|a| a.observed.is_some());
-            handle.collectable(ours.into_iter().map(|a| a.identity.id.clone()));
-            if let Some(observer) = observer.as_ref().filter(|_| !observed.is_empty()) {
-                observer.delivered(observed.into_iter().map(|a| a.identity.id.clone()));
-            }
-        }
-    }
 }
 
 /// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once more after

@@ -1,0 +1,56 @@
+//! What others run: who looks at it, and who may forget what of it was delivered.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::home::Home;
+use crate::collectors::Sampling;
+use crate::config::Config;
+use crate::host::clock::Clock;
+use crate::observe::{self, Observer};
+use crate::runner::Handle;
+use crate::snapshot::Snapshot;
+use crate::telemetry::Metrics;
+
+/// Looks at what others run, where that is wanted and can be had.
+pub(super) fn observe(
+    config: &Config,
+    handle: &Handle,
+    home: &Home,
+    sampling: &Arc<Sampling>,
+    clock: &Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+) -> Option<Arc<Observer>> {
+    let parts = observe::Parts {
+        config: config.observe.clone(),
+        sampling: Arc::clone(sampling),
+        board: Arc::clone(handle.board()),
+        ours: home.parent.clone(),
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(metrics),
+    };
+    let observer = config.observe.enabled.then(|| Observer::start(parts))?;
+    observer.inspect_err(|error| tracing::warn!(%error, "nothing that others run is observed")).ok().map(Arc::new)
+}
+
+/// Ended allocs whose series have retired may be forgotten by who shows them.
+pub(super) async fn hand_over_retired(
+    handle: Handle,
+    observer: Option<Arc<Observer>>,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+) {
+    let mut epoch = 0;
+    while snapshots.changed().await.is_ok() {
+        let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        if snapshot.epoch != epoch {
+            epoch = snapshot.epoch;
+            let retired = snapshot.allocs.iter().filter(|a| a.ended && a.retired);
+            let (observed, ours): (Vec<_>, Vec<_>) = retired.partition(|a| a.observed.is_some());
+            handle.collectable(ours.into_iter().map(|a| a.identity.id.clone()));
+            if let Some(observer) = observer.as_ref().filter(|_| !observed.is_empty()) {
+                observer.delivered(observed.into_iter().map(|a| a.identity.id.clone()));
+            }
+        }
+    }
+}
