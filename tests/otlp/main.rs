@@ -12,6 +12,7 @@ mod grpc;
 mod otlp;
 mod python;
 mod receiver;
+mod rotel;
 mod tls;
 
 use std::collections::BTreeSet;

@@ -143,6 +143,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "rotel",
+        packages: Packages::Wheel("rotel==0.0.1a15"),
+        programs: &[],
+        megabytes: 10,
+        why: "a collector that others have written, as the receiver of what is pushed",
+        reason: "no-python",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "nvml-header",
         packages: Packages::Wheel("nvidia-nvml-dev-cu12==12.9.79"),
         programs: &[],

@@ -1,0 +1,71 @@
+//! A collector that others have written, with its own gRPC and HTTP.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+
+use super::common::{Agent, AgentOptions, free_address, part_file, test_dir, wait_for};
+use super::limit;
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The value of a metric of one point that rotel shows below a resource of this service.
+fn shown(log: &str, service: &str, metric: &str) -> Option<f64> {
+    let of =
+        log.split("Resource attributes:").find(|of| of.contains(&format!("Str({service})")) && of.contains(metric))?;
+    let point = of.split(&format!("Name: {metric}\n")).nth(1)?;
+    point.lines().find_map(|line| line.strip_prefix("Value: "))?.trim().parse().ok()
+}
+
+#[test]
+fn rotel_takes_everything_over_grpc_and_over_http() {
+    let Some(program) = part_file("rotel", "rotel/rotel-agent") else { skip_test!("no-python") };
+    let dir = test_dir();
+    let rotel = dir.path().join("rotel-agent");
+    // A wheel does not say that it can be run.
+    std::fs::copy(program, &rotel).unwrap();
+    std::fs::set_permissions(&rotel, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let version = Command::new(&rotel).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        skip_test!("no-libpython");
+    }
+    let (grpc, http) = (free_address(), free_address());
+    let said = dir.path().join("said");
+    let output = File::create(&said).unwrap();
+    let child = Command::new(&rotel)
+        .args(["start", "--exporter", "blackhole", "--debug-log", "metrics", "--debug-log-verbosity", "detailed"])
+        .args(["--otlp-grpc-endpoint", &grpc.to_string(), "--otlp-http-endpoint", &http.to_string()])
+        .current_dir(dir.path())
+        .stdout(output.try_clone().unwrap())
+        .stderr(output)
+        .spawn();
+    let _rotel = Killed(child.unwrap());
+    let config = format!(
+        "otlp {{\n  endpoint = \"http://{http}\"\n  service_name = \"over-http\"\n  interval = \"1s\"\n  destination \"grpc\" {{\n    \
+         endpoint = \"{grpc}\"\n    protocol = \"grpc\"\n    insecure = true\n    service_name = \"over-grpc\"\n    interval = \"1s\"\n    \
+         compression = \"zstd\"\n  }}\n}}\n"
+    );
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let told = wait_for("rotel to show both", limit(), || {
+        let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
+        let of = |service| shown(&log, service, "system.memory.limit");
+        Some([of("over-http")?, of("over-grpc")?])
+    });
+    let body = agent.metrics();
+    assert_eq!(told, [body.f64("allostat_host_memory_total_bytes", &[]); 2]);
+    for destination in ["default", "grpc"] {
+        let of = |what: &str| {
+            let name = format!("allostat_otlp_points_{what}_total");
+            body.all(&name, &[("destination", destination)]).iter().map(|sample| sample.u64()).sum::<u64>()
+        };
+        assert!(of("exported") > 100 && of("rejected") + of("dropped") == 0, "{destination}");
+    }
+    agent.stop();
+}
