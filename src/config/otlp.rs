@@ -128,7 +128,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "default_histogram_aggregation",
         env: "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
-        about: "explicit_bucket_histogram: the buckets of /metrics. No other is made: what was counted in those cannot be told in finer ones.",
+        about: "explicit_bucket_histogram: the buckets of /metrics. No other is made.",
         kind: Kind::Text(|_, text| match text.to_lowercase().as_str() {
             EXPLICIT_BUCKETS => Ok(()),
             _ => Err(one_of(text, [EXPLICIT_BUCKETS])),
