@@ -407,6 +407,24 @@ allostat_device_pcie_link_generation kind 1 unit "": Generation of PCIe that is 
   {device_uuid="GPU-0"} 5
 allostat_device_pcie_link_width kind 1 unit "": Lanes of PCIe in use now.
   {device_uuid="GPU-0"} 16
+allostat_device_nvlink_transmit_bytes_total kind 0 unit "bytes": Bytes of payload that the device sent over all its NVLink links.
+  {device_uuid="GPU-0"} 4398046511104 created -
+allostat_device_nvlink_receive_bytes_total kind 0 unit "bytes": Bytes of payload that the device received over all its NVLink links.
+  {device_uuid="GPU-0"} 8796093022208 created -
+allostat_device_nvlink_links kind 1 unit "": NVLink links of the device: those that are up, and those that are not.
+  {device_uuid="GPU-0",state="active"} 17
+  {device_uuid="GPU-0",state="inactive"} 1
+allostat_device_nvlink_errors_total kind 0 unit "": Errors on NVLink links that are up: sent again (replay), set up again (recovery), wrong checksums.
+  {device_uuid="GPU-0",kind="replay"} 9 created -
+  {device_uuid="GPU-0",kind="recovery"} 10 created -
+  {device_uuid="GPU-0",kind="crc_flit"} 11 created -
+  {device_uuid="GPU-0",kind="crc_data"} 12 created -
+allostat_device_sm_activity_ratio kind 1 unit "ratio": Share of the time in which a multiprocessor of the device had work, over all of them.
+  {device_uuid="GPU-0"} 0.625
+allostat_device_tensor_activity_ratio kind 1 unit "ratio": Share of the time in which the tensor cores of the device were at work.
+  {device_uuid="GPU-0"} 0.25
+allostat_device_dram_activity_ratio kind 1 unit "ratio": Share of what can go to and from the memory of the device that went.
+  {device_uuid="GPU-0"} 0.375
 allostat_device_recovery_action kind 1 unit "": What the driver wants to be done: 0 nothing, 1 a reset, 2 a restart of the host, 3 draining, 4 draining and a reset.
   {device_uuid="GPU-0"} 0
 allostat_device_processes kind 1 unit "": Processes that hold the device, whoever they belong to.
@@ -579,6 +597,13 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_device_pcie_replays_total"} 1
   {family="allostat_device_pcie_link_generation"} 1
   {family="allostat_device_pcie_link_width"} 1
+  {family="allostat_device_nvlink_transmit_bytes_total"} 1
+  {family="allostat_device_nvlink_receive_bytes_total"} 1
+  {family="allostat_device_nvlink_links"} 2
+  {family="allostat_device_nvlink_errors_total"} 4
+  {family="allostat_device_sm_activity_ratio"} 1
+  {family="allostat_device_tensor_activity_ratio"} 1
+  {family="allostat_device_dram_activity_ratio"} 1
   {family="allostat_device_recovery_action"} 1
   {family="allostat_device_processes"} 1
   {family="allostat_mig_memory_used_bytes"} 1
