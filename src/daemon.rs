@@ -38,7 +38,7 @@ use self::stock::Stock;
 use crate::api::{self, Context, Door};
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
-use crate::collectors::{self, FdBudget, KernelPass, Sampling, capability};
+use crate::collectors::{self, FdBudget, Sampling, capability};
 use crate::config::Config;
 use crate::devices::keeper::Keeper;
 use crate::devices::{self, DeviceChange};
@@ -298,11 +298,7 @@ impl Ground {
             None => node::Parent::make(&layout, &home.parent, mark),
         };
         let refused = made.as_ref().err().map(String::as_str);
-        let pass = match config.collectors.kernel_pass {
-            true => KernelPass::open(&roots, &layout, &home.parent).map_err(|e| e.reason()),
-            false => Err("it is turned off: collectors.kernel_pass; files are read instead".to_owned()),
-        };
-        let may = node::May { reset_peaks: config.cgroup.peak_window_v1, pass: pass.as_ref().err().cloned() };
+        let (pass, may) = node::may(config, &roots, &layout, &home.parent);
         let info = Arc::new(node::info(&roots, &layout, &home.parent, may, refused)?);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
@@ -310,9 +306,7 @@ impl Ground {
         let can = |feature| info.capabilities.iter().any(|c| c.feature == feature && c.available);
         let windows = can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
-        if let Ok(pass) = pass {
-            sampling.set_kernel_pass(pass);
-        }
+        pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
         Ok(Ground { sampling, info, parent: made, home, facts: Arc::default(), stock: Arc::default() })
     }
 }

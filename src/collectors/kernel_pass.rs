@@ -96,8 +96,10 @@ pub struct KernelPass {
     pub(super) distrust: Distrust,
     /// Readers that saw something move since the last pass.
     moved: AtomicUsize,
-    /// What flushes the statistics of everything below the parent.
+    /// What flushes the statistics of everything that is walked.
     flushes: Vec<OwnedFd>,
+    /// The unified tree, where it is walked from its root: that one's own `cpu.stat` flushes nothing, those below it do.
+    whole: Option<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -131,7 +133,7 @@ struct Hill {
 
 impl KernelPass {
     /// Loads the program for each hierarchy, walks all of them from their roots and compares what it says with the files of cgroups that are
-    /// there. `parent`: below it are those that are walked from then on; it must exist.
+    /// there. `parent`: below it are those that are walked from then on, `/` for all of the host; it must exist.
     ///
     /// Errors: no right, no description, another kernel than this was written for: files tell everything then.
     pub fn open(roots: &Roots, layout: &Layout, parent: &CgroupPath) -> Result<KernelPass, KernelPassError> {
@@ -184,8 +186,10 @@ impl KernelPass {
             ["memory.stat", "cpu.stat"].map(|name| File::open(directory.join(name)).ok())
         });
         let flushes = flushes.flatten().map(OwnedFd::from).collect();
+        let root = parent.as_str() == "/";
+        let whole = layout.unified().filter(|_| root).map(|unified| unified.mount.clone());
         let (rows, moved) = (RwLock::default(), AtomicUsize::new(0));
-        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes })
+        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole })
     }
 
     /// One pass over all hierarchies, for looks at this very moment. Blocks for a microsecond or so for each cgroup. What cannot be walked
@@ -196,6 +200,13 @@ impl KernelPass {
         for flush in &self.flushes {
             // A parent that was removed has nothing below it.
             let _ = rustix::io::pread(flush.as_fd(), &mut buffer[..], 0);
+        }
+        for entry in self.whole.iter().flat_map(std::fs::read_dir).flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && let Ok(file) = File::open(entry.path().join("cpu.stat"))
+            {
+                let _ = rustix::io::pread(&file, &mut buffer[..], 0);
+            }
         }
         let earlier = self.rows.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Ok(earlier)) = earlier.map(Arc::try_unwrap) {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::collectors::capability;
+use crate::collectors::{KernelPass, capability};
+use crate::config::Config;
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::{Layout, Mode};
 use crate::host::process;
@@ -68,6 +69,18 @@ pub(super) struct May {
     pub(super) reset_peaks: bool,
     /// Why it has no kernel pass; `None`: it has one.
     pub(super) pass: Option<String>,
+}
+
+/// What it may, tried. The kernel pass goes over the whole host where others' cgroups are observed: they may be anywhere.
+pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &CgroupPath) -> (Option<KernelPass>, May) {
+    let whole = CgroupPath::from("/");
+    let top = if config.observe.enabled { &whole } else { parent };
+    let pass = match config.collectors.kernel_pass {
+        true => KernelPass::open(roots, layout, top).map_err(|e| e.reason()),
+        false => Err("it is turned off: collectors.kernel_pass; files are read instead".to_owned()),
+    };
+    let may = May { reset_peaks: config.cgroup.peak_window_v1, pass: pass.as_ref().err().cloned() };
+    (pass.ok(), may)
 }
 
 /// `refused`: why the parent cgroup could not be made.
