@@ -293,10 +293,8 @@ impl Ground {
         }
         let home = Home::find(&roots, &layout, config, before);
         let layout = layout.narrow(&home.parent);
-        let made = match &home.refused {
-            Some(why) => Err(why.clone()),
-            None => node::Parent::make(&layout, &home.parent, mark),
-        };
+        let make = || node::Parent::make(&layout, &home.parent, mark);
+        let made = home.refused.clone().map_or_else(make, Err);
         let refused = made.as_ref().err().map(String::as_str);
         let (pass, may) = node::may(config, &roots, &layout, &home.parent);
         let info = Arc::new(node::info(&roots, &layout, &home.parent, may, refused)?);
