@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::common::driver_context;
-use crate::world::{World, ended, lives, shell, until};
+use crate::world::{World, ended, lives, runs, shell, until};
 
 fn supervisor(attempt: &Arc<dyn Attempt>) -> u32 {
     attempt.handle().supervisor.expect("it runs").pid
@@ -115,7 +115,7 @@ async fn one_that_dies_before_it_answers_leaves_no_supervisor_and_no_task() {
             let error = world.start(shell("echo $$ >main; exec sleep 600")).await.err().expect("nobody answers");
             assert!(error.to_string().contains("it has ended before it answered"), "{error}");
             assert!(allostat::supervisor::find(&run_dir).unwrap().is_none(), "a supervisor is left");
-            assert!(main().is_none_or(|main| !lives(main)), "what it had started is left");
+            assert!(main().is_none_or(|main| !runs(main)), "what it had started is left");
             assert!(world.task_cgroups().is_empty());
         }
     }

@@ -145,13 +145,20 @@ pub fn shell(script: &str) -> Task {
 
 /// Whether a process of that pid is there, as other than a zombie.
 pub fn lives(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // One that is on its way out (PF_EXITING) has left its cgroup and runs nothing any more, and is no zombie yet.
+    stat(pid).is_some_and(|rest| !rest.starts_with(" Z"))
+}
+
+/// Whether it runs anything: one that is on its way out (`PF_EXITING`) has left its cgroup, and is no zombie yet.
+pub fn runs(pid: u32) -> bool {
     const EXITING: u64 = 4;
-    let is_exiting = |rest: &str| {
-        rest.split(' ').nth(7).and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & EXITING != 0)
-    };
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z") && !is_exiting(rest))
+    let flags = |rest: &str| rest.split(' ').nth(7)?.parse::<u64>().ok();
+    lives(pid) && stat(pid).is_some_and(|rest| flags(&rest).is_some_and(|flags| flags & EXITING == 0))
+}
+
+/// What the kernel says of it behind its name.
+fn stat(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')').map(|(_, rest)| rest.to_owned())
 }
 
 /// Whether the kernel's own accounting of CPU time moves in ticks of some milliseconds, as without a usable TSC (in an
