@@ -9,7 +9,7 @@ use std::time::Duration;
 use allostat::model::profile::Profile;
 use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
 
-use crate::common::AgentOptions;
+use crate::common::{Agent, AgentOptions, patience, wait_for};
 
 const GIB: u64 = 1 << 30;
 /// What the working one tells anew each so often.
@@ -38,7 +38,7 @@ impl Gpus {
         let mut scenario = ["h100", "t4", "a100-mig", "geforce", "b200"]
             .into_iter()
             .fold(Scenario::new(), |scenario, profile| scenario.with(Device::of(profile)))
-            .fault(Fault::answers("nvmlInit_v2", codes::LIB_RM_VERSION_MISMATCH).times(1));
+            .fault(Fault::answers("nvmlInit_v2", codes::LIB_RM_VERSION_MISMATCH));
         // Rows that were replaced, and whether some wait or could not be.
         scenario.devices[WORKS].fields.extend([(142, 2), (143, 1), (144, 1), (145, 0)]);
         let installed = fake_nvml::install(directory.path(), &scenario).expect("the fake NVML is built");
@@ -50,6 +50,15 @@ impl Gpus {
             format!("devices {{\n nvidia_library = {:?}\n}}\n", self.installed.library().display().to_string());
         let env = vec![("ALLOSTAT_PROFILE".to_owned(), profile.as_str().to_owned())];
         AgentOptions { config, env, ..AgentOptions::default() }
+    }
+
+    /// The driver is mended, once the agent has met that it is not: that is a fault for a panel to show.
+    pub fn are_mended(&self, agent: &Agent) {
+        wait_for("a look at the driver", Duration::from_secs(20) * patience(), || {
+            let plugins = agent.json("/v1/devices")["plugins"].clone();
+            (plugins[0]["reason"] == "version_mismatch").then_some(())
+        });
+        self.installed.edit(|scenario| scenario.faults.clear()).expect("our own file");
     }
 
     /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an XID; two other

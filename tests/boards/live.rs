@@ -108,6 +108,7 @@ fn answers_what_the_profile_has(profile: Profile) {
     }
     let mut gpus = Gpus::install();
     let agent = Agent::with(gpus.options(profile));
+    gpus.are_mended(&agent);
     // The second target never answers: an agent that is down.
     let down = crate::common::free_address();
     let Some(prometheus) = Prometheus::start(&[agent.address, down], &in_folder("alerts", "yml")) else {
