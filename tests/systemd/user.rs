@@ -111,6 +111,10 @@ fn the_users_unit_keeps_tasks_over_a_restart() {
     let units = home().join(".config/systemd/user");
     fs::create_dir_all(&units).expect("our own directory");
     fs::write(units.join("allostat.service"), UNIT).expect("our own directory");
+    // Counters of what others run begin anew with an agent: not what is asked here.
+    fs::create_dir_all(units.join("allostat.service.d")).expect("our own directory");
+    let alone = "[Service]\nEnvironment=ALLOSTAT_OBSERVE=false\n";
+    fs::write(units.join("allostat.service.d/test.conf"), alone).expect("our own directory");
     user_manager();
     let agent = Agent::at(Who::User, "/data/tester/.local/state/allostat");
     Who::User.systemctl(&["daemon-reload"]);
