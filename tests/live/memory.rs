@@ -56,9 +56,9 @@ fn page_cache_raises_usage_and_peak_but_not_the_working_set() {
     alloc.ready();
     let metrics = alloc.fresh_metrics();
     let task = |name: &str| metrics.u64(&format!("allostat_task_memory_{name}_bytes"), &alloc.labels());
-    // Under pressure from elsewhere the kernel may have taken some of it back.
-    assert!(task("usage") >= 90 * MIB, "usage holds the cache: {}", task("usage"));
-    assert!(task("cache") >= 90 * MIB, "cache: {}", task("cache"));
+    // Under pressure from elsewhere, or where it reclaims what nobody touches (DAMON), the kernel may have taken some of it back.
+    assert!(task("usage") >= 50 * MIB, "usage holds the cache: {}", task("usage"));
+    assert!(task("cache") >= 50 * MIB, "cache: {}", task("cache"));
     let usage = alloc.kernel_u64("memory", "memory.usage_in_bytes", "memory.current");
     assert_near("usage and the kernel's file", task("usage"), usage, 4 * MIB);
     assert!(task("rss") < 10 * MIB, "rss does not: {}", task("rss"));
