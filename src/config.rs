@@ -3,7 +3,9 @@
 //!
 //! [`SETTINGS`] is the one list of them.
 
+mod observed;
 mod otlp;
+mod setting;
 mod settings;
 mod values;
 
@@ -28,8 +30,9 @@ use crate::runner::drivers::DriverSettings;
 use crate::snapshot::{self, RetentionConfig};
 use crate::telemetry::LogLevel;
 
-use settings::Kind;
-pub use settings::{SETTINGS, Setting};
+use setting::Kind;
+pub use setting::Setting;
+pub use settings::SETTINGS;
 use values::list;
 
 /// Everything that can be set.

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::settings::{A_DAY, Kind, Setting, TEN_YEARS};
-use super::values::{absolute, millis, one_of, short};
+use super::setting::{A_DAY, Kind, Setting, TEN_YEARS};
+use super::values::{absolute, millis, short, word};
 use crate::exporters::otlp;
 
 pub(super) const STANZA: &str = "otlp";
@@ -42,8 +42,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "OTEL_EXPORTER_OTLP_PROTOCOL",
         about: "http/protobuf or grpc.",
         kind: Kind::Text(|c, text| {
-            c.otlp.protocol = otlp::Protocol::parse(&text.to_lowercase())
-                .ok_or_else(|| one_of(text, otlp::Protocol::ALL.map(otlp::Protocol::as_str)))?;
+            c.otlp.protocol = word(&text.to_lowercase(), otlp::Protocol::ALL, otlp::Protocol::as_str)?;
             Ok(())
         }),
         get: |c| Some(c.otlp.protocol.as_str().to_owned()),
@@ -105,8 +104,7 @@ pub(super) static OTLP: &[Setting] = &[
         env: "OTEL_EXPORTER_OTLP_COMPRESSION",
         about: "gzip, zstd or none.",
         kind: Kind::Text(|c, text| {
-            c.otlp.compression = otlp::Compression::parse(&text.to_lowercase())
-                .ok_or_else(|| one_of(text, otlp::Compression::ALL.map(otlp::Compression::as_str)))?;
+            c.otlp.compression = word(&text.to_lowercase(), otlp::Compression::ALL, otlp::Compression::as_str)?;
             Ok(())
         }),
         get: |c| Some(c.otlp.compression.as_str().to_owned()),
@@ -118,8 +116,7 @@ pub(super) static OTLP: &[Setting] = &[
         about: "What sums and histograms count from. cumulative: their beginning; delta: what the collector took last; lowmemory: \
                 histograms as delta, sums as cumulative.",
         kind: Kind::Text(|c, text| {
-            c.otlp.temporality = otlp::Temporality::parse(&text.to_lowercase())
-                .ok_or_else(|| one_of(text, otlp::Temporality::ALL.map(otlp::Temporality::as_str)))?;
+            c.otlp.temporality = word(&text.to_lowercase(), otlp::Temporality::ALL, otlp::Temporality::as_str)?;
             Ok(())
         }),
         get: |c| Some(c.otlp.temporality.as_str().to_owned()),
@@ -129,10 +126,7 @@ pub(super) static OTLP: &[Setting] = &[
         key: "default_histogram_aggregation",
         env: "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
         about: "explicit_bucket_histogram: the buckets of /metrics. No other is made.",
-        kind: Kind::Text(|_, text| match text.to_lowercase().as_str() {
-            EXPLICIT_BUCKETS => Ok(()),
-            _ => Err(one_of(text, [EXPLICIT_BUCKETS])),
-        }),
+        kind: Kind::Text(|_, text| word(&text.to_lowercase(), [EXPLICIT_BUCKETS], |name| name).map(drop)),
         get: |_| Some(EXPLICIT_BUCKETS.to_owned()),
     },
     Setting {

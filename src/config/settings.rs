@@ -1,15 +1,11 @@
 //! Everything that can be set, once: the words of the file, the environment, the printed configuration and the table in
 //! docs/commands.md are made from it. One more setting is one more entry; a driver has its own beside it.
 
-mod observed;
-
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::Config;
-use super::values::{
-    absolute, cgroup_parent, duration, fingerprinters, list, listed, listen_address, one_of, short, size,
-};
+use super::setting::{A_DAY, Kind, Setting, TEN_YEARS};
+use super::values::{absolute, cgroup_parent, fingerprinters, listed, listen_address, short, size, word};
 use crate::api::Public;
 use crate::devices::Attribution;
 use crate::exporters::catalogue;
@@ -17,77 +13,6 @@ use crate::exporters::walk::Pattern;
 use crate::model::profile::Profile;
 use crate::runner::drivers::{self, DriverEntry, DriverSetting};
 use crate::telemetry::LoggingError;
-
-/// One thing that can be set.
-pub struct Setting {
-    /// `agent` of `agent.data_dir`: settings of one stanza stand together.
-    pub stanza: &'static str,
-    pub key: &'static str,
-    pub env: &'static str,
-    /// Stands above it in the printed configuration.
-    pub about: &'static str,
-    pub(super) kind: Kind,
-    /// See [`Setting::get`].
-    pub(super) get: fn(&Config) -> Option<String>,
-}
-
-/// What its value is, and where that goes.
-pub(super) enum Kind {
-    Text(fn(&mut Config, &str) -> Result<(), String>),
-    /// A list in the file, separated by commas elsewhere.
-    Texts(fn(&mut Config, Vec<String>) -> Result<(), String>),
-    Duration(Duration, Duration, fn(&mut Config, Duration)),
-    Whole(u64, u64, fn(&mut Config, u64)),
-    Bool(fn(&mut Config, bool)),
-    /// Text that a driver understands: the setting's stanza is its name.
-    OfDriver(fn(&str) -> Result<(), String>),
-}
-
-impl Setting {
-    /// As text that can be read again; `None`: not set.
-    pub(super) fn get(&self, config: &Config) -> Option<String> {
-        match self.kind {
-            Kind::OfDriver(_) => config.drivers.settings.get(&(self.stanza, self.key)).cloned(),
-            _ => (self.get)(config),
-        }
-    }
-
-    /// Those of the environment, the stronger one last: what is said of metrics wins over what is said of all signals. Of
-    /// endpoints the two are settings of their own.
-    pub(super) fn variables(&self) -> Vec<String> {
-        let of_metrics = self.env.strip_prefix("OTEL_EXPORTER_OTLP_").filter(|rest| !rest.contains("METRICS_"));
-        let of_metrics =
-            of_metrics.filter(|rest| *rest != "ENDPOINT").map(|rest| format!("OTEL_EXPORTER_OTLP_METRICS_{rest}"));
-        [self.env.to_owned()].into_iter().chain(of_metrics).collect()
-    }
-
-    /// Errors: the value cannot be, in a sentence without its name.
-    pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
-        match self.kind {
-            Kind::Text(put) => put(config, text),
-            Kind::Texts(put) => put(config, list(text)),
-            Kind::Duration(least, most, put) => duration(text, least, most).map(|value| put(config, value)),
-            Kind::Whole(least, most, put) => {
-                let value = text.parse().ok().filter(|n| (least..=most).contains(n));
-                let value = value.ok_or_else(|| format!("a whole number between {least} and {most} is wanted"))?;
-                put(config, value);
-                Ok(())
-            }
-            Kind::Bool(put) => {
-                put(config, text.to_lowercase().parse().map_err(|_| "must be true or false".to_owned())?);
-                Ok(())
-            }
-            Kind::OfDriver(check) => {
-                check(text)?;
-                config.drivers.settings.insert((self.stanza, self.key), text.to_owned());
-                Ok(())
-            }
-        }
-    }
-}
-
-pub(super) const A_DAY: Duration = Duration::from_secs(86_400);
-pub(super) const TEN_YEARS: Duration = Duration::from_secs(3_650 * 86_400);
 
 /// Ours, those of OTLP, then those of each driver.
 pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
@@ -98,7 +23,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
             &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
         })
     };
-    let ours = OURS.iter().chain(super::otlp::OTLP).chain(observed::SETTINGS);
+    let ours = OURS.iter().chain(super::otlp::OTLP).chain(super::observed::SETTINGS);
     ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });
 
@@ -183,8 +108,7 @@ static OURS: &[Setting] = &[
         about: "How many series /metrics has. \"lean\": what alerts need; \"standard\": what boards need, at most 45 of a task and its alloc; \
                 \"full\": everything. `allostat catalogue --profile` lists each.",
         kind: Kind::Text(|c, text| {
-            c.selection.profile =
-                Profile::parse(text).ok_or_else(|| one_of(text, Profile::ALL.map(Profile::as_str)))?;
+            c.selection.profile = word(text, Profile::ALL, Profile::as_str)?;
             Ok(())
         }),
         get: |c| Some(c.selection.profile.as_str().to_owned()),
@@ -374,8 +298,7 @@ static OURS: &[Setting] = &[
         about: "Whether processes on devices are told whose they are. \"auto\": where the agent sees the processes of the whole host; \
                 elsewhere a driver's pids may be those of others. \"always\", \"never\".",
         kind: Kind::Text(|c, text| {
-            c.devices.follow.attribution =
-                Attribution::parse(text).ok_or_else(|| one_of(text, Attribution::ALL.map(Attribution::as_str)))?;
+            c.devices.follow.attribution = word(text, Attribution::ALL, Attribution::as_str)?;
             Ok(())
         }),
         get: |c| Some(c.devices.follow.attribution.as_str().to_owned()),

@@ -41,12 +41,8 @@ pub(super) fn fingerprinters(names: Vec<String>) -> Result<Vec<String>, String> 
 }
 
 pub(super) fn observed_sources(words: &[String]) -> Result<BTreeSet<AllocSource>, String> {
-    let known = || AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed);
-    let source = |word: &String| {
-        let names = || known().map(AllocSource::as_str).collect::<Vec<_>>().join(", ");
-        known().find(|source| source.as_str() == word).ok_or_else(|| format!("{word:?} is none of {}", names()))
-    };
-    words.iter().map(source).collect()
+    let known = AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed);
+    words.iter().map(|text| word(text, known.clone(), AllocSource::as_str)).collect()
 }
 
 pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
@@ -78,8 +74,15 @@ pub(super) fn cgroup_parent(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn one_of<const N: usize>(text: &str, known: [&str; N]) -> String {
-    format!("{text:?} is none of {}", known.join(", "))
+/// The one of `known` that is called so.
+pub(super) fn word<T: Copy>(
+    text: &str,
+    known: impl IntoIterator<Item = T> + Clone,
+    name: fn(T) -> &'static str,
+) -> Result<T, String> {
+    let found = known.clone().into_iter().find(|one| name(*one) == text);
+    let names = || known.into_iter().map(name).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| format!("{text:?} is none of {}", names()))
 }
 
 /// As OpenTelemetry writes durations: a number is milliseconds.

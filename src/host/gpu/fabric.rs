@@ -11,7 +11,7 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::struct_wrappers::device::FieldValueSample;
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
-use super::read::whole;
+use super::number::whole;
 
 /// `NVML_NVLINK_MAX_LINKS`
 const MOST: u32 = 18;

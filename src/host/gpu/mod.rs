@@ -11,6 +11,7 @@
 mod activity;
 mod events;
 mod fabric;
+mod number;
 mod read;
 
 use std::collections::BTreeMap;

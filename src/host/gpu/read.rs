@@ -10,12 +10,13 @@ use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, RetirementCause, TemperatureSensor, TemperatureThreshold,
 };
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
-use nvml_wrapper::enums::device::{SampleValue, UsedGpuMemory};
+use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::structs::device::FieldId;
 
 use super::activity::Activity;
+use super::number::{hertz, sane, share_of, whole};
 use super::{GpuError, fabric};
 use crate::model::device::{DeviceProcess, DeviceUsage};
 use crate::model::id::DeviceId;
@@ -430,27 +431,4 @@ pub(super) fn instance_ids(instance: &Device<'_>) -> (Option<u32>, Option<u32>) 
         ids.1 = (unsafe { call(instance.handle(), &raw mut id) } == 0).then_some(id);
     }
     ids
-}
-
-pub(super) fn whole(value: SampleValue) -> Option<u64> {
-    match value {
-        SampleValue::U32(n) => Some(n).filter(|n| *n != u32::MAX).map(u64::from),
-        SampleValue::U64(n) => sane(n),
-        SampleValue::I64(n) => u64::try_from(n).ok(),
-        SampleValue::F64(_) => None,
-    }
-}
-
-/// The highest number there is says that there is none.
-fn sane(n: u64) -> Option<u64> {
-    Some(n).filter(|n| *n != u64::MAX)
-}
-
-/// Of a percentage, which some drivers overdraw by a little.
-fn share_of(percent: u32) -> Option<f64> {
-    Some(percent).filter(|n| *n != u32::MAX).map(|n| f64::from(n.min(100)) / 100.0)
-}
-
-fn hertz(megahertz: Option<u64>) -> Option<u64> {
-    megahertz.map(|n| n.saturating_mul(1_000_000))
 }

@@ -1,7 +1,7 @@
 //! What can be set of what others run.
 
-use super::super::values::{absolute, listed, observed_sources, size};
-use super::{Kind, Setting};
+use super::setting::{Kind, Setting};
+use super::values::{absolute, listed, observed_sources, size};
 
 pub(super) static SETTINGS: &[Setting] = &[
     Setting {
