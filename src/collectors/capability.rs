@@ -11,10 +11,12 @@ use rustix::io::Errno;
 
 use super::cgroup::above;
 use super::window::can_keep;
+use crate::host::bpf;
 use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
 use crate::host::roots::Roots;
 use crate::model::capability::Capability;
 use crate::model::id::CgroupPath;
+use crate::telemetry::chain;
 
 /// How an ordinary user gets cgroups.
 pub const DELEGATED: &str = "`systemd-run --user --scope -p Delegate=yes allostat agent`";
@@ -123,11 +125,21 @@ impl<'a> Probe<'a> {
     /// Whether a task can be kept from opening devices that are not its own.
     fn devices(self) -> Capability {
         const NAME: &str = "device_nodes";
-        match self.layout.controller("devices").map(|home| home.version) {
-            Some(Version::V1) => Capability::yes(NAME),
-            Some(Version::V2) | None => Capability::no(
+        if self.layout.controller("devices").is_some_and(|home| home.version == Version::V1) {
+            return Capability::yes(NAME);
+        }
+        if self.layout.unified().is_none() {
+            return Capability::no(NAME, self.missing("devices"));
+        }
+        // Trying is the only way to know: it is attached to nothing.
+        match bpf::device_gate(&[]) {
+            Ok(_) => Capability::yes(NAME),
+            Err(refused) => Capability::no(
                 NAME,
-                "nodes of devices that are not a task's own are not closed to it: only the devices controller of cgroup v1 is used for that",
+                format!(
+                    "nodes of devices that are not a task's own stay open to it: {}; on cgroup v2 that needs CAP_BPF and CAP_NET_ADMIN",
+                    chain(&refused)
+                ),
             ),
         }
     }

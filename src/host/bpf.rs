@@ -1,7 +1,7 @@
-//! The door to programs inside the kernel: bpf(2). It takes instructions and gives rows; what they are made of is in
-//! [`kernel::bpf`](crate::kernel::bpf).
+//! The door to programs inside the kernel: bpf(2). It takes instructions and gives rows, or puts them before the devices of a cgroup;
+//! what they are made of is in [`kernel::bpf`](crate::kernel::bpf).
 //!
-//! Needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN; refused under kernel lockdown `confidentiality` and in most containers.
+//! Needs CAP_BPF, with CAP_PERFMON for rows and CAP_NET_ADMIN for devices, or CAP_SYS_ADMIN; refused under kernel lockdown `confidentiality` and in most containers.
 
 // bpf(2) has no safe form, and what the kernel writes rows into is memory that it shares with us.
 #![allow(unsafe_code)]
@@ -13,11 +13,16 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::kernel::bpf::gate;
+use crate::kernel::bpf::insn::AssembleError;
+
 /// Why a program is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
     #[error("{what} was refused")]
     Refused { what: &'static str, source: io::Error },
+    #[error("the program cannot be written")]
+    Program(#[from] AssembleError),
     #[error("this hierarchy of cgroups cannot be walked")]
     Walk(#[source] io::Error),
     /// The verifier's last words.
@@ -31,14 +36,19 @@ impl BpfError {
     }
     /// The right is missing, and nothing else may be.
     pub fn is_refused_right(&self) -> bool {
-        let (BpfError::Refused { source, .. } | BpfError::Verifier { source, .. } | BpfError::Walk(source)) = self;
-        source.kind() == io::ErrorKind::PermissionDenied
+        match self {
+            BpfError::Refused { source, .. } | BpfError::Verifier { source, .. } | BpfError::Walk(source) => {
+                source.kind() == io::ErrorKind::PermissionDenied
+            }
+            BpfError::Program(_) => false,
+        }
     }
 }
 
 mod command {
     pub(super) const MAP_CREATE: u32 = 0;
     pub(super) const PROG_LOAD: u32 = 5;
+    pub(super) const PROG_ATTACH: u32 = 8;
     pub(super) const LINK_CREATE: u32 = 28;
     pub(super) const ITER_CREATE: u32 = 33;
 }
@@ -47,6 +57,10 @@ const PERCPU_ARRAY: u32 = 6;
 const MAPPED: u32 = 1 << 10;
 const TRACING: u32 = 26;
 const TRACE_ITER: u32 = 28;
+const CGROUP_DEVICE: u32 = 15;
+const BEFORE_DEVICES: u32 = 6;
+/// Beside the programs of others, such as systemd's: a device is open if all say yes.
+const ALLOW_MULTI: u32 = 1 << 1;
 /// A cgroup first, what is below it then.
 const DESCENDANTS_PRE: u32 = 2;
 /// The program is our own text. The kernel lends some functions only to what may be passed on under its own licence.
@@ -94,6 +108,15 @@ struct ProgLoad {
 }
 
 #[repr(C)]
+struct ProgAttach {
+    target_fd: u32,
+    attach_bpf_fd: u32,
+    attach_type: u32,
+    attach_flags: u32,
+    replace_bpf_fd: u32,
+}
+
+#[repr(C)]
 #[derive(Default)]
 struct LinkCreate {
     prog_fd: u32,
@@ -120,16 +143,21 @@ struct IterCreate {
 
 const NAME: [u8; 16] = *b"allostat\0\0\0\0\0\0\0\0";
 
-/// One bpf(2). Gives what it returns: a descriptor that is not inherited.
+/// One bpf(2) that gives a descriptor, which is not inherited.
 fn bpf<T>(command: u32, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: each command that is used with this gives a new descriptor, which nobody else has.
+    call(command, attributes).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// One bpf(2). Gives what it returns.
+fn call<T>(command: u32, attributes: &T) -> io::Result<i32> {
     // SAFETY: `attributes` is one of the structures above, as long as it says; what it points to lives in the caller's frame, and is
     // only read by the kernel, but for the log, which is as long as its length says.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes).cast::<c_void>(), size_of::<T>())
     };
     match i32::try_from(result) {
-        // SAFETY: each command used here gives a new descriptor, which nobody else has.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        Ok(given) if given >= 0 => Ok(given),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -235,15 +263,37 @@ pub fn per_processor() -> Result<OwnedFd, BpfError> {
 ///
 /// Errors: no right; the verifier says no, and why.
 pub fn load(instructions: &[u64], iterator: u32) -> Result<OwnedFd, BpfError> {
+    let (prog_type, expected_attach_type) = (TRACING, TRACE_ITER);
+    take(instructions, ProgLoad { prog_type, expected_attach_type, attach_btf_id: iterator, ..ProgLoad::default() })
+}
+
+/// A program that stands before devices and closes these, by major and minor number. Errors: as of [`load`].
+pub fn device_gate(closed: &[(u32, u32)]) -> Result<OwnedFd, BpfError> {
+    let instructions = gate::all_but(closed)?;
+    let (prog_type, expected_attach_type) = (CGROUP_DEVICE, BEFORE_DEVICES);
+    take(&instructions, ProgLoad { prog_type, expected_attach_type, ..ProgLoad::default() })
+}
+
+/// Puts a program before the devices of a cgroup of v2 and of all below it, where it stays as long as the cgroup is there. Errors: no
+/// right; a program of somebody else above it admits none beside it.
+pub fn attach_gate(program: &OwnedFd, cgroup: BorrowedFd<'_>) -> Result<(), BpfError> {
+    let attributes = ProgAttach {
+        target_fd: raw(cgroup),
+        attach_bpf_fd: raw(program),
+        attach_type: BEFORE_DEVICES,
+        attach_flags: ALLOW_MULTI,
+        replace_bpf_fd: 0,
+    };
+    call(command::PROG_ATTACH, &attributes).map(drop).map_err(BpfError::of("a program before devices"))
+}
+
+fn take(instructions: &[u64], of_kind: ProgLoad) -> Result<OwnedFd, BpfError> {
     let mut attributes = ProgLoad {
-        prog_type: TRACING,
         insn_cnt: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
         insns: address(instructions),
         license: address(LICENCE),
         prog_name: NAME,
-        expected_attach_type: TRACE_ITER,
-        attach_btf_id: iterator,
-        ..ProgLoad::default()
+        ..of_kind
     };
     let source = match bpf(command::PROG_LOAD, &attributes) {
         Ok(program) => return Ok(program),

@@ -28,6 +28,8 @@ pub enum CgroupError {
     Limit { what: &'static str, value: String, path: PathBuf, source: io::Error },
     #[error("{what} cannot be limited: this host has no {controller} controller")]
     NoController { what: &'static str, controller: &'static str },
+    #[error("cannot put a program before the devices of the cgroup {}", path.display())]
+    Gate { path: PathBuf, source: super::bpf::BpfError },
     #[error("cannot list the processes of the cgroup {}", path.display())]
     List { path: PathBuf, source: io::Error },
     #[error("cannot end the processes of the cgroup {}", path.display())]
@@ -48,7 +50,7 @@ impl CgroupError {
             | CgroupError::List { source, .. }
             | CgroupError::Kill { source, .. }
             | CgroupError::Remove { source, .. } => source,
-            CgroupError::NoController { .. } | CgroupError::NoHierarchy => return false,
+            CgroupError::NoController { .. } | CgroupError::NoHierarchy | CgroupError::Gate { .. } => return false,
         };
         let passing = [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::ENOSPC, libc::EINTR];
         source.raw_os_error().is_some_and(|errno| passing.contains(&errno))
@@ -76,7 +78,7 @@ pub struct CgroupDir {
 /// v2 controllers that are handed down to tasks where there are any.
 const V2_CONTROLLERS: [&str; 4] = ["cpu", "io", "memory", "pids"];
 
-/// v1 only: on v2 a program of BPF would have to be loaded for it.
+/// v1 only: on v2 a program stands before devices ([`gate`](crate::kernel::bpf::gate)).
 const DEVICES: &str = "devices";
 
 /// Where this process is in the unified tree. `None`: there is none, or the place was removed.

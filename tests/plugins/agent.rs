@@ -1,12 +1,13 @@
 //! A real agent with a directory of plugins, one of which is sound.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::common::{Agent, AgentOptions, part, patience, test_dir, wait_for};
-use super::external::{left, script};
+use super::common::{Agent, AgentOptions, Random, part, patience, test_dir, wait_for, workload};
+use super::external::{left, script, started_with};
 
 struct Plugins {
     dir: tempfile::TempDir,
@@ -103,4 +104,83 @@ fn plugins_end_with_their_agent_however_it_ends() {
     agent.stop();
     // It was asked to, and has cleared away.
     assert_eq!((left(plugins.dir.path()), Path::new(&place).exists()), (0, false), "{place}");
+}
+
+/// A job of one task that asks for one device and holds it until it is stopped.
+fn hold(agent: &Agent, name: &str) -> String {
+    let job = format!(
+        "job \"{name}\" {{\n group \"g\" {{\n restart {{\n attempts = 10000\n interval = \"10h\"\n delay = \"50ms\"\n }}\n \
+         task \"t\" {{\n driver = \"raw_exec\"\n config {{\n command = {:?}\n args = [\"hold\", \"600000\"]\n }}\n \
+         resources {{\n device \"acme/fpga\" {{\n }}\n }}\n }}\n }}\n}}\n",
+        workload().display().to_string()
+    );
+    let before = agent.alloc_ids();
+    agent.run(&job);
+    agent.alloc_ids().into_iter().find(|id| !before.contains(id)).expect("it was accepted")
+}
+
+/// What an alloc's process has been given, and what the agent says that it holds: which must be one and the same.
+#[derive(Debug, Clone, PartialEq)]
+struct Held {
+    pid: u64,
+    device: String,
+}
+
+fn held(agent: &Agent, alloc: &str) -> Option<Held> {
+    let task = agent.json(&format!("/v1/allocs/{alloc}"))["tasks"]["t"].clone();
+    let pid = (task["state"] == "running").then(|| task["main"]["pid"].as_u64()).flatten()?;
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let given = environment.split(|b| *b == 0).find_map(|v| v.strip_prefix(b"ACME_VISIBLE_DEVICES="));
+    let device = String::from_utf8(given.expect("it got one").to_vec()).expect("an id");
+    assert_eq!(task["devices"], serde_json::json!([device]), "{alloc}: {task:#}");
+    Some(Held { pid, device })
+}
+
+/// Four devices, five tasks that want one each, an agent that is killed and a plugin that is killed too, at any moment: starts and
+/// stops go on meanwhile.
+#[test]
+fn after_fifty_kills_of_agent_and_plugin_each_device_is_held_by_who_had_it_and_none_is_lost() {
+    let Some(plugins) = Plugins::new() else { skip_test!("no-python") };
+    plugins.add("four", "four");
+    let (mut random, seed) = Random::seeded();
+    let mut agent = plugins.agent();
+    let program = plugins.dir.path().join("plugin.py").display().to_string();
+    let mut allocs: Vec<String> = (0..5).map(|n| hold(&agent, &format!("job-{n}"))).collect();
+    let all = |agent: &Agent, allocs: &[String]| -> BTreeMap<String, Held> {
+        let found: BTreeMap<String, Held> =
+            allocs.iter().filter_map(|id| Some((id.clone(), held(agent, id)?))).collect();
+        let devices: std::collections::BTreeSet<_> = found.values().map(|held| &held.device).collect();
+        assert_eq!(devices.len(), found.len(), "ALLOSTAT_SEED={seed}: one device is held twice: {found:#?}");
+        found
+    };
+    wait("four to hold all", || all(&agent, &allocs).len() == 4);
+    for kill in 0..50 {
+        std::thread::sleep(Duration::from_millis(random.below(250)));
+        if random.below(3) == 0 {
+            let gone = allocs.remove(usize::try_from(random.below(allocs.len() as u64)).expect("five"));
+            agent.cli(&["stop", "--detach", &gone]).ok();
+            allocs.push(hold(&agent, &format!("job-again-{kill}")));
+        }
+        let plugin_dies = |chance| {
+            for pid in if chance == 0 { started_with(&program) } else { Vec::new() } {
+                let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        };
+        plugin_dies(random.below(3));
+        let before = all(&agent, &allocs);
+        agent.kill();
+        plugin_dies(random.below(3));
+        agent.start_again();
+        let after = all(&agent, &allocs);
+        for (alloc, held) in &before {
+            assert_eq!(after.get(alloc), Some(held), "ALLOSTAT_SEED={seed}, kill {kill}: {alloc} has another one");
+        }
+    }
+    wait("four to hold all again", || all(&agent, &allocs).len() == 4);
+    agent.cli(&["stop", "--all"]).ok();
+    let fresh: Vec<String> = (0..4).map(|n| hold(&agent, &format!("job-last-{n}"))).collect();
+    wait("all four to be free for others", || all(&agent, &fresh).len() == 4);
+    agent.cli(&["stop", "--all"]).ok();
+    agent.stop();
 }

@@ -173,12 +173,19 @@ macro_rules! made {
     };
 }
 
-/// Processes that were started with this directory in their arguments and still run.
+/// How many processes were started with this directory in their arguments and still run.
 pub fn left(dir: &Path) -> usize {
-    let dir = dir.display().to_string();
+    started_with(&dir.display().to_string()).len()
+}
+
+/// Processes that have this in their arguments, and still run.
+pub fn started_with(text: &str) -> Vec<i32> {
     let processes = fs::read_dir("/proc").expect("/proc must be there").flatten();
-    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|line| String::from_utf8_lossy(line).contains(&dir)).count()
+    let with = |entry: fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        String::from_utf8_lossy(&line).contains(text).then(|| entry.file_name().to_str()?.parse().ok()).flatten()
+    };
+    processes.filter_map(with).collect()
 }
 
 fn sound(running: &Running) {

@@ -36,6 +36,9 @@ def group():
     found = p.DeviceGroup(vendor="acme", device_type="fpga", device_name="F1")
     found.devices.add(ID=PREFIX + "-0", healthy=True).hw_locality.pci_bus_id = "0000:3b:00.0"
     found.devices.add(ID=PREFIX + "-1", healthy=False, health_description="too hot")
+    if FAULT == "four":
+        for n in (2, 3, 4):
+            found.devices.add(ID=f"{PREFIX}-{n}", healthy=True)
     found.attributes["memory"].CopyFrom(attribute(int_val=16, unit="GiB"))
     found.attributes["clock"].CopyFrom(attribute(float_val=1.5, unit="GHz"))
     found.attributes["bitstream"].CopyFrom(attribute(string_val=""))

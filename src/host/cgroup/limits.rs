@@ -16,6 +16,7 @@
 
 use std::error::Error;
 use std::io;
+use std::os::fd::AsFd;
 
 use cgroups_rs::blkio::BlkIoController;
 use cgroups_rs::cpu::CpuController;
@@ -23,6 +24,7 @@ use cgroups_rs::memory::MemController;
 use cgroups_rs::pid::PidController;
 
 use super::{Cgroup, CgroupDir, CgroupError};
+use crate::host::bpf;
 
 /// More than the kernel charges in one go (64 pages), so that the memory limit refuses first.
 const V1_SWAP_MARGIN: u64 = 1 << 20;
@@ -123,10 +125,18 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Nothing in it can open these character devices from now on, by major and minor number. Nothing is done where it has no
-    /// place in v1's hierarchy of devices.
+    /// Nothing in it can open these character devices from now on, by major and minor number: by v1's controller of devices where
+    /// it has a place there, else by a program before those of its place in v2. Nothing is done where there is neither.
+    ///
+    /// Errors: [`CgroupError::Gate`]: the kernel takes no such program from us, which `node` tells as well.
     pub fn deny_devices(&self, devices: &[(u32, u32)]) -> Result<(), CgroupError> {
-        let Some(place) = self.controller(super::DEVICES) else { return Ok(()) };
+        if devices.is_empty() {
+            return Ok(());
+        }
+        let Some(place) = self.controller(super::DEVICES) else {
+            let unified = self.places.iter().find(|place| place.unified);
+            return unified.map_or(Ok(()), |place| place.gate(devices));
+        };
         let file = place.directory.join("devices.deny");
         devices.iter().try_for_each(|(major, minor)| {
             let value = format!("c {major}:{minor} rwm");
@@ -144,6 +154,14 @@ impl Cgroup {
 }
 
 impl CgroupDir {
+    fn gate(&self, closed: &[(u32, u32)]) -> Result<(), CgroupError> {
+        let refused = |source| CgroupError::Gate { path: self.directory.clone(), source };
+        let directory = std::fs::File::open(&self.directory)
+            .map_err(|source| CgroupError::Create { path: self.directory.clone(), source })?;
+        let program = bpf::device_gate(closed).map_err(refused)?;
+        bpf::attach_gate(&program, directory.as_fd()).map_err(refused)
+    }
+
     fn set(&self, what: &'static str, value: impl ToString, result: Set) -> Result<(), CgroupError> {
         result.map_err(|error| {
             let cause = error.source().and_then(|s| s.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error);

@@ -1,4 +1,4 @@
-//! Instructions of BPF, those that a walk needs. Source: Documentation/bpf/standardization/instruction-set.rst.
+//! Instructions of BPF, those that our programs need. Source: Documentation/bpf/standardization/instruction-set.rst.
 
 /// A register. `R0` has what a function gave; `R1` to `R5` what it is given, and nothing afterwards; `R6` to `R9` stay; `R10` is
 /// the end of the stack.
@@ -82,6 +82,10 @@ impl BpfProgram {
     pub fn add(&mut self, dst: Reg, number: i32) {
         self.push(0x07, dst, 0, 0, number);
     }
+    /// `dst &= number`
+    pub fn and(&mut self, dst: Reg, number: i32) {
+        self.push(0x57, dst, 0, 0, number);
+    }
     /// `dst += src`
     pub fn add_reg(&mut self, dst: Reg, src: Reg) {
         self.push(0x0f, dst, src as u8, 0, 0);
@@ -124,15 +128,19 @@ impl BpfProgram {
     }
     /// Jumps if `reg` is 0.
     pub fn if_zero(&mut self, reg: Reg, to: JumpTo) {
-        self.jump(0x15, reg, to);
+        self.jump(0x15, reg, 0, to);
     }
     /// Jumps if `reg` is not 0.
     pub fn if_not_zero(&mut self, reg: Reg, to: JumpTo) {
-        self.jump(0x55, reg, to);
+        self.if_not(reg, 0, to);
     }
-    fn jump(&mut self, op: u8, reg: Reg, to: JumpTo) {
+    /// Jumps if `reg` is another number.
+    pub fn if_not(&mut self, reg: Reg, number: i32, to: JumpTo) {
+        self.jump(0x55, reg, number, to);
+    }
+    fn jump(&mut self, op: u8, reg: Reg, number: i32, to: JumpTo) {
         self.jumps.push((self.code.len(), to));
-        self.push(op, reg, 0, 0, 0);
+        self.push(op, reg, 0, 0, number);
     }
 
     /// The instructions, as the kernel takes them. Errors: a jump cannot be written.
@@ -170,6 +178,7 @@ mod tests {
         program.set_map(Reg::R1, 7);
         program.set_wide(Reg::R3, 0xffff_8880_0000_1234);
         program.call(Helper::ProbeReadKernel);
+        program.and(Reg::R2, 0xffff);
         program.exit();
         let expected = [
             [0xbf, 0x16, 0, 0, 0, 0, 0, 0],
@@ -181,6 +190,7 @@ mod tests {
             [0x18, 0x03, 0, 0, 0x34, 0x12, 0, 0],
             [0, 0, 0, 0, 0x80, 0x88, 0xff, 0xff],
             [0x85, 0, 0, 0, 113, 0, 0, 0],
+            [0x57, 0x02, 0, 0, 0xff, 0xff, 0, 0],
             [0x95, 0, 0, 0, 0, 0, 0, 0],
         ];
         assert_eq!(bytes(program), expected);
