@@ -3,9 +3,8 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use allostat::kernel::bpf::btf::Btf;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use common::{Cgroups, is_root, patience, wait_for, workload};
+use common::{Cgroups, is_root, patience, wait_for, work_in};
 
 /// Modes of CPU time are divided in the proportion of clock ticks, of which there are 250 a second or fewer.
 const MODES_NS: u64 = 100_000_000;
@@ -60,20 +59,8 @@ impl Scene {
     }
 
     fn work(&mut self, task: usize, words: &[&str]) {
-        let files = self.tasks[task].1.places.iter().map(|place| place.directory.join("cgroup.procs"));
-        let join: String = files.map(|file| format!("echo $$ > {}; ", file.display())).collect();
-        let mut child = Command::new("sh")
-            .arg("-c")
-            .arg(format!("{join} exec \"$0\" \"$@\""))
-            .arg(workload())
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("there is a shell");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it can be read");
-        self.children.push(child);
+        let directories = self.tasks[task].1.places.iter().map(|place| place.directory.as_path());
+        self.children.push(work_in(directories, words).0);
     }
 
     /// A burst that is throttled, refused memory and killed for it, forks, and gives memory back.

@@ -3,9 +3,8 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
-use common::{Cgroups, is_root, workload};
+use common::{Cgroups, is_root, work_in};
 
 const MIB: u64 = 1 << 20;
 
@@ -49,21 +48,8 @@ impl Site {
 
     /// Starts work inside the cgroup, or inside `below` it, and waits until it has reached what it promises.
     fn work(&mut self, below: &str, words: &[&str]) -> u32 {
-        // It joins before it executes, so that all that it does counts.
-        let files: Vec<PathBuf> =
-            self.cgroup.places.iter().map(|p| p.directory.join(below).join("cgroup.procs")).collect();
-        let join: String = files.iter().map(|f| format!("echo $$ > {}; ", f.display())).collect();
-        let mut child = Command::new("sh")
-            .arg("-c")
-            .arg(format!("{join} exec \"$0\" \"$@\""))
-            .arg(workload())
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("there is a shell");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it can be read");
+        let directories: Vec<PathBuf> = self.cgroup.places.iter().map(|p| p.directory.join(below)).collect();
+        let (child, line) = work_in(directories.iter().map(PathBuf::as_path), words);
         assert!(line.starts_with("ready"), "{words:?} said {line:?}");
         let pid = child.id();
         self.children.push(child);

@@ -1,7 +1,9 @@
 //! The cgroup trees as a test sees them: read and checked past the code under test.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
@@ -43,6 +45,24 @@ fn mounts() -> Vec<Mount> {
             }
         })
         .collect()
+}
+
+/// Starts the workload inside of a cgroup, by its directory in each hierarchy, and waits for its first line: it begins with `ready`, or there
+/// is none because it has ended. It joins before it executes, so that all that it does counts.
+pub fn work_in<'a>(directories: impl Iterator<Item = &'a Path>, words: &[&str]) -> (Child, String) {
+    let join: String = directories.map(|d| format!("echo $$ > {}; ", d.join("cgroup.procs").display())).collect();
+    let mut child = Command::new("sh")
+        .arg("-c")
+        .arg(format!("{join} exec \"$0\" \"$@\""))
+        .arg(super::workload())
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("there is a shell");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it can be read");
+    (child, line)
 }
 
 /// One cgroup parent of a test's own, in every hierarchy; what is left of it is removed on drop.

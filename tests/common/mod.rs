@@ -26,7 +26,7 @@ mod prometheus;
 mod skip;
 
 pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
-pub use cgroups::{Cgroups, is_root, mounted_v1, mounted_v2};
+pub use cgroups::{Cgroups, is_root, mounted_v1, mounted_v2, work_in};
 pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use http::{Response, tcp, unix};
