@@ -25,7 +25,7 @@ use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
-use allostat::snapshot::{Aggregation, Parts, Sampler, Scrapers, Snapshot};
+use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
 use synthetic::{NOW, Said};
@@ -118,6 +118,54 @@ fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
         (Field::memory_usage_bytes, now),
         (Field::memory_limit_bytes, 1_000),
     ])
+}
+
+/// Those that the agent found at its start have series of their own, and so has the first new one; what the others used is one row that
+/// stays when they are collected. The totals of the workload have all.
+#[test]
+fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_never_fall() {
+    let job = synthetic::job("cron", &["web"]);
+    let mut stage = Stage::with(vec![one_running("found", &job)]);
+    let config = Config { churn_limit: 1, ..Config::default() };
+    stage.assembler = Assembler::new(Snapshot::empty(synthetic::info("v2", vec![]), NOW), &config);
+    stage.tick();
+    for n in 1..=4 {
+        let id = format!("new-{n}");
+        stage.allocs.push(Arc::new(one_running(&id, &job)));
+        stage.said.task(&id, 0, used(n * 1_000, 100, 50));
+    }
+    let withdrawn = |stage: &mut Stage| {
+        stage.assembler.tick(&stage.board(), &mut stage.said.clone(), Tick::default(), stage.moment()).1
+    };
+    assert!(withdrawn(&mut stage).unshown >= 3);
+    assert_eq!(withdrawn(&mut stage).unshown, 0, "each is counted once");
+    let row = |snapshot: &Snapshot| {
+        let [row] = &snapshot.overflow[..] else { panic!("{:?}", snapshot.overflow) };
+        assert_eq!((row.usage.memory_usage_bytes(), row.tasks[0].usage.memory_usage_bytes()), (None, None));
+        row.tasks[0].usage.cpu_usage_ns()
+    };
+    let snapshot = stage.tick();
+    let own = |snapshot: &Snapshot| snapshot.allocs.iter().filter(|alloc| !alloc.retired).count();
+    assert_eq!((own(&snapshot), row(&snapshot)), (2, Some(9_000)));
+    assert_eq!(snapshot.workloads[0].usage.cpu_usage_ns(), Some(10_000));
+
+    let bodies = Bodies::new(Arc::new(Metrics::new()), Arc::default());
+    let body = String::from_utf8(bodies.get(&snapshot, Format::Text, Encoding::Identity).to_vec()).unwrap();
+    let of_it = |name: &str| body.lines().find(|line| line.starts_with(name) && line.contains("alloc_id=\"_overflow\""));
+    let line = of_it("allostat_task_cpu_usage_seconds_total").unwrap_or_else(|| panic!("{body}"));
+    assert!(line.contains("workload=\"cron\"") && line.ends_with(" 0.000009"), "{line}");
+    assert!(body.contains("alloc_id=\"new-1\"") && !body.contains("new-2"), "{body}");
+
+    // One has ended, one was collected.
+    end(&mut stage, 4, &used(4_500, 100, 50));
+    assert_eq!(row(&stage.tick()), Some(9_500));
+    stage.allocs.pop();
+    assert_eq!(row(&stage.tick()), Some(9_500));
+    stage.allocs.truncate(2);
+    assert_eq!(row(&stage.tick()), Some(9_500), "when nobody is left");
+    stage.pass(SECOND * 3600);
+    stage.allocs.push(Arc::new(one_running("later", &job)));
+    assert_eq!(own(&stage.tick()), 3, "its share of the hour has come");
 }
 
 /// While a task is looked for, what it, its alloc and the node use is absent, not smaller; its siblings are measured.

@@ -103,6 +103,14 @@ static OURS: &[Setting] = &[
     },
     Setting {
         stanza: "telemetry",
+        key: "churn_limit",
+        env: "ALLOSTAT_CHURN_LIMIT",
+        about: "New allocs of one workload an hour that get series of their own; those above it are one row, alloc_id=\"_overflow\". 0: no limit.",
+        kind: Kind::Whole(0, 1_000_000, |c, n| c.telemetry.churn_limit = u32::try_from(n).unwrap_or(u32::MAX)),
+        get: |c| Some(c.telemetry.churn_limit.to_string()),
+    },
+    Setting {
+        stanza: "telemetry",
         key: "profile",
         env: "ALLOSTAT_PROFILE",
         about: "How many series /metrics has. \"lean\": what alerts need; \"standard\": what boards need, at most 45 of a task and its alloc; \

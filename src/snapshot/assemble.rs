@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::failed::{self, Failed};
-use super::retention::{Retention, RetentionConfig, Retired};
+use super::overflow::Overflow;
+use super::retention::{Retention, Retired};
 use super::workloads::{self, RunBy, Workloads};
-use super::{Aggregation, AllocView, Counts, Snapshot, TaskView, aggregate, itself};
+use super::{Aggregation, AllocView, Config, Counts, Snapshot, TaskView, aggregate, itself};
 use crate::board::devices::DevicesView;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
@@ -60,6 +61,14 @@ pub struct Tick {
     pub acknowledged: Option<u64>,
 }
 
+/// What a tick took out of the exposition, or did not let into it.
+#[derive(Debug)]
+pub struct Withdrawn {
+    pub retired: Vec<Retired>,
+    /// Series of new allocs above the churn limit.
+    pub unshown: u64,
+}
+
 /// What is read each tick, and not with a change.
 struct Host {
     samples: Arc<Samples>,
@@ -77,6 +86,7 @@ pub struct Moment {
 pub struct Assembler {
     entries: Vec<Entry>,
     workloads: Workloads,
+    overflow: Overflow,
     retention: Retention,
     keep: Duration,
     last: Arc<Snapshot>,
@@ -96,15 +106,18 @@ struct Entry {
     /// Of its tasks, in order.
     slots: Vec<usize>,
     memory_bytes: u64,
+    /// Above the churn limit of its workload: it has no series of its own.
+    folded: bool,
 }
 
 impl Assembler {
-    pub fn new(empty: Snapshot, retention: RetentionConfig) -> Assembler {
+    pub fn new(empty: Snapshot, config: &Config) -> Assembler {
         Assembler {
             entries: Vec::new(),
             workloads: Workloads::default(),
-            keep: retention.most,
-            retention: Retention::new(retention),
+            overflow: Overflow::new(config.churn_limit),
+            keep: config.retention.most,
+            retention: Retention::new(config.retention),
             last: Arc::new(empty),
             looked: None,
         }
@@ -117,14 +130,15 @@ impl Assembler {
         readings: &mut dyn Readings,
         mut tick: Tick,
         moment: Moment,
-    ) -> (Arc<Snapshot>, Vec<Retired>) {
+    ) -> (Arc<Snapshot>, Withdrawn) {
         self.follow(board, readings, true, moment);
         itself::ages(&mut tick.agent, self.entries.iter().filter_map(|e| e.oldest).min(), tick.oldest.iter().copied());
-        let retired = self.retention.retire(moment.now, tick.acknowledged);
-        self.withdraw(&retired);
+        let mut withdrawn = Withdrawn { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
+        self.withdraw(&withdrawn.retired);
+        withdrawn.unshown = self.overflow.take_unshown();
         let host = Host { samples: Arc::new(tick.host), agent: Arc::new(tick.agent), devices: tick.devices };
         let epoch = self.last.epoch + 1;
-        (self.publish(board, moment, epoch, host), retired)
+        (self.publish(board, moment, epoch, host), withdrawn)
     }
 
     /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is read.
@@ -160,6 +174,7 @@ impl Assembler {
             taken_at: moment.at,
             steady_at: self.last.steady_at.max(moment.at),
             allocs: self.entries.iter().map(|e| Arc::clone(&e.view)).collect(),
+            overflow: self.overflow.views(self.entries.iter().filter(|e| e.folded).map(|e| &e.view)),
             workloads,
             ended: Arc::clone(&board.totals),
             node,
@@ -212,6 +227,9 @@ impl Assembler {
         }
         for gone in moved.into_values() {
             self.workloads.left(&gone.slots);
+            if gone.folded {
+                self.overflow.gone(&gone.view);
+            }
             self.retention.forget(&gone.view.identity.id);
         }
         self.entries = entries;
@@ -220,7 +238,14 @@ impl Assembler {
     fn admit(&mut self, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
         let slots = self.slots(published);
         self.workloads.joined(&slots);
-        self.build(published, said, None, slots, moment)
+        // What an agent finds at its start it does not count as new.
+        let is_new = self.last.version > 0;
+        let folded = is_new && !self.overflow.admits(published.identity.workload.as_ref(), moment.now);
+        let entry = self.build(published, said, None, slots, moment, folded);
+        if folded {
+            self.overflow.folded(aggregate::extent(&entry.view).series);
+        }
+        entry
     }
 
     /// In the order of its tasks. None: nobody says whose they are.
@@ -249,7 +274,7 @@ impl Assembler {
             self.workloads.joined(&slots);
         }
         self.workloads.moved(&slots);
-        *entry = self.build(published, said, Some(Arc::clone(&entry.view)), slots, moment);
+        *entry = self.build(published, said, Some(Arc::clone(&entry.view)), slots, moment, entry.folded);
     }
 
     fn build(
@@ -259,6 +284,7 @@ impl Assembler {
         earlier: Option<Arc<AllocView>>,
         slots: Vec<usize>,
         moment: Moment,
+        folded: bool,
     ) -> Entry {
         let (identity, status) = (&published.identity, published.status.as_ref());
         let steady_at = self.last.steady_at;
@@ -327,15 +353,17 @@ impl Assembler {
             aggregation,
             sampled_at,
             ended,
-            retired: ended && was_retired,
+            retired: folded || (ended && was_retired),
         };
-        self.note_end(&mut view, earlier.as_deref(), moment);
+        if !folded {
+            self.note_end(&mut view, earlier.as_deref(), moment);
+        }
         let memory_bytes = status.filter(|_| !ended).map_or(0, |status| given_memory(status));
         let oldest = said.oldest();
         let raw_tasks = said.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
         let raw_alloc = said.alloc.map(|r| r.usage);
         let (published, view) = (Arc::clone(published), Arc::new(view));
-        Entry { published, raw_tasks, raw_alloc, oldest, view, slots, memory_bytes }
+        Entry { published, raw_tasks, raw_alloc, oldest, view, slots, memory_bytes, folded }
     }
 
     /// Tells retention about an end, or that there is none any more.

@@ -11,6 +11,7 @@ pub mod aggregate;
 pub mod assemble;
 pub mod failed;
 pub mod itself;
+pub mod overflow;
 pub mod pass;
 pub mod retention;
 pub mod sampler;
@@ -42,11 +43,13 @@ pub struct Config {
     /// Between two readings. Default 1 s.
     pub tick: Duration,
     pub retention: RetentionConfig,
+    /// New allocs of one workload an hour that get series of their own; 0: all. Default 5,000.
+    pub churn_limit: u32,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { tick: Duration::from_secs(1), retention: RetentionConfig::default() }
+        Config { tick: Duration::from_secs(1), retention: RetentionConfig::default(), churn_limit: 5_000 }
     }
 }
 
@@ -63,6 +66,8 @@ pub struct Snapshot {
     pub steady_at: Timestamp,
     /// In order of creation; those whose series have retired are still here until collected.
     pub allocs: Vec<Arc<AllocView>>,
+    /// Of each workload that made allocs faster than `churn_limit` one, with what those above it used.
+    pub overflow: Vec<Arc<AllocView>>,
     /// Live + ended, per workload and task.
     pub workloads: Vec<Arc<WorkloadView>>,
     /// What ended allocs ran, and what retired workloads handed over.
@@ -95,7 +100,8 @@ pub struct AllocView {
     pub sampled_at: Option<Timestamp>,
     /// All tasks dead: live series are withdrawn.
     pub ended: bool,
-    /// Its series were delivered and have retired: the API still knows it, `/metrics` does not.
+    /// Its series were delivered and have retired, or it is above its workload's churn limit and has none: the API knows it,
+    /// `/metrics` does not.
     pub retired: bool,
 }
 
@@ -210,6 +216,7 @@ impl Snapshot {
             taken_at: now,
             steady_at: now,
             allocs: Vec::new(),
+            overflow: Vec::new(),
             workloads: Vec::new(),
             ended: Arc::default(),
             node: NodeSums::default(),

@@ -26,6 +26,7 @@ use crate::host::clock::Clock;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
 use crate::model::units::{Nanos, Timestamp};
+use crate::telemetry::metrics::DropReason;
 use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
@@ -142,7 +143,7 @@ impl Work {
             parts.metrics.collector_known(record.name);
         }
         let clocks = (parts.clock.instant(), parts.clock.now());
-        let assembler = Assembler::new(empty, parts.config.retention);
+        let assembler = Assembler::new(empty, &parts.config);
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
         Work {
@@ -207,7 +208,7 @@ impl Work {
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
         let tick = Tick { host, agent, devices, oldest, acknowledged };
-        let (mut snapshot, retired) =
+        let (mut snapshot, withdrawn) =
             self.assembler.tick(&board, &mut Pass::over_all(moment).on(threads), tick, moment);
         let mut version = board.version;
         if self.seen == 0 && self.parts.board.version() != version {
@@ -219,9 +220,10 @@ impl Work {
         }
         self.took = started.elapsed();
         self.parts.metrics.collector_took(TASKS, self.took);
-        for (reason, series) in retired.iter().filter_map(|r| r.lost) {
-            self.parts.metrics.final_series_dropped(reason, series);
+        for (reason, series) in withdrawn.retired.iter().filter_map(|r| r.lost) {
+            self.parts.metrics.series_dropped(reason, series);
         }
+        self.parts.metrics.series_dropped(DropReason::Churn, withdrawn.unshown);
         self.show(version, snapshot);
         self.heartbeat.beat();
         logging::tell_suppressed(&self.parts.metrics);

@@ -72,8 +72,9 @@ pub static SCRAPES: MetricDesc = MetricDesc::counter(
 pub static SERIES_DROPPED: MetricDesc = MetricDesc::counter(
     "allostat_series_dropped_total",
     Unit::None,
-    "Final series withdrawn before every known scraper had them: \"budget\", they took more memory than allowed; \
-     \"unread\", a scraper did not come for as long as they are kept at most.",
+    "Series that somebody may miss. scope \"final\": withdrawn before every known scraper had them, \"budget\", because they took more \
+     memory than allowed, or \"unread\", because a scraper did not come for as long as they are kept at most. scope \"alloc\", reason \
+     \"churn\": of new allocs above their workload's telemetry.churn_limit, which are added up in alloc_id=\"_overflow\".",
     &["scope", "reason"],
 )
 .otlp("allostat.series.dropped", "{series}");
@@ -235,10 +236,20 @@ pub fn descriptor(name: &str) -> Option<&'static MetricDesc> {
 }
 
 words! {
-    /// Why final series were withdrawn early.
+    /// Why series were withdrawn early, or never shown.
     pub enum DropReason {
         Budget = "budget",
         Unread = "unread",
+        Churn = "churn",
+    }
+}
+
+impl DropReason {
+    fn scope(self) -> &'static str {
+        match self {
+            DropReason::Budget | DropReason::Unread => "final",
+            DropReason::Churn => "alloc",
+        }
     }
 }
 
@@ -364,7 +375,7 @@ impl Metrics {
         };
         // Born at 0 as soon as the labels are known, so that the first increment is seen as one.
         for reason in DropReason::ALL {
-            metrics.series_dropped.with_label_values(&["final", reason.as_str()]);
+            metrics.series_dropped(reason, 0);
         }
         for reason in GcReason::ALL {
             metrics.allocs_collected.with_label_values(&[reason.as_str()]);
@@ -396,8 +407,8 @@ impl Metrics {
         self.scrapes.with_label_values(&[format, encoding, itoa::Buffer::new().format(code)]).inc();
         self.scrape_duration.took(&[format], took);
     }
-    pub fn final_series_dropped(&self, reason: DropReason, series: u64) {
-        self.series_dropped.with_label_values(&["final", reason.as_str()]).inc_by(series);
+    pub fn series_dropped(&self, reason: DropReason, series: u64) {
+        self.series_dropped.with_label_values(&[reason.scope(), reason.as_str()]).inc_by(series);
     }
     pub fn alloc_collected(&self, reason: GcReason) {
         self.allocs_collected.with_label_values(&[reason.as_str()]).inc();

@@ -24,7 +24,7 @@ use allostat::model::totals::Totals;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
-use allostat::snapshot::{RetentionConfig, Snapshot};
+use allostat::snapshot::{Config, Snapshot};
 
 /// 2026-01-02 03:04:05 UTC: nothing in a golden file depends on the day.
 pub const NOW: Timestamp = Timestamp(1_767_323_045_000_000_000);
@@ -162,7 +162,7 @@ impl Readings for Said {
 }
 
 pub fn assembler(info: Arc<NodeInfo>) -> Assembler {
-    Assembler::new(Snapshot::empty(info, NOW), RetentionConfig::default())
+    Assembler::new(Snapshot::empty(info, NOW), &Config::default())
 }
 
 pub fn board(allocs: Vec<Arc<Published>>, totals: Totals) -> BoardView {

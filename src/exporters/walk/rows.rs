@@ -19,7 +19,7 @@ pub struct Walk<'a> {
     pub snapshot: &'a Snapshot,
     pub filter: &'a Filter,
     pub(super) metrics: &'a Metrics,
-    /// Those whose series have not retired.
+    /// Those whose series have not retired, and the rows of those that have none of their own.
     pub allocs: Vec<&'a Arc<AllocView>>,
     /// All of theirs, in their order.
     pub(super) tasks: Vec<(&'a AllocView, (&'a TaskIdentity, &'a TaskView))>,
@@ -39,7 +39,7 @@ pub struct JobRow {
 
 impl<'a> Walk<'a> {
     pub fn new(snapshot: &'a Snapshot, metrics: &'a Metrics, filter: &'a Filter) -> Walk<'a> {
-        let allocs: Vec<_> = snapshot.allocs.iter().filter(|a| !a.retired).collect();
+        let allocs: Vec<_> = snapshot.allocs.iter().filter(|a| !a.retired).chain(&snapshot.overflow).collect();
         let tasks = allocs.iter().flat_map(|a| a.tasks().map(|task| (&***a, task))).collect();
         let devices = DeviceWalk::new(snapshot);
         Walk { snapshot, filter, metrics, allocs, tasks, jobs: jobs(snapshot, metrics), devices }

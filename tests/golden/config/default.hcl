@@ -18,6 +18,8 @@ telemetry {
   retention = "5m"
   # How long they stay at most while a known scraper has not fetched them. (ALLOSTAT_RETENTION_MAX)
   retention_max = "10m"
+  # New allocs of one workload an hour that get series of their own; those above it are one row, alloc_id="_overflow". 0: no limit. (ALLOSTAT_CHURN_LIMIT)
+  churn_limit = 5000
   # How many series /metrics has. "lean": what alerts need; "standard": what boards need, at most 45 of a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
   profile = "standard"
   # Metrics that are there whatever the profile: names, or anchored regular expressions of names, of these by label too: allostat_task_page_faults_total{kind="major"}. (ALLOSTAT_INCLUDE)

@@ -482,8 +482,9 @@ allostat_events_missed_total kind 0 unit "": Events that readers of /v1/events w
   {} 0 created -
 allostat_log_lines_suppressed_total kind 0 unit "": Warnings and errors not logged because the same line had just been logged many times.
   {} 0 created -
-allostat_series_dropped_total kind 0 unit "": Final series withdrawn before every known scraper had them: "budget", they took more memory than allowed; "unread", a scraper did not come for as long as they are kept at most.
+allostat_series_dropped_total kind 0 unit "": Series that somebody may miss. scope "final": withdrawn before every known scraper had them, "budget", because they took more memory than allowed, or "unread", because a scraper did not come for as long as they are kept at most. scope "alloc", reason "churn": of new allocs above their workload's telemetry.churn_limit, which are added up in alloc_id="_overflow".
   {reason="budget",scope="final"} 0 created -
+  {reason="churn",scope="alloc"} 0 created -
   {reason="unread",scope="final"} 0 created -
 allostat_state_db_write_duration_seconds kind 4 unit "seconds": How long a durable commit took, the disk's answer included.
   {} count 0 sum 0 created 1767322045.000000000
@@ -624,7 +625,7 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_collector_skipped_ticks_total"} 1
   {family="allostat_events_missed_total"} 1
   {family="allostat_log_lines_suppressed_total"} 1
-  {family="allostat_series_dropped_total"} 2
+  {family="allostat_series_dropped_total"} 3
   {family="allostat_state_db_write_duration_seconds"} 14
   {family="allostat_state_db_write_failures_total"} 1
   {family="allostat_state_db_writes_deduped_total"} 1
