@@ -151,7 +151,8 @@ fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_nev
 
     let bodies = Bodies::new(Arc::new(Metrics::new()), Arc::default());
     let body = String::from_utf8(bodies.get(&snapshot, Format::Text, Encoding::Identity).to_vec()).unwrap();
-    let of_it = |name: &str| body.lines().find(|line| line.starts_with(name) && line.contains("alloc_id=\"_overflow\""));
+    let of_it =
+        |name: &str| body.lines().find(|line| line.starts_with(name) && line.contains("alloc_id=\"_overflow\""));
     let line = of_it("allostat_task_cpu_usage_seconds_total").unwrap_or_else(|| panic!("{body}"));
     assert!(line.contains("workload=\"cron\"") && line.ends_with(" 0.000009"), "{line}");
     assert!(body.contains("alloc_id=\"new-1\"") && !body.contains("new-2"), "{body}");

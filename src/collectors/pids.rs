@@ -53,11 +53,14 @@ const MEASURES: &[Measure<Usage>] = &[
         .sources("pids.events max", "pids.events max")
         .absent_when("the kernel does not count them")
         .otlp("allostat.task.pids.limit_hits", "{event}"),
-    Measure::of(Field::processes, "Processes now, threads not counted.")
-        .sources("cgroup.procs of the cgroup and those below it", "cgroup.procs of the cgroup and those below it")
-        .absent_when("cgroup.procs cannot be read")
-        .otlp("allostat.task.processes", "{process}"),
-    Measure::of(Field::open_fds, "Open file descriptors of all processes.")
+    Measure::of(
+        Field::processes,
+        "Processes now, threads not counted. Where pids_current stays the same they are listed each 5 s.",
+    )
+    .sources("cgroup.procs of the cgroup and those below it", "cgroup.procs of the cgroup and those below it")
+    .absent_when("cgroup.procs cannot be read")
+    .otlp("allostat.task.processes", "{process}"),
+    Measure::of(Field::open_fds, "Open file descriptors of all processes, looked at when these are listed.")
         .sources("size of /proc/PID/fd (6.2), else its entries", "size of /proc/PID/fd (6.2), else its entries")
         .absent_when("the descriptors of some process may not be looked at")
         .otlp("allostat.task.open_fds", "{file_descriptor}"),

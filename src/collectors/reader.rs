@@ -30,6 +30,10 @@ const LOOK_EACH: Duration = Duration::from_millis(8_500);
 /// Settings of a cgroup in which nothing moves are looked at this often.
 const SETTINGS_EACH: Duration = Duration::from_secs(60);
 
+/// Of a task that runs on with as many processes and threads as before they are listed this often, which costs as much as all else that is
+/// read of it: with a tick each second at each fifth.
+const LIST_EACH: Duration = Duration::from_millis(4_500);
+
 /// What a task used, and when that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
@@ -98,6 +102,22 @@ struct Pace {
     next_settings: Option<Instant>,
     /// The last tick saw a movement.
     stirred: bool,
+    /// When its processes are listed again, and how many processes and threads there were at the last time.
+    next_list: Option<Instant>,
+    listed: Option<u64>,
+}
+
+impl Pace {
+    /// Whether processes are to be listed now; if so the next time is set.
+    fn lists(&mut self, pids: Option<u64>, now: Instant, everything: bool, stagger: impl FnOnce() -> Duration) -> bool {
+        let first = self.next_list.is_none();
+        // Where nobody tells how many there are, there may be others.
+        if !first && !everything && pids.is_some() && pids == self.listed && self.next_list.is_some_and(|at| at > now) {
+            return false;
+        }
+        (self.listed, self.next_list) = (pids, Some(now + if first { stagger() } else { LIST_EACH }));
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -410,7 +430,8 @@ impl Inner {
             });
         }
         files.read_due(scratch, raw, rows, due)?;
-        if processes && due.ran {
+        let stagger = || sampling.stagger(LIST_EACH);
+        if processes && due.ran && self.pace.lists(raw.usage.pids_current(), now, everything, stagger) {
             process::count(sampling, files, scratch, &mut raw.usage)?;
         }
         Ok(Read::All)
@@ -432,4 +453,23 @@ fn close(window: &mut Option<Box<Window>>, path: &CgroupPath, raw: &mut Raw, now
     let changed = raw.usage.memory_window_peak_bytes() != highest;
     raw.usage.set(Field::memory_window_peak_bytes, highest);
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_processes_as_before_are_listed_at_their_time_and_others_at_once() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        let mut lists = |pids, after, everything| pace.lists(pids, now + after, everything, || LIST_EACH);
+        let second = Duration::from_secs(1);
+        assert!(lists(Some(3), Duration::ZERO, false), "the first time");
+        assert!(!lists(Some(3), second, false));
+        assert!(lists(Some(4), 2 * second, false), "one more");
+        assert!(!lists(Some(4), 6 * second, false));
+        assert!(lists(Some(4), 7 * second, false), "it is time");
+        assert!(lists(Some(4), 8 * second, true), "all is read, as at the end");
+        assert!(lists(None, 9 * second, false) && lists(None, 10 * second, false), "nobody says how many there are");
+    }
 }
