@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Access;
 use super::allocs::find;
-use super::error::ApiError;
+use super::error::{ApiError, Code};
 use super::http::Reply;
 use super::{Method, Route};
 use crate::model::id::AllocId;
@@ -22,7 +22,15 @@ pub(super) static GC: Route = Route {
                 (None, None | Some("false")) => Collect::Limits,
                 (None, Some("true")) => Collect::All,
                 (Some(id), None | Some("false")) => {
-                    Collect::One(find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?.identity.id.clone())
+                    let alloc = find(&context.snapshot(), id).map_err(|e| e.on("alloc"))?;
+                    if alloc.observed.is_some() {
+                        let message = format!(
+                            "{} is run by others, and only looked at here: it goes by itself once its last series were delivered",
+                            alloc.identity.id
+                        );
+                        return Err(ApiError::new(Code::Conflict, message).on("alloc"));
+                    }
+                    Collect::One(alloc.identity.id.clone())
                 }
                 (Some(_), Some("true")) => {
                     return Err(ApiError::bad_parameter("all", "name an alloc, or say all=true, not both"));

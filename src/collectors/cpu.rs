@@ -51,6 +51,7 @@ const FILES: &[File] = &[
     File::new(Home::UnifiedBesideV1("cpuacct"), "cpu.stat", When::Ran, MODES, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v2);
         raw.exact_modes = stat.user_ns.zip(stat.system_ns);
+        raw.unified_cpu_ns = stat.usage_ns;
         error
     }),
     File::new(ACCT, "cpuacct.usage_user", When::Ran, MODES, |raw, bytes| {

@@ -23,6 +23,8 @@ pub(super) struct Raw {
     pub(super) cpu_stat: CpuStat,
     /// User and system time of the unified tree on a hybrid host.
     pub(super) exact_modes: Option<(u64, u64)>,
+    /// Where no cgroup of v1 counts CPU time: the unified tree beside it does.
+    pub(super) unified_cpu_ns: Option<u64>,
     /// What the kernel pass made of them last, ns.
     pub(super) modes_shown: (u64, u64),
     /// v1: charges refused by the memory limit, and by the limit on memory and swap together. Where both are the same,
@@ -79,6 +81,7 @@ impl Raw {
             usage.set(Field::memory_limit_hits, Some(failcnt.saturating_add(self.memsw_failcnt.unwrap_or_default())));
         }
         // v2's `cpu.stat` and v1's `cpuacct` files tell these; a host has one or the other.
+        usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().or(self.unified_cpu_ns));
         let ticks = |n: Option<u64>| n.map(|n| n.saturating_mul(self.ns_per_tick));
         let exact = self.exact_modes.unzip();
         let user = self.cpu_stat.user_ns.or(exact.0).or(self.user_ns).or(ticks(self.ticks.user_ticks));

@@ -69,6 +69,8 @@ pub struct TaskReader {
     sampling: Arc<Sampling>,
     inner: Mutex<Inner>,
     latest: Mutex<Latest>,
+    /// What its first reading said, of one that counts from there. Unset: from 0.
+    from: Option<OnceLock<Usage>>,
     /// Where what is read is kept, of a source that keeps nothing itself.
     keep: OnceLock<Box<dyn Keeps>>,
 }
@@ -171,6 +173,11 @@ impl TaskReader {
         }
         self
     }
+    /// The same, of a cgroup whose counters hold what others used, or what was told before: what they say at its first reading is left
+    /// out of each. Of its peaks nobody knows when they were reached, so it has none.
+    pub fn that_counts_anew(self) -> TaskReader {
+        TaskReader { from: Some(OnceLock::new()), ..self }
+    }
     /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
@@ -243,7 +250,7 @@ impl TaskReader {
     fn new(sampling: &Arc<Sampling>, source: Source) -> TaskReader {
         let inner = Inner { pace: Pace::default(), source, raw: Raw::default(), gone: false };
         let (inner, latest, keep) = (Mutex::new(inner), Mutex::default(), OnceLock::new());
-        TaskReader { sampling: Arc::clone(sampling), inner, latest, keep }
+        TaskReader { sampling: Arc::clone(sampling), inner, latest, from: None, keep }
     }
 
     /// Reads what can have changed. `now` decides what is due; with `everything` all is, but an alloc's settings at their
@@ -297,6 +304,10 @@ impl TaskReader {
     fn keep(&self, raw: &Raw, at: Timestamp) -> News {
         let before = self.latest().map(|reading| reading.usage);
         let mut usage = raw.finish();
+        if let Some(from) = &self.from {
+            let first = from.get_or_init(|| usage.counters());
+            usage.count_from(first);
+        }
         if let Some(before) = &before {
             usage.keep_rising(before);
         }

@@ -135,6 +135,7 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
             Says(|raw, row| {
                 let (user, system) = modes(raw, row)?;
                 raw.exact_modes = Some((user, system));
+                raw.unified_cpu_ns = row.micros(RowValue::CpuUsage);
                 Some(())
             }),
         ),

@@ -80,7 +80,11 @@ pub enum Elsewhere {
 
 /// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup.
 pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> Option<String> {
-    let pod = || native.split_once('/').unwrap_or(("default", native));
+    // One whose name nobody has told is known by its UID: it is to be looked for first.
+    let pod = |words: &dyn Fn(&str, &str) -> String| match native.split_once('/') {
+        Some((namespace, pod)) => words(namespace, pod),
+        None => format!("kubectl get pods --all-namespaces -o wide (the one whose metadata.uid is {native})"),
+    };
     // A unit of a user's systemd: `1000/a.service`.
     let (of_user, unit) = native.split_once('/').map_or(("", native), |(_, unit)| ("--user ", unit));
     let words = match (source, wish) {
@@ -104,12 +108,14 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         (AllocSource::Containerd, Elsewhere::Restart) => format!("nerdctl restart {native}"),
         (AllocSource::Containerd, Elsewhere::Logs) => format!("nerdctl logs {native}"),
         (AllocSource::Kubernetes, Elsewhere::Stop | Elsewhere::Restart) => {
-            format!("kubectl --namespace {} delete pod {}", pod().0, pod().1)
+            pod(&|namespace, pod| format!("kubectl --namespace {namespace} delete pod {pod}"))
         }
         (AllocSource::Kubernetes, Elsewhere::Signal) => {
-            format!("kubectl --namespace {} exec {} -- kill -SIGNAL 1", pod().0, pod().1)
+            pod(&|namespace, pod| format!("kubectl --namespace {namespace} exec {pod} -- kill -SIGNAL 1"))
         }
-        (AllocSource::Kubernetes, Elsewhere::Logs) => format!("kubectl --namespace {} logs {}", pod().0, pod().1),
+        (AllocSource::Kubernetes, Elsewhere::Logs) => {
+            pod(&|namespace, pod| format!("kubectl --namespace {namespace} logs {pod}"))
+        }
         (AllocSource::Nomad, Elsewhere::Stop) => format!("nomad alloc stop {native}"),
         (AllocSource::Nomad, Elsewhere::Restart) => format!("nomad alloc restart {native}"),
         (AllocSource::Nomad, Elsewhere::Signal) => format!("nomad alloc signal -s SIGNAL {native}"),
@@ -141,6 +147,8 @@ mod tests {
         assert_eq!(of(AllocSource::Systemd, "a.service", Elsewhere::Logs), "journalctl --unit=a.service");
         assert_eq!(of(AllocSource::Systemd, "1000/a.service", Elsewhere::Stop), "systemctl --user stop a.service");
         assert_eq!(of(AllocSource::Kubernetes, "shop/web-1", Elsewhere::Logs), "kubectl --namespace shop logs web-1");
+        let unnamed = of(AllocSource::Kubernetes, "7f3e", Elsewhere::Stop);
+        assert!(unnamed.contains("uid is 7f3e") && !unnamed.contains("default"), "{unnamed}");
         let wishes = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
         for (source, wish) in AllocSource::ALL.into_iter().flat_map(|source| wishes.map(|wish| (source, wish))) {
             let nobody = matches!(source, AllocSource::Managed | AllocSource::Cgroup);

@@ -85,6 +85,10 @@ impl TaskTotals {
             self.run_ns[outcome] = self.run_ns[outcome].saturating_add(ran);
         }
     }
+    /// What one has used that has not ended.
+    pub fn add_usage(&mut self, usage: &Usage) {
+        self.usage.add_counters(usage);
+    }
     /// Whose the exit was that was just added.
     pub fn note_exit(&mut self, exit: &Exit, whose: &Exemplar) {
         let latest = self.latest.get_or_insert_default();

@@ -245,6 +245,13 @@ impl Usage {
     pub fn add_counters(&mut self, other: &Usage) {
         self.add(other, COUNTS);
     }
+    /// What was counted since the earlier reading; of a peak nobody knows whether it came later.
+    pub fn count_from(&mut self, earlier: &Usage) {
+        self.clear(PEAKS);
+        for n in each(self.present & COUNTS & earlier.present) {
+            self.values[n] = self.values[n].saturating_sub(earlier.values[n]);
+        }
+    }
     /// Counters never fall: each counter becomes the higher of ours and the earlier reading's.
     pub fn not_below(&mut self, earlier: &Usage) {
         self.raise(earlier, NEVER_FALLS);

@@ -4,6 +4,7 @@
 //! identity   whose a cgroup is, by its path ── one file per source, one line in ALL
 //! tree       the cgroups that there are, and which of them are tasks: one cgroup is one task, those above it never
 //! scanner    follows the directories of cgroups into the tree
+//! lives      when a cgroup was made, and whether what is a task again was there all the time
 //! naming     asks runtimes for names and ends, each on a thread of its own
 //! table      the allocs: begun, named, ended; what of them goes to the board
 //! observer   the thread that does all that
@@ -16,6 +17,7 @@ mod facts;
 pub mod identity;
 mod kubernetes;
 mod libvirt;
+mod lives;
 mod lxc;
 pub mod naming;
 mod nomad;
@@ -78,6 +80,10 @@ impl Config {
     pub fn wants(&self, id: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, id));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+    /// It shows some and leaves others out.
+    pub fn chooses(&self) -> bool {
+        !self.include.is_empty() || !self.exclude.is_empty()
     }
     /// Of these labels those that are to be shown, as labels of ours: `com.example/team` is `label_com_example_team`.
     pub fn chosen(&self, labels: &[(String, String)]) -> Vec<(String, String)> {

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::identity::{Naming, OwnCgroup, Recognised};
+use super::lives::Lives;
 use super::naming::{About, Inquiries, Inquiry, RuntimePlaces, SourceReply};
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
@@ -38,7 +39,7 @@ const BEAT: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(10);
 /// Totals of workloads of which nothing is left are kept so long, and no more than so many.
 const KEPT: Duration = Duration::from_secs(86_400);
-const MOST_KEPT: usize = 10_000;
+const MOST_KEPT: usize = 1_000;
 
 /// What it works with.
 pub struct Parts {
@@ -121,6 +122,7 @@ struct Work {
     /// Plain cgroups without processes.
     empty: BTreeSet<String>,
     unnamed: HashMap<String, Unnamed>,
+    lives: Lives,
     /// Gone, and how they ended is being asked.
     ending: HashMap<String, Instant>,
     /// Gone from one hierarchy at least.
@@ -155,6 +157,7 @@ impl Work {
             fresh: HashMap::new(),
             empty: BTreeSet::new(),
             unnamed: HashMap::new(),
+            lives: Lives::default(),
             ending: HashMap::new(),
             leaving: HashMap::new(),
             aside: BTreeMap::new(),
@@ -181,6 +184,7 @@ impl Work {
         let ScanNews { removed, made, told, changed } = self.scanner.news();
         let now = self.parts.clock.instant();
         for path in removed {
+            self.lives.removed(&path);
             self.leaving.insert(path, now);
         }
         for path in made {
@@ -188,8 +192,10 @@ impl Work {
             if self.leaving.remove(&path).is_some() {
                 self.gone(&path);
             }
+            self.lives.made(&path, self.parts.clock.now());
             self.fresh.insert(path, now + SETTLED);
         }
+        let comes = told.iter().any(|path| self.empty.contains(path));
         for path in told {
             self.read(&path);
         }
@@ -200,7 +206,7 @@ impl Work {
             }
         }
         let is_time = |at: Instant| at <= now;
-        let mut changed = changed || self.fresh.values().copied().any(is_time);
+        let mut changed = changed || comes || self.fresh.values().copied().any(is_time);
         if is_time(self.next_beat) {
             self.next_beat = now + BEAT;
             self.count();
@@ -210,6 +216,7 @@ impl Work {
             self.next_sweep = now + SWEEP;
             changed |= self.scanner.sweep();
             self.look_for_the_dead();
+            self.lives.forget(|path| self.scanner.inode(path));
             self.forget_totals(now);
         }
         if changed {
@@ -259,8 +266,12 @@ impl Work {
     fn is_settled(&self, path: &str, now: Instant) -> bool {
         self.known.contains_key(path)
             || self.unnamed.contains_key(path)
-            || self.aside.get(path).is_some_and(|why| *why == UNWANTED)
+            || self.aside.get(path).is_some_and(|why| *why == UNWANTED || !self.has_room())
             || self.fresh.get(path).is_some_and(|until| *until > now)
+    }
+
+    fn has_room(&self) -> bool {
+        self.allocs.running() + self.unnamed.len() < self.parts.config.max_allocs
     }
 
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
@@ -271,21 +282,36 @@ impl Work {
             self.aside.insert(path, UNWANTED);
             return;
         }
-        if plain && self.scanner.has_processes(&path) != Some(true) {
-            self.empty.insert(path);
+        let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
+        if is_named && !config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)) {
+            self.aside.insert(path, UNWANTED);
             return;
         }
-        if self.allocs.running() + self.unnamed.len() >= config.max_allocs {
+        let made = self.lives.made_at(&path);
+        // Of one that was there before, what it has used may be what others used below it.
+        let has_run = || made.is_some() && self.scanner.has_run(&path);
+        if plain && self.scanner.has_processes(&path) != Some(true) && !has_run() {
+            if self.empty.insert(path.clone()) {
+                self.scanner.listen(&path);
+            }
+            return;
+        }
+        // Whoever gets a name may turn out not to be wanted.
+        if !self.has_room() && (is_named || !config.chooses()) {
             self.aside.insert(path, LIMIT);
             return;
         }
         let sampling = &self.parts.sampling;
-        let reader = Arc::new(TaskReader::for_cgroup(sampling, CgroupPath::from(path.as_str())).that_only_reads());
+        let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path.as_str())).that_only_reads();
+        if self.lives.begins(&path, self.scanner.inode(&path)) {
+            reader = reader.that_counts_anew();
+        }
+        let reader = Arc::new(reader);
         if reader.look(now, self.parts.clock.now(), true).is_err() {
             // Gone again, or nothing of it is where we look.
             return;
         }
-        self.empty.remove(&path);
+        let was_empty = self.empty.remove(&path);
         self.aside.remove(&path);
         let own = match found.own {
             OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
@@ -296,7 +322,8 @@ impl Work {
             (own, Arc::new(reader))
         });
         self.scanner.settle(&path, plain);
-        let since = self.has_begun.then(|| self.parts.clock.now());
+        // One that was there before, unseen or set aside, began nobody knows when.
+        let since = if was_empty { Some(self.parts.clock.now()) } else { made }.filter(|_| self.has_begun);
         let unnamed = Unnamed { found, reader, own_reader, since, until: now + ANSWER, is_gone: false };
         let is_asked = self.ask(&path, &unnamed.found, About::Name);
         self.unnamed.insert(path.clone(), unnamed);
@@ -321,6 +348,10 @@ impl Work {
         let id = ObservedAllocs::id_of(naming.source.unwrap_or(found.source), &naming.native);
         if !config.wants(&id) {
             self.aside.insert(path.to_owned(), UNWANTED);
+            return;
+        }
+        if self.allocs.running() >= config.max_allocs {
+            self.aside.insert(path.to_owned(), LIMIT);
             return;
         }
         if naming.source.is_some() {
@@ -355,6 +386,13 @@ impl Work {
             return;
         }
         let Some(found) = self.known.remove(path) else { return };
+        if self.lives.ends(path, self.scanner.inode(path)) {
+            if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
+                self.touched.insert(id);
+                self.changes.extend(change);
+            }
+            return;
+        }
         if found.container.is_some() && self.ask(path, &found, About::Exit) {
             self.ending.insert(path.to_owned(), self.parts.clock.instant() + ANSWER);
         } else {

@@ -93,7 +93,9 @@ impl Scanner {
     }
     /// How many cgroups have names that cannot be shown.
     pub fn unnamed(&self) -> u64 {
-        self.unnamed.len() as u64
+        // Each has a directory in each hierarchy.
+        let of = |place| self.unnamed.iter().filter(|(at, _)| *at == place).count();
+        (0..self.walked.len()).map(of).max().unwrap_or_default() as u64
     }
 
     /// Looks at everything anew.
@@ -189,6 +191,11 @@ impl Scanner {
             }
             self.settled.insert(path.to_owned());
         }
+        self.listen(path);
+    }
+
+    /// It tells when its first process comes and its last one goes, on a host with a unified tree.
+    pub fn listen(&mut self, path: &str) {
         let Some(unified) = self.sampling.layout.unified() else { return };
         let file = unified.mount.join(path.trim_start_matches('/')).join("cgroup.events");
         if let Some(watch) = self.watch.as_ref().and_then(|w| w.file(&file).ok()) {
@@ -209,6 +216,24 @@ impl Scanner {
             }
         };
         (0..self.walked.len()).filter_map(ask).reduce(|a, b| a || b)
+    }
+
+    /// Whether it, or something that was below it, has ever used CPU time.
+    pub fn has_run(&self, path: &str) -> bool {
+        let ask = |place: usize| {
+            let directory = self.directory(place, path)?;
+            if let Ok(ns) = std::fs::read_to_string(directory.join("cpuacct.usage")) {
+                return Some(ns.trim_end() != "0");
+            }
+            let stat = std::fs::read_to_string(directory.join("cpu.stat")).ok()?;
+            stat.lines().next().map(|usage| usage.starts_with("usage_usec ") && usage != "usage_usec 0")
+        };
+        (0..self.walked.len()).filter_map(ask).any(|has_run| has_run)
+    }
+
+    /// Which one is there, under this name: another one has another number. `None`: none.
+    pub fn inode(&self, path: &str) -> Option<u64> {
+        (0..self.walked.len()).find_map(|place| Some(self.directory(place, path)?.symlink_metadata().ok()?.ino()))
     }
 
     /// Where its processes are listed, in the hierarchies that are looked at.

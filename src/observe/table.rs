@@ -83,6 +83,8 @@ pub enum TotalsChange {
     /// It counts from then on.
     Begun(JobId, TaskName, Timestamp),
     Ended(JobId, TaskName, Box<Exit>),
+    /// It is no task any more, and has not ended.
+    Covered(JobId, TaskName, Arc<Usage>),
 }
 
 impl TotalsChange {
@@ -90,13 +92,14 @@ impl TotalsChange {
         match self {
             TotalsChange::Begun(workload, task, at) => totals.submitted(workload, task, *at),
             TotalsChange::Ended(workload, task, exit) => totals.task_mut(workload, task).add_exit(exit),
+            TotalsChange::Covered(workload, task, usage) => totals.task_mut(workload, task).add_usage(usage),
         }
     }
     pub fn key(&self) -> (JobId, TaskName) {
         match self {
-            TotalsChange::Begun(workload, task, _) | TotalsChange::Ended(workload, task, _) => {
-                (workload.clone(), task.clone())
-            }
+            TotalsChange::Begun(workload, task, _)
+            | TotalsChange::Ended(workload, task, _)
+            | TotalsChange::Covered(workload, task, _) => (workload.clone(), task.clone()),
         }
     }
 }
@@ -106,12 +109,7 @@ impl ObservedAllocs {
     pub fn id_of(source: AllocSource, native: &str) -> String {
         // As it is written everywhere.
         let prefix = if source == AllocSource::Kubernetes { "k8s" } else { source.as_str() };
-        let whole: String =
-            format!("{prefix}:{native}").chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        if whole.len() <= LONGEST_ID && !whole.contains('?') {
-            return whole;
-        }
-        format!("{}~{:016x}", cut(&whole, LONGEST_ID - 17), hash(native))
+        tidy(&format!("{prefix}:{native}"), native)
     }
 
     pub fn is_known(&self, path: &str) -> bool {
@@ -140,6 +138,7 @@ impl ObservedAllocs {
     /// Gives whose it is now, and what its totals gain.
     pub fn begin(&mut self, begun: NewTask) -> (AllocId, Option<TotalsChange>) {
         let NewTask { path, source, own, naming, labels, reader, own_reader, since } = begun;
+        let naming = printable(naming);
         let id = self.free_id(naming.source.unwrap_or(source), &naming, &path);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
         held.ended_at = None;
@@ -187,7 +186,7 @@ impl ObservedAllocs {
         let source = naming.source.unwrap_or(held.identity.source);
         let before = (Arc::clone(&held.identity), held.labels.clone());
         // A task keeps the name under which it counts.
-        let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..naming.clone() };
+        let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..printable(naming.clone()) };
         held.native.clone_from(&naming.native);
         held.labels = labels;
         held.call(*at, source, &naming);
@@ -220,6 +219,25 @@ impl ObservedAllocs {
         let name = held.identity.tasks[at].name.clone();
         let workload = held.identity.workload.clone();
         Some((id, workload.map(|workload| TotalsChange::Ended(workload, name, Box::new(exit)))))
+    }
+
+    /// Tasks of others have begun inside of its cgroup: it is none any more, and how it goes on nobody can tell. As [`ObservedAllocs::end`].
+    pub fn cover(&mut self, path: &str, now: Timestamp) -> Option<(AllocId, Option<TotalsChange>)> {
+        let (id, at) = self.places.remove(path)?;
+        let held = self.allocs.get_mut(&id)?;
+        let task = &mut held.tasks[at];
+        let last = task.reader.take().and_then(|reader| reader.close());
+        let usage = last.map_or_else(Arc::default, |last| last.usage);
+        let shown = Arc::make_mut(&mut task.shown);
+        shown.base = Arc::new(usage.on_top_of(&shown.base).without_live());
+        (shown.runs, shown.since) = (false, Some(now));
+        if held.tasks.iter().all(|task| task.reader.is_none()) {
+            held.ended_at = Some(now);
+            held.change_own(None);
+        }
+        let name = held.identity.tasks[at].name.clone();
+        let workload = held.identity.workload.clone();
+        Some((id, workload.map(|workload| TotalsChange::Covered(workload, name, usage))))
     }
 
     /// Forgets those of these that have ended: their series were delivered. Gives who is gone.
@@ -371,6 +389,28 @@ fn exit(
         oom_kills: usage.oom_kills(),
         usage,
     }
+}
+
+/// Each name of it can be shown: whoever makes a cgroup may call it anything.
+fn printable(naming: Naming) -> Naming {
+    let tidy = |name: String| tidy(&name, &name);
+    Naming {
+        task: tidy(naming.task),
+        name: tidy(naming.name),
+        workload: naming.workload.map(tidy),
+        group: naming.group.map(tidy),
+        namespace: tidy(naming.namespace),
+        ..naming
+    }
+}
+
+/// Bounded, and without control characters; what that makes of two that differ differs too. `of`: what tells them apart.
+fn tidy(text: &str, of: &str) -> String {
+    let whole: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    if whole.len() <= LONGEST_ID && !whole.contains('?') {
+        return whole;
+    }
+    format!("{}~{:016x}", cut(&whole, LONGEST_ID - 17), hash(of))
 }
 
 /// So many bytes of it at most, whole characters.

@@ -7,26 +7,26 @@ use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, wait_for};
 
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// Somebody else's cgroups, and an agent that looks at these alone.
-struct Scene {
-    agent: Agent,
-    others: Cgroups,
+pub struct Scene {
+    pub agent: Agent,
+    pub others: Cgroups,
 }
 
 impl Scene {
-    fn new(more: &[(&str, &str)]) -> Scene {
+    pub fn new(more: &[(&str, &str)]) -> Scene {
         let others = Cgroups::new();
         Scene { agent: agent(&others, more), others }
     }
 
-    fn id(&self, name: &str) -> String {
+    pub fn id(&self, name: &str) -> String {
         format!("cgroup:{}/{name}", self.others.parent)
     }
 
     /// Runs a shell in a cgroup of its own.
-    fn run(&self, name: &str, script: &str) -> Child {
+    pub fn run(&self, name: &str, script: &str) -> Child {
         self.others.make(name);
         // It begins when it is where it belongs.
         let mut command = Command::new("sh");
@@ -37,28 +37,28 @@ impl Scene {
         child
     }
 
-    fn end(&self, name: &str, mut child: Child) {
+    pub fn end(&self, name: &str, mut child: Child) {
         child.kill().unwrap();
         child.wait().unwrap();
         self.others.remove(name);
     }
 
-    fn allocs(&self) -> Vec<Value> {
+    pub fn allocs(&self) -> Vec<Value> {
         self.agent.json("/v1/allocs")["allocs"].as_array().unwrap().clone()
     }
 
-    fn wait(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub fn wait(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let id = self.id(name);
         wait_for(what, LONG, || self.allocs().into_iter().find(|alloc| alloc["id"] == *id && is(alloc)))
     }
 
     /// The value of a family of that alloc in a body of now.
-    fn value(&self, family: &str, name: &str) -> Option<f64> {
+    pub fn value(&self, family: &str, name: &str) -> Option<f64> {
         self.agent.metrics().one(family, &[("alloc_id", &self.id(name))]).map(Sample::f64)
     }
 }
 
-fn agent(others: &Cgroups, more: &[(&str, &str)]) -> Agent {
+pub fn agent(others: &Cgroups, more: &[(&str, &str)]) -> Agent {
     let include = format!("cgroup:{}/*", others.parent);
     let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
     let env = known.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -66,7 +66,7 @@ fn agent(others: &Cgroups, more: &[(&str, &str)]) -> Agent {
 }
 
 const IDLE: &str = "exec sleep 1000";
-const SOME_WORK: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
+pub const SOME_WORK: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
 
 #[test]
 fn what_others_run_is_there_with_the_first_snapshot_and_as_the_kernels_files_say() {

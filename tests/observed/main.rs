@@ -9,4 +9,5 @@ mod common;
 
 mod docker;
 mod live;
+mod lives;
 mod trees;

@@ -1,6 +1,6 @@
 //! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and to die.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::lifecycle::{
@@ -10,13 +10,15 @@ use super::lifecycle::{
 use super::listener::{Families, HistogramPoint, Listener, Point, SINGLE, by, int, plain};
 use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
 use super::subject::Labels;
+use crate::model::alloc::AllocSource;
 use crate::model::event::EventKind;
+use crate::model::id::JobId;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::task::{Outcome, RestartReason};
 use crate::model::totals::Latest;
 use crate::model::units::{Nanos, Timestamp};
-use crate::snapshot::WorkloadView;
 use crate::snapshot::failed::FailedAllocs;
+use crate::snapshot::{AllocView, WorkloadView};
 use crate::telemetry::durations::{self, Durations, KILLS, STARTS, StartPhase};
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
@@ -24,7 +26,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
     let restarts = views.iter().map(|view| view.ended.restarts.map(|n| int(n).filter(|_| !view.observed)));
     out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, restarts);
-    exits(out, &views);
+    exits(out, walk, &views);
     let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
     // Born at 0: an event that has not happened was seen no times.
     let times = |view: &WorkloadView, kind: &EventKind| view.ended.events.get(kind.label()).map_or(0, |n| *n);
@@ -55,11 +57,23 @@ fn latest<'a>(view: &'a WorkloadView, of: impl Fn(&'a Latest) -> Option<&'a Exem
     view.ended.latest.as_deref().and_then(of)
 }
 
-fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
+/// Of what others run only some runtimes say how it ends: what nobody can tell of has not happened no times, but unseen.
+fn exits(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>, views: &[&WorkloadView]) {
+    let tells = |alloc: &&&Arc<AllocView>| matches!(alloc.identity.source, AllocSource::Docker | AllocSource::Podman);
+    let told: HashSet<&JobId> =
+        walk.allocs.iter().filter(tells).filter_map(|alloc| alloc.identity.workload.as_ref()).collect();
+    let unknown = Outcome::Unknown.index();
+    let is_told = |view: &WorkloadView| {
+        let mut known = view.ended.exits.iter().enumerate().filter(|(outcome, _)| *outcome != unknown);
+        !view.observed || told.contains(&view.workload) || known.any(|(_, n)| *n > 0)
+    };
     let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
     let exits = views.iter().map(|view| {
-        let all = view.ended.exits.iter().enumerate();
-        all.map(|(outcome, n)| whose(*n, latest(view, |latest| latest.exits[outcome].as_ref())))
+        let (all, is_told) = (view.ended.exits.iter().enumerate(), is_told(view));
+        all.map(move |(outcome, n)| {
+            let n = whose(*n, latest(view, |latest| latest.exits[outcome].as_ref()));
+            n.filter(|_| is_told || outcome == unknown)
+        })
     });
     out.all(&TASK_EXITS, &WORKLOAD_ROWS, &outcomes, exits);
 

@@ -1,0 +1,108 @@
+//! Cgroups that are tasks for a while, that nobody looked at while they had a process, or that were there all the time.
+
+use std::process::{Command, Stdio};
+
+use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for};
+use crate::live::{LONG, SOME_WORK, Scene, agent};
+
+/// On cgroup v2 a cgroup has either processes or cgroups with controllers.
+#[test]
+fn what_runs_inside_of_a_task_is_counted_once_and_the_task_has_not_ended() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(cpuacct) = mounted_v1("cpuacct") else { skip_test!("cgroup-v1-not-mounted") };
+    let scene = Scene::new(&[]);
+    let used = |name: &str| {
+        let cpu = scene.value("allostat_task_cpu_usage_seconds_total", name);
+        cpu.filter(|cpu| *cpu > 0.005)
+    };
+    let outer = scene.run("outer", SOME_WORK);
+    wait_for("some CPU time", LONG, || used("outer"));
+    for _ in 0..2 {
+        let inner = scene.run("outer/inner", SOME_WORK);
+        scene.wait("outer/inner", "the one inside", |alloc| alloc["status"] == "running");
+        let covered = scene.wait("outer", "no task any more", |alloc| alloc["status"] == "complete");
+        assert!(covered["tasks"]["outer"]["last_exit"].is_null(), "nothing of it has ended: {covered}");
+        scene.end("outer/inner", inner);
+        scene.wait("outer", "the same again", |alloc| alloc["status"] == "running");
+    }
+    let both = used("outer").unwrap() + scene.value("allostat_task_cpu_usage_seconds_total", "outer/inner").unwrap();
+    let file = cpuacct.join(format!("{}/outer/cpuacct.usage", scene.others.parent.trim_start_matches('/')));
+    let all: f64 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    assert!(both <= all / 1e9 + 0.001, "the kernel counted {all} ns for both, and {both} s are told");
+    scene.end("outer", outer);
+}
+
+#[test]
+fn a_process_that_came_and_went_between_two_looks_is_there_as_long_as_its_cgroup_is() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    let names: Vec<String> = (0..12).map(|n| format!("short-{n}")).collect();
+    names.iter().for_each(|name| scene.others.make(name));
+    for name in &names {
+        let mut child = scene.run(name, "i=0; while [ $i -lt 500 ]; do i=$((i+1)); done");
+        child.wait().unwrap();
+    }
+    for name in &names {
+        let cpu = || scene.value("allostat_task_cpu_usage_seconds_total", name).filter(|cpu| *cpu > 0.0);
+        wait_for("what it used", LONG, cpu);
+        scene.others.remove(name);
+    }
+}
+
+#[test]
+fn what_is_not_wanted_takes_no_place_and_is_not_counted_as_left_out() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let others = Cgroups::new();
+    let mut children = Vec::new();
+    for name in ["a", "b", "wanted"] {
+        others.make(name);
+        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        others.place(name, child.id());
+        children.push(child);
+    }
+    let exclude = format!("cgroup:{0}/a,cgroup:{0}/b", others.parent);
+    let more = [("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1"), ("ALLOSTAT_OBSERVE_EXCLUDE", exclude.as_str())];
+    let scene = Scene { agent: agent(&others, &more), others };
+    // With the first snapshot already.
+    assert!(scene.allocs().iter().any(|alloc| alloc["id"] == *scene.id("wanted")), "{:?}", scene.allocs());
+    let left_out = scene.agent.metrics().one("allostat_observed_left_out", &[("reason", "limit")]).map(Sample::f64);
+    assert_eq!(left_out, Some(0.0));
+    for mut child in children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn one_that_was_there_before_and_had_no_place_began_nobody_knows_when() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let others = Cgroups::new();
+    let start = |name: &str| {
+        others.make(name);
+        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+        others.place(name, child.id());
+        child
+    };
+    let mut children = ["a", "b"].map(|name| (name, start(name)));
+    let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1")]), others };
+    let shown = scene.allocs();
+    let [first] = &shown[..] else { panic!("{shown:?}") };
+    let at = usize::from(first["id"] == *scene.id("b"));
+    let (name, child) = &mut children[at];
+    child.kill().unwrap();
+    child.wait().unwrap();
+    scene.others.remove(name);
+    let (name, child) = &mut children[1 - at];
+    let other = scene.wait(name, "its place", |alloc| alloc["status"] == "running");
+    assert!(other["created_at"].is_null() && other["tasks"][&*name]["state_since"].is_null(), "{other}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
