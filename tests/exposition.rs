@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use allostat::board::{Board, Published};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::Selection;
+use allostat::exporters::otlp::HistogramAggregation;
 use allostat::exporters::walk::{Filter, Head, HistogramPoint, Listener, OF_ALLOCS, OF_TASKS, Point, Walk};
 use allostat::exporters::{self, Format, catalogue, prometheus};
 use allostat::host::clock::Clock;
@@ -40,6 +41,7 @@ use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
 use common as parsed;
 use proptest::prelude::*;
+use prost::Message;
 use synthetic::{NOW, Said};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
@@ -886,6 +888,12 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
     (instance, attributes)
 }
 
+/// A walk as a request, with these buckets of histograms.
+fn pushed(walk: &Walk<'_>, aggregation: HistogramAggregation) -> Vec<u8> {
+    let identity = exporters::otlp::HostIdentity::default();
+    exporters::otlp::collect(walk, &identity, aggregation, &mut exporters::otlp::Endings::default()).encode_to_vec()
+}
+
 /// One snapshot in both: each series is a point with its value, and there is no other point.
 #[test]
 fn otlp_says_point_by_point_what_the_exposition_says() {
@@ -894,7 +902,9 @@ fn otlp_says_point_by_point_what_the_exposition_says() {
         let filter = Filter::default();
         let walk = Walk::new(&snapshot, &metrics, &filter);
         let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
-        says_the_same(&snapshot, &body, otlp::points(&otlp::decode(&exporters::otlp::encode(&walk))));
+        for aggregation in HistogramAggregation::ALL {
+            says_the_same(&snapshot, &body, otlp::points(&otlp::decode(&pushed(&walk, aggregation))));
+        }
     }
 }
 
@@ -906,14 +916,18 @@ fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
         let filter = Filter::default();
         let walk = Walk::new(&snapshot, &metrics, &filter);
         let body = parsed::Exposition::parse(&text(prometheus::encode(&walk, Format::Text)));
-        let bytes = exporters::otlp::encode(&walk);
-        let Some(theirs) = by_python::read_by_python(&bytes) else { skip_test!("no-python") };
-        let mut ours = otlp::points(&otlp::decode(&bytes));
-        for told in &mut ours {
-            told.exemplars.iter_mut().for_each(String::clear);
+        for aggregation in HistogramAggregation::ALL {
+            let bytes = pushed(&walk, aggregation);
+            let Some(theirs) = by_python::read_by_python(&bytes) else { skip_test!("no-python") };
+            let mut ours = otlp::points(&otlp::decode(&bytes));
+            for told in &mut ours {
+                told.exemplars.iter_mut().for_each(String::clear);
+            }
+            assert_eq!(theirs, ours);
+            let is_exponential = |told: &&otlp::Told| matches!(told.value, otlp::Value::Exponential { .. });
+            assert_eq!(theirs.iter().any(|t| is_exponential(&t)), aggregation == HistogramAggregation::Exponential);
+            says_the_same(&snapshot, &body, theirs);
         }
-        assert_eq!(theirs, ours);
-        says_the_same(&snapshot, &body, theirs);
     }
 }
 
@@ -955,9 +969,10 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
             otlp::Value::Float(n) => {
                 assert!((n - expected).abs() <= expected.abs() * 1e-15, "{said}: {n}, {expected}")
             }
-            otlp::Value::Histogram { ref counts, sum, .. } => {
+            otlp::Value::Histogram { ref counts, sum, .. } | otlp::Value::Exponential { ref counts, sum, .. } => {
+                let zeros = if let otlp::Value::Exponential { zeros, .. } = told.value { zeros } else { 0 };
                 #[allow(clippy::cast_precision_loss)]
-                let count = counts.iter().sum::<u64>() as f64;
+                let count = (zeros + counts.iter().sum::<u64>()) as f64;
                 assert_eq!(count, expected, "{said}");
                 let name = format!("{}_sum", desc.name);
                 let of = |s: &&parsed::Sample| s.name == name && s.labels == sample.labels;
@@ -979,7 +994,8 @@ fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
     let mut endings = exporters::otlp::Endings::default();
     let mut told = |snapshot: &Snapshot| {
         let walk = Walk::new(snapshot, &metrics, &filter);
-        otlp::points(&exporters::otlp::collect(&walk, &exporters::otlp::HostIdentity::default(), &mut endings))
+        let identity = exporters::otlp::HostIdentity::default();
+        otlp::points(&exporters::otlp::collect(&walk, &identity, HistogramAggregation::Explicit, &mut endings))
     };
     let series = |told: &otlp::Told| {
         (told.resource["service.instance.id"].clone(), told.metric.clone(), told.attributes.clone())

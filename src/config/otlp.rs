@@ -10,7 +10,6 @@ use super::values::{absolute, millis, short, word};
 use crate::exporters::otlp;
 
 pub(super) const STANZA: &str = "otlp";
-const EXPLICIT_BUCKETS: &str = "explicit_bucket_histogram";
 
 fn shown(path: Option<&Path>) -> Option<String> {
     path.map(|path| path.display().to_string())
@@ -125,9 +124,14 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "default_histogram_aggregation",
         env: "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
-        about: "explicit_bucket_histogram: the buckets of /metrics. No other is made.",
-        kind: Kind::Text(|_, text| word(&text.to_lowercase(), [EXPLICIT_BUCKETS], |name| name).map(drop)),
-        get: |_| Some(EXPLICIT_BUCKETS.to_owned()),
+        about: "explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer ones, as native histograms \
+                have them.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.aggregation =
+                word(&text.to_lowercase(), otlp::HistogramAggregation::ALL, otlp::HistogramAggregation::as_str)?;
+            Ok(())
+        }),
+        get: |c| Some(c.otlp.aggregation.as_str().to_owned()),
     },
     Setting {
         stanza: STANZA,
@@ -283,7 +287,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli"),
             ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "gamma"),
-            ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "base2_exponential_bucket_histogram"),
+            ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "summary"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "-1"),
             ("OTEL_RESOURCE_ATTRIBUTES", "no pair"),
         ] {

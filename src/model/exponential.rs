@@ -59,9 +59,64 @@ impl Exponential {
     pub fn zeros(&self) -> u64 {
         self.zeros
     }
+    /// At most 160 buckets, with those that are empty: as wide as that takes.
+    pub fn dense(&self) -> DenseBuckets {
+        let mut all = self.clone();
+        let stretch = |all: &Exponential| {
+            let (first, last) = (*all.buckets.first_key_value()?.0, *all.buckets.last_key_value()?.0);
+            usize::try_from(last - first).ok().map(|more| (first, more + 1))
+        };
+        while stretch(&all).is_some_and(|(_, length)| length > MOST) {
+            all.coarsen();
+        }
+        let (first, length) = stretch(&all).unwrap_or((1, 0));
+        let counts = (first..).take(length).map(|number| all.buckets.get(&number).copied().unwrap_or(0)).collect();
+        DenseBuckets { scale: all.schema, zeros: all.zeros, offset: first - 1, counts }
+    }
     /// In order of their numbers.
     pub fn buckets(&self) -> impl Iterator<Item = (i32, u64)> + '_ {
         self.buckets.iter().map(|(number, count)| (*number, *count))
+    }
+}
+
+/// All buckets of a stretch, the empty ones as well: OTLP's form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DenseBuckets {
+    pub scale: i32,
+    pub zeros: u64,
+    /// Which the first one is: bucket `i` holds what is above `2^(i / 2^scale)` and at most `2^((i + 1) / 2^scale)`.
+    pub offset: i32,
+    pub counts: Vec<u64>,
+}
+
+impl DenseBuckets {
+    /// Observations.
+    pub fn count(&self) -> u64 {
+        self.zeros + self.counts.iter().sum::<u64>()
+    }
+
+    /// What came since `before`, in the wider of both scales. `None`: these are not the same observations and more.
+    pub fn since(&self, before: &DenseBuckets) -> Option<DenseBuckets> {
+        let before = before.at_scale(self.scale)?;
+        let mut more = self.clone();
+        more.zeros = more.zeros.checked_sub(before.zeros)?;
+        for (at, count) in (before.offset..).zip(&before.counts).filter(|(_, count)| **count > 0) {
+            let own = more.counts.get_mut(usize::try_from(at - self.offset).ok()?)?;
+            *own = own.checked_sub(*count)?;
+        }
+        Some(more)
+    }
+
+    /// `None`: it is not as fine.
+    fn at_scale(&self, scale: i32) -> Option<DenseBuckets> {
+        let shift = u32::try_from(self.scale - scale).ok()?;
+        let mut wider = DenseBuckets { scale, offset: self.offset >> shift, counts: Vec::new(), ..*self };
+        for (at, count) in (self.offset..).zip(&self.counts) {
+            let place = usize::try_from((at >> shift) - wider.offset).ok()?;
+            wider.counts.resize(wider.counts.len().max(place + 1), 0);
+            wider.counts[place] += count;
+        }
+        Some(wider)
     }
 }
 
@@ -111,6 +166,26 @@ mod tests {
             let (number, count) = of(&[value]).buckets().next().unwrap();
             let upper = |number: i32| (f64::from(number) / 8.0).exp2();
             prop_assert!(count == 1 && value <= upper(number) && value > upper(number - 1), "{} in {}", value, number);
+        }
+        /// However fine the earlier ones were: what came since is what was observed since.
+        #[test]
+        fn what_came_since_is_what_was_observed_since(
+            first in prop::collection::vec(1e-9_f64..1e6, 0..200),
+            then in prop::collection::vec(1e-12_f64..1e12, 0..200),
+        ) {
+            let mut all = of(&first);
+            let before = all.dense();
+            prop_assert!(before.counts.len() <= MOST);
+            then.iter().for_each(|value| all.observe(*value));
+            let after = all.dense();
+            let more = after.since(&before).unwrap();
+            prop_assert_eq!(more.count(), then.len() as u64);
+            for (at, count) in (more.offset..).zip(&more.counts) {
+                let bound = |at: i32| (f64::from(at) / 2_f64.powi(more.scale)).exp2();
+                let held = then.iter().filter(|v| **v > bound(at) && **v <= bound(at + 1)).count();
+                prop_assert_eq!(held as u64, *count);
+            }
+            prop_assert_eq!(before.since(&after).is_none(), !then.is_empty());
         }
         #[test]
         fn nothing_is_lost(values in prop::collection::vec(prop::num::f64::POSITIVE | prop::num::f64::ZERO, 0..400)) {

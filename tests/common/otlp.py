@@ -38,6 +38,23 @@ def buckets(point):
     return {"bounds": list(point.explicit_bounds), "counts": list(point.bucket_counts), "sum": point.sum}
 
 
+def exponential(point):
+    if point.flags & ENDED:
+        return "ended"
+    counts = list(point.positive.bucket_counts)
+    assert point.count == point.zero_count + sum(counts)
+    return {
+        "scale": point.scale,
+        "zeros": point.zero_count,
+        "offset": point.positive.offset,
+        "counts": counts,
+        "sum": point.sum,
+    }
+
+
+VALUES = {"histogram": buckets, "exponential_histogram": exponential}
+
+
 def points(request):
     for of in request.resource_metrics:
         resource = attributes(of.resource.attributes)
@@ -45,7 +62,7 @@ def points(request):
             data = metric.WhichOneof("data")
             held = getattr(metric, data)
             kind = ("sum" if held.is_monotonic else "up-down sum") if data == "sum" else data
-            value = buckets if data == "histogram" else number
+            value = VALUES.get(data, number)
             for point in held.data_points:
                 yield {
                     "resource": resource,

@@ -16,7 +16,7 @@ pub struct Told {
     pub resource: Attributes,
     pub metric: String,
     pub unit: String,
-    /// `sum`, `up-down sum`, `gauge`, `histogram`
+    /// `sum`, `up-down sum`, `gauge`, `histogram`, `exponential_histogram`
     pub kind: &'static str,
     /// It says what came since `start`, which is not the series' beginning.
     pub is_delta: bool,
@@ -33,6 +33,13 @@ pub enum Value {
     Float(f64),
     Histogram {
         bounds: Vec<f64>,
+        counts: Vec<u64>,
+        sum: f64,
+    },
+    Exponential {
+        scale: i32,
+        zeros: u64,
+        offset: i32,
         counts: Vec<u64>,
         sum: f64,
     },
@@ -87,6 +94,7 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
             let is_delta = match metric.data.as_ref().expect("a metric has data") {
                 metric::Data::Sum(sum) => sum.aggregation_temporality,
                 metric::Data::Histogram(histogram) => histogram.aggregation_temporality,
+                metric::Data::ExponentialHistogram(histogram) => histogram.aggregation_temporality,
                 _ => CUMULATIVE,
             };
             assert!([DELTA, CUMULATIVE].contains(&is_delta));
@@ -121,6 +129,24 @@ pub fn points_of_any_kind(request: &ExportMetricsServiceRequest) -> Vec<Told> {
                             }
                         };
                         told("histogram", &p.attributes, p.start_time_unix_nano, p.time_unix_nano, value, &p.exemplars)
+                    }));
+                    continue;
+                }
+                metric::Data::ExponentialHistogram(histogram) => {
+                    all.extend(histogram.data_points.iter().map(|p| {
+                        assert_eq!(p.negative, None, "nothing lasts less than no time");
+                        let value = match (p.flags, &p.positive) {
+                            (ENDED, None) => Value::Ended,
+                            (0, Some(positive)) => {
+                                let counts = positive.bucket_counts.clone();
+                                assert_eq!(p.count, p.zero_count + counts.iter().sum::<u64>());
+                                let (zeros, sum) = (p.zero_count, p.sum.expect("a sum"));
+                                Value::Exponential { scale: p.scale, zeros, offset: positive.offset, counts, sum }
+                            }
+                            other => panic!("{}: {other:?}", metric.name),
+                        };
+                        let (start, at) = (p.start_time_unix_nano, p.time_unix_nano);
+                        told("exponential_histogram", &p.attributes, start, at, value, &p.exemplars)
                     }));
                     continue;
                 }
@@ -159,6 +185,9 @@ pub fn text(bytes: &[u8]) -> String {
             Value::Int(n) => n.to_string(),
             Value::Float(n) => format!("{n:?}"),
             Value::Histogram { bounds, counts, sum } => format!("{counts:?} up to {bounds:?}, sum {sum:?}"),
+            Value::Exponential { scale, zeros, offset, counts, sum } => {
+                format!("{zeros} at 0, {counts:?} from {offset} of scale {scale}, sum {sum:?}")
+            }
             Value::Ended => "ended".to_owned(),
         };
         let since = if told.start == 0 { String::new() } else { format!(" since {}", told.start) };

@@ -21,7 +21,7 @@ pub fn from_python(points: &serde_json::Value) -> Vec<Told> {
     let map = |value: &serde_json::Value| -> Attributes {
         value.as_object().expect("attributes").iter().map(|(key, value)| (key.clone(), text(value))).collect()
     };
-    let kinds = ["sum", "up-down sum", "gauge", "histogram"];
+    let kinds = ["sum", "up-down sum", "gauge", "histogram", "exponential_histogram"];
     let point = |point: &serde_json::Value| {
         let (value, whole) = (&point["value"], |name: &str| point[name].as_u64().expect("a number"));
         let value = if value == "ended" {
@@ -30,6 +30,20 @@ pub fn from_python(points: &serde_json::Value) -> Vec<Told> {
             Value::Int(n.as_i64().expect("a whole number"))
         } else if let Some(n) = value.get("float") {
             Value::Float(n.as_f64().expect("a number"))
+        } else if let Some(scale) = value.get("scale") {
+            let small = |n: &serde_json::Value| i32::try_from(n.as_i64().expect("a number")).expect("small");
+            Value::Exponential {
+                scale: small(scale),
+                zeros: value["zeros"].as_u64().expect("a count"),
+                offset: small(&value["offset"]),
+                counts: value["counts"]
+                    .as_array()
+                    .expect("a list")
+                    .iter()
+                    .map(|n| n.as_u64().expect("a count"))
+                    .collect(),
+                sum: value["sum"].as_f64().expect("a sum"),
+            }
         } else {
             let all = |name: &str| value[name].as_array().expect("a list").iter();
             Value::Histogram {

@@ -21,6 +21,7 @@ fn number(value: &Value) -> Option<f64> {
         Value::Int(n) => Some(*n as f64),
         Value::Float(n) => Some(*n),
         Value::Histogram { counts, .. } => Some(counts.iter().sum::<u64>() as f64),
+        Value::Exponential { zeros, counts, .. } => Some((zeros + counts.iter().sum::<u64>()) as f64),
         Value::Ended => None,
     }
 }

@@ -10,62 +10,27 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
-use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, Exemplar as ExemplarMessage, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
-    ResourceMetrics, ScopeMetrics, Sum, exemplar, metric, number_data_point,
-};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use super::names::{self, Instrument, SCHEMA_URL};
-use super::resource::{HostIdentity, instance, key_value};
+use super::message::{Attributes, Measured, Observed, Series, Told, exemplar_message, message, seconds};
+use super::names::{self, Instrument};
+use super::resource::{HostIdentity, instance};
+use super::settings::HistogramAggregation;
 use crate::exporters::walk::{
     ALLOC_DEVICE_ROWS, ALLOC_ROWS, DEVICE_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW, Point,
     RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle,
 };
-use crate::model::metric::{Exemplar, MetricDesc, Value};
+use crate::model::metric::{Exemplar, Value};
 use crate::model::task::TaskState;
-use crate::model::units::{Nanos, Timestamp, Unit};
+use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::TaskView;
 use crate::snapshot::itself::PROCESS_START;
 use crate::telemetry::otlp;
-
-/// There is no value: `FLAG_NO_RECORDED_VALUE_MASK`.
-pub const NO_RECORDED_VALUE: u32 = 1;
-
-/// Names and values.
-type Attributes = Arc<[(String, String)]>;
 
 /// What was told last, by instance: so that its end can be told.
 #[derive(Debug, Default)]
 pub struct Endings {
     told: HashMap<String, (Resource, Vec<Series>)>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Series {
-    desc: &'static MetricDesc,
-    attributes: Attributes,
-}
-
-struct Told {
-    series: Series,
-    /// 0: not known, or nothing that begins.
-    start: u64,
-    at: u64,
-    value: Measured,
-}
-
-enum Measured {
-    Number(Option<Value>, Option<ExemplarMessage>),
-    Buckets {
-        bounds: Arc<[f64]>,
-        counts: Vec<u64>,
-        sum: f64,
-        exemplars: Vec<ExemplarMessage>,
-    },
-    /// It was told, and is not any more.
-    Ended,
 }
 
 /// What all points of a row have in common.
@@ -94,7 +59,12 @@ struct Gathered<'w> {
 }
 
 /// Everything that the walk says, in one request, which may be larger than any receiver takes.
-pub fn collect(walk: &Walk<'_>, identity: &HostIdentity, endings: &mut Endings) -> ExportMetricsServiceRequest {
+pub fn collect(
+    walk: &Walk<'_>,
+    identity: &HostIdentity,
+    aggregation: HistogramAggregation,
+    endings: &mut Endings,
+) -> ExportMetricsServiceRequest {
     let mut gathered = Gathered::new(walk);
     walk.tell(&mut gathered);
     let (node, at) = (&*walk.snapshot.info, walk.snapshot.taken_at.0);
@@ -110,13 +80,14 @@ pub fn collect(walk: &Walk<'_>, identity: &HostIdentity, endings: &mut Endings) 
         if let Some((_, before)) = told_before.remove(&id) {
             points.extend(ended(before, &series, at));
         }
-        messages.extend(message(&resource, points));
+        messages.extend(message(&resource, points, aggregation));
         endings.told.insert(id, (resource, series));
     }
     // Their allocs are told no more.
     let mut gone: Vec<_> = told_before.into_iter().collect();
     gone.sort_by(|(a, _), (b, _)| a.cmp(b));
-    messages.extend(gone.into_iter().filter_map(|(_, (resource, before))| message(&resource, ended(before, &[], at))));
+    let last = |(resource, before): (Resource, Vec<Series>)| message(&resource, ended(before, &[], at), aggregation);
+    messages.extend(gone.into_iter().filter_map(|(_, told)| last(told)));
     ExportMetricsServiceRequest { resource_metrics: messages }
 }
 
@@ -281,11 +252,12 @@ impl Listener for Gathered<'_> {
     {
         self.hear_of(head.rows);
         let (cells, bounds) = (Gathered::cells(head), Arc::from(head.bounds));
-        for HistogramPoint { row, cell, buckets, sum, .. } in all {
+        for HistogramPoint { row, cell, buckets, sum, exponential, .. } in all {
             let (counts, exemplars): (Vec<u64>, Vec<_>) = buckets.into_iter().unzip();
             let exemplars = exemplars.into_iter().flatten().map(exemplar_message).collect();
             let series = Series { desc: head.desc, attributes: self.attributes(head, row, &cells[cell]) };
-            let value = Measured::Buckets { bounds: Arc::clone(&bounds), counts, sum: seconds(sum), exemplars };
+            let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
+            let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });
             let (place, start, at) =
                 (self.place(head, row), self.start(head, Instrument::Histogram, row), self.at(head, true, row));
             self.places[place].push(Told { series, start, at: at.0, value });
@@ -319,127 +291,11 @@ fn ended(before: Vec<Series>, now: &[Series], at: u64) -> Vec<Told> {
     gone.map(|series| Told { series, start: 0, at, value: Measured::Ended }).collect()
 }
 
-/// `None`: nothing is told of it.
-fn message(resource: &Resource, points: Vec<Told>) -> Option<ResourceMetrics> {
-    let mut metrics: Vec<Metric> = Vec::new();
-    let mut by_name: HashMap<&'static str, usize> = HashMap::new();
-    for told in points {
-        let (Some(otlp), Some(instrument)) = (told.series.desc.otlp, names::instrument(told.series.desc)) else {
-            continue;
-        };
-        let place = *by_name.entry(otlp.name).or_insert_with(|| {
-            metrics.push(Metric {
-                name: otlp.name.to_owned(),
-                description: told.series.desc.help.to_owned(),
-                unit: otlp.unit.to_owned(),
-                data: Some(empty(instrument)),
-                ..Metric::default()
-            });
-            metrics.len() - 1
-        });
-        push(&mut metrics[place], told);
-    }
-    let scope = InstrumentationScope {
-        name: "allostat".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..InstrumentationScope::default()
-    };
-    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, schema_url: SCHEMA_URL.to_owned() }];
-    let is_empty = scope_metrics[0].metrics.is_empty();
-    let schema_url = SCHEMA_URL.to_owned();
-    (!is_empty).then(|| ResourceMetrics { resource: Some(resource.clone()), scope_metrics, schema_url })
-}
-
-fn empty(instrument: Instrument) -> metric::Data {
-    let aggregation_temporality = AggregationTemporality::Cumulative.into();
-    let data_points = Vec::new();
-    match instrument {
-        Instrument::Gauge => metric::Data::Gauge(Gauge { data_points }),
-        Instrument::Counter | Instrument::UpDownCounter => {
-            let is_monotonic = instrument == Instrument::Counter;
-            metric::Data::Sum(Sum { data_points, aggregation_temporality, is_monotonic })
-        }
-        Instrument::Histogram => {
-            metric::Data::Histogram(Histogram { data_points: Vec::new(), aggregation_temporality })
-        }
-    }
-}
-
-fn push(metric: &mut Metric, told: Told) {
-    let attributes: Vec<KeyValue> = told.series.attributes.iter().map(|(key, value)| key_value(key, value)).collect();
-    let (start_time_unix_nano, time_unix_nano) = (told.start, told.at);
-    let flags = if let Measured::Ended = told.value { NO_RECORDED_VALUE } else { 0 };
-    match &mut metric.data {
-        Some(metric::Data::Gauge(Gauge { data_points }) | metric::Data::Sum(Sum { data_points, .. })) => {
-            let (value, exemplar) =
-                if let Measured::Number(value, exemplar) = told.value { (value, exemplar) } else { (None, None) };
-            data_points.push(NumberDataPoint {
-                attributes,
-                start_time_unix_nano,
-                time_unix_nano,
-                exemplars: exemplar.into_iter().collect(),
-                flags,
-                value: value.map(|value| number(told.series.desc.unit, value)),
-            });
-        }
-        Some(metric::Data::Histogram(Histogram { data_points, .. })) => {
-            let mut point = HistogramDataPoint {
-                attributes,
-                start_time_unix_nano,
-                time_unix_nano,
-                flags,
-                ..HistogramDataPoint::default()
-            };
-            if let Measured::Buckets { bounds, counts, sum, exemplars } = told.value {
-                point.count = counts.iter().sum();
-                point.sum = Some(sum);
-                point.bucket_counts = counts;
-                point.explicit_bounds = bounds.to_vec();
-                point.exemplars = exemplars;
-            }
-            data_points.push(point);
-        }
-        _ => {}
-    }
-}
-
-/// Counts and bytes are integers, whatever has another unit is a float: one metric is always one of both, as far as OTLP's
-/// integers reach.
-fn number(unit: Unit, value: Value) -> number_data_point::Value {
-    let whole =
-        if let (Unit::None | Unit::Bytes, Value::Int(n)) = (unit, value) { i64::try_from(n).ok() } else { None };
-    whole.map_or_else(|| number_data_point::Value::AsDouble(seconds(value)), number_data_point::Value::AsInt)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "what is no count is a float in OTLP")]
-fn seconds(value: Value) -> f64 {
-    match value {
-        Value::Int(n) => n as f64,
-        Value::Nanos(n) => Nanos(n).as_secs_f64(),
-        Value::Float(f) => f,
-    }
-}
-
 /// A value that is a moment.
 fn moment(value: Value) -> Option<Timestamp> {
     match value {
         Value::Nanos(n) => Some(Timestamp(n)),
         Value::Int(seconds) => Some(Timestamp(Nanos::from_secs(seconds).0)),
         Value::Float(_) => None,
-    }
-}
-
-fn exemplar_message(exemplar: &Exemplar) -> ExemplarMessage {
-    let mut filtered_attributes = vec![key_value("allostat.alloc.id", exemplar.alloc_id.as_str())];
-    filtered_attributes.extend(exemplar.event_id.map(|id| key_value("allostat.event.id", &id.to_string())));
-    let value = match number(Unit::None, exemplar.value) {
-        number_data_point::Value::AsInt(n) => exemplar::Value::AsInt(n),
-        number_data_point::Value::AsDouble(n) => exemplar::Value::AsDouble(n),
-    };
-    ExemplarMessage {
-        filtered_attributes,
-        time_unix_nano: exemplar.at.0,
-        value: Some(value),
-        ..ExemplarMessage::default()
     }
 }

@@ -12,14 +12,17 @@ use std::path::Path;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, HistogramDataPoint, Metric, NumberDataPoint, metric, number_data_point,
+    AggregationTemporality, ExponentialHistogramDataPoint, HistogramDataPoint, Metric, NumberDataPoint, metric,
+    number_data_point,
 };
 use prost::Message;
 
-use super::collect::NO_RECORDED_VALUE;
+use super::message::NO_RECORDED_VALUE;
 use super::resource::instance;
 use super::settings::Temporality;
+use crate::model::exponential::DenseBuckets;
 use crate::model::units::{Nanos, Timestamp};
 use crate::store::keyed::{KeyedLog, KeyedState};
 
@@ -42,6 +45,21 @@ struct Last {
     double: Option<f64>,
     #[prost(uint64, repeated, tag = "5")]
     counts: Vec<u64>,
+    /// Of exponential buckets, with the next two.
+    #[prost(sint32, optional, tag = "6")]
+    scale: Option<i32>,
+    #[prost(sint32, tag = "7")]
+    offset: i32,
+    #[prost(uint64, tag = "8")]
+    zeros: u64,
+}
+
+impl Last {
+    /// `None`: its buckets had bounds of their own.
+    fn dense(&self) -> Option<DenseBuckets> {
+        let Last { offset, zeros, .. } = *self;
+        self.scale.map(|scale| DenseBuckets { scale, zeros, offset, counts: self.counts.clone() })
+    }
 }
 
 /// What is to be noted once it was taken.
@@ -120,6 +138,11 @@ impl Delta {
                 histogram.data_points.retain_mut(|point| self.buckets(batch, key(&point.attributes), point, notes));
                 !histogram.data_points.is_empty()
             }
+            Some(metric::Data::ExponentialHistogram(all)) if self.temporality != Temporality::Cumulative => {
+                all.aggregation_temporality = temporality;
+                all.data_points.retain_mut(|point| self.exponential(batch, key(&point.attributes), point, notes));
+                !all.data_points.is_empty()
+            }
             _ => true,
         }
     }
@@ -133,7 +156,7 @@ impl Delta {
             AsInt(n) => (Some(n), None),
             AsDouble(n) => (None, Some(n)),
         };
-        let now = Last { batch, at: point.time_unix_nano, int, double, counts: Vec::new() };
+        let now = Last { batch, at: point.time_unix_nano, int, double, ..Last::default() };
         let before = match self.since(&now, key, point.start_time_unix_nano, notes) {
             Since::Nothing => return false,
             Since::Beginning => return true,
@@ -155,7 +178,7 @@ impl Delta {
             return self.ended(key, notes);
         }
         let at = point.time_unix_nano;
-        let now = Last { batch, at, int: None, double: point.sum, counts: point.bucket_counts.clone() };
+        let now = Last { batch, at, double: point.sum, counts: point.bucket_counts.clone(), ..Last::default() };
         let before = match self.since(&now, key, point.start_time_unix_nano, notes) {
             Since::Nothing => return false,
             Since::Beginning => return true,
@@ -174,6 +197,28 @@ impl Delta {
         true
     }
 
+    fn exponential(&self, batch: u64, key: u128, point: &mut ExponentialHistogramDataPoint, notes: &mut Notes) -> bool {
+        if point.flags & NO_RECORDED_VALUE != 0 {
+            return self.ended(key, notes);
+        }
+        let Buckets { offset, bucket_counts: counts } = point.positive.clone().unwrap_or_default();
+        let (scale, zeros, at) = (point.scale, point.zero_count, point.time_unix_nano);
+        let now = Last { batch, at, double: point.sum, counts, scale: Some(scale), offset, zeros, int: None };
+        let before = match self.since(&now, key, point.start_time_unix_nano, notes) {
+            Since::Nothing => return false,
+            Since::Beginning => return true,
+            Since::Last(before) => before,
+        };
+        point.start_time_unix_nano = start(&before, &now);
+        if let Some(more) = now.dense().zip(before.dense()).and_then(|(now, before)| now.since(&before)) {
+            (point.count, point.zero_count) = (more.count(), more.zeros);
+            point.positive = Some(Buckets { offset: more.offset, bucket_counts: more.counts });
+            point.sum = point.sum.zip(before.double).map(|(now, before)| now - before);
+            point.exemplars.retain(|exemplar| exemplar.time_unix_nano > before.at);
+        }
+        true
+    }
+
     /// What was told before is told to have ended, and nothing is known of it any more.
     fn ended(&self, key: u128, notes: &mut Notes) -> bool {
         notes.push((key, None));
@@ -186,8 +231,7 @@ impl Delta {
         if before.as_ref().is_some_and(|before| before.batch >= now.batch) {
             return Since::Nothing;
         }
-        let same =
-            |before: &Last| (&before.int, &before.double, &before.counts) == (&now.int, &now.double, &now.counts);
+        let same = |before: &Last| *before == Last { batch: before.batch, ..now.clone() };
         if before.as_ref().is_some_and(|before| before.at == now.at && same(before)) {
             return Since::Nothing;
         }
@@ -236,14 +280,16 @@ fn series(whose: &str, metric: &str, attributes: &[KeyValue]) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use opentelemetry_proto::tonic::metrics::v1::{Histogram, ResourceMetrics, ScopeMetrics, Sum};
+    use opentelemetry_proto::tonic::metrics::v1::{
+        ExponentialHistogram, Histogram, ResourceMetrics, ScopeMetrics, Sum,
+    };
     use proptest::prelude::*;
 
     use super::*;
 
     const BEGAN: u64 = 1_000;
 
-    /// Of a sum of integers, one of floats and a histogram, which count the same.
+    /// Of a sum of integers, one of floats and two histograms, which count the same.
     fn request(at: u64, start: u64, value: u64) -> ExportMetricsServiceRequest {
         let cumulative: i32 = AggregationTemporality::Cumulative.into();
         let number = |value| NumberDataPoint {
@@ -270,10 +316,25 @@ mod tests {
         };
         let histogram =
             metric::Data::Histogram(Histogram { data_points: vec![histogram], aggregation_temporality: cumulative });
+        let exponential = metric::Data::ExponentialHistogram(ExponentialHistogram {
+            data_points: vec![ExponentialHistogramDataPoint {
+                start_time_unix_nano: start,
+                time_unix_nano: at,
+                count: 3 * value,
+                sum: Some(value as f64),
+                zero_count: value,
+                // It is coarser the more there is.
+                scale: if value < 40 { 3 } else { 2 },
+                positive: Some(Buckets { offset: if value < 40 { 6 } else { 3 }, bucket_counts: vec![2 * value] }),
+                ..ExponentialHistogramDataPoint::default()
+            }],
+            aggregation_temporality: cumulative,
+        });
         let all = [
             sum(number_data_point::Value::AsInt(i64::try_from(value).unwrap())),
             sum(number_data_point::Value::AsDouble(value as f64 / 8.0)),
             histogram,
+            exponential,
         ];
         let named = all.into_iter().enumerate();
         let metrics = named.map(|(n, data)| Metric { name: n.to_string(), data: Some(data), ..Metric::default() });
@@ -283,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Start, time and value of what is told; the three agree.
+    /// Start, time and value of what is told; the four agree.
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "small and not negative")]
     fn told(request: &ExportMetricsServiceRequest) -> Option<(u64, u64, u64)> {
         let metrics: Vec<&Metric> =
@@ -306,10 +367,18 @@ mod tests {
                 assert_eq!((point.count, point.sum), (3 * value, Some(value as f64)));
                 (point.start_time_unix_nano, point.time_unix_nano, value)
             }
+            metric::Data::ExponentialHistogram(histogram) => {
+                assert_eq!(histogram.aggregation_temporality, delta);
+                let point = &histogram.data_points[0];
+                let value = point.zero_count;
+                assert_eq!((point.count, point.sum), (3 * value, Some(value as f64)));
+                assert_eq!(point.positive.as_ref().unwrap().bucket_counts, [2 * value]);
+                (point.start_time_unix_nano, point.time_unix_nano, value)
+            }
             other => panic!("{other:?}"),
         });
         let first = all.next()?;
-        assert!(all.next() == Some(first) && all.next() == Some(first));
+        assert_eq!(all.collect::<Vec<_>>(), [first; 3]);
         Some(first)
     }
 
@@ -454,18 +523,21 @@ mod tests {
         let temporality = |metric: &Metric| match metric.data.as_ref().unwrap() {
             metric::Data::Sum(sum) => sum.aggregation_temporality,
             metric::Data::Histogram(histogram) => histogram.aggregation_temporality,
+            metric::Data::ExponentialHistogram(histogram) => histogram.aggregation_temporality,
             other => panic!("{other:?}"),
         };
         let metrics = &first.resource_metrics[0].scope_metrics[0].metrics;
-        assert_eq!(metrics.iter().map(temporality).collect::<Vec<_>>(), [2, 2, 1]);
+        assert_eq!(metrics.iter().map(temporality).collect::<Vec<_>>(), [2, 2, 1, 1]);
         let mut end = request(200, 0, 0);
         for metric in &mut end.resource_metrics[0].scope_metrics[0].metrics {
-            if let Some(metric::Data::Histogram(histogram)) = &mut metric.data {
-                histogram.data_points[0].flags = NO_RECORDED_VALUE;
+            match &mut metric.data {
+                Some(metric::Data::Histogram(all)) => all.data_points[0].flags = NO_RECORDED_VALUE,
+                Some(metric::Data::ExponentialHistogram(all)) => all.data_points[0].flags = NO_RECORDED_VALUE,
+                _ => {}
             }
         }
         let notes = delta.convert(2, &mut end);
-        assert_eq!(end.resource_metrics[0].scope_metrics[0].metrics.len(), 3, "it is told");
+        assert_eq!(end.resource_metrics[0].scope_metrics[0].metrics.len(), 4, "it is told");
         delta.note(&notes);
         assert_eq!(KeyedLog::open(&path).0.values().count(), 0);
     }

@@ -10,6 +10,7 @@ mod collect;
 mod deliver;
 mod delta;
 mod flat;
+mod message;
 mod names;
 mod outbox;
 mod packed;
@@ -23,17 +24,18 @@ use prost::Message;
 
 use super::walk::Walk;
 
-pub use collect::{Endings, NO_RECORDED_VALUE, collect};
+pub use collect::{Endings, collect};
+pub use message::NO_RECORDED_VALUE;
 pub use names::SCHEMA_URL;
 pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
 pub use settings::{
-    Compression, Config, DEFAULT, Protocol, PushEndpoint, Scheme, Temporality, destination_name, endpoint, headers,
-    joined, pairs,
+    Compression, Config, DEFAULT, HistogramAggregation, Protocol, PushEndpoint, Scheme, Temporality, destination_name,
+    endpoint, headers, joined, pairs,
 };
 
 /// One request for nobody who was told anything before.
 pub fn encode(walk: &Walk<'_>) -> Vec<u8> {
-    collect(walk, &HostIdentity::default(), &mut Endings::default()).encode_to_vec()
+    collect(walk, &HostIdentity::default(), HistogramAggregation::Explicit, &mut Endings::default()).encode_to_vec()
 }

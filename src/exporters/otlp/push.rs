@@ -127,7 +127,7 @@ async fn collect_all(
 ) {
     let mut interval = tokio::time::interval(config.interval);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (is_flat, compression) = (config.flat, config.compression);
+    let (is_flat, compression, aggregation) = (config.flat, config.compression, config.aggregation);
     let (mut endings, identity) = (Endings::default(), Arc::new(identity));
     let (mut pushing, mut told): (Option<JoinHandle<()>>, u64) = (None, 0);
     // The first comes at once, when nothing is known yet.
@@ -146,7 +146,7 @@ async fn collect_all(
         let work = move || {
             let everything = Filter::default();
             let walk = Walk::new(&snapshot, &metrics, &everything);
-            let mut request = collect(&walk, &identity, &mut endings);
+            let mut request = collect(&walk, &identity, aggregation, &mut endings);
             if is_flat {
                 flatten(&mut request);
             }

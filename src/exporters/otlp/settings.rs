@@ -26,6 +26,8 @@ pub struct Config {
     pub timeout: Duration,
     pub compression: Compression,
     pub temporality: Temporality,
+    /// Of histograms.
+    pub aggregation: HistogramAggregation,
     /// What a resource says stands on its points as well.
     pub flat: bool,
     /// Between two collections.
@@ -59,6 +61,7 @@ impl Default for Config {
             timeout: Duration::from_secs(10),
             compression: Compression::Gzip,
             temporality: Temporality::Cumulative,
+            aggregation: HistogramAggregation::Explicit,
             flat: false,
             interval: Duration::from_secs(60),
             service_name: None,
@@ -137,6 +140,16 @@ crate::model::words! {
         Delta = "delta",
         /// Histograms from what it took last. Of our sums, which are read and not added up, all from their beginning.
         LowMemory = "lowmemory",
+    }
+}
+
+crate::model::words! {
+    /// Which buckets of a histogram go out.
+    pub enum HistogramAggregation {
+        /// Those of `/metrics`.
+        Explicit = "explicit_bucket_histogram",
+        /// Finer ones, counted beside them, whose bounds grow by one factor.
+        Exponential = "base2_exponential_bucket_histogram",
     }
 }
 

@@ -110,7 +110,7 @@ otlp {
   compression = "gzip"
   # What sums and histograms count from. cumulative: their beginning; delta: what the collector took last; lowmemory: histograms as delta, sums as cumulative. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
   temporality_preference = "cumulative"
-  # explicit_bucket_histogram: the buckets of /metrics. No other is made. (OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION)
+  # explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer ones, as native histograms have them. (OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION)
   default_histogram_aggregation = "explicit_bucket_histogram"
   # Whether what a resource says stands on each of its points as well: for stores that keep nothing of a resource. (ALLOSTAT_OTLP_FLAT)
   flat = false

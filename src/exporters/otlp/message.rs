@@ -1,0 +1,208 @@
+//! Points that were gathered, as messages: one metric for all points of its name in a resource.
+//!
+//! Source: opentelemetry/proto/metrics/v1/metrics.proto.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Exemplar as ExemplarMessage, ExponentialHistogram, ExponentialHistogramDataPoint, Gauge,
+    Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, exemplar, metric,
+    number_data_point,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+
+use super::names::{self, Instrument, SCHEMA_URL};
+use super::resource::key_value;
+use super::settings::HistogramAggregation;
+use crate::model::exponential::Exponential;
+use crate::model::metric::{Exemplar, MetricDesc, Value};
+use crate::model::units::{Nanos, Unit};
+
+/// There is no value: `FLAG_NO_RECORDED_VALUE_MASK`.
+pub const NO_RECORDED_VALUE: u32 = 1;
+
+/// Names and values.
+pub(super) type Attributes = Arc<[(String, String)]>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Series {
+    pub desc: &'static MetricDesc,
+    pub attributes: Attributes,
+}
+
+pub(super) struct Told {
+    pub series: Series,
+    /// 0: not known, or nothing that begins.
+    pub start: u64,
+    pub at: u64,
+    pub value: Measured,
+}
+
+pub(super) enum Measured {
+    Number(Option<Value>, Option<ExemplarMessage>),
+    Observed(Observed),
+    /// It was told, and is not any more.
+    Ended,
+}
+
+/// What a histogram says; which of both buckets go out is set.
+pub(super) struct Observed {
+    pub bounds: Arc<[f64]>,
+    pub counts: Vec<u64>,
+    pub exponential: Arc<Exponential>,
+    pub sum: f64,
+    pub exemplars: Vec<ExemplarMessage>,
+}
+
+/// `None`: nothing is told of it.
+pub(super) fn message(
+    resource: &Resource,
+    points: Vec<Told>,
+    aggregation: HistogramAggregation,
+) -> Option<ResourceMetrics> {
+    let mut metrics: Vec<Metric> = Vec::new();
+    let mut by_name: HashMap<&'static str, usize> = HashMap::new();
+    for told in points {
+        let (Some(otlp), Some(instrument)) = (told.series.desc.otlp, names::instrument(told.series.desc)) else {
+            continue;
+        };
+        let place = *by_name.entry(otlp.name).or_insert_with(|| {
+            metrics.push(Metric {
+                name: otlp.name.to_owned(),
+                description: told.series.desc.help.to_owned(),
+                unit: otlp.unit.to_owned(),
+                data: Some(empty(instrument, aggregation)),
+                ..Metric::default()
+            });
+            metrics.len() - 1
+        });
+        push(&mut metrics[place], told);
+    }
+    let scope_metrics = vec![ScopeMetrics { scope: Some(scope()), metrics, schema_url: SCHEMA_URL.to_owned() }];
+    let is_empty = scope_metrics[0].metrics.is_empty();
+    let schema_url = SCHEMA_URL.to_owned();
+    (!is_empty).then(|| ResourceMetrics { resource: Some(resource.clone()), scope_metrics, schema_url })
+}
+
+/// Who says it.
+pub(super) fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "allostat".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    }
+}
+
+fn empty(instrument: Instrument, aggregation: HistogramAggregation) -> metric::Data {
+    let aggregation_temporality = AggregationTemporality::Cumulative.into();
+    let data_points = Vec::new();
+    match instrument {
+        Instrument::Gauge => metric::Data::Gauge(Gauge { data_points }),
+        Instrument::Counter | Instrument::UpDownCounter => {
+            let is_monotonic = instrument == Instrument::Counter;
+            metric::Data::Sum(Sum { data_points, aggregation_temporality, is_monotonic })
+        }
+        Instrument::Histogram if aggregation == HistogramAggregation::Exponential => {
+            metric::Data::ExponentialHistogram(ExponentialHistogram {
+                data_points: Vec::new(),
+                aggregation_temporality,
+            })
+        }
+        Instrument::Histogram => {
+            metric::Data::Histogram(Histogram { data_points: Vec::new(), aggregation_temporality })
+        }
+    }
+}
+
+fn push(metric: &mut Metric, told: Told) {
+    let attributes: Vec<KeyValue> = told.series.attributes.iter().map(|(key, value)| key_value(key, value)).collect();
+    let (start_time_unix_nano, time_unix_nano) = (told.start, told.at);
+    let flags = if let Measured::Ended = told.value { NO_RECORDED_VALUE } else { 0 };
+    match &mut metric.data {
+        Some(metric::Data::Gauge(Gauge { data_points }) | metric::Data::Sum(Sum { data_points, .. })) => {
+            let (value, exemplar) =
+                if let Measured::Number(value, exemplar) = told.value { (value, exemplar) } else { (None, None) };
+            data_points.push(NumberDataPoint {
+                attributes,
+                start_time_unix_nano,
+                time_unix_nano,
+                exemplars: exemplar.into_iter().collect(),
+                flags,
+                value: value.map(|value| number(told.series.desc.unit, value)),
+            });
+        }
+        Some(metric::Data::Histogram(Histogram { data_points, .. })) => {
+            let mut point = HistogramDataPoint {
+                attributes,
+                start_time_unix_nano,
+                time_unix_nano,
+                flags,
+                ..HistogramDataPoint::default()
+            };
+            if let Measured::Observed(observed) = told.value {
+                point.count = observed.counts.iter().sum();
+                point.sum = Some(observed.sum);
+                point.bucket_counts = observed.counts;
+                point.explicit_bounds = observed.bounds.to_vec();
+                point.exemplars = observed.exemplars;
+            }
+            data_points.push(point);
+        }
+        Some(metric::Data::ExponentialHistogram(ExponentialHistogram { data_points, .. })) => {
+            let mut point = ExponentialHistogramDataPoint {
+                attributes,
+                start_time_unix_nano,
+                time_unix_nano,
+                flags,
+                ..ExponentialHistogramDataPoint::default()
+            };
+            if let Measured::Observed(observed) = told.value {
+                let dense = observed.exponential.dense();
+                point.count = dense.count();
+                point.sum = Some(observed.sum);
+                point.scale = dense.scale;
+                point.zero_count = dense.zeros;
+                point.zero_threshold = Exponential::ZERO_THRESHOLD;
+                point.positive = Some(Buckets { offset: dense.offset, bucket_counts: dense.counts });
+                point.exemplars = observed.exemplars;
+            }
+            data_points.push(point);
+        }
+        _ => {}
+    }
+}
+
+/// Counts and bytes are integers, whatever has another unit is a float: one metric is always one of both, as far as OTLP's
+/// integers reach.
+fn number(unit: Unit, value: Value) -> number_data_point::Value {
+    let whole =
+        if let (Unit::None | Unit::Bytes, Value::Int(n)) = (unit, value) { i64::try_from(n).ok() } else { None };
+    whole.map_or_else(|| number_data_point::Value::AsDouble(seconds(value)), number_data_point::Value::AsInt)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "what is no count is a float in OTLP")]
+pub(super) fn seconds(value: Value) -> f64 {
+    match value {
+        Value::Int(n) => n as f64,
+        Value::Nanos(n) => Nanos(n).as_secs_f64(),
+        Value::Float(f) => f,
+    }
+}
+
+pub(super) fn exemplar_message(exemplar: &Exemplar) -> ExemplarMessage {
+    let mut filtered_attributes = vec![key_value("allostat.alloc.id", exemplar.alloc_id.as_str())];
+    filtered_attributes.extend(exemplar.event_id.map(|id| key_value("allostat.event.id", &id.to_string())));
+    let value = match number(Unit::None, exemplar.value) {
+        number_data_point::Value::AsInt(n) => exemplar::Value::AsInt(n),
+        number_data_point::Value::AsDouble(n) => exemplar::Value::AsDouble(n),
+    };
+    ExemplarMessage {
+        filtered_attributes,
+        time_unix_nano: exemplar.at.0,
+        value: Some(value),
+        ..ExemplarMessage::default()
+    }
+}
