@@ -7,6 +7,7 @@ mod observed;
 mod otlp;
 mod setting;
 mod settings;
+mod signals;
 mod values;
 
 use std::fs::File;
@@ -29,6 +30,7 @@ use crate::runner::GcConfig;
 use crate::runner::drivers::DriverSettings;
 use crate::snapshot::{self, RetentionConfig};
 use crate::telemetry::LogLevel;
+use crate::telemetry::otlp::Signal;
 
 use setting::Kind;
 pub use setting::Setting;
@@ -164,8 +166,7 @@ impl Sources {
     pub fn with_environment(mut self) -> Sources {
         self.env = SETTINGS
             .iter()
-            .flat_map(|setting| setting.variables())
-            .filter_map(|name| Some((name.clone(), std::env::var(name).ok()?)))
+            .filter_map(|setting| Some((setting.env.to_owned(), std::env::var(setting.env).ok()?)))
             .filter(|(_, value)| !value.is_empty())
             .collect();
         self
@@ -180,7 +181,7 @@ impl Sources {
             read_file(path, &mut config)?;
         }
         for (name, value) in &self.env {
-            if let Some(setting) = SETTINGS.iter().find(|s| s.variables().contains(name)) {
+            if let Some(setting) = SETTINGS.iter().find(|s| s.env == *name) {
                 setting
                     .set(&mut config, value)
                     .map_err(|message| ConfigError::Value { name: name.clone(), message })?;
@@ -224,7 +225,7 @@ fn together(config: &Config) -> Result<(), ConfigError> {
             if name == exporters::otlp::DEFAULT { "otlp".to_owned() } else { format!("otlp.destination.{name}") };
         destination.check().map_err(|why| ConfigError::Together(format!("{stanza}: {why}")))?;
         let interval = destination.interval;
-        if destination.target().is_some() && interval > least {
+        if destination.target(Signal::Metrics).is_some() && interval > least {
             return Err(ConfigError::Together(format!(
                 "{stanza}.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would \
                  never be pushed",
@@ -303,7 +304,9 @@ fn destinations(
         let inner = Fields::open(named.body, &OF_DESTINATION, family, path, fields.problems());
         let mut own = Config::new(config.data_dir.clone());
         set_all(&inner, otlp::STANZA, &mut own);
-        if own.otlp.target().is_none() && named.body.entries.iter().all(|entry| !entry.key.ends_with("endpoint")) {
+        if Signal::ALL.iter().all(|signal| own.otlp.target(*signal).is_none())
+            && named.body.entries.iter().all(|entry| !entry.key.ends_with("endpoint"))
+        {
             refused(format!("the destination {:?} has no endpoint", named.name));
         }
         all.push((named.name.to_owned(), own.otlp));

@@ -184,6 +184,7 @@ impl Daemon {
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),
             snapshots,
+            events: Arc::clone(handle.events()),
             tick,
             metrics: Arc::clone(&metrics),
             otlp: config.otlp.clone(),

@@ -11,7 +11,7 @@ use crate::exporters::otlp;
 
 pub(super) const STANZA: &str = "otlp";
 
-fn shown(path: Option<&Path>) -> Option<String> {
+pub(super) fn shown(path: Option<&Path>) -> Option<String> {
     path.map(|path| path.display().to_string())
 }
 
@@ -20,20 +20,10 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "endpoint",
         env: "OTEL_EXPORTER_OTLP_ENDPOINT",
-        about: "Where metrics are pushed: http://host:port or https://host:port, to /v1/metrics below it. Default: nowhere, and nothing \
-                is pushed.",
+        about: "Where metrics, logs and traces are pushed: http://host:port or https://host:port, to /v1/metrics, /v1/logs and /v1/traces below \
+                it. Default: nowhere, and nothing is pushed.",
         kind: Kind::Text(|c, text| otlp::endpoint(text, true).map(|endpoint| c.otlp.endpoint = Some(endpoint))),
         get: |c| c.otlp.endpoint.as_ref().map(ToString::to_string),
-    },
-    Setting {
-        stanza: STANZA,
-        key: "metrics_endpoint",
-        env: "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
-        about: "The same, with the whole path. It wins over endpoint.",
-        kind: Kind::Text(|c, text| {
-            otlp::endpoint(text, false).map(|endpoint| c.otlp.metrics_endpoint = Some(endpoint))
-        }),
-        get: |c| c.otlp.metrics_endpoint.as_ref().map(ToString::to_string),
     },
     Setting {
         stanza: STANZA,
@@ -192,6 +182,7 @@ pub(super) static OTLP: &[Setting] = &[
 #[cfg(test)]
 mod tests {
     use super::super::{Config, ConfigError, Sources, print, read_text};
+    use crate::telemetry::otlp::Signal;
 
     fn read(name: &str, text: &str) -> Result<Config, String> {
         let mut config = Config::new("/var/lib/allostat".into());
@@ -208,7 +199,11 @@ mod tests {
         let all = config.otlp.all();
         let told = |at: usize| {
             let (name, config) = &all[at];
-            (name.as_str(), config.target().unwrap().to_string(), config.service_name.as_deref().unwrap())
+            (
+                name.as_str(),
+                config.target(Signal::Metrics).unwrap().to_string(),
+                config.service_name.as_deref().unwrap(),
+            )
         };
         assert_eq!(told(0), ("default", "http://first:4318/v1/metrics".to_owned(), "edge"));
         assert_eq!(told(1), ("second", "https://second:4317/v1/metrics".to_owned(), "edge"));
@@ -268,9 +263,13 @@ mod tests {
         }
         let config = sources.load().unwrap();
         let otlp = &config.otlp;
-        assert_eq!(otlp.target().unwrap().authority, "variable:1");
-        assert_eq!(otlp.certificate.as_deref().unwrap(), std::path::Path::new("/metrics.pem"));
-        assert_eq!((otlp.timeout.as_secs(), otlp.insecure, otlp.protocol.as_str()), (5, true, "grpc"));
+        assert_eq!(otlp.target(Signal::Metrics).unwrap().authority, "variable:1");
+        let metrics = otlp.of(Signal::Metrics);
+        assert_eq!(metrics.certificate.as_deref().unwrap(), std::path::Path::new("/metrics.pem"));
+        assert_eq!((metrics.timeout.as_secs(), metrics.insecure, metrics.protocol.as_str()), (5, true, "grpc"));
+        let logs = otlp.of(Signal::Logs);
+        assert_eq!(logs.certificate.as_deref().unwrap(), std::path::Path::new("/variable.pem"));
+        assert_eq!((logs.timeout.as_secs(), logs.insecure, logs.protocol.as_str()), (5, false, "http/protobuf"));
         assert_eq!(otlp.compression.as_str(), "none", "what no variable says is the file's");
         assert_eq!(otlp.destinations[0].1.timeout.as_secs(), 4, "variables are of the one without a name");
     }
@@ -290,6 +289,10 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "summary"),
             ("OTEL_METRIC_EXPORT_INTERVAL", "-1"),
             ("OTEL_RESOURCE_ATTRIBUTES", "no pair"),
+            ("OTEL_LOGS_EXPORTER", "console"),
+            ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://"),
+            ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "brotli"),
+            ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "no pair"),
         ] {
             let sources = Sources { env: vec![(name.to_owned(), value.to_owned())], ..Sources::default() };
             match sources.load() {

@@ -39,15 +39,6 @@ impl Setting {
         }
     }
 
-    /// Those of the environment, the stronger one last: what is said of metrics wins over what is said of all signals. Of
-    /// endpoints the two are settings of their own.
-    pub(super) fn variables(&self) -> Vec<String> {
-        let of_metrics = self.env.strip_prefix("OTEL_EXPORTER_OTLP_").filter(|rest| !rest.contains("METRICS_"));
-        let of_metrics =
-            of_metrics.filter(|rest| *rest != "ENDPOINT").map(|rest| format!("OTEL_EXPORTER_OTLP_METRICS_{rest}"));
-        [self.env.to_owned()].into_iter().chain(of_metrics).collect()
-    }
-
     /// Errors: the value cannot be, in a sentence without its name.
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.kind {

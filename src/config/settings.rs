@@ -23,7 +23,11 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
             &*Box::leak(Box::new(Setting { stanza: driver.name, key, env, about, kind, get: |_| None }))
         })
     };
-    let ours = OURS.iter().chain(super::otlp::OTLP).chain(super::observed::SETTINGS);
+    let ours = OURS
+        .iter()
+        .chain(super::otlp::OTLP)
+        .chain(super::signals::SIGNALS.iter().copied().flatten())
+        .chain(super::observed::SETTINGS);
     ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });
 

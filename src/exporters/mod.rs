@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::model::metric::MetricDesc;
+use crate::runner::events::Log;
 use crate::snapshot::Snapshot;
 use crate::telemetry::Metrics;
 use walk::Walk;
@@ -44,6 +45,8 @@ pub type Written = (&'static str, Vec<u8>);
 pub struct Parts {
     pub bodies: Arc<prometheus::Bodies>,
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    /// What happens.
+    pub events: Arc<Log>,
     /// Between two snapshots of which the later was read anew.
     pub tick: Duration,
     pub metrics: Arc<Metrics>,
@@ -67,6 +70,6 @@ pub static ALL: &[Exporter] = &[
         name: "otlp",
         metrics: &[],
         write: |walk| vec![("otlp", otlp::encode(walk))],
-        run: |parts| otlp::run(&parts.otlp, &parts.data_dir, &parts.metrics, &parts.snapshots),
+        run: |parts| otlp::run(&parts.otlp, &parts.data_dir, &parts.metrics, &parts.snapshots, &parts.events),
     },
 ];

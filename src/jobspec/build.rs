@@ -198,6 +198,7 @@ impl<'p> Builder<'p> {
         if let Some(at) = fields.duration("shutdown_delay") {
             built.shutdown_delay = at.value;
         }
+        built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());

@@ -102,6 +102,7 @@ pub static TASK: Stanza = Stanza {
         Word::stanza("lifecycle"),
         Word::value("leader"),
         Word::value("shutdown_delay"),
+        Word::value("traceparent"),
         Word::not_yet("template"),
         Word::not_yet("artifact"),
         Word::not_yet("dispatch_payload"),

@@ -82,6 +82,9 @@ pub struct Task {
     /// How long between the wish to end it and its kill signal. Default 0.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub shutdown_delay: Duration,
+    /// Each attempt is told its place in the trace of its alloc.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub traceparent: bool,
 }
 
 /// When a task that is not a main task runs.
@@ -186,6 +189,7 @@ impl Task {
             lifecycle: None,
             leader: false,
             shutdown_delay: Duration::ZERO,
+            traceparent: false,
         }
     }
 

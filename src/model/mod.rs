@@ -24,6 +24,7 @@ pub mod signal;
 pub mod stat;
 pub mod task;
 pub mod totals;
+pub mod trace;
 pub mod units;
 pub mod usage;
 pub mod version;

@@ -9,6 +9,18 @@ use crate::model::units::{Timestamp, Unit};
 use crate::model::words;
 
 words! {
+    /// What is sent. Each has endpoints, a queue and a ledger of its own.
+    pub enum Signal {
+        /// Data points.
+        Metrics = "metrics",
+        /// A record for each event.
+        Logs = "logs",
+        /// A span for each stretch of an alloc's life.
+        Traces = "traces",
+    }
+}
+
+words! {
     /// Why points are lost.
     pub enum LossReason {
         /// The queue is full: the oldest go.
@@ -21,10 +33,12 @@ words! {
         Disk = "disk",
         /// The disk was still busy with those before them.
         SlowDisk = "slow_disk",
+        /// The agent had not kept the event any more of which one would have been made.
+        Forgotten = "forgotten",
     }
 }
 
-/// Points: `enqueued` is the sum of all others.
+/// Points, records or spans: `enqueued` is the sum of all others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PointCounts {
     pub enqueued: u64,
@@ -64,20 +78,27 @@ pub struct PushState {
     pub retries: u64,
 }
 
-/// By destination; nothing where nobody pushes. Concurrency: any thread; a short lock.
+/// Where to, and what.
+pub type Lane = (String, Signal);
+
+/// By lane; nothing where nobody pushes. Concurrency: any thread; a short lock.
 #[derive(Debug, Default)]
-pub struct Push(Mutex<BTreeMap<String, PushState>>);
+pub struct Push(Mutex<BTreeMap<Lane, PushState>>);
 
 impl Push {
-    pub fn tell(&self, destination: &str, change: impl FnOnce(&mut PushState)) {
+    pub fn tell(&self, lane: &Lane, change: impl FnOnce(&mut PushState)) {
         let mut all = lock(&self.0);
-        match all.get_mut(destination) {
+        match all.get_mut(lane) {
             Some(state) => change(state),
-            None => change(all.entry(destination.to_owned()).or_default()),
+            None => change(all.entry(lane.clone()).or_default()),
         }
     }
-    pub fn told(&self) -> BTreeMap<String, PushState> {
+    pub fn told(&self) -> BTreeMap<Lane, PushState> {
         lock(&self.0).clone()
+    }
+    /// Whether an alloc has a trace that somebody gets.
+    pub fn has_traces(&self) -> bool {
+        lock(&self.0).keys().any(|(_, signal)| *signal == Signal::Traces)
     }
 }
 
@@ -90,8 +111,9 @@ families! {
 pub static ENQUEUED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_enqueued_total",
     Unit::None,
-    "Points made for the collector: always the sum of those exported, rejected, dropped and queued. Goes on over restarts.",
-    &["destination"],
+    "Points made for the collector: always the sum of those exported, rejected, dropped and queued. Goes on over restarts. Of logs \
+     records are counted, of traces spans.",
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.enqueued", "{data_point}");
@@ -100,7 +122,7 @@ pub static EXPORTED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_exported_total",
     Unit::None,
     "Points that the collector took.",
-    &["destination"],
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.exported", "{data_point}");
@@ -109,7 +131,7 @@ pub static REJECTED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_rejected_total",
     Unit::None,
     "Points that the collector refused for good: by themselves, or by a partial success.",
-    &["destination"],
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.rejected", "{data_point}");
@@ -118,29 +140,30 @@ pub static DROPPED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_dropped_total",
     Unit::None,
     "Points that were lost. capacity: the queue was full, and the oldest went; age: they waited for too long; corrupt: they could not \
-     be read back; disk: the disk refused them, and memory was full; slow_disk: the disk was still busy with those before them.",
-    &["destination", "reason"],
+     be read back; disk: the disk refused them, and memory was full; slow_disk: the disk was still busy with those before them; forgotten: events that \
+     were not kept until they could be sent.",
+    &["destination", "signal", "reason"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.dropped", "{data_point}");
 
 pub static QUEUED: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_points", Unit::None, "Points that wait to be sent.", &["destination"])
+    MetricDesc::gauge("allostat_otlp_queue_points", Unit::None, "Points that wait to be sent.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.points", "{data_point}");
 
 pub static BYTES: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What the queue takes on disk.", &["destination"])
+    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What the queue takes on disk.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.size", "By");
 
 pub static CAPACITY: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What it may take.", &["destination"])
+    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What it may take.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.capacity", "By");
 
 pub static SEGMENTS: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_segments", Unit::None, "Files of the queue.", &["destination"])
+    MetricDesc::gauge("allostat_otlp_queue_segments", Unit::None, "Files of the queue.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.segments", "{segment}");
 
@@ -148,7 +171,7 @@ pub static IN_MEMORY: MetricDesc = MetricDesc::gauge(
     "allostat_otlp_queue_in_memory",
     Unit::None,
     "Batches that wait in memory because the disk refuses them: they go with the agent.",
-    &["destination"],
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.in_memory", "{batch}");
@@ -157,7 +180,7 @@ pub static OLDEST: MetricDesc = MetricDesc::gauge(
     "allostat_otlp_queue_oldest_timestamp_seconds",
     Unit::TimestampSeconds,
     "When the oldest batch in the queue was made; absent also where the queue is empty.",
-    &["destination"],
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.oldest", "s");
@@ -166,7 +189,7 @@ pub static CORRUPT: MetricDesc = MetricDesc::counter(
     "allostat_otlp_queue_corrupt_records_total",
     Unit::None,
     "Places in the queue's files that could not be read.",
-    &["destination"],
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.corrupt_records", "{record}");
@@ -175,7 +198,7 @@ pub static TRUNCATED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_queue_truncated_bytes_total",
     Unit::Bytes,
     "Bytes cut off at the end of the queue's files: what was being written when the agent or the machine ended.",
-    &["destination"],
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.queue.truncated", "By");
@@ -185,7 +208,7 @@ pub static REQUESTS: MetricDesc = MetricDesc::counter(
     Unit::None,
     "Requests to the collector by status code: of HTTP, or of gRPC with `grpc-` in front. timeout, connect, tls, broken: there was no answer; \
      tls: a certificate was not believed.",
-    &["destination", "code"],
+    &["destination", "signal", "code"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.requests", "{request}");
@@ -194,7 +217,7 @@ pub static RETRIES: MetricDesc = MetricDesc::counter(
     "allostat_otlp_retries_total",
     Unit::None,
     "Requests that repeat one before, because it was not answered or asked to come again.",
-    &["destination"],
+    &["destination", "signal"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.retries", "{request}");

@@ -13,7 +13,9 @@ from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.metrics.v1 import metrics_pb2
 
 ENDED = metrics_pb2.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
@@ -78,11 +80,48 @@ def points(request):
                 }
 
 
+def value(attribute):
+    return getattr(attribute, attribute.WhichOneof("value"))
+
+
+def records(request):
+    for of in request.resource_logs:
+        instance = attributes(of.resource.attributes)["service.instance.id"]
+        for record in (record for scope in of.scope_logs for record in scope.log_records):
+            numbers = [value(pair.value) for pair in record.attributes if pair.key == "allostat.event.id"]
+            yield {
+                "instance": instance,
+                "number": numbers[0],
+                "body": record.body.string_value,
+                "at": record.time_unix_nano,
+                "trace": record.trace_id.hex(),
+                "severity": record.severity_text,
+            }
+
+
+def spans(request):
+    for of in request.resource_spans:
+        instance = attributes(of.resource.attributes)["service.instance.id"]
+        for span in (span for scope in of.scope_spans for span in scope.spans):
+            yield {
+                "instance": instance,
+                "name": span.name,
+                "id": span.span_id.hex(),
+                "parent": span.parent_span_id.hex(),
+                "trace": span.trace_id.hex(),
+                "from": span.start_time_unix_nano,
+                "to": span.end_time_unix_nano,
+                "links": [link.span_id.hex() for link in span.links],
+                "is_error": span.status.code == 2,
+            }
+
+
 LOCK = threading.Lock()
 
 
 def tell(over, request):
-    line = json.dumps({"over": over, "points": list(points(request))})
+    kind = {"ExportLogsServiceRequest": "records", "ExportTraceServiceRequest": "spans"}.get(type(request).__name__, "points")
+    line = json.dumps({"over": over, kind: list({"records": records, "spans": spans, "points": points}[kind](request))})
     with LOCK:
         print(line, flush=True)
 
@@ -93,13 +132,32 @@ class OverGrpc(metrics_service_pb2_grpc.MetricsServiceServicer):
         return metrics_service_pb2.ExportMetricsServiceResponse()
 
 
+class LogsOverGrpc(logs_service_pb2_grpc.LogsServiceServicer):
+    def Export(self, request, context):
+        tell("grpc", request)
+        return logs_service_pb2.ExportLogsServiceResponse()
+
+
+class TracesOverGrpc(trace_service_pb2_grpc.TraceServiceServicer):
+    def Export(self, request, context):
+        tell("grpc", request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+REQUESTS = {
+    "/v1/metrics": metrics_service_pb2.ExportMetricsServiceRequest,
+    "/v1/logs": logs_service_pb2.ExportLogsServiceRequest,
+    "/v1/traces": trace_service_pb2.ExportTraceServiceRequest,
+}
+
+
 class OverHttp(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
-        assert self.headers["content-type"] == "application/x-protobuf" and self.path == "/v1/metrics"
-        tell("http", metrics_service_pb2.ExportMetricsServiceRequest.FromString(gzip.decompress(body)))
+        assert self.headers["content-type"] == "application/x-protobuf"
+        tell("http", REQUESTS[self.path].FromString(gzip.decompress(body)))
         answer = metrics_service_pb2.ExportMetricsServiceResponse().SerializeToString()
         self.send_response(200)
         self.send_header("content-type", "application/x-protobuf")
@@ -121,6 +179,8 @@ class Server(ThreadingHTTPServer):
 def serve():
     over_grpc = grpc.server(futures.ThreadPoolExecutor(max_workers=2))
     metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(OverGrpc(), over_grpc)
+    logs_service_pb2_grpc.add_LogsServiceServicer_to_server(LogsOverGrpc(), over_grpc)
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(TracesOverGrpc(), over_grpc)
     port = over_grpc.add_insecure_port("127.0.0.1:0")
     over_grpc.start()
     over_http = Server(("127.0.0.1", 0), OverHttp)

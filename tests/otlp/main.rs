@@ -8,6 +8,7 @@ mod common;
 mod delta;
 mod destinations;
 mod grpc;
+mod lifecycle;
 #[path = "../common/otlp.rs"]
 mod otlp;
 mod python;

@@ -32,10 +32,16 @@ impl Python {
         });
         Some(Python { child, ports: serde_json::from_str(&ports).expect("JSON"), told })
     }
+    /// Log records, or spans, as it tells them.
+    fn told(&self, over: &str, what: &str) -> Vec<serde_json::Value> {
+        let told = self.told.lock().expect("nobody panics with it");
+        let lists = told.iter().filter(|line| line["over"] == over).filter_map(|line| line[what].as_array());
+        lists.flatten().cloned().collect()
+    }
     fn points(&self, over: &str) -> Vec<Told> {
         let told = self.told.lock().expect("nobody panics with it");
         told.iter()
-            .filter(|line| line["over"] == over)
+            .filter(|line| line["over"] == over && !line["points"].is_null())
             .flat_map(|line| by_python::from_python(&line["points"]))
             .collect()
     }
@@ -87,6 +93,45 @@ fn a_collector_of_another_language_is_told_the_same_over_grpc_and_over_http() {
         }
         assert!(agreed > 200, "{agreed} points over {over} were compared");
     }
+}
+
+/// Of one alloc that ran and ended.
+#[test]
+fn logs_and_traces_say_in_another_language_the_same_over_grpc_and_over_http() {
+    let Some(python) = Python::start() else { skip_test!("no-python") };
+    let config = format!(
+        "otlp {{\n  metrics_exporter = \"none\"\n  endpoint = \"http://127.0.0.1:{}\"\n  destination \"grpc\" {{\n    \
+         metrics_exporter = \"none\"\n    endpoint = \"http://127.0.0.1:{}\"\n    protocol = \"grpc\"\n  }}\n}}\n",
+        python.ports["http"], python.ports["grpc"]
+    );
+    let env = vec![("ALLOSTAT_TICK".to_owned(), "100ms".to_owned())];
+    let agent = Agent::with(AgentOptions { config, env, ..AgentOptions::default() });
+    agent.run(
+        "job \"ends\" {\n type = \"batch\"\n group \"g\" {\n task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \
+         \"/bin/true\"\n }\n }\n }\n}\n",
+    );
+    let id = agent.alloc_ids()[0].clone();
+    let of = |over: &str| {
+        let (records, spans) = (python.told(over, "records"), python.told(over, "spans"));
+        let is_whole = records.iter().any(|record| record["body"] == "exit code 0")
+            && spans.iter().any(|span| span["name"] == "alloc");
+        is_whole.then_some((records, spans))
+    };
+    let [http, grpc] = ["http", "grpc"].map(|over| wait_for("the whole alloc", limit(), || of(over)));
+    assert_eq!(http, grpc);
+    let (records, spans) = http;
+    let events = agent.json("/v1/events?since=0");
+    let told: Vec<_> = records.iter().map(|record| (&record["number"], &record["body"], &record["at"])).collect();
+    let events = events["events"].as_array().unwrap().iter().filter(|event| event["alloc_id"] == id.as_str());
+    assert_eq!(told, events.map(|event| (&event["seq"], &event["message"], &event["time"])).collect::<Vec<_>>());
+    let trace = id.replace('-', "");
+    assert!(records.iter().chain(&spans).all(|told| told["trace"] == trace.as_str()));
+    let names: Vec<&str> = spans.iter().map(|span| span["name"].as_str().unwrap()).collect();
+    assert!(
+        ["alloc", "submit", "task", "attempt", "start", "driver", "running"].iter().all(|name| names.contains(name))
+    );
+    assert!(spans.iter().all(|span| span["is_error"] == false && span["from"].as_u64() <= span["to"].as_u64()));
+    agent.stop();
 }
 
 /// Everything went to all three, and nothing was refused.

@@ -42,7 +42,10 @@ impl Request {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
     pub fn decoded(&self) -> ExportMetricsServiceRequest {
-        otlp::decode(&match self.header("content-encoding") {
+        otlp::decode(&self.plain())
+    }
+    pub fn plain(&self) -> Vec<u8> {
+        match self.header("content-encoding") {
             Some("gzip") => {
                 let mut plain = Vec::new();
                 GzDecoder::new(self.body.as_slice()).read_to_end(&mut plain).expect("gzip");
@@ -51,7 +54,7 @@ impl Request {
             Some("zstd") => zstd::decode_all(self.body.as_slice()).expect("zstd"),
             None => self.body.clone(),
             Some(other) => panic!("{other} was not asked for"),
-        })
+        }
     }
     pub fn points(&self) -> Vec<otlp::Told> {
         otlp::points(&self.decoded())
@@ -104,12 +107,19 @@ impl Receiver {
         let taken = |reaction: &Reaction| matches!(reaction, Reaction::Answer(200, ..) | Reaction::Slowly);
         self.seen().into_iter().filter(|(_, reaction)| taken(reaction)).map(|(request, _)| request).collect()
     }
+    /// Of one signal.
+    pub fn of(&self, path: &str) -> Vec<Request> {
+        self.taken().into_iter().filter(|request| request.path == path).collect()
+    }
     pub fn env(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
         let endpoint = format!("http{}://{}", if self.is_secure { "s" } else { "" }, self.address);
         let all = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.as_str()),
             ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
             ("ALLOSTAT_TICK", "100ms"),
+            // But where they are meant.
+            ("OTEL_LOGS_EXPORTER", "none"),
+            ("OTEL_TRACES_EXPORTER", "none"),
         ];
         all.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }

@@ -40,7 +40,18 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
     let said = dir.path().join("said");
     let output = File::create(&said).unwrap();
     let child = Command::new(&rotel)
-        .args(["start", "--exporter", "blackhole", "--debug-log", "metrics", "--debug-log-verbosity", "detailed"])
+        .args([
+            "start",
+            "--exporter",
+            "blackhole",
+            "--debug-log",
+            "metrics",
+            "--debug-log",
+            "logs",
+            "--debug-log",
+            "traces",
+        ])
+        .args(["--debug-log-verbosity", "detailed"])
         .args(["--otlp-grpc-endpoint", &grpc.to_string(), "--otlp-http-endpoint", &http.to_string()])
         .current_dir(dir.path())
         .stdout(output.try_clone().unwrap())
@@ -58,13 +69,29 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
         let of = |service| shown(&log, service, "system.memory.limit");
         Some([of("over-http")?, of("over-grpc")?])
     });
+    agent.run(
+        "job \"ends\" {\n type = \"batch\"\n group \"g\" {\n task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \
+         \"/bin/true\"\n }\n }\n }\n}\n",
+    );
+    let trace = agent.alloc_ids()[0].replace('-', "");
+    wait_for("rotel to show the logs and the trace of both", limit(), || {
+        let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
+        let count = |text: &str| log.matches(text).count();
+        let whole = ["EventName: allostat.task.terminated", "Name           : running", "Name           : alloc"];
+        (whole.iter().all(|text| count(text) == 2) && count(&trace) > 20).then_some(())
+    });
     let body = agent.metrics();
     assert_eq!(told, [body.f64("allostat_host_memory_total_bytes", &[]); 2]);
     for destination in ["default", "grpc"] {
         let of = |what: &str| {
             let name = format!("allostat_otlp_points_{what}_total");
-            body.all(&name, &[("destination", destination)]).iter().map(|sample| sample.u64()).sum::<u64>()
+            let all = body.all(&name, &[("destination", destination)]);
+            all.iter().map(|sample| sample.u64()).sum::<u64>()
         };
+        for signal in ["logs", "traces"] {
+            let labels = [("destination", destination), ("signal", signal)];
+            assert!(body.u64("allostat_otlp_points_exported_total", &labels) >= 4, "{destination} {signal}");
+        }
         assert!(of("exported") > 100 && of("rejected") + of("dropped") == 0, "{destination}");
     }
     agent.stop();

@@ -129,6 +129,8 @@ fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "GRPC"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
         ("SSL_CERT_FILE", text(&believed)),
+        ("OTEL_LOGS_EXPORTER", "none"),
+        ("OTEL_TRACES_EXPORTER", "none"),
     ];
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });

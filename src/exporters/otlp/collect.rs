@@ -226,6 +226,7 @@ impl Listener for Gathered<'_> {
     {
         let Some(instrument) = names::instrument(head.desc) else { return };
         self.hear_of(head.rows);
+        let has_traces = self.walk.has_traces;
         let (cells, is_uptime) = (Gathered::cells(head), names::is_uptime(head.desc));
         let is_known = lifecycle::METRICS.iter().any(|desc| std::ptr::eq(*desc, head.desc));
         for (row, points) in rows.enumerate() {
@@ -240,7 +241,7 @@ impl Listener for Gathered<'_> {
                 let value =
                     if is_uptime { moment(value).map(|since| Value::Nanos(at.since(since).0)) } else { Some(value) };
                 let series = Series { desc: head.desc, attributes: self.attributes(head, row, cell) };
-                let value = Measured::Number(value, exemplar.map(exemplar_message));
+                let value = Measured::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
                 self.places[place].push(Told { series, start, at: at.0, value });
             }
         }
@@ -251,10 +252,11 @@ impl Listener for Gathered<'_> {
         B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
     {
         self.hear_of(head.rows);
+        let has_traces = self.walk.has_traces;
         let (cells, bounds) = (Gathered::cells(head), Arc::from(head.bounds));
         for HistogramPoint { row, cell, buckets, sum, exponential, .. } in all {
             let (counts, exemplars): (Vec<u64>, Vec<_>) = buckets.into_iter().unzip();
-            let exemplars = exemplars.into_iter().flatten().map(exemplar_message).collect();
+            let exemplars = exemplars.into_iter().flatten().map(|of| exemplar_message(of, has_traces)).collect();
             let series = Series { desc: head.desc, attributes: self.attributes(head, row, &cells[cell]) };
             let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
             let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });

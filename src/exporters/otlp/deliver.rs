@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use super::delta::{Delta, Notes};
 use super::outbox::Outbox;
-use super::packed;
-use super::parts::{halves, points};
+use super::parts::points;
 use super::send::{Answer, Sender};
+use super::{batch, packed};
 
 /// The first wait is up to this long, each one after it up to twice the one before.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -135,13 +135,9 @@ fn go_on(
                     return None;
                 }
                 let (_, bytes) = way.rest.pop()?;
-                match packed::read(&bytes).map(halves) {
-                    Ok(Ok((first, second))) => {
-                        let both = [second, first].into_iter().filter(|part| points(part) > 0);
-                        way.rest
-                            .extend(both.map(|part| (points(&part), packed::pack(&part, packed::compression(&bytes)))));
-                    }
-                    Ok(Err(_)) | Err(_) => {
+                match batch::halves(outbox.signal(), &bytes) {
+                    Ok(Some(both)) => way.rest.extend(both.into_iter().rev()),
+                    Ok(None) | Err(_) => {
                         refused(outbox, &message, count);
                         way.rejected += count;
                     }

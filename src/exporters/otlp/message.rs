@@ -19,6 +19,7 @@ use super::resource::key_value;
 use super::settings::HistogramAggregation;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
+use crate::model::trace::{SpanId, TraceId};
 use crate::model::units::{Nanos, Unit};
 
 /// There is no value: `FLAG_NO_RECORDED_VALUE_MASK`.
@@ -192,17 +193,20 @@ pub(super) fn seconds(value: Value) -> f64 {
     }
 }
 
-pub(super) fn exemplar_message(exemplar: &Exemplar) -> ExemplarMessage {
+/// `has_traces`: somebody gets the trace of its alloc.
+pub(super) fn exemplar_message(exemplar: &Exemplar, has_traces: bool) -> ExemplarMessage {
     let mut filtered_attributes = vec![key_value("allostat.alloc.id", exemplar.alloc_id.as_str())];
     filtered_attributes.extend(exemplar.event_id.map(|id| key_value("allostat.event.id", &id.to_string())));
     let value = match number(Unit::None, exemplar.value) {
         number_data_point::Value::AsInt(n) => exemplar::Value::AsInt(n),
         number_data_point::Value::AsDouble(n) => exemplar::Value::AsDouble(n),
     };
+    let alloc = &exemplar.alloc_id;
     ExemplarMessage {
+        trace_id: if has_traces { TraceId::of(alloc).0.to_vec() } else { Vec::new() },
+        span_id: if has_traces { SpanId::alloc(alloc, 0).0.to_vec() } else { Vec::new() },
         filtered_attributes,
         time_unix_nano: exemplar.at.0,
         value: Some(value),
-        ..ExemplarMessage::default()
     }
 }

@@ -1,15 +1,19 @@
-//! OTLP: what a walk says, as messages of the OpenTelemetry protocol, pushed to a collector.
+//! OTLP: what a walk says, as messages of the OpenTelemetry protocol, pushed to a collector; and what happened, as logs and traces.
 //!
 //! ```text
 //! Walk ── collect ──► one request ── flat? ── parts ──► packed ──► outbox (store::queue, on disk) ── deliver ── delta? ──► send ──► collector
+//! events ── lifecycle ──► logs, traces ────────────────► packed ──► outbox of each ───────────────── deliver ────────────► send ──► collector
 //! ```
 //! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
 //! told before and is absent now is told once more, as having no value. `docs/otlp.md` is what users may rely on.
 
+mod batch;
 mod collect;
 mod deliver;
 mod delta;
 mod flat;
+mod lifecycle;
+mod logs;
 mod message;
 mod names;
 mod outbox;
@@ -19,6 +23,7 @@ mod push;
 mod resource;
 mod send;
 mod settings;
+mod traces;
 
 use prost::Message;
 
@@ -31,8 +36,8 @@ pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
 pub use settings::{
-    Compression, Config, DEFAULT, HistogramAggregation, Protocol, PushEndpoint, Scheme, Temporality, destination_name,
-    endpoint, headers, joined, pairs,
+    Compression, Config, DEFAULT, HistogramAggregation, Protocol, PushEndpoint, Scheme, SignalConfig, Temporality,
+    destination_name, endpoint, headers, joined, pairs,
 };
 
 /// One request for nobody who was told anything before.

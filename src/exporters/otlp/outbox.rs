@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::host::clock::{Clock, SystemClock};
 use crate::store::queue::{Accepted, Parcel, Queue};
-use crate::telemetry::otlp::{LossReason, PushState};
+use crate::telemetry::otlp::{Lane, LossReason, PushState, Signal};
 use crate::telemetry::{Metrics, lock};
 
 /// So often who waits looks whether it is to end, and whether something is too old.
@@ -19,19 +19,19 @@ pub(super) struct Outbox {
     is_closed: AtomicBool,
     /// Points that were turned away while the disk was busy.
     turned_away: AtomicU64,
-    destination: String,
+    lane: Lane,
     metrics: Arc<Metrics>,
 }
 
 impl Outbox {
-    pub fn new(destination: &str, queue: Queue, capacity_bytes: u64, metrics: Arc<Metrics>) -> Outbox {
-        metrics.push.tell(destination, |state| state.capacity_bytes = capacity_bytes);
+    pub fn new(lane: Lane, queue: Queue, capacity_bytes: u64, metrics: Arc<Metrics>) -> Outbox {
+        metrics.push.tell(&lane, |state| state.capacity_bytes = capacity_bytes);
         let outbox = Outbox {
             queue: Mutex::new(queue),
             came: Condvar::new(),
             is_closed: AtomicBool::new(false),
             turned_away: AtomicU64::new(0),
-            destination: destination.to_owned(),
+            lane,
             metrics,
         };
         outbox.tell(&lock(&outbox.queue));
@@ -39,7 +39,10 @@ impl Outbox {
     }
 
     pub fn destination(&self) -> &str {
-        &self.destination
+        &self.lane.0
+    }
+    pub fn signal(&self) -> Signal {
+        self.lane.1
     }
 
     /// Takes batches over, with their points: what the disk refuses waits in memory.
@@ -54,25 +57,47 @@ impl Outbox {
         }
         for (points, bytes) in batches {
             let accepted = queue.push(SystemClock.now(), points, bytes);
-            if accepted != Accepted::Durable {
-                let error = queue.refused.as_ref().map(ToString::to_string);
-                tracing::error!(
-                    destination = self.destination,
-                    error,
-                    points,
-                    "queue of points is not durable: the disk refuses it"
-                );
-            }
+            self.accepted(&queue, accepted, points);
         }
         self.tell(&queue);
         drop(queue);
         self.came.notify_all();
     }
 
+    /// Takes one batch over under a number of its own, which is higher than that of any before it.
+    pub fn push_as(&self, id: u64, (points, bytes): (u64, Vec<u8>)) {
+        let mut queue = lock(&self.queue);
+        if self.is_closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let accepted = queue.push_as(SystemClock.now(), id, points, bytes);
+        self.accepted(&queue, accepted, points);
+        self.tell(&queue);
+        drop(queue);
+        self.came.notify_all();
+    }
+
+    fn accepted(&self, queue: &Queue, accepted: Accepted, points: u64) {
+        if accepted != Accepted::Durable {
+            let error = queue.refused.as_ref().map(ToString::to_string);
+            let destination = self.destination();
+            tracing::error!(destination, error, points, "queue of points is not durable: the disk refuses it");
+        }
+    }
+
+    /// These never came to the door.
+    pub fn lost(&self, points: u64, reason: LossReason) {
+        let mut queue = lock(&self.queue);
+        if !self.is_closed.load(Ordering::SeqCst) {
+            queue.lost_before(points, reason);
+            self.tell(&queue);
+        }
+    }
+
     /// The disk is busy with earlier ones, and nobody waits for it.
     pub fn turn_away(&self, points: u64) {
         tracing::error!(
-            destination = self.destination,
+            destination = self.destination(),
             points,
             "points were dropped: the disk is busy with those before them"
         );
@@ -115,7 +140,7 @@ impl Outbox {
     }
 
     pub fn asked(&self, code: String, is_retry: bool) {
-        self.metrics.push.tell(&self.destination, |state| {
+        self.metrics.push.tell(&self.lane, |state| {
             *state.requests.entry(code).or_default() += 1;
             state.retries += u64::from(is_retry);
         });
@@ -128,7 +153,7 @@ impl Outbox {
     }
 
     fn tell(&self, queue: &Queue) {
-        self.metrics.push.tell(&self.destination, |state| {
+        self.metrics.push.tell(&self.lane, |state| {
             *state = PushState {
                 ledger: queue.ledger(),
                 bytes: queue.bytes(),

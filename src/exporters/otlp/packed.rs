@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use prost::Message;
 
 use super::settings::Compression;
@@ -15,7 +14,7 @@ const LARGEST_BYTES: u64 = 256 << 20;
 const LEVEL: u8 = 1;
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-pub(super) fn pack(request: &ExportMetricsServiceRequest, compression: Compression) -> Vec<u8> {
+pub(super) fn pack(request: &impl Message, compression: Compression) -> Vec<u8> {
     packed(&request.encode_to_vec(), compression)
 }
 
@@ -56,12 +55,13 @@ fn unpack(bytes: &[u8]) -> io::Result<Vec<u8>> {
     Ok(plain)
 }
 
-pub(super) fn read(bytes: &[u8]) -> io::Result<ExportMetricsServiceRequest> {
-    ExportMetricsServiceRequest::decode(unpack(bytes)?.as_slice()).map_err(io::Error::other)
+pub(super) fn read<R: Message + Default>(bytes: &[u8]) -> io::Result<R> {
+    R::decode(unpack(bytes)?.as_slice()).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
     use proptest::prelude::*;
 
     use super::*;
@@ -84,7 +84,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>, is_zstd: bool) {
             let bytes = if is_zstd { [ZSTD.as_slice(), &bytes].concat() } else { bytes };
-            let _ = (unpack(&bytes), read(&bytes));
+            let _ = (unpack(&bytes), read::<ExportMetricsServiceRequest>(&bytes));
         }
     }
 }

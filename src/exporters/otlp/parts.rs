@@ -66,7 +66,7 @@ pub fn halves(
 }
 
 /// Takes it out: of several the later ones, of a single one its own second half.
-fn second_half<T>(all: &mut Vec<T>, of_one: &mut dyn FnMut(&mut T) -> T) -> Vec<T> {
+pub(super) fn second_half<T>(all: &mut Vec<T>, of_one: &mut dyn FnMut(&mut T) -> T) -> Vec<T> {
     match all.as_mut_slice() {
         [] => Vec::new(),
         [one] => vec![of_one(one)],

@@ -10,16 +10,19 @@ use tokio::time::MissedTickBehavior;
 use super::collect::{Endings, collect};
 use super::delta::Delta;
 use super::flat::flatten;
+use super::lifecycle::Maker;
 use super::outbox::Outbox;
 use super::parts::{LARGEST_BYTES, parts, points};
 use super::resource::HostIdentity;
 use super::send::Sender;
 use super::settings::{Config, DEFAULT, Temporality};
-use super::{deliver, packed};
+use super::{deliver, lifecycle, packed};
 use crate::exporters::walk::{Filter, Walk};
 use crate::host::clock::{Clock, SystemClock};
+use crate::runner::events::Log;
 use crate::snapshot::Snapshot;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
+use crate::telemetry::otlp::{Lane, Signal};
 use crate::telemetry::{Metrics, chain};
 
 /// The queue's directory, in the data directory; with a dash and the name behind it that of a further destination.
@@ -29,25 +32,31 @@ const TOLD: &str = "told";
 /// What the disk refuses waits here.
 const MEMORY_BYTES: usize = 16 << 20;
 
-/// To each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing of it is there.
+/// Each signal to each destination by itself: own queue, own thread, own pace. `None`: no endpoint is set, and nothing of it is there.
 pub fn run(
     config: &Config,
     data_dir: &Path,
     metrics: &Arc<Metrics>,
     snapshots: &watch::Receiver<Arc<Snapshot>>,
+    events: &Arc<Log>,
 ) -> Option<JoinHandle<()>> {
     let mut all = JoinSet::new();
-    for (name, config) in config.all() {
-        let Some(endpoint) = config.target() else { continue };
-        tracing::info!(destination = name, %endpoint, protocol = config.protocol.as_str(), "metrics are pushed");
-        match Sender::new(&config, endpoint) {
+    for ((name, config), signal) in config.all().iter().flat_map(|one| Signal::ALL.map(|signal| (one, signal))) {
+        let Some(endpoint) = config.target(signal) else { continue };
+        let config = config.of(signal);
+        let (protocol, what) = (config.protocol.as_str(), signal.as_str());
+        tracing::info!(destination = name, signal = what, %endpoint, protocol, "pushing to a collector");
+        match Sender::new(&config, signal, endpoint) {
             Ok(sender) => {
                 let dir =
                     data_dir.join(if name == DEFAULT { QUEUE_DIR.to_owned() } else { format!("{QUEUE_DIR}-{name}") });
-                all.spawn(to(name, config, sender, dir, Arc::clone(metrics), snapshots.clone()));
+                let dir = if signal == Signal::Metrics { dir } else { dir.join(signal.as_str()) };
+                let (metrics, snapshots, events) = (Arc::clone(metrics), snapshots.clone(), Arc::clone(events));
+                let opening = Opening { lane: (name.clone(), signal), config, dir, metrics };
+                all.spawn(to(opening, sender, snapshots, events));
             }
             Err(error) => {
-                tracing::error!(destination = name, error = chain(&error), "metrics cannot be pushed");
+                tracing::error!(destination = name, signal = what, error = chain(&error), "nothing can be pushed");
             }
         }
     }
@@ -55,28 +64,44 @@ pub fn run(
     (!all.is_empty()).then(|| tokio::spawn(async move { while all.join_next().await.is_some() {} }))
 }
 
-async fn to(
-    name: String,
+/// One signal on its way to one destination.
+#[derive(Clone)]
+struct Opening {
+    lane: Lane,
     config: Config,
-    mut sender: Sender,
     dir: PathBuf,
     metrics: Arc<Metrics>,
-    snapshots: watch::Receiver<Arc<Snapshot>>,
-) {
+}
+
+async fn to(opening: Opening, mut sender: Sender, snapshots: watch::Receiver<Arc<Snapshot>>, events: Arc<Log>) {
+    let Opening { lane: (name, signal), config, dir, metrics } = opening.clone();
     let (service_name, attributes) = (config.service_name.clone(), config.resource_attributes.clone());
     let identity = HostIdentity { host_id: host_id(), service_name, attributes };
-    let of_outbox = (name.clone(), config.clone(), Arc::clone(&metrics));
-    let opened = tokio::task::spawn_blocking(move || open(&of_outbox.0, &dir, &of_outbox.1, of_outbox.2)).await;
-    let Ok((outbox, delta)) = opened else { return };
+    let opened = tokio::task::spawn_blocking(move || {
+        let (queue, delta) = open(&opening);
+        let Opening { lane, config, metrics, .. } = opening;
+        let queued = queue.next_id() - 1;
+        (Outbox::new(lane, queue, config.queue_bytes, metrics), delta, queued)
+    });
+    let Ok((outbox, delta, queued)) = opened.await else { return };
     // Dropped when this is called off.
     let outbox = Closing(Arc::new(outbox));
     let of_thread = Arc::clone(&outbox.0);
     let thread = std::thread::Builder::new().name("otlp".to_owned());
     if let Err(error) = thread.spawn(move || deliver::run(&of_thread, &mut sender, delta)) {
-        tracing::error!(destination = name, error = error.to_string(), "no thread can be had: metrics are not pushed");
+        let (error, signal) = (error.to_string(), signal.as_str());
+        tracing::error!(destination = name, signal, error, "no thread can be had: nothing is pushed");
         return;
     }
-    collect_all(&config, identity, &outbox.0, &metrics, &snapshots).await;
+    match signal {
+        Signal::Metrics => collect_all(&config, identity, &outbox.0, &metrics, &snapshots).await,
+        Signal::Logs | Signal::Traces => {
+            let compression = config.compression;
+            let maker = tokio::task::spawn_blocking(move || Maker::open(signal, identity, compression, &dir, queued));
+            let Ok(maker) = maker.await else { return };
+            lifecycle::run(maker, Arc::clone(&outbox.0), &events, snapshots).await;
+        }
+    }
 }
 
 struct Closing(Arc<Outbox>);
@@ -87,7 +112,8 @@ impl Drop for Closing {
     }
 }
 
-fn open(name: &str, dir: &Path, config: &Config, metrics: Arc<Metrics>) -> (Outbox, Option<Delta>) {
+fn open(opening: &Opening) -> (Queue, Option<Delta>) {
+    let Opening { lane: (name, signal), config, dir, .. } = opening;
     let limits = QueueLimits { bytes: config.queue_bytes, age: config.queue_age, memory_bytes: MEMORY_BYTES };
     let queue = Queue::open(Box::new(SegmentFiles::new(dir)), limits);
     if let Some(error) = &queue.refused {
@@ -100,6 +126,9 @@ fn open(name: &str, dir: &Path, config: &Config, metrics: Arc<Metrics>) -> (Outb
     let (records, bytes) = (queue.corrupt_records, queue.truncated_bytes);
     if records + bytes > 0 {
         tracing::warn!(destination = name, records, bytes, "queue of points was damaged, or its end was being written");
+    }
+    if *signal != Signal::Metrics {
+        return (queue, None);
     }
     let told = dir.join(TOLD);
     let delta = match config.temporality {
@@ -114,7 +143,7 @@ fn open(name: &str, dir: &Path, config: &Config, metrics: Arc<Metrics>) -> (Outb
             Some(Delta::open(&told, temporality, queue.ledger().exported > 0, queue.next_id(), SystemClock.now()))
         }
     };
-    (Outbox::new(name, queue, limits.bytes, metrics), delta)
+    (queue, delta)
 }
 
 /// Never waits for the queue: what comes while the disk is busy is dropped, and counted.

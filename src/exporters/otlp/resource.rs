@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use crate::exporters::walk::RowSubject;
 use crate::model::alloc::{AllocIdentity, TaskIdentity};
 use crate::model::host::NodeInfo;
+use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, TaskView};
 
 const SERVICE: &str = "service.name";
@@ -56,6 +57,15 @@ impl HostIdentity {
         own.extend([("allostat.alloc.id", id), ("allostat.task.name", name)].map(owned));
         own.push(owned(("allostat.alloc.name", &alloc.identity.name)));
         own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), &node.cgroup_mode)));
+        self.resource(node, own)
+    }
+
+    /// Of one that nobody knows any more: what its ids say.
+    pub(super) fn forgotten(&self, node: &NodeInfo, alloc: &AllocId, task: Option<&TaskName>) -> Resource {
+        let id = alloc.as_str();
+        let instance = task.map_or_else(|| id.to_owned(), |task| format!("{id}/{task}"));
+        let mut own = [(INSTANCE, instance.as_str()), ("allostat.alloc.id", id)].map(owned).to_vec();
+        own.extend(task.map(|task| owned(("allostat.task.name", task.as_str()))));
         self.resource(node, own)
     }
 

@@ -13,10 +13,18 @@ use super::settings::{Compression, Config, Protocol, PushEndpoint, Scheme, decod
 use crate::host::http::grpc::{Caller, GrpcReply};
 use crate::host::http::{Address, Client, HttpError, Method, Response, TlsFiles};
 use crate::host::peer::Trust;
+use crate::telemetry::otlp::Signal;
 
 /// The specification's limit of an answer.
 const LARGEST_ANSWER: usize = 4 << 20;
-const SERVICE: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+
+fn service(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+    }
+}
 
 /// What has become of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +41,7 @@ pub(super) enum Answer {
 
 pub(super) struct Sender {
     config: Config,
+    signal: Signal,
     endpoint: PushEndpoint,
     door: Door,
     compression: Compression,
@@ -46,7 +55,8 @@ enum Door {
 }
 
 impl Sender {
-    pub fn new(config: &Config, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
+    /// `config`: as it is for this signal.
+    pub fn new(config: &Config, signal: Signal, endpoint: PushEndpoint) -> Result<Sender, HttpError> {
         let address = match endpoint.scheme {
             Scheme::Http => Address::Tcp(endpoint.authority.clone()),
             Scheme::Https | Scheme::Unsaid => {
@@ -65,7 +75,7 @@ impl Sender {
             Protocol::Grpc => Door::Grpc(Caller::new(address, config.timeout, LARGEST_ANSWER)?),
         };
         let compression = config.compression;
-        Ok(Sender { config: config.clone(), endpoint, door, compression, is_understood: false })
+        Ok(Sender { config: config.clone(), signal, endpoint, door, compression, is_understood: false })
     }
 
     /// `batch`: as the queue has it. Gives what is counted of the request as well.
@@ -106,7 +116,7 @@ impl Sender {
             }
             Door::Grpc(caller) => {
                 headers.extend(encoding.map(|encoding| ("grpc-encoding", encoding)));
-                let answer = caller.call(SERVICE, &headers, &body, encoding.is_some());
+                let answer = caller.call(service(self.signal), &headers, &body, encoding.is_some());
                 answer.map_or_else(|error| failed(&error), |reply| of_grpc(&reply))
             }
         }
@@ -127,7 +137,7 @@ fn failed(error: &HttpError) -> (String, Answer) {
 }
 
 fn taken(body: &[u8]) -> Answer {
-    // A body that is no message of ours takes nothing back: the status has said that it was taken.
+    // Those of logs and traces have the same fields under other names. A body that is no message of ours takes nothing back: the status has said that it was taken.
     let partial = ExportMetricsServiceResponse::decode(body).ok().and_then(|answer| answer.partial_success);
     let partial = partial.unwrap_or_default();
     Answer::Taken { rejected: u64::try_from(partial.rejected_data_points).unwrap_or(0), message: partial.error_message }

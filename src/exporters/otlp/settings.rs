@@ -5,13 +5,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::telemetry::otlp::Signal;
+
 /// Nothing is pushed, and nothing of it runs, unless an endpoint is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Of all signals: metrics go to `/v1/metrics` below it.
     pub endpoint: Option<PushEndpoint>,
-    /// Of metrics, as it stands.
-    pub metrics_endpoint: Option<PushEndpoint>,
     pub protocol: Protocol,
     /// Of an endpoint that says neither http nor https.
     pub insecure: bool,
@@ -40,8 +40,27 @@ pub struct Config {
     pub queue_bytes: u64,
     /// And no older than this.
     pub queue_age: Duration,
+    /// What is said of one alone, in the order of [`Signal::ALL`].
+    pub signals: [SignalConfig; Signal::ALL.len()],
     /// Further destinations, by name: each is set for itself, but for who the host is.
     pub destinations: Vec<(String, Config)>,
+}
+
+/// What is said of one signal; `None`: as it is for all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SignalConfig {
+    /// It is not sent, wherever an endpoint is.
+    pub is_off: bool,
+    /// As it stands.
+    pub endpoint: Option<PushEndpoint>,
+    pub protocol: Option<Protocol>,
+    pub insecure: Option<bool>,
+    pub certificate: Option<PathBuf>,
+    pub client_certificate: Option<PathBuf>,
+    pub client_key: Option<PathBuf>,
+    pub headers: Option<Vec<(String, String)>>,
+    pub timeout: Option<Duration>,
+    pub compression: Option<Compression>,
 }
 
 /// What the destination without a name is called where it needs one.
@@ -51,7 +70,6 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             endpoint: None,
-            metrics_endpoint: None,
             protocol: Protocol::HttpProtobuf,
             insecure: false,
             certificate: None,
@@ -68,6 +86,7 @@ impl Default for Config {
             resource_attributes: Vec::new(),
             queue_bytes: 256 << 20,
             queue_age: Duration::from_secs(48 * 3_600),
+            signals: Default::default(),
             destinations: Vec::new(),
         }
     }
@@ -88,12 +107,31 @@ impl Config {
         std::iter::once((DEFAULT.to_owned(), own)).chain(further).collect()
     }
 
-    /// Where metrics go; `None`: nowhere.
-    pub fn target(&self) -> Option<PushEndpoint> {
-        let below = |base: &PushEndpoint| PushEndpoint { path: format!("{}v1/metrics", base.path), ..base.clone() };
-        let mut target = self.metrics_endpoint.clone().or_else(|| self.endpoint.as_ref().map(below))?;
+    /// With what is said of the signal in the place of what is said of all.
+    #[must_use]
+    pub fn of(&self, signal: Signal) -> Config {
+        let (mut config, own) = (self.clone(), self.signals[signal.index()].clone());
+        config.protocol = own.protocol.unwrap_or(config.protocol);
+        config.insecure = own.insecure.unwrap_or(config.insecure);
+        config.certificate = own.certificate.or(config.certificate);
+        config.client_certificate = own.client_certificate.or(config.client_certificate);
+        config.client_key = own.client_key.or(config.client_key);
+        config.headers = own.headers.unwrap_or(config.headers);
+        config.timeout = own.timeout.unwrap_or(config.timeout);
+        config.compression = own.compression.unwrap_or(config.compression);
+        config
+    }
+
+    /// Where a signal goes; `None`: nowhere.
+    pub fn target(&self, signal: Signal) -> Option<PushEndpoint> {
+        let own = &self.signals[signal.index()];
+        let below =
+            |base: &PushEndpoint| PushEndpoint { path: format!("{}v1/{}", base.path, signal.as_str()), ..base.clone() };
+        let target = own.endpoint.clone().or_else(|| self.endpoint.as_ref().map(below));
+        let mut target = target.filter(|_| !own.is_off)?;
         if target.scheme == Scheme::Unsaid {
-            target.scheme = if self.insecure { Scheme::Http } else { Scheme::Https };
+            let insecure = own.insecure.unwrap_or(self.insecure);
+            target.scheme = if insecure { Scheme::Http } else { Scheme::Https };
         }
         Some(target)
     }
@@ -102,17 +140,20 @@ impl Config {
     ///
     /// Errors: which, in a sentence.
     pub fn check(&self) -> Result<(), String> {
-        if self.client_certificate.is_some() != self.client_key.is_some() {
-            return Err("client_certificate and client_key are given together, or neither".to_owned());
+        for signal in Signal::ALL.into_iter().filter(|signal| !self.signals[signal.index()].is_off) {
+            let (of, own) = (self.of(signal), &self.signals[signal.index()]);
+            if of.client_certificate.is_some() != of.client_key.is_some() {
+                return Err("client_certificate and client_key are given together, or neither".to_owned());
+            }
+            let endpoint = own.endpoint.as_ref().or(self.endpoint.as_ref());
+            let unsaid = endpoint.filter(|endpoint| endpoint.scheme == Scheme::Unsaid);
+            if let Some(endpoint) = unsaid.filter(|_| of.protocol != Protocol::Grpc) {
+                return Err(format!(
+                    "the endpoint {endpoint} says neither http:// nor https://, which only gRPC has a default for (insecure)"
+                ));
+            }
         }
-        let unsaid =
-            [&self.metrics_endpoint, &self.endpoint].into_iter().flatten().find(|e| e.scheme == Scheme::Unsaid);
-        match unsaid {
-            Some(endpoint) if self.protocol != Protocol::Grpc => Err(format!(
-                "the endpoint {endpoint} says neither http:// nor https://, which only gRPC has a default for (insecure)"
-            )),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -311,12 +352,9 @@ mod tests {
     #[test]
     fn an_endpoint_of_all_signals_gets_the_path_of_metrics_and_one_of_metrics_is_taken_as_it_stands() {
         let to = |base: Option<&str>, metrics: Option<&str>| {
-            let config = Config {
-                endpoint: base.map(|text| endpoint(text, true).unwrap()),
-                metrics_endpoint: metrics.map(|text| endpoint(text, false).unwrap()),
-                ..Config::default()
-            };
-            config.target().map(|target| target.to_string())
+            let mut config = Config { endpoint: base.map(|text| endpoint(text, true).unwrap()), ..Config::default() };
+            config.signals[0].endpoint = metrics.map(|text| endpoint(text, false).unwrap());
+            config.target(Signal::Metrics).map(|target| target.to_string())
         };
         assert_eq!(to(None, None), None);
         assert_eq!(to(Some("http://c:4318"), None).unwrap(), "http://c:4318/v1/metrics");
@@ -324,6 +362,25 @@ mod tests {
         assert_eq!(to(Some("http://c:1/"), Some("http://[::1]:2")).unwrap(), "http://[::1]:2/");
         assert_eq!(to(None, Some("http://[::1]/x")).unwrap(), "http://[::1]:80/x");
         assert_eq!(to(Some("https://c"), None).unwrap(), "https://c:443/v1/metrics");
+    }
+
+    #[test]
+    fn what_is_said_of_one_signal_is_of_no_other() {
+        let mut config = Config { endpoint: Some(endpoint("http://all:1", true).unwrap()), ..Config::default() };
+        config.headers = vec![("a".to_owned(), "of all".to_owned())];
+        config.signals[Signal::Logs.index()] = SignalConfig {
+            endpoint: Some(endpoint("c:2", false).unwrap()),
+            protocol: Some(Protocol::Grpc),
+            insecure: Some(true),
+            headers: Some(Vec::new()),
+            ..SignalConfig::default()
+        };
+        config.signals[Signal::Traces.index()].is_off = true;
+        assert_eq!(config.check(), Ok(()));
+        let told = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
+        assert_eq!(told, [Some("http://all:1/v1/metrics".to_owned()), Some("http://c:2/".to_owned()), None]);
+        let of = Signal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
+        assert_eq!(of, [(Protocol::HttpProtobuf, 1), (Protocol::Grpc, 0), (Protocol::HttpProtobuf, 1)]);
     }
 
     #[test]
@@ -359,8 +416,8 @@ mod tests {
         assert!(config.check().unwrap_err().contains("c:4317"));
         let config = Config { protocol: Protocol::Grpc, ..config };
         assert_eq!(config.check(), Ok(()));
-        assert_eq!(config.target().unwrap().scheme, Scheme::Https);
-        assert_eq!(Config { insecure: true, ..config }.target().unwrap().scheme, Scheme::Http);
+        assert_eq!(config.target(Signal::Metrics).unwrap().scheme, Scheme::Https);
+        assert_eq!(Config { insecure: true, ..config }.target(Signal::Metrics).unwrap().scheme, Scheme::Http);
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl Listener for Body<'_> {
         let (others, kind) = (self.others(head.rows), head.desc.kind);
         let others: Vec<&RowLabels> = others.iter().collect();
         let blocks = self.blocks.of(head.rows).unwrap_or(&others);
+        let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
         for (row, (cells, labels)) in rows.zip(blocks).enumerate() {
             let labels = labels.of(kind);
@@ -87,7 +88,7 @@ impl Listener for Body<'_> {
                 page.sample(&name, labels, tail, value);
                 series += 1;
                 if format == Format::OpenMetrics {
-                    exemplar::write(page, format, exemplar);
+                    exemplar::write(page, format, exemplar, has_traces);
                     if let (Some(name), Some(since)) = (&created, self.blocks.since.get(row).copied().flatten()) {
                         page.constant(name, labels, tail, since);
                         series += 1;
@@ -116,6 +117,7 @@ impl Listener for Body<'_> {
         let others = self.others(head.rows);
         let others: Vec<&RowLabels> = others.iter().collect();
         let blocks = self.blocks.of(head.rows).unwrap_or(&others);
+        let has_traces = self.walk.has_traces;
         let (page, mut series) = (&mut self.page, 0);
         for histogram in all {
             let (labels, (tails, rest)) = (blocks[histogram.row].of(head.desc.kind), &tails[histogram.cell]);
@@ -123,7 +125,7 @@ impl Listener for Body<'_> {
             for (tail, (n, exemplar)) in tails.iter().zip(histogram.buckets) {
                 upto += n;
                 page.sample(&bucket, labels, tail, Value::Int(upto));
-                exemplar::write(page, format, exemplar);
+                exemplar::write(page, format, exemplar, has_traces);
                 series += 1;
             }
             page.sample(&sum, labels, rest, histogram.sum);

@@ -7,15 +7,16 @@ use super::labels::block;
 use super::page::Page;
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
+use crate::model::trace::{SpanId, TraceId};
 
 /// Of names and values.
 const CODE_POINTS: usize = 128;
 
 /// Behind the sample that was written last.
-pub(super) fn write(page: &mut Page, format: Format, exemplar: Option<&Exemplar>) {
+pub(super) fn write(page: &mut Page, format: Format, exemplar: Option<&Exemplar>, has_traces: bool) {
     let (Format::OpenMetrics, Some(exemplar)) = (format, exemplar) else { return };
-    let mut event = itoa::Buffer::new();
-    let Some(pairs) = labels(exemplar, &mut event) else { return };
+    let mut ids = Ids::of(exemplar, has_traces);
+    let Some(pairs) = labels(exemplar, &mut ids) else { return };
     page.end_of_line_again();
     page.text(" # ");
     page.text(&block(pairs));
@@ -25,15 +26,38 @@ pub(super) fn write(page: &mut Page, format: Format, exemplar: Option<&Exemplar>
     page.end_line(Value::Nanos(exemplar.at.0));
 }
 
-/// Its labels, an empty one for what is not known; `None`: they are too long together. `event`: where the number is written.
-pub(super) fn labels<'a>(of: &'a Exemplar, event: &'a mut itoa::Buffer) -> Option<[(&'static str, &'a str); 2]> {
-    let event = of.event_id.map_or("", |id| event.format(id));
-    let all = [("alloc_id", of.alloc_id.as_str()), ("event_id", event)];
+/// The texts of its numbers.
+pub(super) struct Ids {
+    event: itoa::Buffer,
+    /// Of the trace of its alloc, and of the span that is the alloc; empty where nobody gets traces.
+    trace: [String; 2],
+}
+
+impl Ids {
+    pub fn of(exemplar: &Exemplar, has_traces: bool) -> Ids {
+        let alloc = &exemplar.alloc_id;
+        let trace = if has_traces {
+            [TraceId::of(alloc).to_string(), SpanId::alloc(alloc, 0).to_string()]
+        } else {
+            Default::default()
+        };
+        Ids { event: itoa::Buffer::new(), trace }
+    }
+}
+
+/// Its labels, an empty one for what is not known; `None`: they are too long together.
+pub(super) fn labels<'a>(of: &'a Exemplar, ids: &'a mut Ids) -> Option<[(&'static str, &'a str); 4]> {
+    let event = of.event_id.map_or("", |id| ids.event.format(id));
+    let [trace, span] = &ids.trace;
+    let whose = ("alloc_id", of.alloc_id.as_str());
+    let (trace, span, event) = (("trace_id", trace.as_str()), ("span_id", span.as_str()), ("event_id", event));
+    let none = ("", "");
     let fits = |pairs: &[(&str, &str)]| {
         let length =
             |(name, value): &(&str, &str)| if value.is_empty() { 0 } else { name.len() + value.chars().count() };
         pairs.iter().map(length).sum::<usize>() <= CODE_POINTS
     };
     // A name that long is none of our own ids.
-    [all, [all[0], ("event_id", "")]].into_iter().find(|pairs| fits(pairs))
+    let all = [[whose, trace, span, event], [whose, trace, span, none], [whose, none, none, none]];
+    all.into_iter().find(|pairs| fits(pairs))
 }

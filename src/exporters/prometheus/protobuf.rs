@@ -64,7 +64,7 @@ impl Listener for Messages<'_> {
             let of_row = if head.desc.kind == Kind::Info { &row.all } else { &row.own };
             for (cell, point) in cells.iter().zip(points) {
                 let Some(point) = point else { continue };
-                self.metric(&[of_row, cell], &value(head.desc.kind, point, row.since));
+                self.metric(&[of_row, cell], &value(head.desc.kind, point, row.since, self.walk.has_traces));
                 series += 1;
             }
         }
@@ -80,7 +80,7 @@ impl Listener for Messages<'_> {
         let mut series = 0;
         for point in all {
             let (row, cell) = (point.row, point.cell);
-            let histogram = histogram(head.bounds, point);
+            let histogram = histogram(head.bounds, point, self.walk.has_traces);
             series += histogram.buckets.len() as u64 + 2;
             let value = MetricValue { histogram: Some(histogram), ..MetricValue::default() };
             self.metric(&[&labels[row].own, &cells[cell]], &value);
@@ -147,12 +147,15 @@ fn pairs(labels: &[(&str, &str)]) -> Vec<u8> {
     out
 }
 
-fn value(kind: Kind, point: Point<'_>, since: Option<Timestamp>) -> MetricValue {
+fn value(kind: Kind, point: Point<'_>, since: Option<Timestamp>, has_traces: bool) -> MetricValue {
     let value = Some(number(point.value));
     match kind {
         Kind::Counter => {
-            let counter =
-                CounterValue { value, exemplar: point.exemplar.and_then(example), created: since.map(moment) };
+            let counter = CounterValue {
+                value,
+                exemplar: point.exemplar.and_then(|of| example(of, has_traces)),
+                created: since.map(moment),
+            };
             MetricValue { counter: Some(counter), ..MetricValue::default() }
         }
         Kind::Gauge | Kind::Info | Kind::Histogram => {
@@ -161,7 +164,7 @@ fn value(kind: Kind, point: Point<'_>, since: Option<Timestamp>) -> MetricValue 
     }
 }
 
-fn histogram<'p, B>(bounds: &[f64], point: HistogramPoint<B>) -> HistogramValue
+fn histogram<'p, B>(bounds: &[f64], point: HistogramPoint<B>, has_traces: bool) -> HistogramValue
 where
     B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
 {
@@ -169,7 +172,7 @@ where
     let bounds = bounds.iter().copied().chain([f64::INFINITY]);
     let bucket = |(upper, (n, exemplar)): (f64, (u64, Option<&Exemplar>))| {
         upto += n;
-        let exemplar = exemplar.and_then(example);
+        let exemplar = exemplar.and_then(|of| example(of, has_traces));
         BucketMessage { cumulative_count: Some(upto), upper_bound: Some(upper), exemplar }
     };
     let buckets = bounds.zip(point.buckets).map(bucket).collect();
@@ -206,10 +209,10 @@ fn native(of: &Exponential) -> (Vec<BucketSpan>, Vec<i64>) {
     (spans, deltas)
 }
 
-fn example(of: &Exemplar) -> Option<ExemplarMessage> {
-    let mut event = itoa::Buffer::new();
+fn example(of: &Exemplar, has_traces: bool) -> Option<ExemplarMessage> {
+    let mut ids = exemplar::Ids::of(of, has_traces);
     let pair = |(name, value): &(&str, &str)| LabelPair { name: (*name).to_owned(), value: (*value).to_owned() };
-    let labels = exemplar::labels(of, &mut event)?;
+    let labels = exemplar::labels(of, &mut ids)?;
     let labels = labels.iter().filter(|(_, value)| !value.is_empty()).map(pair).collect();
     Some(ExemplarMessage { labels, value: Some(number(of.value)), at: Some(moment(of.at)) })
 }

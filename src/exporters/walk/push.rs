@@ -1,12 +1,12 @@
 //! What became of the points that are pushed, where any are.
 
-use super::listener::{Families, Listener, by};
+use super::listener::{Families, Listener};
 use super::subject::Labels;
 use crate::model::metric::Value;
 use crate::telemetry::Metrics;
 use crate::telemetry::otlp::{
-    BYTES, CAPACITY, CORRUPT, DROPPED, ENQUEUED, EXPORTED, IN_MEMORY, LossReason, OLDEST, PushState, QUEUED, REJECTED,
-    REQUESTS, RETRIES, SEGMENTS, TRUNCATED,
+    BYTES, CAPACITY, CORRUPT, DROPPED, ENQUEUED, EXPORTED, IN_MEMORY, Lane, LossReason, OLDEST, PushState, QUEUED,
+    REJECTED, REQUESTS, RETRIES, SEGMENTS, TRUNCATED,
 };
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
@@ -14,7 +14,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
     if all.is_empty() {
         return;
     }
-    let cells = by("destination", all.keys().map(String::as_str));
+    let cells: Vec<Labels<'_>> = all.keys().map(labels).collect();
     let mut told = |desc, of: fn(&PushState) -> u64| out.one(desc, &cells, all.values().map(|s| Value::Int(of(s))));
     told(&ENQUEUED, |state| state.ledger.enqueued);
     told(&EXPORTED, |state| state.ledger.exported);
@@ -28,21 +28,25 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
     told(&TRUNCATED, |state| state.truncated_bytes);
     told(&RETRIES, |state| state.retries);
     let reasons = LossReason::ALL.map(LossReason::as_str);
-    let dropped = all.iter().flat_map(|(name, state)| {
-        reasons.into_iter().zip(state.ledger.dropped).map(move |(reason, n)| (labels(name, ("reason", reason)), n))
+    let dropped = all.iter().flat_map(|(lane, state)| {
+        reasons.into_iter().zip(state.ledger.dropped).map(move |(reason, n)| (and(lane, ("reason", reason)), n))
     });
     let (cells, values): (Vec<_>, Vec<_>) = dropped.unzip();
     out.one(&DROPPED, &cells, values.into_iter().map(Value::Int));
-    let oldest = all.iter().filter_map(|(name, state)| Some((vec![("destination", name.as_str())], state.oldest?.0)));
+    let oldest = all.iter().filter_map(|(lane, state)| Some((labels(lane), state.oldest?.0)));
     let (cells, values): (Vec<Labels<'_>>, Vec<_>) = oldest.unzip();
     out.one(&OLDEST, &cells, values.into_iter().map(Value::Nanos));
-    let requests = all.iter().flat_map(|(name, state)| {
-        state.requests.iter().map(move |(code, n)| (labels(name, ("code", code.as_str())), *n))
-    });
+    let requests = all
+        .iter()
+        .flat_map(|(lane, state)| state.requests.iter().map(move |(code, n)| (and(lane, ("code", code.as_str())), *n)));
     let (cells, values): (Vec<_>, Vec<_>) = requests.unzip();
     out.one(&REQUESTS, &cells, values.into_iter().map(Value::Int));
 }
 
-fn labels<'a>(destination: &'a str, rest: (&'a str, &'a str)) -> Labels<'a> {
-    vec![("destination", destination), rest]
+fn labels((destination, signal): &Lane) -> Labels<'_> {
+    vec![("destination", destination), ("signal", signal.as_str())]
+}
+
+fn and<'a>(lane: &'a Lane, rest: (&'a str, &'a str)) -> Labels<'a> {
+    labels(lane).into_iter().chain([rest]).collect()
 }

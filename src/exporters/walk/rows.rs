@@ -26,6 +26,8 @@ pub struct Walk<'a> {
     /// In order of name.
     pub jobs: Vec<JobRow>,
     pub(super) devices: DeviceWalk<'a>,
+    /// Somebody gets the traces of allocs.
+    pub has_traces: bool,
 }
 
 /// A whole workload, by what is known of it.
@@ -42,7 +44,16 @@ impl<'a> Walk<'a> {
         let allocs: Vec<_> = snapshot.allocs.iter().filter(|a| !a.retired).chain(&snapshot.overflow).collect();
         let tasks = allocs.iter().flat_map(|a| a.tasks().map(|task| (&***a, task))).collect();
         let devices = DeviceWalk::new(snapshot);
-        Walk { snapshot, filter, metrics, allocs, tasks, jobs: jobs(snapshot, metrics), devices }
+        Walk {
+            snapshot,
+            filter,
+            metrics,
+            allocs,
+            tasks,
+            jobs: jobs(snapshot, metrics),
+            devices,
+            has_traces: metrics.push.has_traces(),
+        }
     }
 
     /// Whose row that is.

@@ -537,6 +537,7 @@ impl Alloc {
             dirs: None,
             devices: ReservedDevices::default(),
             prepared: None,
+            took: Vec::new(),
         }
     }
     /// What hooks that are done for good left of it: recorded with its next change, before it starts.

@@ -8,7 +8,11 @@ use crate::host::process::Account;
 use crate::jobspec::interpolate;
 use crate::model::env::{Env, TaskContext, node_attributes};
 use crate::model::event::EventKind;
+use crate::model::trace;
 use crate::runner::drivers::BoxFuture;
+
+/// Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
+const TRACEPARENT: &str = "TRACEPARENT";
 
 pub struct Environment;
 
@@ -50,11 +54,16 @@ impl Hook<OfTask> for Environment {
                 devices: &subject.devices.with.env,
                 attributes: &node_attributes(&ctx.node, &ctx.facts.now(), &subject.job),
             };
-            let prepared = interpolate::prepare(&context).map_err(|unresolved| HookError {
+            let mut prepared = interpolate::prepare(&context).map_err(|unresolved| HookError {
                 kind: EventKind::FailedValidation,
                 message: unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
                 recoverable: false,
             })?;
+            let task = subject.task();
+            if task.traceparent && !task.env.contains_key(TRACEPARENT) {
+                let told = trace::traceparent(&subject.alloc_id, &task.name, subject.attempt);
+                prepared.env.insert(TRACEPARENT.to_owned(), told);
+            }
             subject.prepared = Some(prepared);
             Ok(HookOutcome::Again)
         })

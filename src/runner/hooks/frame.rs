@@ -102,6 +102,8 @@ pub trait Subject: Send {
     fn done(&self, _hook: &str) -> Option<Value> {
         None
     }
+    /// How long a hook of its prestart took.
+    fn took(&mut self, _hook: &'static str, _took: Duration) {}
     /// Whether it is recorded.
     fn set_done(&mut self, _hook: &'static str, _data: Value) -> bool {
         false

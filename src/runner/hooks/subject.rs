@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -56,6 +57,8 @@ pub struct OfTask {
     /// What was reserved for it.
     pub devices: ReservedDevices,
     pub prepared: Option<Prepared>,
+    /// How long each hook took that ran for this start.
+    pub took: Vec<(&'static str, Duration)>,
 }
 
 impl OfTask {
@@ -74,6 +77,9 @@ impl Subject for OfTask {
     const RUNNER: &'static str = "task";
     fn done(&self, hook: &str) -> Option<Value> {
         self.done.get(hook).cloned()
+    }
+    fn took(&mut self, hook: &'static str, took: Duration) {
+        self.took.push((hook, took));
     }
     fn set_done(&mut self, hook: &'static str, data: Value) -> bool {
         self.done.insert(hook.to_owned(), data);

@@ -85,7 +85,11 @@ impl<S: Subject> Suite<S> {
         let began = Instant::now();
         let deadline = hook.deadline(phase);
         let outcome = bounded(deadline, hook.run(phase, subject)).await;
-        self.metrics.hook_took(S::RUNNER, hook.name(), phase.as_str(), began.elapsed());
+        let took = began.elapsed();
+        self.metrics.hook_took(S::RUNNER, hook.name(), phase.as_str(), took);
+        if phase == Phase::Prestart {
+            subject.took(hook.name(), took);
+        }
         let outcome = outcome
             .unwrap_or_else(|| Err(HookError::setup(format!("{} did not end within {deadline:?}", hook.name()))))?;
         if let HookOutcome::Done(data) = outcome

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Owner;
-use super::launch::{LaunchFailure, LaunchResult, Launched, Ready, find, launch, start};
+use super::launch::{LaunchFailure, LaunchResult, Launched, Ready, StartTook, find, launch, start};
 use crate::model::event::EventKind;
 use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::drivers::call::{CallError, Running};
@@ -33,7 +33,8 @@ impl Owner {
                 edit.status().attempt += 1;
             }
             edit.count_restart();
-            edit.event(EventKind::TaskSetup, "building the task directory", &[]);
+            let attempt = edit.status().attempt.to_string();
+            edit.event(EventKind::TaskSetup, "building the task directory", &[("attempt", attempt)]);
         });
         self.deaths = 0;
         self.launching = Some(AbortOnDrop(tokio::spawn(launch(Arc::clone(&self.alloc), self.at))));
@@ -42,7 +43,7 @@ impl Owner {
     pub(super) async fn launched(&mut self, launched: LaunchResult) {
         match launched {
             Ok(Launched::Ready(ready)) => self.start(*ready).await,
-            Ok(Launched::Runs(attempt)) => self.started(attempt).await,
+            Ok(Launched::Runs(attempt, took)) => self.started(attempt, &took).await,
             Ok(Launched::Found(attempt)) => {
                 self.alloc.edit(self.at, |edit| edit.attach(&attempt));
                 self.alloc.save_aside(self.at);
@@ -77,13 +78,15 @@ impl Owner {
         }
     }
 
-    async fn started(&mut self, attempt: Running) {
+    async fn started(&mut self, attempt: Running, took: &StartTook) {
         let (state, action) = step(self.state(), Cue::Started);
         self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
             edit.enter_state(state);
             let started_at = edit.status().started_at.unwrap_or(edit.now);
-            edit.event_at(started_at, EventKind::Started, "task started", &[]);
+            let mut details = took.details();
+            details.push(("attempt", edit.status().attempt.to_string()));
+            edit.event_at(started_at, EventKind::Started, "task started", &details);
         });
         self.attempt = Some(attempt);
         self.timer = None;

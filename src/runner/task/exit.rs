@@ -216,7 +216,7 @@ pub(super) fn exit_of(
 pub(super) type Details = Vec<(&'static str, String)>;
 
 pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
-    let mut details = vec![("outcome", exit.outcome.as_str().to_owned())];
+    let mut details = vec![("outcome", exit.outcome.as_str().to_owned()), ("attempt", exit.attempt.to_string())];
     let message = match &exit.status {
         ExitStatus::Code(code) => {
             details.push(("exit_code", code.to_string()));

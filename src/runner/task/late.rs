@@ -23,7 +23,7 @@ pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>
     let mut attempt = match launching {
         // Ends: with its driver's answer, or with the agent; nobody else waits for this.
         Some(mut launching) => match (&mut launching.0).await {
-            Ok(Ok(Launched::Runs(attempt) | Launched::Found(attempt))) => Some(attempt),
+            Ok(Ok(Launched::Runs(attempt, _) | Launched::Found(attempt))) => Some(attempt),
             // Called off, or refused: nothing runs.
             Ok(Err(failure)) if !failure.may_run => return over(&alloc, at).await,
             Ok(Ok(Launched::Ready(_) | Launched::Lost(_)) | Err(_)) | Err(_) => attempt,

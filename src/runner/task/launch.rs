@@ -15,6 +15,7 @@ use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, StartRequest};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookError, Phase};
+use crate::telemetry::durations::StartPhase;
 
 /// Why an attempt did not come to run.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ pub type Launching = AbortOnDrop<LaunchResult>;
 pub enum Launched {
     /// On record: nothing is missing but its driver's part, [`start`].
     Ready(Box<Ready>),
-    Runs(Running),
+    Runs(Running, StartTook),
     /// Its driver had died and found it again.
     Found(Running),
     /// Its driver had died and cannot find it any more; why.
@@ -81,8 +82,25 @@ pub struct Ready {
     request: StartRequest,
     handle: TaskHandle,
     alloc: Arc<Alloc>,
-    /// How long its hooks took, and its record.
-    took: [Duration; 2],
+    took: StartTook,
+}
+
+/// How long the parts of a start took.
+#[derive(Debug, Clone, Default)]
+pub struct StartTook {
+    hooks: Vec<(&'static str, Duration)>,
+    /// In the order of `StartPhase::ALL`.
+    phases: [Duration; StartPhase::ALL.len()],
+}
+
+impl StartTook {
+    /// For the event that tells of the start.
+    pub fn details(&self) -> Vec<(&'static str, String)> {
+        const KEYS: [&str; StartPhase::ALL.len()] = ["prestart_ns", "setup_ns", "driver_ns"];
+        let hooks: Vec<String> = self.hooks.iter().map(|(name, took)| format!("{name}={}", took.as_nanos())).collect();
+        let phases = KEYS.into_iter().zip(self.phases).map(|(key, took)| (key, took.as_nanos().to_string()));
+        [("hooks", hooks.join(" "))].into_iter().chain(phases).collect()
+    }
 }
 
 /// Returns when the task's driver is healthy. What it says until then is told: once of each health.
@@ -163,25 +181,29 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         }
         () = durable => {}
     }
-    let took = [prestart, began.elapsed().saturating_sub(prestart)];
+    let phases = [prestart, began.elapsed().saturating_sub(prestart), Duration::ZERO];
+    let took = StartTook { hooks: subject.took, phases };
     Ok(Launched::Ready(Box::new(Ready { driver, request, handle, alloc, took })))
 }
 
 /// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.
 pub async fn start(ready: Ready) -> LaunchResult {
-    let Ready { driver, request, handle, alloc, took: [prestart, setup] } = ready;
+    let Ready { driver, request, handle, alloc, mut took } = ready;
     let began = Instant::now();
     let events = request.events.clone();
     match call::start(driver.as_ref(), request, handle.clone()).await {
         Ok(running) => {
             let at = alloc.ctx.clock.now();
-            let phases = [prestart, setup, began.elapsed()];
-            alloc.ctx.metrics.durations.started(&alloc.job.id, &alloc.id, phases, at);
-            Ok(Launched::Runs(running))
+            took.phases[StartPhase::Driver.index()] = began.elapsed();
+            alloc.ctx.metrics.durations.started(&alloc.job.id, &alloc.id, took.phases, at);
+            Ok(Launched::Runs(running, took))
         }
         Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),
         Err(died @ CallError::Died(_)) => match call::recover(driver.as_ref(), handle, events).await {
-            Ok(Some(running)) => Ok(Launched::Runs(running)),
+            Ok(Some(running)) => {
+                took.phases[StartPhase::Driver.index()] = began.elapsed();
+                Ok(Launched::Runs(running, took))
+            }
             Ok(None) => Err(LaunchFailure::driver(DriverError::Failed { message: died.to_string() })),
             Err(error) => Err(LaunchFailure::unknown(&error)),
         },

@@ -162,7 +162,8 @@ pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&Atte
             && let Some(started_at) = started_at
         {
             edit.enter_state_at(state, started_at.max(mark));
-            edit.event_at(started_at, EventKind::Started, "task started", &[]);
+            let attempt = edit.status().attempt.to_string();
+            edit.event_at(started_at, EventKind::Started, "task started", &[("attempt", attempt)]);
         } else {
             // It was being killed: that begins anew.
             let now = edit.now.max(mark);

@@ -243,6 +243,13 @@ impl Queue {
         Accepted::Durable
     }
 
+    /// The same, under a number of its own: the next one where that is higher. Who numbers batches after what they are made of learns
+    /// from [`Queue::next_id`] up to where they are in it.
+    pub fn push_as(&mut self, now: Timestamp, id: u64, points: u64, bytes: Vec<u8>) -> Accepted {
+        self.mark.next = self.mark.next.max(id);
+        self.push(now, points, bytes)
+    }
+
     /// Points that never came to the door.
     pub fn lost_before(&mut self, points: u64, reason: LossReason) {
         self.mark.ledger.enqueued += points;

@@ -88,10 +88,8 @@ log {
 }
 
 otlp {
-  # Where metrics are pushed: http://host:port or https://host:port, to /v1/metrics below it. Default: nowhere, and nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
+  # Where metrics, logs and traces are pushed: http://host:port or https://host:port, to /v1/metrics, /v1/logs and /v1/traces below it. Default: nowhere, and nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
   # endpoint =
-  # The same, with the whole path. It wins over endpoint. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
-  # metrics_endpoint =
   # http/protobuf or grpc. (OTEL_EXPORTER_OTLP_PROTOCOL)
   protocol = "http/protobuf"
   # Of gRPC, where the endpoint is host:port alone: whether that is http rather than https. (OTEL_EXPORTER_OTLP_INSECURE)
@@ -124,6 +122,66 @@ otlp {
   queue_bytes = 268435456
   # What waited for longer goes. (ALLOSTAT_OTLP_QUEUE_AGE)
   queue_age = "48h0m"
+  # Whether metrics are pushed where an endpoint is set: otlp or none. (OTEL_METRICS_EXPORTER)
+  metrics_exporter = "otlp"
+  # Where metrics are pushed, with the whole path. It wins over endpoint, as all that is said of them alone. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
+  # metrics_endpoint =
+  # protocol, of metrics. (OTEL_EXPORTER_OTLP_METRICS_PROTOCOL)
+  # metrics_protocol =
+  # insecure, of metrics. (OTEL_EXPORTER_OTLP_METRICS_INSECURE)
+  # metrics_insecure =
+  # certificate, of metrics. (OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE)
+  # metrics_certificate =
+  # client_certificate, of metrics. (OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE)
+  # metrics_client_certificate =
+  # client_key, of metrics. (OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY)
+  # metrics_client_key =
+  # headers, of metrics: in the place of those of all. (OTEL_EXPORTER_OTLP_METRICS_HEADERS)
+  # metrics_headers =
+  # timeout, of metrics. (OTEL_EXPORTER_OTLP_METRICS_TIMEOUT)
+  # metrics_timeout =
+  # compression, of metrics. (OTEL_EXPORTER_OTLP_METRICS_COMPRESSION)
+  # metrics_compression =
+  # Whether logs are pushed where an endpoint is set: otlp or none. (OTEL_LOGS_EXPORTER)
+  logs_exporter = "otlp"
+  # Where logs are pushed, with the whole path. It wins over endpoint, as all that is said of them alone. (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)
+  # logs_endpoint =
+  # protocol, of logs. (OTEL_EXPORTER_OTLP_LOGS_PROTOCOL)
+  # logs_protocol =
+  # insecure, of logs. (OTEL_EXPORTER_OTLP_LOGS_INSECURE)
+  # logs_insecure =
+  # certificate, of logs. (OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE)
+  # logs_certificate =
+  # client_certificate, of logs. (OTEL_EXPORTER_OTLP_LOGS_CLIENT_CERTIFICATE)
+  # logs_client_certificate =
+  # client_key, of logs. (OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY)
+  # logs_client_key =
+  # headers, of logs: in the place of those of all. (OTEL_EXPORTER_OTLP_LOGS_HEADERS)
+  # logs_headers =
+  # timeout, of logs. (OTEL_EXPORTER_OTLP_LOGS_TIMEOUT)
+  # logs_timeout =
+  # compression, of logs. (OTEL_EXPORTER_OTLP_LOGS_COMPRESSION)
+  # logs_compression =
+  # Whether traces are pushed where an endpoint is set: otlp or none. (OTEL_TRACES_EXPORTER)
+  traces_exporter = "otlp"
+  # Where traces are pushed, with the whole path. It wins over endpoint, as all that is said of them alone. (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
+  # traces_endpoint =
+  # protocol, of traces. (OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)
+  # traces_protocol =
+  # insecure, of traces. (OTEL_EXPORTER_OTLP_TRACES_INSECURE)
+  # traces_insecure =
+  # certificate, of traces. (OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE)
+  # traces_certificate =
+  # client_certificate, of traces. (OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE)
+  # traces_client_certificate =
+  # client_key, of traces. (OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY)
+  # traces_client_key =
+  # headers, of traces: in the place of those of all. (OTEL_EXPORTER_OTLP_TRACES_HEADERS)
+  # traces_headers =
+  # timeout, of traces. (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT)
+  # traces_timeout =
+  # compression, of traces. (OTEL_EXPORTER_OTLP_TRACES_COMPRESSION)
+  # traces_compression =
 }
 
 observe {

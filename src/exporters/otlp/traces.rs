@@ -1,0 +1,517 @@
+//! Events of allocs become the spans of their traces. Pure, but for the file that keeps what has begun.
+//!
+//! ```text
+//! alloc                       made → its last event
+//! ├─ submit                   made → received
+//! └─ task                     received → its last event
+//!    ├─ attempt 0             set up → ended
+//!    │  ├─ start              its hooks begin → it runs
+//!    │  │  ├─ prestart        all hooks of the task
+//!    │  │  │  └─ hook NAME    one of them
+//!    │  │  ├─ setup           the durable record of what is about to run
+//!    │  │  └─ driver          until the main process runs
+//!    │  ├─ running            it runs → it is asked to end, or ends
+//!    │  └─ kill               it is asked to end → all of it is gone
+//!    ├─ backoff               restarting → set up again
+//!    └─ attempt 1             a link to attempt 0
+//! ```
+//! A span is made once, with the event that ends it. What has begun is kept beside the queue: after a kill of the agent the events that came
+//! since are heard again, and those of which spans are in the queue make none.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
+use prost::Message;
+
+use super::logs::{SAMPLED, details, int};
+use super::resource::key_value;
+use crate::model::event::{Event, EventKind};
+use crate::model::id::{AllocId, TaskName};
+use crate::model::task::{Outcome, TaskState};
+use crate::model::trace::{SpanId, TraceId};
+use crate::snapshot::AllocView;
+use crate::store::keyed::KeyedLog;
+
+/// What is open of an alloc. Times: nanoseconds since 1970; 0: not yet, or not known.
+#[derive(Clone, PartialEq, Message)]
+struct OpenTrace {
+    #[prost(string, tag = "1")]
+    alloc: String,
+    /// Of the last event that was heard.
+    #[prost(uint64, tag = "2")]
+    seq: u64,
+    #[prost(fixed64, tag = "3")]
+    began: u64,
+    /// How often all its tasks have begun anew.
+    #[prost(uint32, tag = "4")]
+    life: u32,
+    #[prost(bool, tag = "5")]
+    has_ended: bool,
+    #[prost(message, repeated, tag = "6")]
+    tasks: Vec<OpenTask>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OpenTask {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(fixed64, tag = "2")]
+    began: u64,
+    /// Of the alloc, in which it began.
+    #[prost(uint32, tag = "3")]
+    life: u32,
+    #[prost(bool, tag = "4")]
+    has_ended: bool,
+    #[prost(message, optional, tag = "5")]
+    attempt: Option<OpenAttempt>,
+    /// The attempt before.
+    #[prost(uint32, optional, tag = "6")]
+    last: Option<u32>,
+    #[prost(fixed64, tag = "7")]
+    waits_since: u64,
+    #[prost(string, tag = "8")]
+    reason: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct OpenAttempt {
+    #[prost(uint32, tag = "1")]
+    number: u32,
+    #[prost(fixed64, tag = "2")]
+    began: u64,
+    #[prost(fixed64, tag = "3")]
+    started: u64,
+    #[prost(fixed64, tag = "4")]
+    kill_asked: u64,
+    /// Why it could not be started.
+    #[prost(string, tag = "5")]
+    failure: String,
+}
+
+/// A span, and whose it is: a task's, or the alloc's itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct MadeSpan {
+    pub alloc: AllocId,
+    pub task: Option<TaskName>,
+    pub span: Span,
+}
+
+/// Concurrency: one owner.
+pub(super) struct Traces {
+    log: KeyedLog,
+}
+
+/// What one event makes.
+struct Heard<'e> {
+    event: &'e Event,
+    alloc: &'e AllocId,
+    task: &'e TaskName,
+    made: Vec<MadeSpan>,
+}
+
+impl Traces {
+    pub fn open(path: &Path) -> Traces {
+        let (log, _) = KeyedLog::open(path);
+        Traces { log }
+    }
+
+    /// Hears events in their order, those that it heard before as well. `known`: the alloc as it was shown after them. Gives the spans
+    /// that end with each; nothing of it is kept before [`Traces::keep`].
+    pub fn hear<'v>(
+        &self,
+        events: &[Arc<Event>],
+        known: impl Fn(&AllocId) -> Option<&'v AllocView>,
+    ) -> (Vec<(u64, MadeSpan)>, TraceNotes) {
+        let mut notes = TraceNotes::default();
+        let mut made = Vec::new();
+        for event in events {
+            let (Some(alloc), Some(task)) = (&event.alloc_id, &event.task) else { continue };
+            let key = u128::from_be_bytes(TraceId::of(alloc).0);
+            let kept = || self.log.get(key).and_then(|value| OpenTrace::decode(value).ok());
+            let at = notes.0.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
+                let new = || OpenTrace { alloc: alloc.to_string(), ..OpenTrace::default() };
+                notes.0.push((key, kept().unwrap_or_else(new)));
+                notes.0.len() - 1
+            });
+            let open = &mut notes.0[at].1;
+            if event.seq <= open.seq {
+                continue;
+            }
+            open.seq = event.seq;
+            let mut heard = Heard { event, alloc, task, made: Vec::new() };
+            heard.happened(open, known(alloc));
+            made.extend(heard.made.into_iter().map(|span| (event.seq, span)));
+        }
+        (made, notes)
+    }
+
+    /// What was heard is durable when it returns. `is_known`: allocs that have ended and are not known any more are forgotten.
+    pub fn keep(&mut self, notes: TraceNotes, is_known: impl Fn(&AllocId) -> bool) {
+        let gone = self.log.values().filter_map(|(key, value)| {
+            let open = OpenTrace::decode(value).ok()?;
+            (open.has_ended && !is_known(&open.alloc.as_str().into())).then_some((key, None))
+        });
+        let mut changes: Vec<_> = gone.collect();
+        changes.extend(notes.0.into_iter().map(|(key, open)| (key, Some(open.encode_to_vec()))));
+        if changes.is_empty() {
+            return;
+        }
+        if let Err(error) = self.log.commit(&changes) {
+            tracing::error!(error = error.to_string(), "what has begun of traces is not durable: the disk refuses it");
+        }
+    }
+}
+
+/// What was heard of allocs.
+#[derive(Default)]
+pub(super) struct TraceNotes(Vec<(u128, OpenTrace)>);
+
+fn of_task(alloc: &AllocId, task: &TaskName, life: u32) -> SpanId {
+    SpanId::of(alloc, &["task", task.as_str(), &life.to_string()])
+}
+
+impl Heard<'_> {
+    fn happened(&mut self, open: &mut OpenTrace, known: Option<&AllocView>) {
+        use EventKind::{
+            DriverFailure, FailedRestore, FailedValidation, Killed, Killing, NotRestarting, Received, RestartSignaled,
+            Restarting, SetupFailure, Started, TaskSetup, Terminated,
+        };
+        let at = self.event.time.0;
+        if open.began == 0 {
+            let made = known.and_then(|alloc| alloc.identity.created_at).map_or(0, |made| made.0);
+            open.began = if made > 0 { made.min(at) } else { at };
+            if self.event.kind == Received && made > 0 {
+                let parent = SpanId::alloc(self.alloc, open.life);
+                let id = SpanId::of(self.alloc, &["submit"]);
+                self.span(None, "submit", id, parent, (open.began, at), Vec::new());
+            }
+        }
+        let place = open.tasks.iter().position(|task| task.name == self.task.as_str()).unwrap_or_else(|| {
+            open.tasks.push(OpenTask {
+                name: self.task.to_string(),
+                began: at,
+                life: open.life,
+                ..OpenTask::default()
+            });
+            open.tasks.len() - 1
+        });
+        if matches!(self.event.kind, RestartSignaled | TaskSetup) && open.tasks[place].has_ended {
+            // All its tasks begin anew.
+            if std::mem::take(&mut open.has_ended) {
+                (open.life, open.began) = (open.life + 1, at);
+            }
+            let task = &mut open.tasks[place];
+            (task.has_ended, task.began, task.life) = (false, at, open.life);
+        }
+        let task = &mut open.tasks[place];
+        match self.event.kind {
+            TaskSetup => self.begins(task),
+            Started => self.starts(task),
+            Killing => {
+                if let Some(attempt) = task.attempt.as_mut().filter(|attempt| attempt.kill_asked == 0) {
+                    attempt.kill_asked = at;
+                }
+            }
+            Terminated => self.ends(task),
+            DriverFailure | SetupFailure | FailedValidation => {
+                if let Some(attempt) = &mut task.attempt {
+                    attempt.failure.clone_from(&self.event.message);
+                }
+            }
+            FailedRestore => {
+                if let Some(attempt) = &mut task.attempt {
+                    attempt.failure.clone_from(&self.event.message);
+                }
+                self.ends(task);
+            }
+            NotRestarting | Killed => self.ends(task),
+            Restarting => {
+                self.ends(task);
+                task.waits_since = at;
+                task.reason = self.event.details.get("reason").cloned().unwrap_or_default();
+            }
+            // They are in the log of their time, and begin and end nothing.
+            _ => {}
+        }
+        self.last_of(open, place, known);
+    }
+
+    fn begins(&mut self, task: &mut OpenTask) {
+        self.ends(task);
+        let at = self.event.time.0;
+        let parent = of_task(self.alloc, self.task, task.life);
+        let told = self.event.details.get("attempt").and_then(|number| number.parse().ok());
+        let number = told.unwrap_or_else(|| task.last.map_or(0, |last| last + 1));
+        let since = std::mem::take(&mut task.waits_since);
+        if since > 0 {
+            let id = SpanId::of(self.alloc, &["task", self.task.as_str(), "backoff", &number.to_string()]);
+            let reason = key_value("allostat.restart.reason", &task.reason);
+            self.span(Some(self.task), "backoff", id, parent, (since, at), vec![reason]);
+        }
+        task.attempt = Some(OpenAttempt { number, began: at, ..OpenAttempt::default() });
+    }
+
+    /// Its event says how long each part of the start took, which it ends.
+    fn starts(&mut self, task: &mut OpenTask) {
+        let Some(attempt) = &mut task.attempt else { return };
+        let at = self.event.time.0;
+        attempt.started = at;
+        let told = |name: &str| self.event.details.get(&format!("{name}_ns")).and_then(|ns| ns.parse::<u64>().ok());
+        let (Some(prestart), Some(setup), Some(driver)) = (told("prestart"), told("setup"), told("driver")) else {
+            return;
+        };
+        let hooks: Vec<(&str, u64)> = self.event.details.get("hooks").map_or_else(Vec::new, |all| {
+            let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
+            pairs.filter_map(|(name, took)| Some((name, took.parse().ok()?))).collect()
+        });
+        let number = attempt.number.to_string();
+        let place = |rest: &[&str]| -> SpanId {
+            let words = [&["task", self.task.as_str(), "attempt", &number], rest].concat();
+            SpanId::of(self.alloc, &words)
+        };
+        let began = |before: u64| at.saturating_sub(before).max(attempt.began);
+        let marks = [began(driver + setup + prestart), began(driver + setup), began(driver), at];
+        let (start, own) = (place(&["start"]), place(&[]));
+        let first = place(&["start", "prestart"]);
+        let mut spans = vec![
+            ("start".to_owned(), start, own, (marks[0], at)),
+            ("prestart".to_owned(), first, start, (marks[0], marks[1])),
+        ];
+        let mut from = marks[0];
+        for (name, took) in hooks {
+            let to = from.saturating_add(took).min(marks[1]);
+            spans.push((format!("hook {name}"), place(&["start", "prestart", name]), first, (from, to)));
+            from = to;
+        }
+        spans.push(("setup".to_owned(), place(&["start", "setup"]), start, (marks[1], marks[2])));
+        spans.push(("driver".to_owned(), place(&["start", "driver"]), start, (marks[2], at)));
+        for (name, id, parent, times) in spans {
+            self.span(Some(self.task), &name, id, parent, times, Vec::new());
+        }
+    }
+
+    /// The attempt, if there is one.
+    fn ends(&mut self, task: &mut OpenTask) {
+        let Some(attempt) = task.attempt.take() else { return };
+        let at = self.event.time.0;
+        let id = SpanId::attempt(self.alloc, self.task, attempt.number);
+        let part = |name: &str| {
+            SpanId::of(self.alloc, &["task", self.task.as_str(), "attempt", &attempt.number.to_string(), name])
+        };
+        if attempt.started > 0 {
+            let asked = if attempt.kill_asked > 0 { attempt.kill_asked.clamp(attempt.started, at) } else { at };
+            self.span(Some(self.task), "running", part("running"), id, (attempt.started, asked), Vec::new());
+            if attempt.kill_asked > 0 {
+                self.span(Some(self.task), "kill", part("kill"), id, (asked, at), Vec::new());
+            }
+        }
+        let mut attributes = vec![int("allostat.task.attempt", attempt.number.into())];
+        let mut failure = attempt.failure;
+        if self.event.kind == EventKind::Terminated {
+            attributes.extend(details(self.event).filter(|told| told.key != "allostat.task.attempt"));
+            let outcome = self.event.details.get("outcome").and_then(|word| Outcome::parse(word));
+            failure = match outcome {
+                Some(Outcome::Success | Outcome::Killed) => String::new(),
+                _ => self.event.message.clone(),
+            };
+        }
+        let parent = of_task(self.alloc, self.task, task.life);
+        let span = self.span(Some(self.task), "attempt", id, parent, (attempt.began, at), attributes);
+        if !failure.is_empty() {
+            span.status = Some(Status { message: failure, code: StatusCode::Error.into() });
+        }
+        if let Some(last) = task.last.replace(attempt.number) {
+            let before = SpanId::attempt(self.alloc, self.task, last);
+            let reason = std::mem::take(&mut task.reason);
+            let attributes =
+                if reason.is_empty() { vec![] } else { vec![key_value("allostat.restart.reason", &reason)] };
+            let link = Link {
+                trace_id: TraceId::of(self.alloc).0.to_vec(),
+                span_id: before.0.to_vec(),
+                attributes,
+                flags: SAMPLED,
+                ..Link::default()
+            };
+            if let Some(made) = self.made.last_mut() {
+                made.span.links.push(link);
+            }
+        }
+    }
+
+    /// With its last event a task ends, and with the last one of all tasks the alloc.
+    fn last_of(&mut self, open: &mut OpenTrace, place: usize, known: Option<&AllocView>) {
+        let Some(status) = known.and_then(|alloc| alloc.status.as_ref()) else { return };
+        let last = |name: &str| {
+            let of = status.tasks.iter().find(|task| task.name.as_str() == name)?;
+            let seq = of.events.back()?.seq;
+            Some((of, seq))
+        };
+        let Some((of, _)) =
+            last(self.task.as_str()).filter(|(of, seq)| of.state == TaskState::Dead && *seq == self.event.seq)
+        else {
+            return;
+        };
+        let at = self.event.time.0;
+        let task = &mut open.tasks[place];
+        self.ends(task);
+        if !std::mem::replace(&mut task.has_ended, true) {
+            let id = of_task(self.alloc, self.task, task.life);
+            let parent = SpanId::alloc(self.alloc, task.life);
+            let attributes = vec![int("allostat.task.restarts", of.restarts.iter().sum())];
+            let is_failed = of.failed;
+            let span = self.span(Some(self.task), "task", id, parent, (task.began, at), attributes);
+            if is_failed {
+                span.status = Some(Status { message: String::new(), code: StatusCode::Error.into() });
+            }
+        }
+        let newest = status.tasks.iter().filter_map(|task| task.events.back()).map(|event| event.seq).max();
+        if status.finished_at.is_none() || newest != Some(self.event.seq) || open.has_ended {
+            return;
+        }
+        open.has_ended = true;
+        let id = SpanId::alloc(self.alloc, open.life);
+        let attributes = vec![key_value("allostat.alloc.state", status.state.as_str())];
+        let is_failed = status.tasks.iter().any(|task| task.failed);
+        let span = self.span(None, "alloc", id, SpanId([0; 8]), (open.began, at), attributes);
+        span.parent_span_id.clear();
+        if is_failed {
+            span.status = Some(Status { message: status.description().into_owned(), code: StatusCode::Error.into() });
+        }
+    }
+
+    fn span(
+        &mut self,
+        task: Option<&TaskName>,
+        name: &str,
+        id: SpanId,
+        parent: SpanId,
+        (start, end): (u64, u64),
+        attributes: Vec<KeyValue>,
+    ) -> &mut Span {
+        let span = Span {
+            trace_id: TraceId::of(self.alloc).0.to_vec(),
+            span_id: id.0.to_vec(),
+            parent_span_id: parent.0.to_vec(),
+            flags: SAMPLED,
+            name: name.to_owned(),
+            kind: SpanKind::Internal.into(),
+            start_time_unix_nano: start,
+            // The clock may have been set back.
+            end_time_unix_nano: end.max(start),
+            attributes,
+            ..Span::default()
+        };
+        self.made.push(MadeSpan { alloc: self.alloc.clone(), task: task.cloned(), span });
+        &mut self.made.last_mut().expect("it was pushed").span
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Timestamp;
+
+    const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
+
+    fn event(seq: u64, kind: EventKind, details: &[(&str, &str)]) -> Arc<Event> {
+        Arc::new(Event {
+            seq,
+            task_seq: seq,
+            time: Timestamp(seq * 100),
+            kind,
+            workload: Some("j".into()),
+            alloc_id: Some(ALLOC.into()),
+            task: Some("t".into()),
+            message: format!("{} {seq}", kind.label()),
+            details: details.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            fails_task: false,
+        })
+    }
+
+    /// Name, start and end of what these events make, heard one batch after the other by one agent each.
+    fn told(dir: &Path, batches: &[&[Arc<Event>]]) -> Vec<(String, u64, u64)> {
+        let mut all = Vec::new();
+        for events in batches {
+            let mut traces = Traces::open(&dir.join("open"));
+            let (made, notes) = traces.hear(events, |_| None);
+            traces.keep(notes, |_| true);
+            all.extend(made.into_iter().map(|(_, made)| made.span));
+        }
+        all.into_iter().map(|span| (span.name, span.start_time_unix_nano, span.end_time_unix_nano)).collect()
+    }
+
+    fn life() -> Vec<Arc<Event>> {
+        use EventKind::{DriverFailure, Killed, Killing, Received, Restarting, Started, TaskSetup, Terminated};
+        let took =
+            [("attempt", "1"), ("hooks", "env=5 odd"), ("prestart_ns", "10"), ("setup_ns", "20"), ("driver_ns", "30")];
+        let end = [("attempt", "1"), ("outcome", "killed"), ("signal", "15")];
+        vec![
+            event(1, Received, &[]),
+            event(2, TaskSetup, &[("attempt", "0")]),
+            event(3, DriverFailure, &[("error", "no such file")]),
+            event(4, Restarting, &[("reason", "start_failure")]),
+            event(5, TaskSetup, &[("attempt", "1")]),
+            event(6, Started, &took),
+            event(7, Killing, &[]),
+            event(8, Terminated, &end),
+            event(9, Killed, &[]),
+        ]
+    }
+
+    #[test]
+    fn spans_are_the_same_wherever_an_agent_was_killed_between_events_and_whatever_is_heard_again() {
+        let all = life();
+        let whole = told(tempfile::tempdir().unwrap().path(), &[&all]);
+        let expected = [
+            ("attempt", 200, 400),
+            ("backoff", 400, 500),
+            ("start", 540, 600),
+            ("prestart", 540, 550),
+            ("hook env", 540, 545),
+            ("setup", 550, 570),
+            ("driver", 570, 600),
+            ("running", 600, 700),
+            ("kill", 700, 800),
+            ("attempt", 500, 800),
+        ];
+        assert_eq!(whole, expected.map(|(name, from, to)| (name.to_owned(), from, to)));
+        for cut in 0..all.len() {
+            for again in 0..=cut {
+                let dir = tempfile::tempdir().unwrap();
+                assert_eq!(
+                    told(dir.path(), &[&all[..cut], &all[again..]]),
+                    whole,
+                    "killed after {cut}, heard from {again}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_could_not_be_started_says_why_and_the_next_one_links_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (made, _) = Traces::open(dir.path()).hear(&life(), |_| None);
+        let attempts: Vec<Span> =
+            made.into_iter().map(|(_, made)| made.span).filter(|span| span.name == "attempt").collect();
+        let status = attempts[0].status.as_ref().unwrap();
+        assert_eq!((status.code, status.message.as_str()), (2, "driver_failure 3"));
+        assert_eq!(attempts[1].status, None, "it was asked to end");
+        assert_eq!(attempts[1].links[0].span_id, attempts[0].span_id);
+        assert!(attempts[0].links.is_empty());
+    }
+
+    /// The events before are not there any more, or nobody wanted traces then.
+    #[test]
+    fn what_began_nobody_knows_when_is_left_out_and_nothing_panics() {
+        let all = life();
+        for from in 0..all.len() {
+            let dir = tempfile::tempdir().unwrap();
+            let told = told(dir.path(), &[&all[from..]]);
+            assert!(told.iter().all(|(_, from, to)| *from > 0 && from <= to), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What happens, as logs and traces: every event once, every alloc one tree, over kills of the agent too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+
+use super::common::{Agent, AgentOptions, unix, wait_for};
+use super::limit;
+use super::receiver::{Receiver, Request, plain};
+
+const ON: [(&str, &str); 2] = [("OTEL_LOGS_EXPORTER", "otlp"), ("OTEL_TRACES_EXPORTER", "otlp")];
+
+/// Fails as often as it may, and then for good.
+fn failing(restarts: u32) -> String {
+    format!(
+        "job \"falls\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = {restarts}\n interval = \"1h\"\n delay = \"200ms\"\n \
+         mode = \"fail\"\n }}\n task \"t\" {{\n driver = \"raw_exec\"\n traceparent = true\n config {{\n command = \"/bin/sh\"\n args = \
+         [\"-c\", \"echo $TRACEPARENT; sleep 0.1; exit 3\"]\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+fn text(of: &[KeyValue], name: &str) -> String {
+    let value = of.iter().find(|attribute| attribute.key == name).and_then(|a| a.value.as_ref()?.value.clone());
+    match value {
+        Some(any_value::Value::StringValue(text)) => text,
+        Some(any_value::Value::IntValue(n)) => n.to_string(),
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Each batch once, and how many came again.
+fn once(receiver: &Receiver, path: &str) -> (Vec<Request>, usize) {
+    let (mut once, all): (Vec<Request>, _) = (Vec::new(), receiver.of(path));
+    let count = all.len();
+    for request in all {
+        if !once.iter().any(|known| known.body == request.body) {
+            once.push(request);
+        }
+    }
+    let again = count - once.len();
+    (once, again)
+}
+
+/// With the instance of their resource.
+fn records(receiver: &Receiver) -> Vec<(String, LogRecord)> {
+    let requests = once(receiver, "/v1/logs").0.into_iter();
+    let requests = requests.map(|r| ExportLogsServiceRequest::decode(r.plain().as_slice()).expect("logs"));
+    let resources = requests.flat_map(|request| request.resource_logs);
+    let records = resources.flat_map(|of| {
+        let whose = text(&of.resource.expect("a resource").attributes, "service.instance.id");
+        let records = of.scope_logs.into_iter().flat_map(|scope| scope.log_records);
+        records.map(|record| (whose.clone(), record)).collect::<Vec<_>>()
+    });
+    records.collect()
+}
+
+fn spans(receiver: &Receiver) -> Vec<(String, Span)> {
+    let requests = once(receiver, "/v1/traces").0.into_iter();
+    let requests = requests.map(|r| ExportTraceServiceRequest::decode(r.plain().as_slice()).expect("traces"));
+    let resources = requests.flat_map(|request| request.resource_spans);
+    let spans = resources.flat_map(|of| {
+        let whose = text(&of.resource.expect("a resource").attributes, "service.instance.id");
+        let spans = of.scope_spans.into_iter().flat_map(|scope| scope.spans);
+        spans.map(|span| (whose.clone(), span)).collect::<Vec<_>>()
+    });
+    spans.collect()
+}
+
+fn number(record: &LogRecord) -> u64 {
+    text(&record.attributes, "allostat.event.id").parse().expect("a number")
+}
+
+/// As the document draws it.
+fn drawn(all: &[&Span]) -> String {
+    fn name(span: &Span, all: &[&Span]) -> String {
+        if span.name != "attempt" {
+            return span.name.clone();
+        }
+        let own = format!("attempt {}", text(&span.attributes, "allostat.task.attempt"));
+        let before =
+            span.links.iter().map(|link| all.iter().find(|of| of.span_id == link.span_id).expect("it is there"));
+        before.fold(own, |own, before| {
+            format!("{own}, a link to {}", name(&Span { links: vec![], ..(**before).clone() }, all))
+        })
+    }
+    fn below(parent: &[u8], indent: &str, all: &[&Span], out: &mut String) {
+        let mut children: Vec<_> = all.iter().filter(|span| span.parent_span_id == parent).collect();
+        children.sort_by_key(|span| span.start_time_unix_nano);
+        for (at, child) in children.iter().enumerate() {
+            let (branch, more) = if at + 1 == children.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            *out += &format!("{indent}{branch}{}\n", name(child, all));
+            below(&child.span_id, &format!("{indent}{more}"), all, out);
+        }
+    }
+    let roots: Vec<_> = all.iter().filter(|span| span.parent_span_id.is_empty()).collect();
+    assert_eq!(roots.len(), 1, "{roots:?}");
+    let mut out = format!("{}\n", roots[0].name);
+    below(&roots[0].span_id, "", all, &mut out);
+    out
+}
+
+#[test]
+fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event_a_record() {
+    let receiver = Receiver::start(|_, _| plain(200));
+    let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
+    agent.run(&failing(2));
+    let id = agent.alloc_ids()[0].clone();
+    let trace = id.replace('-', "");
+    wait_for("the whole alloc", limit(), || {
+        spans(&receiver).iter().any(|(_, span)| span.name == "alloc").then_some(())
+    });
+    let all = spans(&receiver);
+    assert!(all.iter().all(|(_, span)| hex(&span.trace_id) == trace), "the trace is the alloc's id");
+    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/otlp.md")).unwrap();
+    let drawing =
+        document.split("```text\nalloc\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drawing");
+    assert_eq!(drawn(&all.iter().map(|(_, span)| span).collect::<Vec<_>>()), format!("alloc\n{drawing}"));
+    for (whose, span) in &all {
+        let expected = if ["alloc", "submit"].contains(&span.name.as_str()) { id.clone() } else { format!("{id}/t") };
+        assert_eq!(*whose, expected, "{}", span.name);
+        let parent = all.iter().map(|(_, of)| of).find(|of| of.span_id == span.parent_span_id);
+        let is_within = |of: &Span| {
+            of.start_time_unix_nano <= span.start_time_unix_nano && span.end_time_unix_nano <= of.end_time_unix_nano
+        };
+        assert!(parent.is_none_or(is_within), "{} in {parent:?}", span.name);
+        let is_error = span.status.as_ref().is_some_and(|status| status.code == 2);
+        assert_eq!(is_error, ["attempt", "task", "alloc"].contains(&span.name.as_str()), "{}", span.name);
+    }
+    // The task was told its place.
+    let attempts: Vec<&Span> = all.iter().map(|(_, span)| span).filter(|span| span.name == "attempt").collect();
+    let told = agent.request("GET", &format!("/v1/allocs/{id}/logs/t?stream=stdout"), "");
+    let expected: Vec<String> = attempts.iter().map(|span| format!("00-{trace}-{}-01", hex(&span.span_id))).collect();
+    assert_eq!(told.text().lines().collect::<Vec<_>>(), expected);
+
+    let events = agent.json("/v1/events?since=0");
+    let events = events["events"].as_array().unwrap();
+    let records = wait_for("each event as a record", limit(), || {
+        Some(records(&receiver)).filter(|records| records.len() >= events.len())
+    });
+    let numbers: Vec<u64> = records.iter().map(|(_, record)| number(record)).collect();
+    assert_eq!(numbers, events.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>());
+    for ((whose, record), event) in records.iter().zip(events) {
+        assert_eq!(*whose, format!("{id}/t"));
+        assert_eq!(hex(&record.trace_id), trace);
+        assert!(record.event_name.starts_with("allostat.task."));
+        let body = record.body.clone().and_then(|body| body.value);
+        assert_eq!(body, Some(any_value::Value::StringValue(event["message"].as_str().unwrap().to_owned())));
+    }
+    let exits = records.iter().filter(|(_, record)| record.event_name == "allostat.task.terminated");
+    for ((_, exit), attempt) in exits.zip(&attempts) {
+        assert_eq!((text(&exit.attributes, "process.exit.code").as_str(), exit.severity_text.as_str()), ("3", "WARN"));
+        assert_eq!(exit.span_id, attempt.span_id);
+    }
+    // From a histogram to the trace.
+    let accept = [("Accept", "application/openmetrics-text")];
+    let body = unix(&agent.socket(), "GET", "/metrics", &accept, b"").unwrap();
+    assert!(body.text().contains(&format!("trace_id=\"{trace}\"")), "an exemplar leads to it");
+    // The books of each signal.
+    let body = agent.metrics();
+    for (signal, count) in [("logs", records.len()), ("traces", all.len())] {
+        let of = |what: &str| body.u64(&format!("allostat_otlp_points_{what}_total"), &[("signal", signal)]);
+        assert_eq!((of("enqueued"), of("exported"), of("rejected")), (count as u64, count as u64, 0), "{signal}");
+    }
+    agent.stop();
+}
+
+/// While the collector is there and while it is not: what the agent had not queued yet is made by the next one.
+#[test]
+fn killed_between_events_again_and_again_the_agent_tells_each_event_and_each_span_once() {
+    const KILLS: usize = 4;
+    let receiver = Receiver::start(|n, _| plain(if n % 7 == 3 { 503 } else { 200 }));
+    let mut agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
+    agent.run(&failing(8));
+    let id = agent.alloc_ids()[0].clone();
+    for kill in 0..KILLS {
+        let before = records(&receiver).len();
+        wait_for("more records", limit(), || (records(&receiver).len() > before + 2).then_some(()));
+        std::thread::sleep(Duration::from_millis(37 * kill as u64));
+        agent.kill();
+        agent.start_again();
+    }
+    wait_for("the whole alloc", limit(), || {
+        spans(&receiver).iter().any(|(_, span)| span.name == "alloc").then_some(())
+    });
+    let records = wait_for("its last record", limit(), || {
+        let records = records(&receiver);
+        records.iter().any(|(_, record)| record.event_name == "allostat.task.not_restarting").then_some(records)
+    });
+    let expected: BTreeMap<String, u64> = {
+        let counts = &agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["event_counts"];
+        serde_json::from_value(counts.clone()).unwrap_or_else(|_| panic!("{counts}"))
+    };
+    agent.terminate();
+    for path in ["/v1/logs", "/v1/traces"] {
+        let (_, again) = once(&receiver, path);
+        assert!(again <= KILLS, "{again} batches came twice to {path}");
+    }
+    let numbers: Vec<u64> = records.iter().map(|(_, record)| number(record)).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b), "each in its order, and none twice: {numbers:?}");
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for (_, record) in &records {
+        *counts.entry(record.event_name.trim_start_matches("allostat.task.").to_owned()).or_default() += 1;
+    }
+    assert_eq!(counts, expected, "none is lost");
+    let all = spans(&receiver);
+    let made: BTreeSet<&[u8]> = all.iter().map(|(_, span)| span.span_id.as_slice()).collect();
+    assert_eq!(made.len(), all.len(), "no span is made twice");
+    let named = |name: &str| all.iter().filter(|(_, span)| span.name == name).count();
+    assert_eq!(["attempt", "running", "backoff", "task", "alloc"].map(named), [9, 9, 8, 1, 1]);
+}
