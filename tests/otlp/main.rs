@@ -11,6 +11,7 @@ mod grpc;
 mod lifecycle;
 #[path = "../common/otlp.rs"]
 mod otlp;
+mod outage;
 mod python;
 mod receiver;
 mod rotel;
