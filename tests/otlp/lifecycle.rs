@@ -219,3 +219,49 @@ fn killed_between_events_again_and_again_the_agent_tells_each_event_and_each_spa
     let named = |name: &str| all.iter().filter(|(_, span)| span.name == name).count();
     assert_eq!(["attempt", "running", "backoff", "task", "alloc"].map(named), [9, 9, 8, 1, 1]);
 }
+
+/// One task, by its command.
+fn job(name: &str, kind: &str, command: &str) -> String {
+    format!(
+        "job \"{name}\" {{\n type = \"{kind}\"\n group \"g\" {{\n task \"t\" {{\n driver = \"raw_exec\"\n config {{\n command = \
+         \"/bin/sleep\"\n args = [\"{command}\"]\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+#[test]
+fn an_alloc_that_begins_anew_has_a_second_root_in_its_trace_and_one_that_is_stopped_a_kill() {
+    let receiver = Receiver::start(|_, _| plain(200));
+    let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
+    let named = |name: &str| -> Vec<Span> {
+        spans(&receiver).into_iter().map(|(_, span)| span).filter(|span| span.name == name).collect()
+    };
+    let ended = |count: usize| wait_for("its end", limit(), || (named("alloc").len() == count).then_some(()));
+    agent.run(&job("anew", "batch", "0.1"));
+    let id = agent.alloc_ids()[0].clone();
+    ended(1);
+    agent.cli(&["restart", &id, "--all"]).ok();
+    ended(2);
+    let (roots, tasks, attempts) = (named("alloc"), named("task"), named("attempt"));
+    assert_eq!((roots.len(), tasks.len(), attempts.len()), (2, 2, 2));
+    assert_eq!(roots[0].trace_id, roots[1].trace_id);
+    for at in 0..2 {
+        assert_eq!(tasks[at].parent_span_id, roots[at].span_id);
+        assert_eq!(attempts[at].parent_span_id, tasks[at].span_id);
+        assert!(roots[at].start_time_unix_nano <= attempts[at].start_time_unix_nano);
+    }
+    assert!(roots[0].end_time_unix_nano <= roots[1].start_time_unix_nano);
+    assert_eq!(named("submit").len(), 1);
+
+    agent.run(&job("serves", "service", "600"));
+    let serves = wait_for("it to run", limit(), || {
+        let id = agent.alloc_ids().into_iter().find(|other| *other != id)?;
+        (agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["state"] == "running").then_some(id)
+    });
+    agent.cli(&["stop", &serves]).ok();
+    ended(3);
+    let [running, kill, attempt] = ["running", "kill", "attempt"].map(|name| named(name).pop().expect("it is there"));
+    assert_eq!(running.end_time_unix_nano, kill.start_time_unix_nano);
+    assert_eq!(kill.end_time_unix_nano, attempt.end_time_unix_nano);
+    assert!(attempt.status.is_none() && named("alloc").iter().all(|root| root.status.is_none()), "all ended well");
+    agent.stop();
+}

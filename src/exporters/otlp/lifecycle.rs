@@ -62,8 +62,14 @@ impl Maker {
         Maker { identity, compression, queued, traces }
     }
 
-    /// Behind which event to begin: traces hear again what they may not have kept.
-    pub fn from(&self) -> u64 {
+    /// Behind which event to begin: traces hear again what they may not have kept. `newest`: the newest event that there is.
+    pub fn from(&mut self, newest: u64) -> u64 {
+        if self.queued > newest {
+            // The agent's state was lost, or is an older one: rather twice than never.
+            let queued = self.queued;
+            tracing::warn!(queued, newest, "events are numbered anew: all that are kept are sent again");
+            self.queued = 0;
+        }
         if self.traces.is_some() { 0 } else { self.queued }
     }
 
@@ -178,7 +184,8 @@ pub(super) async fn run(
     events: &Arc<Log>,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) {
-    let mut reader = events.follow(maker.from());
+    let newest = events.since(u64::MAX, 0).newest;
+    let mut reader = events.follow(maker.from(newest));
     while let Some(items) = reader.next(EVENTS).await {
         let Some(snapshot) = known(&items, &mut snapshots).await else { return };
         let outbox = Arc::clone(&outbox);
@@ -216,4 +223,19 @@ fn has(snapshot: &Snapshot, event: &Event) -> bool {
     let status = alloc.and_then(|alloc| alloc.status.as_ref());
     let task = status.and_then(|status| status.tasks.iter().find(|task| task.name == *name));
     task.and_then(|task| task.events.back()).is_some_and(|last| last.seq >= event.seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_queue_is_not_made_again_unless_events_are_numbered_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = |signal| Maker::open(signal, HostIdentity::default(), Compression::Gzip, dir.path(), 500);
+        assert_eq!(opened(Signal::Logs).from(500), 500);
+        assert_eq!(opened(Signal::Logs).from(499), 0);
+        let mut traces = opened(Signal::Traces);
+        assert_eq!((traces.from(700), traces.queued), (0, 500), "it hears them, and makes nothing");
+    }
 }
