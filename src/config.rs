@@ -212,6 +212,10 @@ fn together(config: &Config) -> Result<(), ConfigError> {
             socket.as_os_str().len()
         )));
     }
+    if config.api.acting_certificates.iter().any(|name| !name.is_empty()) && config.api.web_config_file.is_none() {
+        let why = "agent.acting_certificates needs agent.web_config_file, which says whose certificates are verified";
+        return Err(ConfigError::Together(why.to_owned()));
+    }
     let RetentionConfig { least, most, .. } = config.telemetry.retention;
     if most < least {
         return Err(ConfigError::Together(format!(

@@ -78,6 +78,8 @@ const LEFT_BEHIND: Duration = Duration::from_secs(1);
 pub struct Daemon {
     /// Where TCP listens.
     pub tcp: Option<SocketAddr>,
+    /// TLS is spoken there.
+    pub speaks_tls: bool,
     pub socket: PathBuf,
     pub info: Arc<NodeInfo>,
     handle: Handle,
@@ -126,6 +128,9 @@ impl Daemon {
 
     async fn build(config: Config, steps: Steps) -> Result<Daemon, DaemonError> {
         let needs = Needs::check()?;
+        let metrics = Arc::new(Metrics::new());
+        let gate = api::Gate::open(&config.api, &metrics)?;
+        let speaks_tls = gate.speaks_tls();
         let tcp = bind::tcp(config.api.listen).await?;
         let tcp_address = tcp.as_ref().map(|l| l.local_addr()).transpose().map_err(DaemonError::Setup)?;
         steps.at(Step::DataDir);
@@ -133,9 +138,9 @@ impl Daemon {
         needs.say(&data_dir);
         steps.at(Step::Sockets);
         let socket = config.socket();
-        let (unix, socket_file) = bind::unix(&socket)?;
+        let (unix, socket_file) = bind::unix(&socket, config.api.socket_group.as_deref())?;
 
-        let door = Door::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() });
+        let door = Door::new(api::Config { socket: Some(socket.clone()), ..config.api.clone() }, gate);
         let (stop, stopped) = watch::channel(false);
         let mut servers = vec![tokio::spawn(api::serve_unix(unix, Arc::clone(&door), stopped.clone()))];
         if let Some(tcp) = tcp {
@@ -144,7 +149,6 @@ impl Daemon {
 
         steps.at(Step::Host);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let metrics = Arc::new(Metrics::new());
         metrics.begins(clock.now());
         let roots = Roots::default();
         warn_of_unprotected_links(&roots);
@@ -220,6 +224,7 @@ impl Daemon {
         }));
         Ok(Daemon {
             tcp: tcp_address,
+            speaks_tls,
             socket,
             info,
             handle,
@@ -495,7 +500,8 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
                 return Ok(());
             }
         };
-        let tcp = daemon.tcp.map_or_else(|| "none".to_owned(), |a| format!("http://{a}"));
+        let scheme = if daemon.speaks_tls { "https" } else { "http" };
+        let tcp = daemon.tcp.map_or_else(|| "none".to_owned(), |a| format!("{scheme}://{a}"));
         tracing::info!(tcp, socket = %daemon.socket.display(), data_dir = %data_dir.display(), "agent started");
         let signal = signals.end().await;
         tracing::info!(signal, "agent stops; tasks run on");

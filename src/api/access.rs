@@ -1,4 +1,5 @@
-//! Who may use an endpoint. docs/endpoints.md says what each tells over TCP and why that is safe.
+//! Who may use an endpoint. docs/endpoints.md says what each tells over TCP and why that is safe; who asks there, [`Gate`](super::Gate)
+//! finds out.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
@@ -8,11 +9,11 @@ pub enum Access {
     Metrics,
     /// The Unix socket; TCP if `telemetry.public` is `read`.
     Read,
-    /// The Unix socket only. The words begin the refusal: "jobs are submitted".
+    /// The Unix socket, and over TCP who may act. The words begin the refusal: "jobs are submitted".
     SocketOnly(&'static str),
 }
 
-/// What plain TCP, which asks nobody who they are, gives to everybody: `telemetry.public`.
+/// What TCP gives to everybody who is let in and may not act: `telemetry.public`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Public {
     /// Health alone: who watches and restarts agents needs no more. Who wants no port at all sets `agent.listen` to `none`.
@@ -38,7 +39,7 @@ impl Public {
 }
 
 impl Access {
-    /// From which setting on TCP answers. `None`: never.
+    /// From which setting on TCP answers readers. `None`: never.
     pub fn on_tcp_from(self) -> Option<Public> {
         match self {
             Access::Health => Some(Public::None),
@@ -47,14 +48,15 @@ impl Access {
             Access::SocketOnly(_) => None,
         }
     }
-    /// Why TCP does not answer; `None`: it does.
+    /// Why TCP does not answer a reader; `None`: it does.
     pub(super) fn refused_on_tcp(self, public: Public) -> Option<String> {
-        const WHERE: &str = "only on the Unix socket of the agent, allostat.sock in its data directory";
+        const WHERE: &str = "only on the Unix socket of the agent, allostat.sock in its data directory, and over TCP with a token \
+                             or a certificate that may act";
         if self.on_tcp_from().is_some_and(|from| public >= from) {
             return None;
         }
         Some(match self {
-            Access::SocketOnly(what) => format!("{what} {WHERE}: TCP has no tokens and no client certificates yet"),
+            Access::SocketOnly(what) => format!("{what} {WHERE} (agent.token_file, agent.acting_certificates)"),
             _ => format!("this is told {WHERE}: telemetry.public is {:?}", public.as_str()),
         })
     }

@@ -2,18 +2,19 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Config, Context};
+use super::{Config, Context, Gate};
 
 /// Concurrency: any thread; opened once.
 pub struct Door {
     pub config: Config,
+    pub(super) gate: Gate,
     context: OnceLock<Arc<Context>>,
 }
 
 impl Door {
     /// Closed: `/healthz` answers, everything else says that the agent is not ready.
-    pub fn new(config: Config) -> Arc<Door> {
-        Arc::new(Door { config, context: OnceLock::new() })
+    pub fn new(config: Config, gate: Gate) -> Arc<Door> {
+        Arc::new(Door { config, gate, context: OnceLock::new() })
     }
     /// What ran before is restored: from now on everything is answered.
     pub fn open(&self, context: Arc<Context>) {

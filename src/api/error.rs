@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::model::words;
 use crate::runner::RunnerError;
+use crate::telemetry::access::AccessRefusal;
 use crate::telemetry::chain;
 
 /// An error as its reader gets it: a code that never changes, a sentence, and the field it is about.
@@ -16,6 +17,8 @@ pub struct ApiError {
     pub field: Option<String>,
     /// The errors of a job file, each with its place.
     pub problems: Vec<serde_json::Value>,
+    /// Who was not let in is counted by it.
+    pub refusal: Option<AccessRefusal>,
 }
 
 words! {
@@ -24,7 +27,15 @@ words! {
         BadRequest = "bad_request",
         /// The Host header names somebody else.
         WrongHost = "wrong_host",
-        /// Only the Unix socket answers this.
+        /// Over TCP it is not known who asks, and must be: a user with a password, a token.
+        Unauthorized = "unauthorized",
+        /// A token was sent as plain text.
+        TokenInClear = "token_in_clear",
+        /// Plain HTTP on a port that speaks TLS.
+        TlsRequired = "tls_required",
+        /// A page of a browser does not act.
+        NoPages = "no_pages",
+        /// For the Unix socket, or for who may act over TCP.
         SocketOnly = "socket_only",
         NotFound = "not_found",
         /// An id that begins more than one alloc.
@@ -43,14 +54,16 @@ words! {
         /// The sampler has missed ticks.
         Unhealthy = "unhealthy",
         TooManyConnections = "too_many_connections",
+        TooManyRequests = "too_many_requests",
     }
 }
 
 impl Code {
     pub fn status(self) -> u16 {
         match self {
-            Code::BadRequest => 400,
-            Code::SocketOnly => 403,
+            Code::BadRequest | Code::TlsRequired => 400,
+            Code::Unauthorized => 401,
+            Code::SocketOnly | Code::TokenInClear | Code::NoPages => 403,
             Code::NotFound => 404,
             Code::MethodNotAllowed => 405,
             Code::RequestTimeout => 408,
@@ -58,6 +71,7 @@ impl Code {
             Code::BodyTooLarge => 413,
             Code::WrongHost => 421,
             Code::InvalidJob => 422,
+            Code::TooManyRequests => 429,
             Code::Failed => 500,
             Code::NotReady | Code::Unhealthy | Code::TooManyConnections => 503,
         }
@@ -66,11 +80,16 @@ impl Code {
 
 impl ApiError {
     pub fn new(code: Code, message: impl Into<String>) -> ApiError {
-        ApiError { code, message: message.into(), field: None, problems: Vec::new() }
+        ApiError { code, message: message.into(), field: None, problems: Vec::new(), refusal: None }
     }
     #[must_use]
     pub fn on(mut self, field: impl Into<String>) -> ApiError {
         self.field = Some(field.into());
+        self
+    }
+    #[must_use]
+    pub fn because(mut self, refusal: AccessRefusal) -> ApiError {
+        self.refusal = Some(refusal);
         self
     }
     pub fn bad_parameter(name: &str, message: impl Into<String>) -> ApiError {

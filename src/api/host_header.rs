@@ -16,7 +16,7 @@ pub fn is_ours(host: &str, local: SocketAddr, names: &[String]) -> bool {
 }
 
 /// The name without the port; `None` if it is no `host[:port]`.
-fn host_name(host: &str) -> Option<&str> {
+pub(super) fn host_name(host: &str) -> Option<&str> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => {
             let end = rest.find(']')? + 2;

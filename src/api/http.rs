@@ -16,6 +16,8 @@ pub enum Origin {
     Tcp {
         peer: std::net::SocketAddr,
         local: std::net::SocketAddr,
+        /// Who asks may act: by a token or a certificate.
+        operator: bool,
     },
 }
 
@@ -23,9 +25,13 @@ impl Origin {
     /// How much may be told there.
     pub fn detail(self) -> Detail {
         match self {
-            Origin::Socket => Detail::Full,
-            Origin::Tcp { .. } => Detail::Public,
+            Origin::Socket | Origin::Tcp { operator: true, .. } => Detail::Full,
+            Origin::Tcp { operator: false, .. } => Detail::Public,
         }
+    }
+    /// The one who asks may do everything.
+    pub fn may_act(self) -> bool {
+        self.detail() == Detail::Full
     }
     pub fn is_loopback(self) -> bool {
         match self {

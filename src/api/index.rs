@@ -17,7 +17,7 @@ fn text() -> String {
     let width = ROUTES.iter().map(|r| r.path.len()).max().unwrap_or(0);
     for route in ROUTES {
         let (method, note) = match (route.method, route.access) {
-            (Method::Get, Access::SocketOnly(_)) => ("GET ", " (Unix socket only)"),
+            (Method::Get, Access::SocketOnly(_)) => ("GET ", " (Unix socket, or who may act)"),
             (Method::Get, _) => ("GET ", ""),
             (Method::Post, _) => ("POST", " (Unix socket only)"),
         };

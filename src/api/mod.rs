@@ -2,8 +2,8 @@
 //! down through [`Handle`]. One file per resource, registered in [`ROUTES`]; `error` alone knows status codes.
 //!
 //! Who may what: whoever can submit a job can run code, so acting endpoints, logs and job text answer on the Unix socket
-//! only. What plain TCP gives, to requests whose Host header names us, is in [`Access`], in what `model::answer::Detail`
-//! leaves out, and in docs/endpoints.md.
+//! alone, and over TCP to who shows a token or a certificate that may act ([`Gate`]). What TCP gives others, to requests whose
+//! Host header names us, is in [`Access`], in what `model::answer::Detail` leaves out, and in docs/endpoints.md.
 
 mod access;
 mod allocs;
@@ -31,6 +31,7 @@ mod submission;
 mod target;
 #[cfg(test)]
 mod tests;
+mod web;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -49,6 +50,7 @@ pub use http::{Origin, Reply, Request};
 pub use server::{serve_tcp, serve_unix};
 pub use submission::{JobText, Submitted};
 pub use target::encode;
+pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_tokens, check_web_config};
 
 use crate::exporters::prometheus::Bodies;
 use crate::fingerprint::FingerprinterStates;
@@ -67,7 +69,15 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// The Unix socket; `None`: `allostat.sock` in the data directory.
     pub socket: Option<PathBuf>,
-    /// What TCP gives to everybody.
+    /// A group whose members may use the Unix socket like its owner; its name or number.
+    pub socket_group: Option<String>,
+    /// Prometheus's web configuration file: TLS and passwords of TCP.
+    pub web_config_file: Option<PathBuf>,
+    /// Tokens of who may act over TCP.
+    pub token_file: Option<PathBuf>,
+    /// Names of certificates whose owners may act over TCP; `*`: of each that the web configuration verifies.
+    pub acting_certificates: Vec<String>,
+    /// What TCP gives to everybody who is let in.
     pub public: Public,
     /// Names besides loopback and the address itself that a Host header may carry.
     pub host_names: Vec<String>,
@@ -86,6 +96,10 @@ impl Default for Config {
         Config {
             listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))),
             socket: None,
+            socket_group: None,
+            web_config_file: None,
+            token_file: None,
+            acting_certificates: Vec::new(),
             public: Public::default(),
             host_names: Vec::new(),
             max_connections: 256,

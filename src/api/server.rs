@@ -11,15 +11,18 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 use super::error::{ApiError, Code};
 use super::guard::{Guarded, Progress, Whole};
 use super::http::{Origin, Reply, Request};
 use super::pieces::{Pieces, Sent};
 use super::target::RequestTarget;
+use super::web::{Caller, Guest, handshake_refusal};
 use super::{Config, Door, Method, Public, ROUTES, Route, health, host_header};
+use crate::telemetry::access::AccessRefusal;
 
 /// A request's head: line and headers together. 431 beyond it.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -43,7 +46,19 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::
         let local = socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
         // An answer is one write; waiting for more to send would only delay it.
         let _ = socket.set_nodelay(true);
-        seat(&seats, socket, Origin::Tcp { peer, local }, &door, &finish);
+        let Ok(permit) = Arc::clone(&seats.taken).try_acquire_owned() else {
+            door.gate.count(AccessRefusal::TooManyConnections, peer, "too many connections");
+            // Whoever speaks TLS would take the reason for noise: it is let go without a word.
+            if !door.gate.speaks_tls() {
+                seats.turn_away(socket);
+            }
+            continue;
+        };
+        let (door, finish) = (Arc::clone(&door), finish.clone());
+        tokio::spawn(async move {
+            knock(socket, Origin::Tcp { peer, local, operator: false }, peer, door, finish).await;
+            drop(permit);
+        });
     }
 }
 
@@ -59,7 +74,15 @@ pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch
                 Err(error) => { refused(&error).await; continue }
             },
         };
-        seat(&seats, socket, Origin::Socket, &door, &finish);
+        let Ok(permit) = Arc::clone(&seats.taken).try_acquire_owned() else {
+            seats.turn_away(socket);
+            continue;
+        };
+        let (door, finish) = (Arc::clone(&door), finish.clone());
+        tokio::spawn(async move {
+            connection(socket, Origin::Socket, Guest::default(), door, finish).await;
+            drop(permit);
+        });
     }
 }
 
@@ -80,6 +103,10 @@ impl Seats {
         let of = |places| Arc::new(Semaphore::new(places));
         Seats { taken: of(door.config.max_connections), standing: of(STANDING) }
     }
+    fn turn_away<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, socket: S) {
+        let standing = Arc::clone(&self.standing).try_acquire_owned().ok();
+        tokio::spawn(turn_away(socket, standing));
+    }
 }
 
 /// Every seat is free again: all answers that had begun are written.
@@ -94,32 +121,21 @@ async fn refused(error: &std::io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-fn seat<S>(seats: &Seats, socket: S, origin: Origin, door: &Arc<Door>, stop: &watch::Receiver<bool>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    match Arc::clone(&seats.taken).try_acquire_owned() {
-        Ok(permit) => {
-            let (door, stop) = (Arc::clone(door), stop.clone());
-            tokio::spawn(async move {
-                connection(socket, origin, door, stop).await;
-                drop(permit);
-            });
-        }
-        Err(_) => {
-            let standing = Arc::clone(&seats.standing).try_acquire_owned().ok();
-            tokio::spawn(turn_away(socket, standing));
-        }
-    }
-}
-
 /// Too many at once: told so, in a second or not at all.
 ///
 /// Who may stand is heard before, and after until it goes: its library would take an answer that it has not asked for, or that
 /// came with something unread, for a connection that broke.
 async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
-    let mut heard = [0; 4096];
     let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
+    send_off(&mut socket, &body, standing).await;
+}
+
+async fn send_off<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut S,
+    body: &ApiError,
+    standing: Option<OwnedSemaphorePermit>,
+) {
+    let mut heard = [0; 4096];
     let answer = async {
         if standing.is_some() {
             let _ = tokio::time::timeout(ASKS_WITHIN, socket.read(&mut heard)).await;
@@ -132,15 +148,67 @@ async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: O
     let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;
 }
 
-async fn connection<S>(socket: S, origin: Origin, door: Arc<Door>, mut stop: watch::Receiver<bool>)
+/// What the first byte of TLS is; HTTP begins with a letter.
+const HANDSHAKE: u8 = 0x16;
+
+/// Over TLS, where that is spoken.
+async fn knock(
+    mut socket: TcpStream,
+    origin: Origin,
+    peer: SocketAddr,
+    door: Arc<Door>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Some((config, web)) = door.gate.tls() else {
+        return connection(socket, origin, Guest::default(), door, stop).await;
+    };
+    let handshake = async {
+        let mut first = [0];
+        match socket.peek(&mut first).await {
+            // Who says nothing only looked whether somebody listens.
+            Ok(0) | Err(_) => return None,
+            Ok(_) if first[0] != HANDSHAKE => {
+                let why = "plain HTTP came in on a port that speaks TLS: ask with https://";
+                door.gate.count(AccessRefusal::PlainHttp, peer, why);
+                send_off(&mut socket, &ApiError::new(Code::TlsRequired, why), None).await;
+                return None;
+            }
+            Ok(_) => {}
+        }
+        match TlsAcceptor::from(config).accept(socket).await {
+            Ok(secured) => Some(secured),
+            Err(error) => {
+                let (reason, why) = handshake_refusal(&error);
+                door.gate.count(reason, peer, &why);
+                None
+            }
+        }
+    };
+    let handshake = tokio::time::timeout(door.config.patience.receive, handshake);
+    let shaken = tokio::select! {
+        shaken = handshake => shaken,
+        () = stopped(&mut stop) => return,
+    };
+    match shaken {
+        Ok(Some(secured)) => {
+            let shown = secured.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let guest = door.gate.guest(web, shown);
+            connection(secured, origin, guest, door, stop).await;
+        }
+        Ok(None) => {}
+        Err(_) => door.gate.count(AccessRefusal::Tls, peer, "the handshake took too long"),
+    }
+}
+
+async fn connection<S>(socket: S, origin: Origin, guest: Guest, door: Arc<Door>, mut stop: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let progress = Progress::new();
     let io = Guarded::new(TokioIo::new(socket), Arc::clone(&progress), door.config.patience);
     let service = service_fn(|request: hyper::Request<Incoming>| {
-        let (door, progress) = (Arc::clone(&door), Arc::clone(&progress));
-        async move { Ok::<_, std::convert::Infallible>(answer(request, origin, &door, &progress).await) }
+        let (door, guest, progress) = (Arc::clone(&door), guest.clone(), Arc::clone(&progress));
+        async move { Ok::<_, std::convert::Infallible>(answer(request, (origin, &guest), &door, &progress).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -164,15 +232,22 @@ where
 
 async fn answer(
     request: hyper::Request<Incoming>,
-    origin: Origin,
+    (origin, guest): (Origin, &Guest),
     door: &Door,
     progress: &Arc<Progress>,
 ) -> hyper::Response<Sent> {
     let (parts, body) = request.into_parts();
     let head_only = parts.method == hyper::Method::HEAD;
-    let mut reply = match reply(parts, body, origin, door, progress).await {
+    let mut reply = match reply(parts, body, (origin, guest), door, progress).await {
         Ok(reply) => reply,
-        Err(error) => Reply::error(&error),
+        Err(error) => {
+            if let (Some(reason), Origin::Tcp { peer, .. }) = (error.refusal, origin) {
+                door.gate.count(reason, peer, &error.message);
+            }
+            let reply = Reply::error(&error);
+            let asks = error.code == Code::Unauthorized;
+            if asks { reply.header("www-authenticate", door.gate.challenge()) } else { reply }
+        }
     };
     progress.received();
     if let Some(action) = reply.when_written.take()
@@ -188,6 +263,9 @@ async fn answer(
         .header("cache-control", "no-store");
     for (name, value) in &reply.headers {
         response = response.header(*name, value);
+    }
+    if let (Origin::Tcp { .. }, Some(all)) = (origin, response.headers_mut()) {
+        all.extend(door.gate.headers());
     }
     let body = match reply.source {
         Some(source) if !head_only => Sent::Pieces(Pieces::new(source, Arc::clone(progress))),
@@ -210,13 +288,24 @@ async fn answer(
 async fn reply(
     parts: hyper::http::request::Parts,
     body: Incoming,
-    origin: Origin,
+    (origin, guest): (Origin, &Guest),
     door: &Door,
     progress: &Arc<Progress>,
 ) -> Result<Reply, ApiError> {
-    if let Origin::Tcp { local, .. } = origin {
-        check_host(&parts, local, &door.config.host_names)?;
-    }
+    let origin = match origin {
+        Origin::Socket => Origin::Socket,
+        Origin::Tcp { peer, local, .. } => {
+            check_host(&parts, local, &door.config.host_names, guest)?;
+            let is_here = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+            let caller = door.gate.who(guest, &parts.headers, is_here(peer) && is_here(local)).await?;
+            // A browser shows its certificate for whichever page sends it here; a token no page knows.
+            if caller == (Caller::Operator { by_certificate: true }) && parts.headers.contains_key("origin") {
+                let why = "a page of a browser does not act by its user's certificate";
+                return Err(ApiError::new(Code::NoPages, why).on("origin").because(AccessRefusal::Page));
+            }
+            Origin::Tcp { peer, local, operator: caller != Caller::Reader }
+        }
+    };
     let target = RequestTarget::parse(parts.uri.path(), parts.uri.query())?;
     let (route, params) = match find(&parts.method, &target) {
         Ok(found) => found,
@@ -228,10 +317,10 @@ async fn reply(
             return Ok(Reply::error(&error).header("allow", allowed));
         }
     };
-    if let Origin::Tcp { .. } = origin
+    if !origin.may_act()
         && let Some(why) = route.access.refused_on_tcp(door.config.public)
     {
-        return Err(ApiError::new(Code::SocketOnly, why));
+        return Err(ApiError::new(Code::SocketOnly, why).because(AccessRefusal::SocketOnly));
     }
     let body = match route.method {
         Method::Get => Bytes::new(),
@@ -241,30 +330,33 @@ async fn reply(
         return health::closed(route);
     };
     progress.received();
-    let names = origin == Origin::Socket || door.config.public != Public::None;
+    let names = origin.may_act() || door.config.public != Public::None;
     let request = Request { origin, names, target, params, headers: parts.headers, body };
     (route.handler)(context, &request).await
 }
 
-fn check_host(parts: &hyper::http::request::Parts, local: SocketAddr, names: &[String]) -> Result<(), ApiError> {
+fn check_host(
+    parts: &hyper::http::request::Parts,
+    local: SocketAddr,
+    names: &[String],
+    guest: &Guest,
+) -> Result<(), ApiError> {
     let mut lines = parts.headers.get_all("host").iter();
     let (host, more) = (lines.next().and_then(|h| h.to_str().ok()), lines.next().is_some());
     // The absolute form of a request names its host itself, and that must be us too.
     let absolute = parts.uri.authority().map(hyper::http::uri::Authority::as_str);
-    let ours = |host: &str| host_header::is_ours(host, local, names);
+    let by_certificate = |host: &str| host_header::host_name(host).is_some_and(|name| guest.is_called(name));
+    let ours = |host: &str| host_header::is_ours(host, local, names) || by_certificate(host);
+    let wrong = |message: String| ApiError::new(Code::WrongHost, message).on("host").because(AccessRefusal::WrongHost);
     match (host, more) {
         (Some(host), false) if ours(host) && absolute.is_none_or(ours) => Ok(()),
-        (_, true) => Err(ApiError::new(Code::WrongHost, "a request has one Host header, this one has more").on("host")),
-        (host, false) => Err(ApiError::new(
-            Code::WrongHost,
-            match absolute.or(host) {
-                None => "the request has no Host header".to_owned(),
-                Some(name) => format!(
-                    "the Host header {name:?} does not name this agent; add the name to agent.host_names if it should"
-                ),
-            },
-        )
-        .on("host")),
+        (_, true) => Err(wrong("a request has one Host header, this one has more".to_owned())),
+        (host, false) => Err(wrong(match absolute.or(host) {
+            None => "the request has no Host header".to_owned(),
+            Some(name) => format!(
+                "the Host header {name:?} does not name this agent; add the name to agent.host_names if it should"
+            ),
+        })),
     }
 }
 

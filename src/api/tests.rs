@@ -158,7 +158,8 @@ fn start(config: Config, opened: bool) -> Server {
         followers: Followers::of(config.max_connections),
         fingerprinters: fingerprints.states(),
     });
-    let door = Door::new(config);
+    let gate = Gate::open(&config, &metrics).unwrap();
+    let door = Door::new(config, gate);
     if opened {
         door.open(context);
     }

@@ -19,9 +19,12 @@ pub struct Agent {
     /// State, logs and the Unix socket [default: /var/lib/allostat for root, else $XDG_STATE_HOME/allostat]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Where plain HTTP is served; none: only the Unix socket [default: 127.0.0.1:9740]
+    /// Where HTTP is served; none: only the Unix socket [default: 127.0.0.1:9740]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// TLS and passwords of HTTP, in the format of Prometheus's web configuration file
+    #[arg(long, alias = "web.config.file", value_name = "FILE")]
+    web_config_file: Option<String>,
     /// off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -35,6 +38,7 @@ impl Agent {
         let given = [
             ("agent.data_dir", "--data-dir", self.data_dir),
             ("agent.listen", "--listen", self.listen),
+            ("agent.web_config_file", "--web-config-file", self.web_config_file),
             ("log.level", "--log-level", self.log_level),
         ];
         let flags = given.into_iter().filter_map(|(path, flag, value)| Some((path, flag, value?))).collect();
@@ -64,7 +68,8 @@ fn refused(error: &ConfigError) -> CliError {
 }
 
 pub fn cannot_start(error: &DaemonError) -> CliError {
-    let told = CliError::new(Exit::CannotStart, chain(error));
+    let exit = if let DaemonError::Access(_) = error { Exit::InvalidFile } else { Exit::CannotStart };
+    let told = CliError::new(exit, chain(error));
     match error.hint() {
         Some(hint) => told.hint(hint),
         None => told,

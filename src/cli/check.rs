@@ -1,24 +1,26 @@
 //! `allostat check`
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::exit::{CliError, CliResult, Exit};
 use super::output::Style;
+use crate::api;
 use crate::config::{self, Config, ConfigError};
 use crate::jobspec::diagnostic::{Problems, SourceText};
 use crate::jobspec::{self, Diagnostic, Diagnostics, read};
 use crate::runner::drivers;
 use crate::telemetry::chain;
 
-/// Validate configuration and job files
+/// Validate configuration, job and web configuration files
 ///
 /// Each problem with file, line, column, the line itself and a suggestion; every problem of a file, not only the first.
+/// Prometheus's web configuration is read with the certificates that it names, alone or where a configuration names it.
 /// What only an agent knows (its drivers' own settings) `allostat plan` checks.
 #[derive(Debug, clap::Args)]
 pub struct Check {
-    /// A file with a `job` is a job file, every other one a configuration file
+    /// A file with a `job` is a job file, one that ends in .yml or .yaml a web configuration, every other one a configuration file
     #[arg(required_unless_present = "defaults")]
     files: Vec<PathBuf>,
     /// Print the configuration with every default, as a file, each setting with its ALLOSTAT_* variable
@@ -44,7 +46,7 @@ impl Check {
                     continue;
                 }
             };
-            match check(&name, bytes) {
+            match check(path, &name, bytes) {
                 Ok((kind, warnings)) => {
                     for warning in &warnings {
                         session.remark(&format!("{warning}\n"));
@@ -62,8 +64,12 @@ impl Check {
     }
 }
 
-fn check(name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
+fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
     let refused = |text: String| CliError::new(Exit::InvalidFile, text);
+    if path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml") {
+        let warnings = api::check_web_config(path).map_err(|error| refused(chain(&error)))?;
+        return Ok(("web configuration", warnings));
+    }
     let text = &jobspec::text_of(name, bytes).map_err(|errors| refused(errors.to_string()))?;
     if text.trim().is_empty() {
         let wanted = "a job file begins with job \"name\" { ... }; `allostat check --defaults` prints a configuration";
@@ -80,7 +86,13 @@ fn check(name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), 
     let mut config = Config::new(config::default_data_dir().unwrap_or_default());
     match config::read_text(name, text, &mut config) {
         Ok(()) if sets_nothing => Ok(("a configuration that sets nothing", Vec::new())),
-        Ok(()) => Ok(("configuration", Vec::new())),
+        Ok(()) => {
+            let web = config.api.web_config_file.as_deref().map(api::check_web_config).transpose();
+            let warnings = web.map_err(|error| refused(chain(&error)))?.unwrap_or_default();
+            let tokens = config.api.token_file.as_deref().map(api::check_tokens).transpose();
+            tokens.map_err(|error| refused(chain(&error)))?;
+            Ok(("configuration", warnings))
+        }
         Err(ConfigError::File(errors)) => Err(refused(errors.to_string())),
         Err(error) => Err(refused(chain(&error))),
     }

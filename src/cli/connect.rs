@@ -1,5 +1,6 @@
 //! Finds the agent and talks to it: JSON in, JSON out, errors for people.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use serde_json::Value;
 use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
-use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream};
+use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream, TlsFiles};
 use crate::host::peer::Trust;
 use crate::telemetry::chain;
 
@@ -23,15 +24,36 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Where to look for the agent.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Where {
-    /// The agent: unix:/path/to/allostat.sock or http://host:port [default: the socket of the default data directory; what
-    /// only reads: then http://127.0.0.1:9740; both only if they are yours or root's]
+    /// The agent: unix:/path/to/allostat.sock, http://host:port or https://host:port [default: the socket of the default data
+    /// directory; what only reads: then http://127.0.0.1:9740; both only if they are yours or root's]
     #[arg(long, global = true, env = "ALLOSTAT_ADDR", hide_env_values = true, value_name = "ADDR")]
     pub address: Option<Address>,
+    /// https://: the authorities, as PEM, that vouch for the agent [default: those of the system]
+    #[arg(long, global = true, env = "ALLOSTAT_CA", hide_env_values = true, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// https://: the certificate, as PEM with its chain, that says who asks
+    #[arg(long, global = true, env = "ALLOSTAT_CERT", hide_env_values = true, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// https://: its private key
+    #[arg(long, global = true, env = "ALLOSTAT_KEY", hide_env_values = true, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// A file whose first line is the token that lets one act over https://, and over http:// on this host
+    #[arg(long, global = true, env = "ALLOSTAT_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// An agent, and how to get in there.
+#[derive(Debug, Clone)]
+pub struct AgentDoor {
+    address: Address,
+    trust: Trust,
+    token: Option<String>,
 }
 
 /// A connection to an agent that answered.
 pub struct Agent {
     client: Client,
+    door: AgentDoor,
     patience: Patience,
 }
 
@@ -99,18 +121,57 @@ impl From<NoAgent> for CliError {
 impl Where {
     pub fn connect(&self, purpose: Purpose) -> Result<Agent, NoAgent> {
         let (tries, trust) = match &self.address {
-            Some(address) => (vec![address.clone()], Trust::Named),
+            Some(address) => (vec![self.with_files(address)], Trust::Named),
             None => (default_addresses(purpose), Trust::Ours),
         };
         let mut failures = Vec::new();
-        for address in &tries {
-            match try_one(address, trust) {
+        for address in tries {
+            let door = self.token(&address).map(|token| AgentDoor { address, trust, token });
+            match door.and_then(|door| try_one(&door)) {
                 Ok(agent) => return Ok(agent),
                 Err(error) => failures.push(error),
             }
         }
         Err(NoAgent { failures, purpose, named: self.address.is_some() })
     }
+
+    fn with_files(&self, address: &Address) -> Address {
+        let client = self.cert.clone().zip(self.key.clone());
+        let files = || TlsFiles { authorities: self.ca.clone(), client };
+        match address {
+            Address::Tls(host, _) => Address::Tls(host.clone(), Arc::new(files())),
+            other => other.clone(),
+        }
+    }
+
+    /// What is shown there. The Unix socket asks for none, and an agent that was only found is told none.
+    ///
+    /// Errors: it cannot be read; it would be sent as plain text to another host.
+    fn token(&self, address: &Address) -> Result<Option<String>, HttpError> {
+        let Some(path) = self.token_file.as_ref().filter(|_| self.address.is_some()) else { return Ok(None) };
+        let wrong = |message: String| HttpError::Setup { source: io::Error::other(message) };
+        match address {
+            Address::Unix(_) => return Ok(None),
+            Address::Tcp(host) if !is_here(host) => {
+                let message = format!("the token would go to {host} as plain text, for others to read: use https://");
+                return Err(wrong(message));
+            }
+            Address::Tcp(_) | Address::Tls(..) => {}
+        }
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| wrong(format!("cannot read {}: {error}", path.display())))?;
+        let mut lines = text.lines().map(str::trim);
+        let token = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+        let token = token.filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
+        let none = || wrong(format!("{}: there is no token in it: a line of visible ASCII", path.display()));
+        token.map(|token| Some(token.to_owned())).ok_or_else(none)
+    }
+}
+
+/// Of `host:port`.
+fn is_here(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn default_addresses(purpose: Purpose) -> Vec<Address> {
@@ -119,23 +180,26 @@ fn default_addresses(purpose: Purpose) -> Vec<Address> {
     socket.into_iter().chain(tcp).collect()
 }
 
-fn try_one(address: &Address, trust: Trust) -> Result<Agent, HttpError> {
-    let mut client = Client::new(address.clone(), trust)?;
+fn try_one(door: &AgentDoor) -> Result<Agent, HttpError> {
+    let mut client = Client::new(door.address.clone(), door.trust)?;
+    if let Some(token) = &door.token {
+        client.set_token(token);
+    }
     client.connect()?;
-    Ok(Agent { client, patience: Patience::For(RESTORE_PATIENCE) })
+    Ok(Agent { client, door: door.clone(), patience: Patience::For(RESTORE_PATIENCE) })
 }
 
 impl Agent {
     /// Of a socket in a directory of our own.
     pub fn at(address: Address) -> Result<Agent, CliError> {
-        try_one(&address, Trust::Ours).map_err(|e| lost(&e))
+        try_one(&AgentDoor { address, trust: Trust::Ours, token: None }).map_err(|e| lost(&e))
     }
     /// Where another connection to it is to be had.
-    pub fn door(&self) -> (Address, Trust) {
-        (self.client.address().clone(), self.client.trust())
+    pub fn door(&self) -> AgentDoor {
+        self.door.clone()
     }
-    pub fn through((address, trust): &(Address, Trust)) -> Result<Agent, CliError> {
-        try_one(address, *trust).map_err(|e| lost(&e))
+    pub fn through(door: &AgentDoor) -> Result<Agent, CliError> {
+        try_one(door).map_err(|e| lost(&e))
     }
     fn address(&self) -> &Address {
         self.client.address()
@@ -240,7 +304,7 @@ fn refusal(error: &Value, message: &str) -> CliError {
     let exit = match code {
         "not_found" | "ambiguous" => Exit::NotFound,
         "invalid_job" => Exit::InvalidFile,
-        "socket_only" | "wrong_host" => Exit::NotPermitted,
+        "socket_only" | "wrong_host" | "unauthorized" | "token_in_clear" => Exit::NotPermitted,
         _ => Exit::Failed,
     };
     let mut text = message.to_owned();
@@ -252,7 +316,11 @@ fn refusal(error: &Value, message: &str) -> CliError {
     }
     let error = CliError::new(exit, text);
     match code {
-        "socket_only" => error.hint("use --address unix:/path/to/allostat.sock, as the user that runs the agent"),
+        "socket_only" => error.hint(
+            "use --address unix:/path/to/allostat.sock, as the user that runs the agent, or show who you are: --token-file, --cert",
+        ),
+        "unauthorized" => error.hint("give a token that the agent knows: --token-file, ALLOSTAT_TOKEN_FILE"),
+        "tls_required" => error.hint("use --address https://host:port"),
         "not_found" if of_allocs => error.hint("`allostat status` lists the allocs"),
         _ => error,
     }

@@ -4,15 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
-use super::connect::Agent;
+use super::connect::{Agent, AgentDoor};
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
 use super::output::Style;
 use super::shape::{AllocList, AllocRow, short};
 use super::{Session, human};
 use crate::api::encode;
-use crate::host::http::Address;
-use crate::host::peer::Trust;
 
 /// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
 const AT_ONCE: usize = 32;
@@ -96,7 +94,7 @@ fn target(id: &str) -> String {
 
 /// Each stop is durable before it is answered: those that are asked for beside each other share that. `None`: not this way; who
 /// asks again is told why.
-fn ask_at_once(door: &(Address, Trust), ids: &[String]) -> Vec<Option<Value>> {
+fn ask_at_once(door: &AgentDoor, ids: &[String]) -> Vec<Option<Value>> {
     let next = AtomicUsize::new(0);
     let ask = || {
         let mut answers = Vec::new();

@@ -44,7 +44,7 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "listen",
         env: "ALLOSTAT_LISTEN",
-        about: "Where plain HTTP is served: what telemetry.public says. \"none\": only the Unix socket.",
+        about: "Where HTTP is served, by itself plain and what telemetry.public says. \"none\": only the Unix socket.",
         kind: Kind::Text(|c, text| {
             c.api.listen = if text == "none" { None } else { Some(listen_address(text)?) };
             Ok(())
@@ -61,9 +61,51 @@ static OURS: &[Setting] = &[
     },
     Setting {
         stanza: "agent",
+        key: "socket_group",
+        env: "ALLOSTAT_SOCKET_GROUP",
+        about: "A group whose members may use the Unix socket as its owner may: whoever can, can run programs as the agent's user. \
+                Default: none.",
+        kind: Kind::Text(|c, text| {
+            c.api.socket_group = Some(text.to_owned()).filter(|name| !name.is_empty());
+            Ok(())
+        }),
+        get: |c| c.api.socket_group.clone(),
+    },
+    Setting {
+        stanza: "agent",
+        key: "web_config_file",
+        env: "ALLOSTAT_WEB_CONFIG_FILE",
+        about: "TLS, certificates of clients and passwords of HTTP, in the format of Prometheus's web configuration file. Read anew \
+                when it or a file that it names changes. Default: none, HTTP is plain.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.web_config_file = Some(path))),
+        get: |c| c.api.web_config_file.as_ref().map(|p| p.display().to_string()),
+    },
+    Setting {
+        stanza: "agent",
+        key: "token_file",
+        env: "ALLOSTAT_AGENT_TOKEN_FILE",
+        about: "Tokens, one on each line: who sends one (Authorization: Bearer) over https or from this host may do all that the Unix \
+                socket allows. Read anew when it changes. Default: none.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.token_file = Some(path))),
+        get: |c| c.api.token_file.as_ref().map(|p| p.display().to_string()),
+    },
+    Setting {
+        stanza: "agent",
+        key: "acting_certificates",
+        env: "ALLOSTAT_ACTING_CERTIFICATES",
+        about: "Names (DNS, IP, mail, URI) of certificates whose owners may do all that the Unix socket allows; \"*\": of each that the \
+                web configuration verifies. Default: none.",
+        kind: Kind::Texts(|c, names| {
+            c.api.acting_certificates = names;
+            Ok(())
+        }),
+        get: |c| listed(&c.api.acting_certificates),
+    },
+    Setting {
+        stanza: "agent",
         key: "host_names",
         env: "ALLOSTAT_HOST_NAMES",
-        about: "Names, besides loopback and the address itself, under which plain HTTP may be asked.",
+        about: "Names, besides loopback, the address itself and those of its certificate, under which HTTP may be asked.",
         kind: Kind::Texts(|c, names| {
             if let Some(name) = names.iter().find(|n| n.contains([':', '/', ' ', '*'])) {
                 return Err(format!("{name:?} is no host name (no port, no address, no wildcard)"));
@@ -77,7 +119,7 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "max_connections",
         env: "ALLOSTAT_MAX_CONNECTIONS",
-        about: "At most so many connections on plain HTTP, and as many on the Unix socket.",
+        about: "At most so many connections on HTTP, and as many on the Unix socket.",
         kind: Kind::Whole(1, 100_000, |c, n| c.api.max_connections = size(n)),
         get: |c| Some(c.api.max_connections.to_string()),
     },

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::Gid;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::error::DaemonError;
+use crate::host::process;
 use crate::runner::datadir::LET_GO;
 
 /// Connections that wait to be accepted.
@@ -42,12 +44,15 @@ impl Drop for SocketFile {
     }
 }
 
-/// A socket that only its owner can open, from its first moment. One that an agent left behind is replaced; one on which
+/// A socket that only its owner can open, and the members of `group`, from its first moment. One that an agent left behind is replaced; one on which
 /// somebody answers is not.
-pub(super) fn unix(path: &Path) -> Result<(UnixListener, SocketFile), DaemonError> {
+pub(super) fn unix(path: &Path, group: Option<&str>) -> Result<(UnixListener, SocketFile), DaemonError> {
+    let of_group = |name: &str| process::group(name);
+    let gid = group.map(of_group).transpose();
+    let gid = gid.map_err(|source| DaemonError::SocketGroup { name: group.unwrap_or_default().to_owned(), source })?;
     let until = Instant::now() + LET_GO;
     let listener = loop {
-        match listen(path) {
+        match listen(path, gid) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -57,13 +62,18 @@ pub(super) fn unix(path: &Path) -> Result<(UnixListener, SocketFile), DaemonErro
     Ok((listener, SocketFile(path.to_owned())))
 }
 
-fn listen(path: &Path) -> io::Result<UnixListener> {
+fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     clear(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     // Nobody can connect before `listen`, so there is no moment with other permissions.
-    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
+    let owner = Mode::RUSR | Mode::WUSR;
+    rustix::fs::chmod(path, owner)?;
+    if let Some(gid) = group {
+        rustix::fs::chown(path, None, Some(Gid::from_raw(gid)))?;
+        rustix::fs::chmod(path, owner | Mode::RGRP | Mode::WGRP)?;
+    }
     rustix::net::listen(&socket, BACKLOG)?;
     UnixListener::from_std(socket.into())
 }
@@ -92,9 +102,9 @@ mod tests {
     async fn the_socket_is_for_its_owner_and_one_that_was_left_behind_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
-        drop(listen(&path).unwrap());
+        drop(listen(&path, None).unwrap());
         assert!(path.exists(), "a socket outlives its listener");
-        let second = unix(&path).unwrap();
+        let second = unix(&path, None).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         drop(second);
         assert!(!path.exists(), "an agent that ends leaves none behind");
@@ -104,12 +114,12 @@ mod tests {
     async fn a_socket_on_which_somebody_answers_stays_and_so_does_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
-        let _first = unix(&path).unwrap();
-        let error = unix(&path).unwrap_err();
+        let _first = unix(&path, None).unwrap();
+        let error = unix(&path, None).unwrap_err();
         assert!(error.hint().is_some(), "{error}");
         let file = dir.path().join("file");
         std::fs::write(&file, "mine").unwrap();
-        assert!(unix(&file).is_err());
+        assert!(unix(&file, None).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
     }
 

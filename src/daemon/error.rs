@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::api::AccessError;
+use crate::host::process::GroupError;
 use crate::host::roots::ReadError;
 use crate::runner::RestoreError;
 use crate::runner::datadir::DataDirError;
@@ -16,6 +18,11 @@ pub enum DaemonError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot make the socket {}", path.display())]
     Socket { path: PathBuf, source: io::Error },
+    /// Nobody was let in, since it is not clear who may be.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error("the group of the socket cannot be {name:?}")]
+    SocketGroup { name: String, source: GroupError },
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error(transparent)]
@@ -72,6 +79,8 @@ impl DaemonError {
                 "a disk that hangs, or processes that cannot be had: `dmesg`, `df` and pids.max tell. Tasks that run are left alone"
                     .to_owned(),
             ),
+            DaemonError::Access(_) => Some("`allostat check` reads that file as the agent does".to_owned()),
+            DaemonError::SocketGroup { .. } => Some("`getent group` lists the groups of this host".to_owned()),
             DaemonError::Socket { .. }
             | DaemonError::DataDir(_)
             | DaemonError::Restore(_)

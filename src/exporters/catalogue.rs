@@ -10,7 +10,7 @@ use crate::collectors;
 use crate::jobspec::nearest::nearest;
 use crate::model::metric::{Kind, MetricDesc};
 use crate::snapshot::itself;
-use crate::telemetry::{metrics, observed, otlp};
+use crate::telemetry::{access, metrics, observed, otlp};
 
 /// In the order of the exposition, families of measures first. Built once.
 pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
@@ -23,6 +23,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     all.extend(itself::METRICS);
     all.extend(metrics::METRICS);
     all.extend(observed::METRICS);
+    all.extend(access::METRICS);
     all.extend(otlp::METRICS);
     all
 });

@@ -56,7 +56,7 @@ impl fmt::Display for Address {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no address of an agent: write unix:/path/to/allostat.sock or http://host:port")]
+#[error("{text:?} is no address of an agent: write unix:/path/to/allostat.sock, http://host:port or https://host:port")]
 pub struct AddressError {
     text: String,
 }
@@ -70,11 +70,16 @@ impl FromStr for Address {
             let path = path.strip_prefix("//").filter(|p| p.starts_with('/')).unwrap_or(path);
             return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(refused()) };
         }
-        let host = text.strip_prefix("http://").ok_or_else(refused)?;
+        let secured = text.strip_prefix("https://");
+        let host = secured.or_else(|| text.strip_prefix("http://")).ok_or_else(refused)?;
         let host = host.strip_suffix('/').unwrap_or(host);
         let (name, port) = host.rsplit_once(':').ok_or_else(refused)?;
         let plain = !name.is_empty() && !name.contains(['/', '@', '?', '#', ' ']);
-        if plain && port.parse::<u16>().is_ok() { Ok(Address::Tcp(host.to_owned())) } else { Err(refused()) }
+        if !plain || port.parse::<u16>().is_err() {
+            return Err(refused());
+        }
+        let host = host.to_owned();
+        Ok(if secured.is_some() { Address::Tls(host, Arc::default()) } else { Address::Tcp(host) })
     }
 }
 
@@ -169,6 +174,8 @@ pub struct Client {
     timeout: Duration,
     largest_answer: usize,
     runtime: tokio::runtime::Runtime,
+    /// `Bearer ` and a token, which each request carries.
+    authorization: Option<String>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -184,18 +191,20 @@ impl Client {
             timeout: Duration::from_secs(30),
             largest_answer: MAX_ANSWER_BYTES,
             runtime,
+            authorization: None,
             connection: None,
         })
     }
     pub fn address(&self) -> &Address {
         &self.address
     }
-    pub fn trust(&self) -> Trust {
-        self.trust
-    }
     /// How long one request may take, connecting included. Default 30 s.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+    /// Each request carries it from now on.
+    pub fn set_token(&mut self, token: &str) {
+        self.authorization = Some(format!("Bearer {token}"));
     }
     /// One that is larger is refused.
     pub fn set_largest_answer(&mut self, bytes: usize) {
@@ -219,8 +228,9 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response, HttpError> {
-        let Client { address, trust, timeout, largest_answer, runtime, connection } = self;
-        let exchange = exchange((address, *trust), (connection, *largest_answer), method, target, headers, body);
+        let Client { address, trust, timeout, largest_answer, runtime, authorization, connection } = self;
+        let all = [headers, authorized(authorization).as_slice()].concat();
+        let exchange = exchange((address, *trust), (connection, *largest_answer), method, target, &all, body);
         match runtime.block_on(within(*timeout, exchange)) {
             Some(result) => result,
             None => {
@@ -231,8 +241,9 @@ impl Client {
     }
     /// Asks for server-sent events. The timeout holds until they begin.
     pub fn open(&mut self, target: &str) -> Result<Opened, HttpError> {
-        let Client { address, trust, timeout, runtime, .. } = self;
-        match runtime.block_on(within(*timeout, open((address, *trust), target))) {
+        let Client { address, trust, timeout, runtime, authorization, .. } = self;
+        let headers = [[("accept", EVENT_STREAM)].as_slice(), authorized(authorization).as_slice()].concat();
+        match runtime.block_on(within(*timeout, open((address, *trust), target, &headers))) {
             Some(result) => result,
             None => Err(HttpError::Timeout { address: address.clone(), after: *timeout }),
         }
@@ -254,9 +265,16 @@ impl Client {
 /// Where to connect, and whom to find there.
 type At<'a> = (&'a Address, Trust);
 
-fn open<'a>(at: At<'a>, target: &'a str) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
+fn authorized(authorization: &Option<String>) -> Vec<(&str, &str)> {
+    authorization.iter().map(|value| ("authorization", value.as_str())).collect()
+}
+
+fn open<'a>(
+    at: At<'a>,
+    target: &'a str,
+    headers: &'a [(&'a str, &'a str)],
+) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
     async move {
-        let headers = &[("accept", EVENT_STREAM)];
         let (sender, answer) = send(at, None, Method::Get, target, headers, Bytes::new()).await?;
         let goes_on =
             answer.headers().get("content-type").is_some_and(|kind| kind.as_bytes() == EVENT_STREAM.as_bytes());
@@ -441,14 +459,23 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_address_is_a_socket_or_plain_http() {
+    fn an_address_is_a_socket_or_http_plain_or_over_tls() {
         assert_eq!("unix:/run/a.sock".parse(), Ok(Address::Unix("/run/a.sock".into())));
         assert_eq!("unix:///run/a.sock".parse(), Ok(Address::Unix("/run/a.sock".into())));
         assert_eq!("http://127.0.0.1:9740".parse(), Ok(Address::Tcp("127.0.0.1:9740".into())));
+        assert_eq!("https://a.example:9740".parse(), Ok(Address::Tls("a.example:9740".into(), Arc::default())));
         assert_eq!("http://[::1]:9740/".parse(), Ok(Address::Tcp("[::1]:9740".into())));
-        for wrong in
-            ["", "9740", "https://a:1", "http://a", "http://a:99999", "unix:relative", "http://u@h:1", "http://a/b:1"]
-        {
+        for wrong in [
+            "",
+            "9740",
+            "https://a",
+            "ftp://a:1",
+            "http://a",
+            "http://a:99999",
+            "unix:relative",
+            "http://u@h:1",
+            "http://a/b:1",
+        ] {
             assert!(wrong.parse::<Address>().is_err(), "{wrong}");
         }
     }
@@ -491,7 +518,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_an_address_prints_is_what_it_reads(text in "(unix:/[a-z/]{1,30}|http://[a-z0-9.]{1,20}:[1-9][0-9]{0,3})") {
+        fn what_an_address_prints_is_what_it_reads(text in "(unix:/[a-z/]{1,30}|https?://[a-z0-9.]{1,20}:[1-9][0-9]{0,3})") {
             let address: Address = text.parse().unwrap();
             prop_assert_eq!(address.to_string().parse::<Address>(), Ok(address));
         }

@@ -7,6 +7,7 @@
 
 mod child;
 mod given;
+mod group;
 mod held;
 mod launch;
 mod rlimit;
@@ -28,6 +29,7 @@ use crate::model::id::{BootId, ProcessId};
 
 pub use child::Child;
 pub use given::{Given, are_given};
+pub use group::{GroupError, group};
 pub use held::{HeldProgram, spawn_held, without_ours};
 pub use launch::{Gated, LaunchError, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
+use super::access::{self, Admission};
 use super::durations::ByWorkload;
 use super::observed::{self, Others};
 use super::otlp::Push;
@@ -232,7 +233,7 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// The descriptor of a gathered family.
 pub fn descriptor(name: &str) -> Option<&'static MetricDesc> {
-    METRICS.iter().chain(observed::METRICS).find(|d| d.name == name).copied()
+    METRICS.iter().chain(observed::METRICS).chain(access::METRICS).find(|d| d.name == name).copied()
 }
 
 words! {
@@ -323,6 +324,8 @@ pub struct Metrics {
     lines_suppressed: IntCounter,
     /// How long tasks take to start and to die.
     pub durations: ByWorkload,
+    /// Who was not let in.
+    pub access: Admission,
     /// What others run.
     pub others: Others,
     /// What is pushed to a collector.
@@ -365,6 +368,7 @@ impl Metrics {
             state_db_size: OnceLock::new(),
             restored: OnceLock::new(),
             supervisors: OnceLock::new(),
+            access: Admission::new(r),
             others: Others::new(r),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
@@ -561,8 +565,10 @@ mod tests {
         metrics.driver_is("mock", true, false);
         metrics.fingerprinter_known("cpu");
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0, 0);
+        metrics.access.read(access::AccessFile::Tokens, true);
         let families = metrics.gather();
-        assert_eq!(families.len() + metrics.timings().len(), METRICS.len() + observed::METRICS.len());
+        let known = METRICS.len() + observed::METRICS.len() + access::METRICS.len();
+        assert_eq!(families.len() + metrics.timings().len(), known);
         for family in families {
             assert!(descriptor(family.name()).is_some(), "{}", family.name());
         }

@@ -1,6 +1,7 @@
 //! The staircase: how the agent tells about itself. Logs, its own metrics, errors in one line, and the limiting of lines that repeat.
 //! Open to floors 1 to 6; knows only `model`.
 
+pub mod access;
 mod chain;
 pub mod durations;
 pub mod limit;

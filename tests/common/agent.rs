@@ -167,6 +167,17 @@ impl Agent {
         std::fs::copy(programs::allostat(), self.scratch().join("allostat")).expect("the binary can be copied");
     }
 
+    /// Starts it and waits on its socket, where TCP is not for everybody.
+    #[track_caller]
+    pub fn start_behind_its_socket(&mut self) {
+        self.begin();
+        wait_for("the agent to be ready", Duration::from_secs(10) * patience(), || {
+            let ready = self.asked("/readyz").is_some_and(|ready| ready.status == 200);
+            (ready || self.has_ended()).then_some(())
+        });
+        assert!(self.child.is_some(), "the agent ended before it was ready:\n{}", self.log());
+    }
+
     /// Where standard output and error go at the next start.
     pub fn log_to(&mut self, stdout: Stdio, stderr: Stdio) {
         self.outputs = Some((stdout, stderr));

@@ -50,7 +50,8 @@ pub fn unix(socket: &Path, method: &str, path: &str, headers: &[(&str, &str)], b
     exchange(stream, "localhost", method, path, headers, body)
 }
 
-fn exchange(
+/// Over any connection.
+pub fn exchange(
     mut stream: impl Read + Write,
     host: &str,
     method: &str,

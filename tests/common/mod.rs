@@ -29,7 +29,7 @@ pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
 pub use cgroups::{Cgroups, is_root, mounted_v1, mounted_v2, work_in};
 pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
-pub use http::{Response, tcp, unix};
+pub use http::{Response, exchange, tcp, unix};
 pub use monotone::{Random, counters, none_fell};
 pub use programs::{allostat, in_guest, part, part_file, place, test_dir, workload};
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics};

@@ -28,24 +28,36 @@ impl Prometheus {
     /// One that scrapes each so many seconds.
     #[track_caller]
     pub fn start_each(seconds: u64, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
-        Prometheus::start_knowing(&["exemplar-storage"], seconds, targets, rules)
+        Prometheus::start_knowing(&["exemplar-storage"], seconds, targets, rules, "")
+    }
+
+    /// One that says more of how it scrapes, as YAML below the name of the job.
+    #[track_caller]
+    pub fn start_with(target: SocketAddr, more: &str) -> Option<Prometheus> {
+        Prometheus::start_knowing(&["exemplar-storage"], 1, &[target], &[], more)
     }
 
     /// One that stores native histograms, and therefore asks for protocol buffers.
     #[track_caller]
     pub fn start_with_native_histograms(targets: &[SocketAddr]) -> Option<Prometheus> {
-        Prometheus::start_knowing(&["exemplar-storage", "native-histograms"], 1, targets, &[])
+        Prometheus::start_knowing(&["exemplar-storage", "native-histograms"], 1, targets, &[], "")
     }
 
     #[track_caller]
-    fn start_knowing(features: &[&str], seconds: u64, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+    fn start_knowing(
+        features: &[&str],
+        seconds: u64,
+        targets: &[SocketAddr],
+        rules: &[PathBuf],
+        more: &str,
+    ) -> Option<Prometheus> {
         let program = programs::part("prometheus")?;
         let dir = programs::test_dir();
         let address = free_address();
         let quoted = |items: Vec<String>| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
         let config = format!(
             "global: {{scrape_interval: {seconds}s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{}]\n\
-             scrape_configs:\n- job_name: allostat\n  static_configs: [{{targets: [{}]}}]\n",
+             scrape_configs:\n- job_name: allostat\n  static_configs: [{{targets: [{}]}}]\n{more}",
             quoted(rules.iter().map(|r| r.display().to_string()).collect()),
             quoted(targets.iter().map(SocketAddr::to_string).collect()),
         );

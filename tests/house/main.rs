@@ -33,7 +33,8 @@ const NEIGHBOURS: &[(&str, &str)] = &[
 
 /// A foreign crate's types stay in the room that wraps it. Every dependency has its place here; `*` is everywhere.
 const PLACES: &[(&str, &[&str])] = &[
-    ("base64", &["devices"]),
+    ("base64", &["devices", "api"]),
+    ("bcrypt", &["api"]),
     ("bytes", &["*"]),
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
@@ -55,9 +56,12 @@ const PLACES: &[(&str, &[&str])] = &[
     ("prost", &["exporters", "devices"]),
     ("rcgen", &["devices"]),
     ("regex", &["model", "devices", "exporters"]),
+    // The others name what of it rustls offers.
+    ("ring", &["api", "devices", "host"]),
     ("rustix", ABOVE_THE_KERNEL),
-    ("rustls", &["devices", "host"]),
+    ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
+    ("saphyr-parser", &["api"]),
     ("serde", &["*"]),
     ("serde_json", &["*"]),
     ("sled", &["store"]),
@@ -67,10 +71,11 @@ const PLACES: &[(&str, &[&str])] = &[
         "tokio",
         &["board", "devices", "fingerprint", "runner", "snapshot", "exporters", "api", "cli", "daemon", "main", "host"],
     ),
-    ("tokio-rustls", &["devices", "host"]),
+    ("tokio-rustls", &["devices", "host", "api"]),
     ("tracing", &["*"]),
     ("tracing-subscriber", &["telemetry"]),
     ("uuid", &["model"]),
+    ("x509-parser", &["api"]),
     ("zstd", &["exporters"]),
 ];
 

@@ -2,6 +2,8 @@
 
 #[path = "../common/otlp_python.rs"]
 mod by_python;
+#[path = "../common/certificates.rs"]
+mod certificates;
 #[macro_use]
 #[path = "../common/mod.rs"]
 mod common;

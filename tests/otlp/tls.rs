@@ -4,87 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
-};
-use rustls::crypto::ring;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rcgen::SanType;
 
+use super::certificates::Authority;
 use super::common::{Agent, AgentOptions, test_dir, wait_for};
 use super::grpc::Collector;
 use super::receiver::{Receiver, plain};
 use super::{ledger, limit};
-
-/// Who signs.
-struct Authority {
-    certificate: CertificateDer<'static>,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-/// A certificate and its key.
-struct Shown {
-    certificate: CertificateDer<'static>,
-    key: KeyPair,
-}
-
-impl Authority {
-    fn new(name: &str) -> Authority {
-        let key = KeyPair::generate().expect("a certificate");
-        let mut params = CertificateParams::new(Vec::new()).expect("a certificate");
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).expect("a certificate").der().clone();
-        Authority { certificate, issuer: Issuer::new(params, key) }
-    }
-    fn sign(&self, change: impl FnOnce(&mut CertificateParams)) -> Shown {
-        let key = KeyPair::generate().expect("a certificate");
-        let mut params = CertificateParams::new(Vec::new()).expect("a certificate");
-        params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        change(&mut params);
-        Shown { certificate: params.signed_by(&key, &self.issuer).expect("a certificate").der().clone(), key }
-    }
-    fn pem(&self) -> String {
-        pem("CERTIFICATE", &self.certificate)
-    }
-}
-
-fn pem(what: &str, der: &[u8]) -> String {
-    format!("-----BEGIN {what}-----\n{}\n-----END {what}-----\n", BASE64_STANDARD.encode(der))
-}
-
-impl Shown {
-    /// Writes both, and says where.
-    fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
-        let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
-        std::fs::write(&certificate, pem("CERTIFICATE", &self.certificate)).expect("a certificate");
-        std::fs::write(&key, pem("PRIVATE KEY", &self.key.serialize_der())).expect("a certificate");
-        (certificate, key)
-    }
-    /// For a server. `asks`: for a certificate of this authority.
-    fn server(&self, asks: Option<&Authority>, protocol: &[u8]) -> Arc<ServerConfig> {
-        let provider = Arc::new(ring::default_provider());
-        let config = ServerConfig::builder_with_provider(Arc::clone(&provider));
-        let config = config.with_safe_default_protocol_versions().expect("a certificate");
-        let config = match asks {
-            None => config.with_no_client_auth(),
-            Some(authority) => {
-                let mut roots = RootCertStore::empty();
-                roots.add(authority.certificate.clone()).expect("a certificate");
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                config.with_client_cert_verifier(verifier.build().expect("a certificate"))
-            }
-        };
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()));
-        let mut config = config.with_single_cert(vec![self.certificate.clone()], key).expect("a certificate");
-        config.alpn_protocols = vec![protocol.to_vec()];
-        Arc::new(config)
-    }
-}
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a certificate")
@@ -144,10 +70,7 @@ fn over_grpc_without_a_scheme_tls_is_spoken_and_the_authorities_are_those_of_the
 fn whom_the_agent_does_not_believe_gets_nothing_and_it_says_why() {
     let (dir, authority, stranger) = (test_dir(), Authority::new("ours"), Authority::new("another"));
     let good = authority.sign(|_| ());
-    let expired = authority.sign(|params| {
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(2021, 1, 1);
-    });
+    let expired = authority.sign_expired();
     let elsewhere = authority.sign(|params| {
         params.subject_alt_names = vec![SanType::DnsName("collector.example".try_into().unwrap())];
     });

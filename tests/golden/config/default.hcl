@@ -1,13 +1,21 @@
 agent {
   # State, task directories, logs and the Unix socket. One agent at a time. (ALLOSTAT_DATA_DIR)
   data_dir = "/var/lib/allostat"
-  # Where plain HTTP is served: what telemetry.public says. "none": only the Unix socket. (ALLOSTAT_LISTEN)
+  # Where HTTP is served, by itself plain and what telemetry.public says. "none": only the Unix socket. (ALLOSTAT_LISTEN)
   listen = "127.0.0.1:9740"
   # The Unix socket, for acting and reading logs. Default: allostat.sock in the data directory. (ALLOSTAT_SOCKET)
   # socket =
-  # Names, besides loopback and the address itself, under which plain HTTP may be asked. (ALLOSTAT_HOST_NAMES)
+  # A group whose members may use the Unix socket as its owner may: whoever can, can run programs as the agent's user. Default: none. (ALLOSTAT_SOCKET_GROUP)
+  # socket_group =
+  # TLS, certificates of clients and passwords of HTTP, in the format of Prometheus's web configuration file. Read anew when it or a file that it names changes. Default: none, HTTP is plain. (ALLOSTAT_WEB_CONFIG_FILE)
+  # web_config_file =
+  # Tokens, one on each line: who sends one (Authorization: Bearer) over https or from this host may do all that the Unix socket allows. Read anew when it changes. Default: none. (ALLOSTAT_AGENT_TOKEN_FILE)
+  # token_file =
+  # Names (DNS, IP, mail, URI) of certificates whose owners may do all that the Unix socket allows; "*": of each that the web configuration verifies. Default: none. (ALLOSTAT_ACTING_CERTIFICATES)
+  # acting_certificates =
+  # Names, besides loopback, the address itself and those of its certificate, under which HTTP may be asked. (ALLOSTAT_HOST_NAMES)
   host_names = []
-  # At most so many connections on plain HTTP, and as many on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
+  # At most so many connections on HTTP, and as many on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
   max_connections = 256
 }
 

@@ -1,0 +1,289 @@
+//! Who is let in over TCP: TLS and passwords as Prometheus's web configuration file wants them, tokens and certificates of who may act.
+//!
+//! ```text
+//! connection ─► TLS, a certificate where one is wanted ─► Host header ─► rate ─► who asks?
+//!   nobody asked for a password ───────────────► reader
+//!   basic auth: user and password ─────────────► reader
+//!   a certificate in agent.acting_certificates ─► operator
+//!   Authorization: Bearer, over TLS or loopback ► operator: all that the Unix socket gives
+//! ```
+//! What is configured is read anew when its files change ([`watched`]); a reload never opens what was shut: neither TLS nor
+//! passwords go without a restart.
+
+mod error;
+mod file;
+mod passwords;
+mod suites;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod tokens;
+mod watched;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use hyper::HeaderMap;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+
+pub use error::AccessError;
+pub use file::{ClientAuth, WEB_FIELDS};
+pub(super) use tls::handshake_refusal;
+
+use self::passwords::Passwords;
+use self::tls::Secured;
+use self::tokens::Tokens;
+use self::watched::{Files, Watched};
+use super::Config;
+use super::error::{ApiError, Code};
+use crate::jobspec::diagnostic::{Diagnostic, SourceText};
+use crate::jobspec::text_of;
+use crate::telemetry::access::{AccessFile, AccessRefusal};
+use crate::telemetry::{Metrics, lock};
+
+/// A web configuration file with all that it names.
+pub(super) struct Web {
+    tls: Option<Secured>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    users: BTreeMap<String, String>,
+    rate: Option<(Duration, u32)>,
+    warnings: Vec<Diagnostic>,
+}
+
+impl Web {
+    fn read(path: &Path, files: &mut Files, before: Option<&Web>) -> Result<Web, AccessError> {
+        let bytes = files.read(path).map_err(|source| AccessError::Read { path: path.to_owned(), source })?;
+        let name = path.display().to_string();
+        let text = text_of(&name, bytes).map_err(AccessError::File)?;
+        let source = SourceText::new(name, text);
+        let file = file::web_file(path, &source).map_err(AccessError::File)?;
+        let tls = file.tls.as_ref().map(|tls| Secured::read(tls, &source, files)).transpose();
+        let tls = tls.map_err(AccessError::File)?;
+        let opens = |what| Err(AccessError::Opens { path: path.to_owned(), what });
+        if let Some(before) = before {
+            if before.tls.is_some() && tls.is_none() {
+                return opens("TLS");
+            }
+            if before.tls.as_ref().is_some_and(|tls| tls.verifies) && !tls.as_ref().is_some_and(|tls| tls.verifies) {
+                return opens("the certificates of clients");
+            }
+            if !before.users.is_empty() && file.users.is_empty() {
+                return opens("every password");
+            }
+        }
+        Ok(Web { tls, headers: file.headers, users: file.users, rate: file.rate, warnings: file.warnings })
+    }
+}
+
+/// Reads a web configuration file and all that it names, as an agent would. What of it has no effect comes back.
+pub fn check_web_config(path: &Path) -> Result<Vec<Diagnostic>, AccessError> {
+    Web::read(path, &mut Files::default(), None).map(|web| web.warnings)
+}
+
+/// The same of a file of tokens.
+pub fn check_tokens(path: &Path) -> Result<(), AccessError> {
+    Tokens::read(path, &mut Files::default()).map(drop)
+}
+
+/// What stands before every request over TCP.
+///
+/// Concurrency: any task.
+pub struct Gate {
+    web: Option<Watched<Web, AccessError>>,
+    tokens: Option<Watched<Tokens, AccessError>>,
+    passwords: Passwords,
+    /// Names of certificates whose owners may act; `*`: of each that was verified.
+    acting: Vec<String>,
+    bucket: Mutex<Bucket>,
+    metrics: Arc<Metrics>,
+}
+
+/// A connection over TCP: what is known of who made it before it asks.
+#[derive(Clone, Default)]
+pub(super) struct Guest {
+    /// `None`: plain HTTP.
+    web: Option<Arc<Web>>,
+    /// By a certificate that was verified.
+    operates: bool,
+}
+
+impl Guest {
+    pub(super) fn is_secured(&self) -> bool {
+        self.web.is_some()
+    }
+    /// By what it was shown.
+    pub(super) fn is_called(&self, host: &str) -> bool {
+        let secured = self.web.as_ref().and_then(|web| web.tls.as_ref());
+        secured.is_some_and(|secured| secured.is_called(host))
+    }
+}
+
+/// Who asks over TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// Gets what `telemetry.public` tells.
+    Reader,
+    /// Gets what the Unix socket gives.
+    Operator { by_certificate: bool },
+}
+
+/// Tokens of `rate_limit`: as many as its burst at first, and one more each interval.
+struct Bucket {
+    left: f64,
+    since: Option<Instant>,
+}
+
+impl Bucket {
+    fn takes(&mut self, (interval, burst): (Duration, u32), now: Instant) -> bool {
+        let come = self.since.map_or(f64::from(burst), |since| {
+            now.saturating_duration_since(since).as_secs_f64() / interval.as_secs_f64()
+        });
+        self.since = Some(now);
+        self.left = (self.left + come).min(f64::from(burst));
+        let takes = self.left >= 1.0;
+        self.left -= if takes { 1.0 } else { 0.0 };
+        takes
+    }
+}
+
+impl Gate {
+    /// Reads the files. Errors: what is wrong in one of them, with its place.
+    pub fn open(config: &Config, metrics: &Arc<Metrics>) -> Result<Gate, AccessError> {
+        let web = config.web_config_file.clone().map(|path| {
+            let read = move |files: &mut Files, before: Option<&Web>| Web::read(&path, files, before);
+            Watched::begin(AccessFile::WebConfig, Arc::clone(metrics), read)
+        });
+        let tokens = config.token_file.clone().map(|path| {
+            let read = move |files: &mut Files, _: Option<&Tokens>| Tokens::read(&path, files);
+            Watched::begin(AccessFile::Tokens, Arc::clone(metrics), read)
+        });
+        let gate = Gate {
+            web: web.transpose()?,
+            tokens: tokens.transpose()?,
+            passwords: Passwords::new()?,
+            acting: config.acting_certificates.clone(),
+            bucket: Mutex::new(Bucket { left: 0.0, since: None }),
+            metrics: Arc::clone(metrics),
+        };
+        for warning in gate.web().iter().flat_map(|web| &web.warnings) {
+            tracing::warn!(file = warning.file, line = warning.line, what = warning.message, "web configuration");
+        }
+        Ok(gate)
+    }
+
+    fn web(&self) -> Option<Arc<Web>> {
+        self.web.as_ref().map(Watched::current)
+    }
+    /// `None`: plain HTTP is spoken.
+    pub(super) fn tls(&self) -> Option<(Arc<ServerConfig>, Arc<Web>)> {
+        let web = self.web()?;
+        let config = Arc::clone(&web.tls.as_ref()?.config);
+        Some((config, web))
+    }
+    pub fn speaks_tls(&self) -> bool {
+        self.web().is_some_and(|web| web.tls.is_some())
+    }
+
+    /// Of a connection whose handshake is over. `shown`: the certificate of the client.
+    pub(super) fn guest(&self, web: Arc<Web>, shown: Option<&CertificateDer<'_>>) -> Guest {
+        let verified = shown.filter(|_| web.tls.as_ref().is_some_and(|tls| tls.verifies));
+        let operates = verified.is_some_and(|certificate| {
+            let is_named = |name: &String| self.acting.contains(name);
+            self.acting.iter().any(|name| name == "*") || tls::names_of(certificate).iter().any(is_named)
+        });
+        Guest { web: Some(web), operates }
+    }
+
+    /// What stands on each answer over TCP.
+    pub(super) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        self.web().map(|web| web.headers.clone()).unwrap_or_default()
+    }
+
+    /// How to say who one is, in the words of the header WWW-Authenticate.
+    pub(super) fn challenge(&self) -> &'static str {
+        match self.web() {
+            Some(web) if !web.users.is_empty() => "Basic realm=\"allostat\", charset=\"UTF-8\"",
+            _ => "Bearer realm=\"allostat\"",
+        }
+    }
+
+    /// Who asks. `from_here`: both ends are on this host's loopback.
+    ///
+    /// Errors: why it is not let in.
+    pub(super) async fn who(&self, guest: &Guest, headers: &HeaderMap, from_here: bool) -> Result<Caller, ApiError> {
+        let web = self.web();
+        let web = web.as_deref();
+        if let Some(rate) = web.and_then(|web| web.rate)
+            && !lock(&self.bucket).takes(rate, Instant::now())
+        {
+            let message = "more requests than rate_limit of the web configuration allows; try again later";
+            return Err(refused(AccessRefusal::RateLimit, message));
+        }
+        if headers.get_all(AUTHORIZATION).iter().count() > 1 {
+            return Err(refused(
+                AccessRefusal::NoCredentials,
+                "a request has one Authorization header, this one has more",
+            ));
+        }
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let given = given.and_then(|text| text.trim().split_once(' '));
+        if let (Some((scheme, token)), Some(tokens)) = (given, &self.tokens)
+            && scheme.eq_ignore_ascii_case("bearer")
+        {
+            if !guest.is_secured() && !from_here {
+                let message = "this token came as plain text, so others may have read it: make another one, and use it over https";
+                return Err(refused(AccessRefusal::TokenInClear, message));
+            }
+            return match tokens.current().has(token.trim()) {
+                true => Ok(Caller::Operator { by_certificate: false }),
+                false => Err(refused(AccessRefusal::WrongToken, "this token is none of the agent's")),
+            };
+        }
+        if guest.operates {
+            return Ok(Caller::Operator { by_certificate: true });
+        }
+        let Some(users) = web.map(|web| &web.users).filter(|users| !users.is_empty()) else {
+            return Ok(Caller::Reader);
+        };
+        let Some((user, password)) = given.and_then(basic) else {
+            return Err(refused(
+                AccessRefusal::NoCredentials,
+                "a user and a password are wanted: basic authentication",
+            ));
+        };
+        match self.passwords.are_right(users, &user, &password).await {
+            true => Ok(Caller::Reader),
+            false => Err(refused(AccessRefusal::WrongPassword, "user or password is wrong")),
+        }
+    }
+
+    /// One was not let in: counted, and logged at a bounded rate.
+    pub(super) fn count(&self, reason: AccessRefusal, peer: std::net::SocketAddr, why: &str) {
+        self.metrics.access.refused(reason);
+        tracing::warn!(%peer, reason = reason.as_str(), why, "a request was refused");
+    }
+}
+
+/// User and password of basic authentication.
+fn basic((scheme, encoded): (&str, &str)) -> Option<(String, String)> {
+    let encoded = Some(encoded.trim()).filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let text = String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()?;
+    let (user, password) = text.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+fn refused(reason: AccessRefusal, message: &str) -> ApiError {
+    let code = match reason {
+        AccessRefusal::RateLimit => Code::TooManyRequests,
+        AccessRefusal::TokenInClear => Code::TokenInClear,
+        _ => Code::Unauthorized,
+    };
+    ApiError::new(code, message).because(reason)
+}

@@ -1,0 +1,299 @@
+//! Web configuration files: what they mean, and that each mistake is told with its place and no secret.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::jobspec::diagnostic::{Diagnostics, Severity};
+
+const HASH: &str = "$2y$10$X0h1gDsPszWURQaxFh.zoubFi6DXncSjhoQNJgRrnGs7EsimhC7zG";
+
+fn read(text: &str) -> Result<file::WebFile, Diagnostics> {
+    file::web_file(Path::new("/etc/allostat/web.yml"), &SourceText::new("web.yml", text))
+}
+
+/// Line, column and text of the only problem.
+fn problem(text: &str) -> (usize, usize, String) {
+    let Err(Diagnostics(all)) = read(text) else { panic!("it was read: {text}") };
+    assert_eq!(all.len(), 1, "{all:?}");
+    assert_eq!(all[0].severity, Severity::Error);
+    (all[0].line, all[0].column, all[0].to_string())
+}
+
+#[test]
+fn every_field_of_the_format_is_read() {
+    let text = format!(
+        "---\n# all of it\ntls_server_config:\n  cert_file: agent.pem\n  key_file: /keys/agent.key\n  client_auth_type: \
+         'RequireAndVerifyClientCert'\n  client_ca_file: ca.pem\n  client_allowed_sans:\n  - prometheus.example\n  - \
+         192.0.2.1\n  min_version: TLS12\n  max_version: TLS13\n  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n  \
+         prefer_server_cipher_suites: false\n  curve_preferences: [X25519, CurveP256]\nhttp_server_config:\n  http2: false\n  \
+         headers:\n    X-Frame-Options: deny\n    Strict-Transport-Security: max-age=31536000\nbasic_auth_users:\n  alice: \
+         {HASH}\n  bob: \"{HASH}\"\nrate_limit:\n  interval: 100ms\n  burst: 20\n"
+    );
+    let read = read(&text).unwrap();
+    let tls = read.tls.unwrap();
+    assert!(matches!(&tls.certificate.value, file::Pem::File(path) if path == Path::new("/etc/allostat/agent.pem")));
+    assert!(matches!(&tls.key.value, file::Pem::File(path) if path == Path::new("/keys/agent.key")));
+    assert_eq!(tls.client_auth, ClientAuth::RequireAndVerify);
+    assert_eq!(tls.allowed_names.unwrap(), ["prometheus.example", "192.0.2.1"]);
+    assert_eq!((tls.versions.len(), tls.groups.len(), tls.prefers_own_order), (2, 2, false));
+    assert_eq!(tls.suites.len(), 4, "those of TLS 1.3 stay");
+    assert_eq!(read.users.keys().collect::<Vec<_>>(), ["alice", "bob"]);
+    assert_eq!(read.headers.len(), 2);
+    assert_eq!(read.rate, Some((Duration::from_millis(100), 20)));
+    assert!(read.warnings.is_empty());
+}
+
+#[test]
+fn an_empty_file_asks_nothing_of_anybody() {
+    for text in ["", "# nothing\n", "---\n", "{}", "tls_server_config:\nbasic_auth_users: {}\n", "\u{feff}"] {
+        let read = read(text).unwrap();
+        assert!(read.tls.is_none() && read.users.is_empty() && read.rate.is_none(), "{text:?}");
+    }
+}
+
+#[test]
+fn http_2_is_said_to_be_left_out() {
+    let read = read("http_server_config: { http2: true }\n").unwrap();
+    assert_eq!((read.warnings.len(), read.warnings[0].line), (1, 1));
+    assert!(read.warnings[0].message.contains("HTTP/1.1"));
+}
+
+#[test]
+fn all_five_words_for_certificates_of_clients_are_known() {
+    for word in ClientAuth::ALL {
+        let authorities = if word.verifies() { "  client_ca_file: c\n" } else { "" };
+        let text =
+            format!("tls_server_config:\n  cert_file: a\n  key_file: b\n  client_auth_type: {}\n", word.as_str());
+        assert_eq!(read(&(text + authorities)).unwrap().tls.unwrap().client_auth, word);
+    }
+}
+
+#[test]
+fn each_mistake_is_told_with_its_line_its_column_and_what_would_be_right() {
+    const TLS: &str = "tls_server_config:\n  cert_file: a\n  key_file: b\n";
+    let cases: &[(&str, (usize, usize), &str)] = &[
+        ("tls_server_confg:\n  cert_file: a\n", (1, 1), "did you mean tls_server_config?"),
+        ("tls_server_config:\n  cert_fil: a\n  cert_file: a\n  key_file: b\n", (2, 3), "did you mean cert_file?"),
+        ("tls_server_config:\n  cert_file: a\n", (2, 3), "key_file is missing"),
+        ("tls_server_config:\n  key_file: a\n", (2, 3), "cert_file is missing"),
+        ("tls_server_config: yes\n", (1, 20), "fields are wanted here, this is a value"),
+        ("- a\n", (1, 1), "fields are wanted here, this is a list"),
+        ("basic_auth_users: {}\nbasic_auth_users: {}\n", (2, 1), "is there twice"),
+        ("basic_auth_users:\n  alice:\n", (2, 3), "has no hash of a password"),
+        ("basic_auth_users:\n  al:ice: x\n", (2, 3), "no colon"),
+        ("http_server_config:\n  http2: maybe\n", (2, 10), "true or false is wanted"),
+        ("http_server_config:\n  headers:\n    X-Frame-Options: allow\n", (3, 22), "it is deny or sameorigin"),
+        ("http_server_config:\n  headers:\n    Server: x\n", (3, 5), "there is no field `Server` here"),
+        ("http_server_config:\n  headers:\n    X-XSS-Protection: \"a\\nb\"\n", (3, 23), "cannot stand in a header"),
+        ("rate_limit: { interval: 1 parsec, burst: 1 }\n", (1, 25), "is no duration"),
+        ("rate_limit: { interval: 1s, burst: 0 }\n", (1, 36), "no whole number above 0"),
+        ("rate_limit:\n  interval: 1s\n", (2, 3), "burst"),
+        ("a: [\n", (2, 1), "this is no YAML"),
+        ("a: &x 1\n", (1, 4), "anchors and aliases are not read here"),
+        ("a: !!int 1\n", (1, 4), "tags are not read here"),
+        ("{}\n---\n{}\n", (2, 1), "a second document"),
+    ];
+    let of_tls: &[(&str, (usize, usize), &str)] = &[
+        ("  min_version: TLS10\n", (4, 16), "the oldest is TLS12"),
+        ("  max_version: TLS11\n", (4, 16), "the oldest is TLS12"),
+        ("  max_version: SSLv3\n", (4, 16), "there are TLS12, TLS13"),
+        ("  min_version: TLS13\n  max_version: TLS12\n", (5, 16), "older than min_version"),
+        (
+            "  cipher_suites:\n  - TLS_RSA_WITH_AES_128_CBC_SHA\n",
+            (5, 5),
+            "suites with CBC are not spoken here; there are",
+        ),
+        ("  cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]\n", (4, 19), "it is broken"),
+        ("  cipher_suites: [TLS_FOO]\n", (4, 19), "no such cipher suite"),
+        ("  cipher_suites: TLS_FOO\n", (4, 18), "a list is wanted here"),
+        ("  max_version: TLS12\n  cipher_suites: [TLS_AES_128_GCM_SHA256]\n", (5, 18), "none of these"),
+        ("  curve_preferences: [CurveP521]\n", (4, 23), "there are CurveP256, CurveP384, X25519"),
+        ("  client_auth_type: RequireAndVerifyClientCrt\n", (4, 21), "did you mean RequireAndVerifyClientCert?"),
+        ("  client_auth_type: RequireAndVerifyClientCert\n", (4, 21), "client_ca_file is missing"),
+        ("  client_ca_file: c\n", (4, 19), "client_auth_type: RequireAndVerifyClientCert"),
+        ("  client_allowed_sans: [a]\n", (4, 24), "needs a certificate of everybody"),
+        ("  cert: abc\n", (2, 14), "one of them is wanted"),
+    ];
+    let of_tls = of_tls.iter().map(|(text, at, words)| (format!("{TLS}{text}"), at, words));
+    let cases = cases.iter().map(|(text, at, words)| ((*text).to_owned(), at, words));
+    for (text, at, words) in cases.chain(of_tls) {
+        let (line, column, told) = problem(&text);
+        assert_eq!((line, column), *at, "{text}{told}");
+        assert!(told.contains(words), "{text}{told}");
+    }
+}
+
+#[test]
+fn a_secret_is_in_no_message_whatever_else_is_wrong() {
+    for text in [
+        "basic_auth_users:\n  alice: hunter2\n",
+        "basic_auth_users: { alice: hunter2, bob: }\n",
+        "basic_auth_user: { alice: hunter2 }\n",
+        "basic_auth_users: { alice: hunter2\n",
+        "basic_auth_users:\n  alice: [hunter2]\n",
+        "tls_server_config: { key: hunter2, cert_fil: a }\n",
+        "basic_auth_users:\n  alice: \"hunter2\n",
+    ] {
+        let Err(all) = read(text) else { panic!("{text}") };
+        assert!(!all.to_string().contains("hunter2"), "{text}{all}");
+        assert!(!format!("{all:?}").contains("hunter2"), "{text}{all}");
+    }
+}
+
+#[test]
+fn an_expensive_hash_is_refused_before_anybody_waits_for_it() {
+    let dear = HASH.replace("$10$", "$31$");
+    let (line, _, told) = problem(&format!("basic_auth_users:\n  alice: {dear}\n"));
+    assert!(line == 2 && told.contains("its cost of 31 is not between 4 and 16"), "{told}");
+    assert!(!told.contains("X0h1"), "{told}");
+}
+
+#[test]
+fn a_rate_lets_a_burst_through_and_then_one_each_interval() {
+    let (rate, start) = ((Duration::from_secs(1), 3), Instant::now());
+    let mut bucket = Bucket { left: 0.0, since: None };
+    assert_eq!((0..5).filter(|_| bucket.takes(rate, start)).count(), 3);
+    let later = start + Duration::from_millis(1500);
+    assert_eq!((0..5).filter(|_| bucket.takes(rate, later)).count(), 1);
+    assert!(bucket.takes(rate, start + Duration::from_secs(2)), "halves add up");
+    assert_eq!((0..9).filter(|_| bucket.takes(rate, start + Duration::from_secs(900))).count(), 3);
+}
+
+#[test]
+fn tokens_are_read_by_line_and_wrong_ones_are_told_without_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens");
+    let read = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        Tokens::read(&path, &mut Files::default())
+    };
+    let tokens = read("# alice\n 0123456789abcdef \r\n\nfedcba9876543210\n").unwrap_or_else(|error| panic!("{error}"));
+    assert!(tokens.has("0123456789abcdef") && tokens.has("fedcba9876543210"));
+    for wrong in ["", "# alice", "0123456789abcde", "0123456789abcdef0", " 0123456789abcdef"] {
+        assert!(!tokens.has(wrong), "{wrong:?}");
+    }
+    for (text, line, words) in [
+        ("", 1, "there is no token in it"),
+        ("# alice\nhunter2\n", 2, "this token has 7 characters"),
+        ("hunter2 hunter2 hunter2\n", 1, "visible ASCII"),
+        ("hunter2hunter2h\u{fc}nter2\n", 1, "visible ASCII"),
+    ] {
+        let error = read(text).err().expect("it is wrong").to_string();
+        assert!(error.contains(&format!("tokens:{line}: ")) && error.contains(words), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(Tokens::read(&path, &mut Files::default()), Err(AccessError::Read { .. })));
+}
+
+/// From elsewhere over plain HTTP a token is not looked at: whoever listened in has it now.
+#[test]
+fn a_token_that_came_as_plain_text_from_elsewhere_lets_nobody_act() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens");
+    std::fs::write(&path, "0123456789abcdef\n").unwrap();
+    let config = Config { token_file: Some(path), ..Config::default() };
+    let gate = Gate::open(&config, &Arc::default()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let ask = |token: &str, guest: &Guest, from_here: bool| {
+        let headers =
+            HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::try_from(format!("bearer {token}")).unwrap())]);
+        runtime.block_on(gate.who(guest, &headers, from_here)).map_err(|error| error.refusal)
+    };
+    let web = Web { tls: None, headers: Vec::new(), users: BTreeMap::new(), rate: None, warnings: Vec::new() };
+    let (plain, secured) = (Guest::default(), Guest { web: Some(Arc::new(web)), operates: false });
+    let operator = Ok(Caller::Operator { by_certificate: false });
+    for token in ["0123456789abcdef", "another"] {
+        assert_eq!(ask(token, &plain, false), Err(Some(AccessRefusal::TokenInClear)), "right or wrong");
+    }
+    assert_eq!(ask("0123456789abcdef", &plain, true), operator);
+    assert_eq!(ask("0123456789abcdef", &secured, false), operator);
+    assert_eq!(ask("another", &secured, false), Err(Some(AccessRefusal::WrongToken)));
+}
+
+/// Pieces that a web configuration has, put together in any order: more of them come through the parser than of any text.
+fn pieces() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "tls_server_config",
+        "http_server_config",
+        "basic_auth_users",
+        "rate_limit",
+        "cert_file",
+        "key",
+        "headers",
+        "client_auth_type",
+        "cipher_suites",
+        "min_version",
+        "burst",
+        ":",
+        ": ",
+        "\n",
+        "\n  ",
+        "\n    ",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "'",
+        "\"",
+        "|\n",
+        ">\n",
+        "#",
+        "&a",
+        "*a",
+        "!!str ",
+        "---\n",
+        "...\n",
+        "?",
+        " ",
+        "\t",
+        "true",
+        "~",
+        "TLS13",
+        "1s",
+        "\u{e9}",
+        "\u{feff}",
+        "\r\n",
+        "%YAML 1.1\n",
+        "\\x",
+        HASH,
+    ]);
+    prop::collection::vec(piece, 0..40).prop_map(|all| all.concat())
+}
+
+fn cases() -> u32 {
+    std::env::var("ALLOSTAT_FUZZ_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000)
+}
+
+/// Read, or refused with at least one problem that lies in the text.
+fn has_its_place(text: &str) -> Result<(), TestCaseError> {
+    if let Err(Diagnostics(all)) = read(text) {
+        prop_assert!(!all.is_empty());
+        for problem in all {
+            let lines = text.matches('\n').count() + 1;
+            prop_assert!(problem.line >= 1 && problem.line <= lines, "{:?} {problem}", text);
+            prop_assert!(problem.column >= 1 && !problem.message.is_empty());
+            prop_assert!(!problem.to_string().is_empty());
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_text_panics_and_each_problem_has_its_place(text in prop_oneof![pieces(), "(?s).{0,200}"]) {
+        has_its_place(&text)?;
+    }
+    #[test]
+    fn no_damage_to_a_good_file_panics(at in 0_usize..2_000, with in prop_oneof![pieces(), Just(String::new())], cut in 0_usize..30) {
+        let good = include_str!("../../../examples/web-config.yml");
+        let floor = |at: usize| (0..=at.min(good.len())).rev().find(|at| good.is_char_boundary(*at)).unwrap_or(0);
+        let (start, end) = (floor(at), floor(at + cut));
+        has_its_place(&format!("{}{with}{}", &good[..start], &good[end..]))?;
+    }
+}

@@ -1,0 +1,216 @@
+//! TLS of the server, as the web configuration file wants it: what it shows, and whose certificates it takes.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
+use x509_parser::extensions::GeneralName;
+
+use super::file::{Pem, Placed, TlsServer, problem_of};
+use super::watched::Files;
+use crate::jobspec::diagnostic::{Diagnostics, SourceText};
+use crate::telemetry::access::AccessRefusal;
+use crate::telemetry::chain;
+
+/// How a connection is secured.
+#[derive(Debug)]
+pub(super) struct Secured {
+    pub config: Arc<ServerConfig>,
+    certificate: CertificateDer<'static>,
+    /// A certificate that a client showed was signed by an authority of ours.
+    pub verifies: bool,
+}
+
+impl Secured {
+    /// Reads what the file names. Errors: what is wrong, at the place that names it.
+    pub(super) fn read(tls: &TlsServer, source: &SourceText, files: &mut Files) -> Result<Secured, Diagnostics> {
+        const CERTIFICATE: &str = "tls_server_config.cert_file";
+        const KEY: &str = "tls_server_config.key_file";
+        let wrong = |pem: &Placed<Pem>, field: &str, message: String| problem_of(source, pem, field, message);
+        let chain_of =
+            certificates(&tls.certificate, files).map_err(|why| wrong(&tls.certificate, CERTIFICATE, why))?;
+        let key = bytes(&tls.key, files).map_err(|why| wrong(&tls.key, KEY, why))?;
+        let key = PrivateKeyDer::from_pem_slice(&key)
+            .map_err(|error| wrong(&tls.key, KEY, format!("no private key can be read there: {error}")))?;
+        let provider = Arc::new(CryptoProvider {
+            cipher_suites: tls.suites.clone(),
+            kx_groups: tls.groups.clone(),
+            ..ring::default_provider()
+        });
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&tls.versions);
+        let config = config.map_err(|error| wrong(&tls.certificate, "tls_server_config", error.to_string()))?;
+        let config = match clients(tls, &provider, files) {
+            Ok(None) => config.with_no_client_auth(),
+            Ok(Some(verifier)) => config.with_client_cert_verifier(verifier),
+            Err(why) => {
+                let place = tls.client_authorities.as_ref().unwrap_or(&tls.certificate);
+                return Err(wrong(place, "tls_server_config.client_ca_file", why));
+            }
+        };
+        let certificate = chain_of[0].clone();
+        let mut config = config.with_single_cert(chain_of, key).map_err(|error| match error {
+            Error::InconsistentKeys(_) => wrong(&tls.key, KEY, "this key is not that of cert_file".to_owned()),
+            other => wrong(&tls.certificate, CERTIFICATE, format!("this certificate cannot be used: {other}")),
+        })?;
+        config.ignore_client_order = tls.prefers_own_order;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Secured { config: Arc::new(config), certificate, verifies: tls.client_auth.verifies() })
+    }
+
+    /// Whether the certificate that we show is good for this name: then whoever came by it was told the truth.
+    pub(super) fn is_called(&self, host: &str) -> bool {
+        let name = ServerName::try_from(host);
+        let certificate = ParsedCertificate::try_from(&self.certificate);
+        name.is_ok_and(|name| certificate.is_ok_and(|own| verify_server_name(&own, &name).is_ok()))
+    }
+}
+
+fn bytes(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<u8>, String> {
+    match &pem.value {
+        Pem::Inline(text) => Ok(text.clone().into_bytes()),
+        Pem::File(path) => files.read(path).map_err(|error| format!("cannot read {}: {error}", path.display())),
+    }
+}
+
+/// At least one.
+fn certificates(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<CertificateDer<'static>>, String> {
+    let bytes = bytes(pem, files)?;
+    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    match all {
+        Ok(all) if all.is_empty() => Err("there is no certificate in it".to_owned()),
+        Ok(all) => Ok(all),
+        Err(error) => Err(format!("no certificate can be read there: {error}")),
+    }
+}
+
+/// `None`: nobody is asked. Errors: of the authorities.
+fn clients(
+    tls: &TlsServer,
+    provider: &Arc<CryptoProvider>,
+    files: &mut Files,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, String> {
+    let mut roots = RootCertStore::empty();
+    if let Some(authorities) = &tls.client_authorities {
+        for certificate in certificates(authorities, files)? {
+            roots.add(certificate).map_err(|error| format!("an authority in it cannot be used: {error}"))?;
+        }
+    }
+    if tls.client_auth == super::file::ClientAuth::No {
+        return Ok(None);
+    }
+    let by_authority = if tls.client_auth.verifies() {
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        Some(builder.build().map_err(|error| format!("these authorities cannot be used: {}", chain(&error)))?)
+    } else {
+        None
+    };
+    Ok(Some(Arc::new(Clients {
+        by_authority,
+        requires: tls.client_auth.requires(),
+        names: tls.allowed_names.clone(),
+        algorithms: provider.signature_verification_algorithms,
+    })))
+}
+
+/// Who a client may be. That it has the key of what it shows is asked in any case.
+#[derive(Debug)]
+struct Clients {
+    /// `None`: any certificate will do.
+    by_authority: Option<Arc<dyn ClientCertVerifier>>,
+    requires: bool,
+    names: Option<Vec<String>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for Clients {
+    fn client_auth_mandatory(&self) -> bool {
+        self.requires
+    }
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.by_authority.as_ref().map_or(&[], |verifier| verifier.root_hint_subjects())
+    }
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if let Some(verifier) = &self.by_authority {
+            verifier.verify_client_cert(end_entity, intermediates, now)?;
+        }
+        if let Some(allowed) = &self.names
+            && !names_of(end_entity).iter().any(|name| allowed.contains(name))
+        {
+            return Err(CertificateError::ApplicationVerificationFailure.into());
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// The subject alternative names of a certificate: DNS names, addresses of mail and of hosts, URIs, as they are written.
+pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return Vec::new() };
+    let Ok(Some(extension)) = parsed.subject_alternative_name() else { return Vec::new() };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => Some((*text).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let four = <[u8; 4]>::try_from(*bytes).map(|bytes| IpAddr::V4(Ipv4Addr::from(bytes)));
+            let sixteen = || <[u8; 16]>::try_from(*bytes).map(|bytes| IpAddr::V6(Ipv6Addr::from(bytes)));
+            four.or_else(|_| sixteen()).ok().map(|address| address.to_string())
+        }
+        _ => None,
+    };
+    extension.value.general_names.iter().filter_map(name).collect()
+}
+
+/// Why a handshake failed: for the count, and for the log.
+pub(in crate::api) fn handshake_refusal(error: &io::Error) -> (AccessRefusal, String) {
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
+        return (AccessRefusal::Tls, format!("the connection broke off: {error}"));
+    };
+    let reason = match error {
+        Error::NoCertificatesPresented => AccessRefusal::NoCertificate,
+        Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            AccessRefusal::CertificateExpired
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => AccessRefusal::CertificateUntrusted,
+        Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => AccessRefusal::CertificateName,
+        Error::InvalidCertificate(_) => AccessRefusal::CertificateInvalid,
+        _ => AccessRefusal::Tls,
+    };
+    let told = match reason {
+        AccessRefusal::CertificateName => "no name of the certificate is in client_allowed_sans".to_owned(),
+        AccessRefusal::NoCertificate => "it showed no certificate, and everybody must".to_owned(),
+        _ => error.to_string(),
+    };
+    (reason, told)
+}

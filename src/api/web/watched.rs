@@ -1,0 +1,126 @@
+//! What is read from files, and read anew when one of them has changed: at the next knock, not by a timer.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use crate::jobspec;
+use crate::telemetry::access::AccessFile;
+use crate::telemetry::{Metrics, chain, lock};
+
+/// A file that changed so recently may change once more without its times telling: they move in steps of some milliseconds.
+const SETTLES_IN: Duration = Duration::from_millis(200);
+
+/// Which content a path had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+/// `None`: there was none that could be looked at.
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = path.metadata().ok()?;
+    Some(Stamp {
+        device: found.dev(),
+        inode: found.ino(),
+        bytes: found.len(),
+        modified: (found.mtime(), found.mtime_nsec()),
+        changed: (found.ctime(), found.ctime_nsec()),
+    })
+}
+
+/// The files of one reading, each as it was before it was read.
+#[derive(Debug, Default)]
+pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
+
+impl Files {
+    /// At most 256 KiB and one byte.
+    pub(super) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        self.0.push((path.to_owned(), stamp(path)));
+        File::open(path).and_then(jobspec::bytes_of)
+    }
+    fn have_changed(&self) -> bool {
+        self.0.iter().any(|(path, seen)| stamp(path) != *seen)
+    }
+    /// Each has been as it is for a while.
+    fn are_settled(&self, now: SystemTime) -> bool {
+        let is_settled = |stamp: &Stamp| {
+            let (seconds, nanos) = stamp.changed;
+            let since = Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanos).unwrap_or(0));
+            let age = now.duration_since(SystemTime::UNIX_EPOCH + since);
+            // One of the future: a clock was set back.
+            age.is_ok_and(|age| age > SETTLES_IN)
+        };
+        self.0.iter().filter_map(|(_, stamp)| stamp.as_ref()).all(is_settled)
+    }
+}
+
+/// `E`: why it cannot be read, in full.
+type Reading<T, E> = Box<dyn Fn(&mut Files, Option<&T>) -> Result<T, E> + Send + Sync>;
+
+/// Concurrency: any thread; looking is a stat(2) of each file.
+pub(super) struct Watched<T, E> {
+    read: Reading<T, E>,
+    held: Mutex<Held<T>>,
+    file: AccessFile,
+    metrics: Arc<Metrics>,
+}
+
+struct Held<T> {
+    value: Arc<T>,
+    files: Files,
+    is_settled: bool,
+}
+
+impl<T, E: std::error::Error + 'static> Watched<T, E> {
+    /// `read` is given what it read before. Errors: those of the first reading.
+    pub(super) fn begin(
+        file: AccessFile,
+        metrics: Arc<Metrics>,
+        read: impl Fn(&mut Files, Option<&T>) -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Watched<T, E>, E> {
+        let mut files = Files::default();
+        let now = SystemTime::now();
+        let value = Arc::new(read(&mut files, None)?);
+        let is_settled = files.are_settled(now);
+        metrics.access.read(file, true);
+        Ok(Watched { read: Box::new(read), held: Mutex::new(Held { value, files, is_settled }), file, metrics })
+    }
+
+    /// As the files say now. What cannot be read is logged once for each change, and what held before holds on: a typing error
+    /// opens nothing and shuts nobody out.
+    pub(super) fn current(&self) -> Arc<T> {
+        let mut held = lock(&self.held);
+        let changed = held.files.have_changed();
+        if !changed && held.is_settled {
+            return Arc::clone(&held.value);
+        }
+        let mut files = Files::default();
+        let now = SystemTime::now();
+        let read = (self.read)(&mut files, Some(&held.value));
+        held.is_settled = files.are_settled(now);
+        held.files = files;
+        self.metrics.access.read(self.file, read.is_ok());
+        match read {
+            Ok(value) => {
+                held.value = Arc::new(value);
+                if changed {
+                    tracing::info!(file = self.file.as_str(), "settings of access were read anew");
+                }
+            }
+            Err(error) if changed => {
+                let (file, error) = (self.file.as_str(), chain(&error));
+                tracing::error!(file, error, "settings of access cannot be read anew: those of before hold");
+            }
+            Err(_) => {}
+        }
+        Arc::clone(&held.value)
+    }
+}

@@ -1,0 +1,58 @@
+//! Groups by name, from the system's database.
+
+use std::ffi::CString;
+use std::io;
+
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    #[error("there is no group {name:?} on this host")]
+    Unknown { name: String },
+    #[error("cannot look up group {name:?}")]
+    Lookup { name: String, source: io::Error },
+}
+
+/// The number of a group, by its name or that number itself. Blocks: the database may be remote.
+pub fn group(name: &str) -> Result<u32, GroupError> {
+    let unknown = || GroupError::Unknown { name: name.to_owned() };
+    if let Ok(number) = name.parse::<u32>() {
+        // The kernel reads the highest as "leave it as it is".
+        return if number == u32::MAX { Err(unknown()) } else { Ok(number) };
+    }
+    let wanted = CString::new(name).map_err(|_| unknown())?;
+    let mut buffer: Vec<libc::c_char> = vec![0; 1024];
+    loop {
+        // SAFETY: an all-zero group is valid; the function writes into `entry` and `buffer`, whose length it is told, and `found` is
+        // either null or points to `entry`.
+        let (error, found, gid) = unsafe {
+            let mut entry: libc::group = std::mem::zeroed();
+            let mut found = std::ptr::null_mut();
+            let (name, room) = (wanted.as_ptr(), buffer.len());
+            let error = libc::getgrnam_r(name, &raw mut entry, buffer.as_mut_ptr(), room, &raw mut found);
+            (error, !found.is_null(), entry.gr_gid)
+        };
+        match error {
+            libc::ERANGE if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
+            // As with users: several errors stand for "no such entry".
+            0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM if !found => return Err(unknown()),
+            0 => return Ok(gid),
+            errno => {
+                let source = io::Error::from_raw_os_error(errno);
+                return Err(GroupError::Lookup { name: name.to_owned(), source });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_known_by_name_and_by_number_and_another_is_named_in_the_error() {
+        assert_eq!((group("root").unwrap(), group("0").unwrap(), group("4123").unwrap()), (0, 0, 4123));
+        for name in ["no-such-group-here", "4294967295", "a\0b", ""] {
+            let error = group(name).unwrap_err();
+            assert!(matches!(&error, GroupError::Unknown { name: n } if n == name), "{error:?}");
+        }
+    }
+}

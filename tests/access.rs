@@ -1,0 +1,485 @@
+//! Who is let in over TCP: a real agent with Prometheus's web configuration file, asked by clients that may, by such that may not,
+//! and by a real Prometheus.
+
+#[path = "common/certificates.rs"]
+mod certificates;
+#[macro_use]
+mod common;
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use certificates::{Authority, Shown};
+use common::{
+    Agent, AgentOptions, Cli, Exposition, Prometheus, Response, allostat, exchange, is_root, patience, tcp, test_dir,
+    wait_for,
+};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion, StreamOwned};
+
+/// Of the word "secret".
+const HASH: &str = "HASHED";
+const TOKEN: &str = "2f9c1d7e55aa4b0c9d3e8f7a61b2c3d4";
+const JOB: &str = "job \"j\" {\n type = \"batch\"\n group \"g\" {\n task \"t\" {\n driver = \"mock\"\n config {\n run_for = \"1h\"\n }\n }\n }\n}\n";
+
+fn limit() -> Duration {
+    Duration::from_secs(20) * patience()
+}
+
+/// An agent and all that it was given: its directory, who signs, what it shows.
+struct Site {
+    agent: Agent,
+    dir: tempfile::TempDir,
+    authority: Authority,
+}
+
+impl Site {
+    /// `web`: of the web configuration, below the certificate of the agent. `config`: of the agent's own.
+    fn start(web: &str, config: &str) -> Site {
+        let (dir, authority) = (test_dir(), Authority::new("ours"));
+        authority.sign_named("agent.example").write(dir.path(), "agent");
+        std::fs::write(dir.path().join("ca.pem"), authority.pem()).expect("a file");
+        std::fs::write(dir.path().join("tokens"), format!("# operators\n{TOKEN}\n")).expect("a file");
+        write_web(dir.path(), web);
+        let here = dir.path().display();
+        let config = format!(
+            "agent {{\n  web_config_file = \"{here}/web.yml\"\n  {}\n}}\ndrivers {{\n  enabled = [\"raw_exec\", \"mock\"]\n}}\n",
+            config.replace("HERE", &here.to_string())
+        );
+        let mut agent = Agent::to_start(AgentOptions { config, ..AgentOptions::default() });
+        agent.start_behind_its_socket();
+        Site { agent, dir, authority }
+    }
+    fn client(&self, shows: Option<&Shown>) -> Arc<ClientConfig> {
+        self.authority.client(shows, &[&TLS13, &TLS12])
+    }
+    fn ask(&self, shows: Option<&Shown>, request: &Request) -> io::Result<Response> {
+        https(self.agent.address, self.client(shows), request).map(|(response, _)| response)
+    }
+    fn get(&self, shows: Option<&Shown>, path: &str, authorization: &str) -> Response {
+        self.ask(shows, &Request::get(path, authorization)).expect("an answer")
+    }
+    /// Waits until so many were refused for this reason: a body says what was counted when its tick began.
+    #[track_caller]
+    fn wait_refused(&self, reason: &str, times: u64) {
+        wait_for(reason, limit(), || (self.refused(reason) >= times).then_some(()));
+        assert_eq!(self.refused(reason), times, "{reason}");
+    }
+    /// How often somebody was refused for this reason.
+    fn refused(&self, reason: &str) -> u64 {
+        let body = self.agent.request("GET", "/metrics", "");
+        let body = Exposition::parse(body.text());
+        body.one("allostat_http_requests_refused_total", &[("reason", reason)]).expect("known from the start").u64()
+    }
+    fn is_in_effect(&self, file: &str) -> Option<u64> {
+        let body = self.agent.request("GET", "/metrics", "");
+        let body = Exposition::parse(body.text());
+        Some(body.one("allostat_access_last_reload_successful", &[("file", file)])?.u64())
+    }
+    /// A command over https.
+    fn cli(&self, args: &[&str]) -> Cli {
+        let mut command = Command::new(allostat());
+        command.args(args).env("ALLOSTAT_ADDR", format!("https://{}", self.agent.address)).env("NO_COLOR", "1");
+        command.env("ALLOSTAT_CA", self.dir.path().join("ca.pem"));
+        command.output().expect("the binary under test").into()
+    }
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+}
+
+fn write_web(dir: &Path, more: &str) {
+    let hash = bcrypt::hash("secret", 4).expect("a hash");
+    let text =
+        format!("tls_server_config:\n  cert_file: agent.pem\n  key_file: agent.key\n{}", more.replace(HASH, &hash));
+    // As a careful person replaces a file.
+    std::fs::write(dir.join("web.new"), text).expect("a file");
+    std::fs::rename(dir.join("web.new"), dir.join("web.yml")).expect("a file");
+}
+
+struct Request<'a> {
+    method: &'a str,
+    path: &'a str,
+    headers: Vec<(&'a str, &'a str)>,
+    body: &'a str,
+}
+
+impl<'a> Request<'a> {
+    fn get(path: &'a str, authorization: &'a str) -> Request<'a> {
+        Request { method: "GET", path, headers: authorized(authorization), body: "" }
+    }
+    fn post(path: &'a str, authorization: &'a str, body: &'a str) -> Request<'a> {
+        Request { method: "POST", path, headers: authorized(authorization), body }
+    }
+}
+
+fn authorized(value: &str) -> Vec<(&str, &str)> {
+    Some(("Authorization", value)).filter(|_| !value.is_empty()).into_iter().collect()
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
+}
+
+fn https(
+    address: SocketAddr,
+    client: Arc<ClientConfig>,
+    request: &Request,
+) -> io::Result<(Response, Option<ProtocolVersion>)> {
+    let name = address.ip().into();
+    let connection = ClientConnection::new(client, name).map_err(io::Error::other)?;
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut stream = StreamOwned::new(connection, stream);
+    let body = request.body.as_bytes();
+    let answer = exchange(&mut stream, &address.to_string(), request.method, request.path, &request.headers, body)?;
+    Ok((answer, stream.conn.protocol_version()))
+}
+
+const ALL_OF_IT: &str =
+    "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
+
+#[test]
+fn a_real_prometheus_scrapes_over_tls_with_a_certificate_and_a_password() {
+    let site = Site::start(&format!("  client_allowed_sans: [prometheus.example]\n{ALL_OF_IT}"), "");
+    site.authority.sign_named("prometheus.example").write(site.dir.path(), "prometheus");
+    let scrape = |password: &str| {
+        format!(
+            "  scheme: https\n  basic_auth: {{username: alice, password: {password}}}\n  tls_config: {{ca_file: {}, cert_file: {}, \
+             key_file: {}}}\n",
+            site.path("ca.pem"),
+            site.path("prometheus.pem"),
+            site.path("prometheus.key")
+        )
+    };
+    let Some(good) = Prometheus::start_with(site.agent.address, &scrape("secret")) else { skip_test!("no-prometheus") };
+    good.wait_value("up", |up| up == 1.0);
+    assert!(good.value("count({__name__=~\"allostat_.+\"})").is_some_and(|series| series > 50.0));
+    let bad = Prometheus::start_with(site.agent.address, &scrape("sicret")).expect("there was one");
+    bad.wait_value("up", |up| up == 0.0);
+    let told = bad.api("/api/v1/targets").to_string();
+    assert!(told.contains("401"), "{told}");
+    wait_for("it to be counted", limit(), || (site.refused("wrong_password") >= 1).then_some(()));
+    site.agent.stop();
+}
+
+#[test]
+fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
+    let names = "  client_allowed_sans: [prometheus.example]\n";
+    let site = Site::start(&format!("{names}{ALL_OF_IT}"), "token_file = \"HERE/tokens\"");
+    let (ours, stranger) = (&site.authority, Authority::new("another"));
+    let good = ours.sign_named("prometheus.example");
+    let right = basic("alice", "secret");
+    assert_eq!(site.get(Some(&good), "/metrics", &right).status, 200);
+
+    // In the handshake: the reason that its alert gives, and ours.
+    let unnamed = ours.sign_named("other.example");
+    let expired = ours.sign(|params| {
+        params.subject_alt_names.push(rcgen::SanType::DnsName("prometheus.example".try_into().expect("a name")));
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2021, 1, 1));
+    });
+    let not_ours = stranger.sign_named("prometheus.example");
+    for (shows, reason, words) in [
+        (None, "no_certificate", "it showed no certificate"),
+        (Some(&expired), "certificate_expired", "expired"),
+        (Some(&not_ours), "certificate_untrusted", "UnknownIssuer"),
+        (Some(&unnamed), "certificate_name", "client_allowed_sans"),
+    ] {
+        let failed = site.ask(shows, &Request::get("/metrics", &right));
+        assert!(failed.is_err(), "{reason}: {failed:?}");
+        site.wait_refused(reason, 1);
+        let is_told =
+            |line: &str| line.contains("a request was refused") && line.contains(reason) && line.contains(words);
+        wait_for(words, limit(), || site.agent.log().lines().any(is_told).then_some(()));
+    }
+    // After it.
+    let (wrong, unknown) = (basic("alice", "sicret"), basic("carol", "secret"));
+    for (authorization, status, words) in [
+        ("", 401, "a user and a password are wanted"),
+        ("Basic ???", 401, "a user and a password are wanted"),
+        ("Digest x", 401, "a user and a password are wanted"),
+        (wrong.as_str(), 401, "user or password is wrong"),
+        (unknown.as_str(), 401, "user or password is wrong"),
+        ("Bearer 0123456789abcdef0123456789abcdef", 401, "this token is none of the agent's"),
+    ] {
+        for path in ["/metrics", "/healthz", "/nothing", "/v1/jobs"] {
+            let answer = site.get(Some(&good), path, authorization);
+            assert_eq!(answer.status, status, "{authorization} {path}");
+            assert!(answer.text().contains(words), "{}", answer.text());
+            assert_eq!(answer.json()["code"], "unauthorized");
+            assert!(answer.header("www-authenticate").is_some_and(|ask| ask.starts_with("Basic ")), "{answer:?}");
+        }
+    }
+    for (reason, times) in [("no_credentials", 12), ("wrong_password", 8), ("wrong_token", 4)] {
+        site.wait_refused(reason, times);
+    }
+    let of_alice = site.get(Some(&good), "/metrics", &wrong).text().to_owned();
+    assert_eq!(of_alice, site.get(Some(&good), "/metrics", &unknown).text(), "which part was wrong is not told");
+    // Plain HTTP on that port.
+    let plain = tcp(site.agent.address, "GET", "/metrics", &[], b"").expect("an answer");
+    assert_eq!(plain.status, 400);
+    site.wait_refused("plain_http", 1);
+    assert!(plain.text().contains("ask with https://"), "{}", plain.text());
+    // What is no TLS and no HTTP, and who only looks whether somebody listens.
+    io::Write::write_all(&mut TcpStream::connect(site.agent.address).expect("it listens"), b"\x16\x03\x01\x00\x02zz")
+        .expect("it listens");
+    site.wait_refused("tls", 1);
+    drop(TcpStream::connect(site.agent.address).expect("it listens"));
+    assert_eq!(site.get(Some(&good), "/metrics", &right).status, 200, "none of it hurt");
+    let log = site.agent.log();
+    assert!(!log.contains("sicret") && !log.contains("0123456789abcdef"), "{log}");
+    site.agent.stop();
+}
+
+#[test]
+fn who_shows_a_token_or_a_certificate_that_may_act_acts_and_nobody_else() {
+    let web =
+        "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
+    let config = "token_file = \"HERE/tokens\"\n  acting_certificates = [\"operator.example\"]";
+    let site = Site::start(web, config);
+    let (operator, reader) =
+        (site.authority.sign_named("operator.example"), site.authority.sign_named("reader.example"));
+    let (password, token) = (basic("alice", "secret"), format!("Bearer {TOKEN}"));
+    let submit = |shows: Option<&Shown>, authorization: &str| {
+        site.ask(shows, &Request::post("/v1/jobs?plan=1", authorization, JOB)).expect("an answer")
+    };
+    for (shows, authorization, status) in [
+        (None, "", 401),
+        (None, password.as_str(), 403),
+        (Some(&reader), "", 401),
+        (Some(&reader), password.as_str(), 403),
+        (Some(&operator), "", 200),
+        (Some(&operator), password.as_str(), 200),
+        (None, token.as_str(), 200),
+        (Some(&reader), token.as_str(), 200),
+    ] {
+        let answer = submit(shows, authorization);
+        assert_eq!(answer.status, status, "{authorization}: {}", answer.text());
+    }
+    // A browser shows its certificate to whichever page asks; no page knows the token.
+    let page = |shows: Option<&Shown>, authorization| {
+        let mut request = Request::post("/v1/jobs?plan=1", authorization, JOB);
+        request.headers.push(("Origin", "https://evil.example"));
+        site.ask(shows, &request).expect("an answer")
+    };
+    let refused = page(Some(&operator), "");
+    assert_eq!((refused.status, refused.json()["code"].as_str()), (403, Some("no_pages")));
+    assert_eq!(page(None, &token).status, 200);
+    site.wait_refused("page", 1);
+    site.wait_refused("socket_only", 2);
+    // All that the commands do.
+    std::fs::write(site.path("job.hcl"), JOB).expect("a file");
+    let with_token = ["--token-file", &site.path("tokens")];
+    let (certificate, key) = operator.write(site.dir.path(), "operator");
+    let text = |path: &Path| path.display().to_string();
+    let (certificate, key) = (text(&certificate), text(&key));
+    let with_certificate = ["--cert", certificate.as_str(), "--key", key.as_str()];
+    let started = site.cli(&[&["run", "--detach", &site.path("job.hcl")], &with_token[..]].concat()).ok();
+    assert_eq!(started.trim(), site.agent.alloc_ids()[0]);
+    for who in [&with_token[..], &with_certificate[..]] {
+        let id = &site.agent.alloc_ids()[0];
+        assert!(site.cli(&[&["status"], who].concat()).ok().contains(&id[..8]));
+        let whole = site.cli(&[&["status", id, "--json"], who].concat()).ok();
+        assert!(whole.contains("\"definition\""), "who may act is told all: {whole}");
+    }
+    let denied = site.cli(&["stop", "--all"]);
+    assert!(denied.code == Some(77) && denied.stderr.contains("--token-file"), "{denied:?}");
+    site.cli(&[&["stop", "--all"], &with_certificate[..]].concat()).ok();
+    let broken = site.cli(&["status", "--ca", &site.path("agent.key")]);
+    assert!(broken.stderr.contains("there is no certificate in"), "{broken:?}");
+    site.agent.stop();
+}
+
+#[test]
+fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_else() {
+    let dir = test_dir();
+    let tokens = dir.path().join("tokens").display().to_string();
+    std::fs::write(&tokens, format!("{TOKEN}\n")).expect("a file");
+    let config = format!("agent {{\n  token_file = \"{tokens}\"\n}}\ndrivers {{\n  enabled = [\"mock\"]\n}}\n");
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let ask = |token: &str| {
+        let headers = [("Authorization", format!("Bearer {token}"))];
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>();
+        tcp(agent.address, "POST", "/v1/jobs?plan=1", &headers, JOB.as_bytes()).expect("an answer").status
+    };
+    assert_eq!((ask(TOKEN), ask("0123456789abcdef")), (200, 401));
+    let plain = tcp(agent.address, "POST", "/v1/jobs?plan=1", &[], JOB.as_bytes()).expect("an answer");
+    assert_eq!((plain.status, plain.json()["code"].as_str()), (403, Some("socket_only")));
+    // A token more, and one less, without a restart.
+    std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
+    wait_for("the new token", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
+    assert_eq!(ask(TOKEN), 401);
+    let elsewhere = common::alone(dir.path(), &["status", "--address", "http://192.0.2.1:1", "--token-file", &tokens]);
+    assert!(elsewhere.stderr.contains("as plain text") && elsewhere.stderr.contains("https://"), "{elsewhere:?}");
+    agent.stop();
+}
+
+#[test]
+fn renewed_certificates_and_passwords_are_taken_without_a_restart_and_a_broken_file_shuts_and_opens_nothing() {
+    let web =
+        "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
+    let site = Site::start(web, "");
+    let ask = |user: &str| site.get(None, "/metrics?name[]=allostat_series", &basic(user, "secret")).status;
+    assert_eq!((ask("alice"), ask("bob"), site.is_in_effect("web_config")), (200, 401, Some(1)));
+    // Another user.
+    write_web(site.dir.path(), &web.replace("alice", "bob"));
+    wait_for("bob", limit(), || (ask("bob") == 200).then_some(()));
+    assert_eq!(ask("alice"), 401, "also from what was remembered");
+    // A certificate whose key is not written yet, then both.
+    let shown = |client: Arc<ClientConfig>| {
+        let connection = ClientConnection::new(client, site.agent.address.ip().into()).expect("a client");
+        let mut stream = StreamOwned::new(connection, TcpStream::connect(site.agent.address).expect("it listens"));
+        io::Write::flush(&mut stream)
+            .and_then(|()| stream.conn.complete_io(&mut stream.sock).map(drop))
+            .expect("a handshake");
+        stream.conn.peer_certificates().expect("a certificate")[0].clone()
+    };
+    let before = shown(site.client(None));
+    let renewed = site.authority.sign_named("agent.example");
+    let key = std::fs::read(site.path("agent.key")).expect("a file");
+    renewed.write(site.dir.path(), "agent");
+    let new_key = std::fs::read(site.path("agent.key")).expect("a file");
+    std::fs::write(site.path("agent.key"), key).expect("a file");
+    wait_for("the half to be seen", limit(), || {
+        assert_eq!(shown(site.client(None)), before, "half of a pair changes nothing");
+        (site.is_in_effect("web_config") == Some(0)).then_some(())
+    });
+    assert!(site.agent.log().contains("this key is not that of cert_file"), "{}", site.agent.log());
+    std::fs::write(site.path("agent.key"), new_key).expect("a file");
+    wait_for("the renewed one", limit(), || (shown(site.client(None)) == renewed.certificate).then_some(()));
+    wait_for("it to be told", limit(), || (site.is_in_effect("web_config") == Some(1)).then_some(()));
+    // What is broken, or would open what was shut.
+    let good = std::fs::read_to_string(site.path("web.yml")).expect("a file");
+    let hash = bcrypt::hash("secret", 4).expect("a hash");
+    let cases = [
+        (good.replace("cert_file", "cert_fil"), "did you mean cert_file?"),
+        (String::new(), "TLS would go by this change"),
+        (good.split("basic_auth_users").next().unwrap_or("").to_owned(), "every password would go by this change"),
+        (
+            format!(
+                "tls_server_config:\n  cert_file: agent.pem\n  key_file: agent.key\nbasic_auth_users:\n  bob: {hash}\n"
+            ),
+            "the certificates of clients would go by this change",
+        ),
+    ];
+    for (text, words) in cases {
+        std::fs::write(site.path("web.yml"), text).expect("a file");
+        wait_for(words, limit(), || {
+            assert_eq!((ask("bob"), ask("alice")), (200, 401), "{words}");
+            (site.is_in_effect("web_config") == Some(0) && site.agent.log().contains(words)).then_some(())
+        });
+        std::fs::write(site.path("web.yml"), &good).expect("a file");
+        wait_for("it to be mended", limit(), || {
+            assert_eq!(ask("bob"), 200);
+            (site.is_in_effect("web_config") == Some(1)).then_some(())
+        });
+    }
+    site.agent.stop();
+}
+
+#[test]
+fn versions_headers_names_and_rates_are_as_the_file_says() {
+    let web = "  max_version: TLS12\n  cipher_suites: [TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256]\nhttp_server_config:\n  headers:\n    \
+               X-Frame-Options: deny\n    Strict-Transport-Security: max-age=60\nrate_limit:\n  interval: 1h\n  burst: 5\n";
+    let site = Site::start(web, "");
+    let request = Request::get("/healthz", "");
+    let (answer, version) = https(site.agent.address, site.client(None), &request).expect("an answer");
+    assert_eq!((answer.status, version), (200, Some(ProtocolVersion::TLSv1_2)));
+    assert_eq!(answer.header("x-frame-options"), Some("deny"));
+    assert_eq!(answer.header("strict-transport-security"), Some("max-age=60"));
+    let newer = https(site.agent.address, site.authority.client(None, &[&TLS13]), &request);
+    assert!(newer.is_err(), "{newer:?}");
+    site.wait_refused("tls", 1);
+    // By the name in its certificate it is asked without a word in agent.host_names; by another it is not.
+    for (host, status) in [("agent.example:9740", 200), ("evil.example", 421)] {
+        let request = Request { headers: vec![("Host", host)], ..Request::get("/healthz", "") };
+        assert_eq!(site.ask(None, &request).expect("an answer").status, status, "{host}");
+    }
+    // Two of five are gone; who is told that its name is wrong takes none.
+    let statuses: Vec<u16> = (0..5).map(|_| site.get(None, "/healthz", "").status).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    site.wait_refused("rate_limit", 2);
+    site.agent.stop();
+}
+
+#[test]
+fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
+    let (dir, authority) = (test_dir(), Authority::new("ours"));
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let write = |name: &str, text: &str| std::fs::write(file(name), text).expect("a file");
+    let example = include_str!("../examples/web-config.yml");
+    write("web.yml", example);
+    write("ca.pem", &authority.pem());
+    authority.sign(|_| ()).write(dir.path(), "agent");
+    let check = |name: &str| common::alone(dir.path(), &["check", &file(name)]);
+    assert!(check("web.yml").ok().contains("ok (web configuration)"));
+    let hash = example.lines().find_map(|line| line.trim().strip_prefix("prometheus: ")).expect("a user");
+    assert_eq!(bcrypt::verify("example", hash.trim_matches('"')).ok(), Some(true), "the password that it names");
+    write("agent.hcl", &format!("agent {{\n  web_config_file = \"{}\"\n}}\n", file("web.yml")));
+    assert!(check("agent.hcl").ok().contains("ok (configuration)"));
+
+    authority.sign(|_| ()).write(dir.path(), "other");
+    let cases = [
+        ("key_file: agent.key", "key_file: other.key", ":8:13: error: this key is not that of cert_file"),
+        ("key_file: agent.key", "key_file: none.key", ":8:13: error: cannot read "),
+        ("cert_file: agent.pem", "cert_file: agent.key", ":7:14: error: there is no certificate in it"),
+        ("client_ca_file: ca.pem", "client_ca_file: agent.key", ":12:19: error: there is no certificate in it"),
+        (
+            "min_version: TLS12",
+            "min_version: TLS10",
+            "error: TLS10 is not spoken here, it is broken: the oldest is TLS12",
+        ),
+    ];
+    for (right, wrong, words) in cases {
+        write("web.yml", &example.replace(right, wrong));
+        for (args, code) in [
+            (vec!["check", &file("web.yml")], 65),
+            (vec!["check", &file("agent.hcl")], 65),
+            (vec!["agent", "--config", &file("agent.hcl"), "--data-dir", &file("data"), "--listen", "127.0.0.1:0"], 65),
+        ] {
+            let told = common::alone(dir.path(), &args);
+            assert!(told.stderr.contains(words) && told.code == Some(code), "{words}: {told:?}");
+        }
+    }
+    write("web.yml", "http_server_config:\n  http2: true\n");
+    let told = check("web.yml");
+    assert!(told.code == Some(0) && told.stderr.contains("HTTP/2 is not spoken here"), "{told:?}");
+}
+
+/// A member of the group asks with the group alone.
+#[test]
+fn the_members_of_a_group_may_use_the_socket_if_one_is_set() {
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let config = "agent {\n  socket_group = \"4711\"\n}\ndrivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let socket = agent.socket().metadata().expect("a socket");
+    assert_eq!((socket.mode() & 0o777, socket.uid(), socket.gid()), (0o660, 0, 4711));
+    std::fs::set_permissions(agent.scratch(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("our own");
+    let ask = |gid: u32| {
+        let mut command = Command::new("/usr/bin/env");
+        let copy = agent.scratch().join("allostat");
+        std::fs::copy(allostat(), &copy).expect("a copy");
+        command.arg(copy).arg("status").uid(65534).gid(gid).current_dir("/");
+        command.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+        Cli::from(command.output().expect("a command"))
+    };
+    assert_eq!(ask(4711).code, Some(0));
+    assert_eq!(ask(65534).code, Some(77), "for others it stays shut");
+    agent.stop();
+    let dir = test_dir();
+    let data = dir.path().join("data").display().to_string();
+    let mut refused = Command::new(allostat());
+    refused.args(["agent", "--data-dir", &data, "--listen", "none"]).env("ALLOSTAT_SOCKET_GROUP", "no-such-group");
+    let refused = Cli::from(refused.output().expect("a command"));
+    assert!(refused.stderr.contains("there is no group \"no-such-group\" on this host"), "{refused:?}");
+}
