@@ -127,22 +127,19 @@ async fn refused(error: &std::io::Error) {
 /// came with something unread, for a connection that broke.
 async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S, standing: Option<OwnedSemaphorePermit>) {
     let body = ApiError::new(Code::TooManyConnections, "too many connections; try again, and close those not in use");
-    send_off(&mut socket, &body, standing).await;
+    send_off(&mut socket, &body, standing.is_some()).await;
 }
 
-async fn send_off<S: AsyncRead + AsyncWrite + Unpin>(
-    socket: &mut S,
-    body: &ApiError,
-    standing: Option<OwnedSemaphorePermit>,
-) {
+/// `hears`: what it asks, before and after it is told.
+async fn send_off<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut S, body: &ApiError, hears: bool) {
     let mut heard = [0; 4096];
     let answer = async {
-        if standing.is_some() {
+        if hears {
             let _ = tokio::time::timeout(ASKS_WITHIN, socket.read(&mut heard)).await;
         }
         socket.write_all(&body.to_wire()).await?;
         socket.shutdown().await?;
-        while standing.is_some() && socket.read(&mut heard).await? > 0 {}
+        while hears && socket.read(&mut heard).await? > 0 {}
         Ok::<_, std::io::Error>(())
     };
     let _ = tokio::time::timeout(Duration::from_secs(1), answer).await;
@@ -170,7 +167,7 @@ async fn knock(
             Ok(_) if first[0] != HANDSHAKE => {
                 let why = "plain HTTP came in on a port that speaks TLS: ask with https://";
                 door.gate.count(AccessRefusal::PlainHttp, peer, why);
-                send_off(&mut socket, &ApiError::new(Code::TlsRequired, why), None).await;
+                send_off(&mut socket, &ApiError::new(Code::TlsRequired, why), true).await;
                 return None;
             }
             Ok(_) => {}

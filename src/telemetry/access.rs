@@ -4,6 +4,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, Registry};
 
 use super::registered::{counters, gauges};
 use crate::model::metric::{MetricDesc, families};
+use crate::model::profile::Profile;
 use crate::model::units::Unit;
 use crate::model::words;
 
@@ -18,6 +19,7 @@ pub static REQUESTS_REFUSED: MetricDesc = MetricDesc::counter(
      tls: the handshake failed.",
     &["reason"],
 )
+.from_profile(Profile::Standard)
 .otlp("allostat.http.requests_refused", "{request}");
 
 pub static LAST_RELOAD_SUCCESSFUL: MetricDesc = MetricDesc::gauge(

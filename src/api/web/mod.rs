@@ -173,7 +173,8 @@ impl Gate {
             metrics: Arc::clone(metrics),
         };
         for warning in gate.web().iter().flat_map(|web| &web.warnings) {
-            tracing::warn!(file = warning.file, line = warning.line, what = warning.message, "web configuration");
+            let (file, line, why) = (&warning.file, warning.line, &warning.message);
+            tracing::warn!(file, line, why, "part of the web configuration has no effect");
         }
         Ok(gate)
     }
