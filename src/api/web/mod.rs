@@ -172,6 +172,12 @@ impl Gate {
             bucket: Mutex::new(Bucket { left: 0.0, since: None }),
             metrics: Arc::clone(metrics),
         };
+        let verifies = |web: &Web| web.tls.as_ref().is_some_and(|tls| tls.verifies);
+        if let (false, Some(path)) = (gate.acting.is_empty(), &config.web_config_file)
+            && !gate.web().is_some_and(|web| verifies(&web))
+        {
+            return Err(AccessError::Unverified { path: path.clone() });
+        }
         for warning in gate.web().iter().flat_map(|web| &web.warnings) {
             let (file, line, why) = (&warning.file, warning.line, &warning.message);
             tracing::warn!(file, line, why, "part of the web configuration has no effect");

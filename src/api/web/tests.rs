@@ -213,6 +213,17 @@ fn a_token_that_came_as_plain_text_from_elsewhere_lets_nobody_act() {
     assert_eq!(ask("another", &secured, false), Err(Some(AccessRefusal::WrongToken)));
 }
 
+#[test]
+fn certificates_that_nobody_verifies_are_not_taken_for_such_that_act() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("web.yml");
+    std::fs::write(&path, "http_server_config:\n  http2: false\n").unwrap();
+    let config = Config { web_config_file: Some(path), acting_certificates: vec!["*".into()], ..Config::default() };
+    let error = Gate::open(&config, &Arc::default()).err().expect("nobody would act").to_string();
+    assert!(error.contains("web.yml verifies no certificates of clients"), "{error}");
+    Gate::open(&Config { acting_certificates: Vec::new(), ..config }, &Arc::default()).unwrap();
+}
+
 /// Pieces that a web configuration has, put together in any order: more of them come through the parser than of any text.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
@@ -285,6 +296,12 @@ fn has_its_place(text: &str) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_authorization_panics_and_what_was_encoded_comes_back(user in "[^:]{0,20}", password in ".{0,20}", junk in ".{0,60}") {
+        let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        prop_assert_eq!(basic(("bAsIc", &encoded)), Some((user, password)));
+        let _ = basic(("basic", &junk));
+    }
     #[test]
     fn no_text_panics_and_each_problem_has_its_place(text in prop_oneof![pieces(), "(?s).{0,200}"]) {
         has_its_place(&text)?;
