@@ -226,9 +226,9 @@ fn short_tasks_reach_prometheus_exactly_once() {
     agent.stop();
 }
 
-/// The recipe of docs/metrics.md for what rose within the last so many seconds, with the labels of one series.
+/// The recipe of docs/reading.md for what rose within the last so many seconds, with the labels of one series.
 fn risen(workload: &str, seconds: u64) -> String {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md")).expect("our own page");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reading.md")).expect("our own page");
     let start = "allostat_task_exits_total - (";
     let line = page.lines().find(|line| line.starts_with(start)).expect("the page has the recipe");
     let window = line.replace("15m", &format!("{seconds}s")).replace("900", &seconds.to_string());

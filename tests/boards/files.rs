@@ -128,7 +128,7 @@ pub fn documented() -> Vec<(String, String)> {
             found.extend(lines.map(|line| (path.display().to_string(), line.to_owned())));
         }
     }
-    assert!(!found.is_empty(), "docs/metrics.md has examples");
+    assert!(!found.is_empty(), "docs/reading.md has examples");
     found
 }
 

@@ -45,10 +45,17 @@ impl Gpus {
         Gpus { installed, over: Arc::default(), at_work: None, _directory: directory }
     }
 
+    /// Besides, a collector that never answers: what waits for it.
     pub fn options(&self, profile: Profile) -> AgentOptions {
         let config =
             format!("devices {{\n nvidia_library = {:?}\n}}\n", self.installed.library().display().to_string());
-        let env = vec![("ALLOSTAT_PROFILE".to_owned(), profile.as_str().to_owned())];
+        let nobody = format!("http://{}", crate::common::free_address());
+        let env = [
+            ("ALLOSTAT_PROFILE", profile.as_str()),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", nobody.as_str()),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "1000"),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         AgentOptions { config, env, ..AgentOptions::default() }
     }
 

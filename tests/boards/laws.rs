@@ -11,7 +11,8 @@ use allostat::model::metric::Kind;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
 use allostat::snapshot::failed::FailedAllocs;
 use allostat::telemetry::durations::StartPhase;
-use allostat::telemetry::metrics::{FoundAs, WatchedBy};
+use allostat::telemetry::metrics::{DropReason, FoundAs, WatchedBy};
+use allostat::telemetry::otlp::LossReason;
 use serde_json::Value;
 
 use crate::files::{Board, alerts, boards, documented, list, rules, text};
@@ -99,6 +100,8 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
     known.entry("reason").or_default().extend(FailedAllocs::REASONS);
+    known.entry("reason").or_default().extend(DropReason::ALL.map(DropReason::as_str));
+    known.entry("reason").or_default().extend(LossReason::ALL.map(LossReason::as_str));
     known.entry("watched_by").or_default().extend(WatchedBy::ALL.map(WatchedBy::as_str));
     known.entry("phase").or_default().extend(StartPhase::ALL.map(StartPhase::as_str));
     let mut seen = 0;

@@ -26,7 +26,12 @@ fn job() -> String {
         )
     };
     let tasks = [
-        task("steady", r#""touch", "32", "3600000""#, "", &format!("memory = 128\n device {:?} {{}}", gpus::IDLE)),
+        task(
+            "steady",
+            r#""touch", "32", "3600000""#,
+            "pids_limit = 64",
+            &format!("memory = 128\n device {:?} {{}}", gpus::IDLE),
+        ),
         task(
             "throttled",
             r#""burn", "3600000""#,

@@ -1,7 +1,7 @@
 //! Dashboards and alerts: every file in `dashboards/` and `alerts/` is walked, nothing is registered.
 //!
 //! `laws` reads them as they lie there, `rules` lets promtool run the rule tests, `live` asks a real Prometheus that
-//! scrapes a real agent for every expression.
+//! scrapes a real agent for every expression, `runbooks` holds a page for each alert.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,3 +13,4 @@ mod live;
 mod profiles;
 mod promql;
 mod rules;
+mod runbooks;

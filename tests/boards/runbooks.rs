@@ -1,0 +1,99 @@
+//! A page for each alert, in docs/runbooks: what it means, what to look at, what to do. Its head is made from the rule.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use allostat::model::profile::Profile;
+
+use crate::files::{Rule, alerts, in_folder, read, root};
+use crate::profiles::missing;
+
+const FOLDER: &str = "docs/runbooks";
+const BEGIN: &str = "<!-- made from the rule: begin -->\n";
+const END: &str = "<!-- end -->\n";
+const PARTS: [&str; 3] = ["\n## What it means\n", "\n## What to look at\n- ", "\n## What to do\n- "];
+
+/// The list of all pages, beside them.
+const INDEX: &str = "README";
+
+fn value<'a>(rule: &'a Rule, key: &str) -> Option<&'a str> {
+    rule.lines.iter().find_map(|line| line.trim().strip_prefix(&format!("{key}:"))).map(str::trim)
+}
+
+/// How bad, after how long, in which profile, and the expression.
+fn head(rule: &Rule) -> String {
+    let patience = value(rule, "for").map_or_else(|| "at once".to_owned(), |span| format!("after {span}"));
+    let needs = Profile::ALL.into_iter().find(|profile| missing(&rule.expression, *profile).is_empty());
+    let needs = needs.expect("one profile has everything");
+    let profile = if needs == Profile::Lean {
+        "in every profile".to_owned()
+    } else {
+        format!("from the profile `{}` on", needs.as_str())
+    };
+    let severity = value(rule, "severity").expect("the laws have seen it");
+    let expression = rule.expression.trim_end();
+    format!(
+        "`{severity}`, {patience}, {profile} ([the rule](../../alerts/allostat.yml)):\n\n```promql\n{expression}\n```\n"
+    )
+}
+
+#[track_caller]
+fn same(path: &std::path::Path, page: &str, expected: &str) {
+    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(path, expected).expect("docs can be written");
+    } else {
+        assert!(page == expected, "{}: ALLOSTAT_BLESS=1 writes it anew", path.display());
+    }
+}
+
+#[test]
+fn every_alert_has_its_page_and_every_page_its_alert() {
+    let pages: BTreeSet<String> = in_folder(FOLDER, "md")
+        .iter()
+        .map(|path| path.file_stem().and_then(|stem| stem.to_str()).expect("our file names are UTF-8").to_owned())
+        .filter(|stem| stem != INDEX)
+        .collect();
+    let alerts = alerts();
+    assert_eq!(alerts.iter().map(|rule| rule.name.clone()).collect::<BTreeSet<_>>(), pages);
+    for rule in &alerts {
+        assert_eq!(value(rule, "runbook_url"), Some(format!("{FOLDER}/{}.md", rule.name).as_str()), "{}", rule.name);
+        let path = root().join(FOLDER).join(format!("{}.md", rule.name));
+        let page = read(&path);
+        assert!(page.starts_with(&format!("# {}\n", rule.name)), "{}: its title", path.display());
+        for part in PARTS {
+            let text = page.split(part).nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
+            assert!(text.trim().len() > 20, "{}: nothing under {part:?}", path.display());
+        }
+        let (before, rest) =
+            page.split_once(BEGIN).unwrap_or_else(|| panic!("{}: no place for the rule", path.display()));
+        let (_, after) = rest.split_once(END).expect("the place of the rule has an end");
+        same(&path, &page, &format!("{before}{BEGIN}{}{END}{after}", head(rule)));
+    }
+}
+
+#[test]
+fn the_list_of_runbooks_has_every_alert_with_how_bad_it_is() {
+    let mut list = String::from(
+        "# Runbooks\n\nA page for each alert of [`alerts/allostat.yml`](../../alerts/allostat.yml), whose `runbook_url` leads to it.\n\n\
+         | alert | how bad | after |\n|---|---|---|\n",
+    );
+    for rule in alerts() {
+        let (severity, patience) =
+            (value(&rule, "severity").unwrap_or_default(), value(&rule, "for").unwrap_or("at once"));
+        writeln!(list, "| [{0}]({0}.md) | {severity} | {patience} |", rule.name).expect("a text can be written");
+    }
+    let path = root().join(FOLDER).join(format!("{INDEX}.md"));
+    same(&path, &std::fs::read_to_string(&path).unwrap_or_default(), &list);
+}
+
+/// A page that sends people to a page that is not there.
+#[test]
+fn the_links_of_the_runbooks_lead_somewhere() {
+    for path in in_folder(FOLDER, "md") {
+        let page = read(&path);
+        for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let there = root().join(FOLDER).join(target.split('#').next().unwrap_or_default());
+            assert!(there.exists(), "{}: {target}", path.display());
+        }
+    }
+}
