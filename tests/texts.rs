@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use allostat::config::{self, Config};
+use allostat::exporters::catalogue::{CATALOGUE, facts};
 
 fn golden(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
@@ -30,7 +31,8 @@ fn ends_with(file: &str, heading: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let page = std::fs::read_to_string(&path).expect("the page must be there");
     let before = page.split(heading).next().unwrap_or_default().trim_end();
-    let wanted = format!("{before}\n\n{text}\n");
+    let gap = if before.is_empty() { "" } else { "\n\n" };
+    let wanted = format!("{before}{gap}{text}\n");
     if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
         std::fs::write(&path, &wanted).expect("the page can be written");
         return;
@@ -49,6 +51,81 @@ fn the_settings_stand_at_the_end_of_the_page_of_commands() {
     let rows = config::SETTINGS.iter().map(|s| format!("\n| `{}.{}` | `{}` |", s.stanza, s.key, s.env));
     let table = format!("{HEADING}\n|---|---|{}", rows.collect::<String>());
     ends_with("docs/commands.md", HEADING, &table);
+}
+
+/// Parts of the page of metrics: title, what it says first, and the beginnings of its families' names. The last has all others.
+const SUBJECTS: [(&str, &str, &[&str]); 6] = [
+    (
+        "Tasks",
+        "Each task by itself where there is an `alloc_id`; else all tasks of that name in a workload, which is a job, together.",
+        &["allostat_task_"],
+    ),
+    (
+        "Allocs",
+        "What only the alloc as a whole can tell, and in the profile `full` the sums over its tasks.",
+        &["allostat_alloc_"],
+    ),
+    (
+        "Workloads",
+        "All allocs of a job on this host, live and ended: these never fall, whatever comes and goes.",
+        &["allostat_workload_"],
+    ),
+    (
+        "Devices",
+        "GPUs and what else plugins tell of: [`devices.md`](devices.md).",
+        &["allostat_device_", "allostat_mig_"],
+    ),
+    ("The host", "The machine itself, whoever uses it.", &["allostat_host_"]),
+    ("The agent", "How well it is itself, and what it has done in its whole life.", &["allostat_", "process_"]),
+];
+
+#[test]
+fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
+    let mut page = String::from(
+        "# Every metric\n\nMade from the catalogue; `allostat catalogue NAME` says the same of one, `allostat catalogue` lists all. What to make of them:\n\
+         [`reading.md`](reading.md). Questions and their expressions: [`cookbook.md`](cookbook.md). What each profile has: [`profiles.md`](profiles.md).\n\n\
+         `absent` says when there is no series: it is never 0 instead. `OTLP` is what it is called for a collector: [`otlp.md`](otlp.md).\n",
+    );
+    let part_of = |name: &str| SUBJECTS.iter().position(|(_, _, begins)| begins.iter().any(|b| name.starts_with(b)));
+    for (at, (title, about, _)) in SUBJECTS.iter().enumerate() {
+        page += &format!("\n## {title}\n{about}\n");
+        for desc in CATALOGUE.iter().filter(|desc| part_of(desc.name) == Some(at)) {
+            let facts = facts(desc).into_iter().map(|(what, text)| format!("- {what}: {text}\n"));
+            page += &format!("\n### `{}`\n{}\n\n{}", desc.name, desc.help, facts.collect::<String>());
+        }
+    }
+    let named = page.matches("\n### `").count();
+    assert_eq!(named, CATALOGUE.len(), "each family once");
+    ends_with("docs/metrics.md", "# Every metric", &page[..page.len() - 1]);
+}
+
+#[test]
+fn the_catalogue_says_of_a_name_what_the_page_says_and_of_none_the_nearest() {
+    let say = |args: &[&str]| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_allostat")).arg("catalogue").args(args).output();
+        let output = output.expect("it must start");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    // A series of a histogram is asked for by its own name.
+    let (code, told, _) = say(&["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds_bucket"]);
+    assert_eq!(code, Some(0));
+    for name in ["allostat_task_memory_peak_bytes", "allostat_hook_duration_seconds"] {
+        let desc = CATALOGUE.iter().find(|desc| desc.name == name).expect("it is one of ours");
+        assert!(told.contains(&format!("{name}\n{}\n", desc.help)), "{told}");
+        for (what, text) in facts(desc) {
+            let line = |line: &str| line.strip_prefix(what).is_some_and(|rest| rest.trim() == text);
+            assert!(told.lines().any(line), "{name}: no line {what:?} {text:?} in:\n{told}");
+        }
+    }
+    assert_eq!(told.matches("\nabsent").count(), 2, "these and no others: {told}");
+    let (code, told, why) = say(&["allostat_task_memory_peek_bytes"]);
+    assert_eq!((code, told.as_str()), (Some(66), ""));
+    assert!(why.contains("did you mean allostat_task_memory_peak_bytes?"), "{why}");
+    // A part of names is a list.
+    let (code, told, _) = say(&["oom_kills"]);
+    assert_eq!(code, Some(0));
+    assert!(told.starts_with("METRIC") && told.contains("allostat_node_task_oom_kills_total"), "{told}");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use super::Session;
 use super::exit::{CliResult, Exit};
-use super::output::{Align, Style, Table, TableCell};
+use super::output::{Align, Style, Table, TableCell, pairs};
 use crate::exporters::catalogue::{self, CATALOGUE};
 use crate::model::metric::MetricDesc;
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
-/// List every metric with type, unit, labels, source and absence rule; needs no agent
+/// Say what a metric is, or list them all with type, unit, labels, source and absence rule; needs no agent
 #[derive(Debug, clap::Args)]
 pub struct Catalogue {
     /// As the API says it
@@ -17,14 +17,22 @@ pub struct Catalogue {
     /// Only what telemetry.profile = PROFILE has: lean, standard or full
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     profile: Option<Profile>,
-    /// Only metrics whose name contains this
-    filter: Option<String>,
+    /// What there is to know of this metric; of a part of a name: a list of those that have it
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
 }
 
 impl Catalogue {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        if let Some(name) = self.names.iter().find(|name| matching(name).is_empty()) {
+            let near = catalogue::near(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            session.remark(&format!("there is no metric {name:?}{near}"));
+            return Ok(Exit::NotFound);
+        }
         let has = |desc: &MetricDesc| self.profile.is_none_or(|profile| desc.profile <= profile);
-        let named = |desc: &MetricDesc| self.filter.as_ref().is_none_or(|f| desc.name.contains(f.as_str()));
+        let named = |desc: &MetricDesc| {
+            self.names.is_empty() || self.names.iter().any(|name| matching(name).iter().any(|m| m.name == desc.name))
+        };
         let wanted: Vec<&MetricDesc> = CATALOGUE.iter().copied().filter(|d| has(d) && named(d)).collect();
         if self.json {
             let mut all = catalogue::json();
@@ -32,6 +40,15 @@ impl Catalogue {
                 metrics.retain(|m| wanted.iter().any(|desc| m["name"] == desc.name));
             }
             session.json(&all)?;
+            return Ok(Exit::Done);
+        }
+        let by_name = !self.names.is_empty() && self.names.iter().all(|name| catalogue::family(name).is_some());
+        if by_name && !wanted.is_empty() {
+            for (n, desc) in wanted.iter().enumerate() {
+                let gap = if n == 0 { "" } else { "\n" };
+                write!(session.out, "{gap}{}\n{}\n", session.paint.paint(Style::Cyan, desc.name), desc.help)?;
+                write!(session.out, "{}", pairs(&catalogue::facts(desc), session.paint))?;
+            }
             return Ok(Exit::Done);
         }
         let mut table = Table::new(&[
@@ -55,11 +72,19 @@ impl Catalogue {
             ]);
         }
         if table.is_empty() {
-            session.remark("no metric has that in its name");
+            session.remark("that profile has none of these");
             return Ok(Exit::NotFound);
         }
         write!(session.out, "{}", table.render(session.paint))?;
         Ok(Exit::Done)
+    }
+}
+
+/// The family of that name or of a series of that name; else those whose names contain it.
+fn matching(name: &str) -> Vec<&'static MetricDesc> {
+    match catalogue::family(name) {
+        Some(desc) => vec![desc],
+        None => CATALOGUE.iter().copied().filter(|desc| desc.name.contains(name)).collect(),
     }
 }
 

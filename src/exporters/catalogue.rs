@@ -5,12 +5,14 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use super::otlp;
 use super::walk::{Pattern, descriptors, devices, lifecycle};
 use crate::collectors;
 use crate::jobspec::nearest::nearest;
-use crate::model::metric::{Kind, MetricDesc};
+use crate::model::metric::{Kind, Life, MetricDesc};
+use crate::model::units::Unit;
 use crate::snapshot::itself;
-use crate::telemetry::{access, metrics, observed, otlp};
+use crate::telemetry::{self, access, metrics, observed};
 
 /// In the order of the exposition, families of measures first. Built once.
 pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
@@ -24,7 +26,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     all.extend(metrics::METRICS);
     all.extend(observed::METRICS);
     all.extend(access::METRICS);
-    all.extend(otlp::METRICS);
+    all.extend(telemetry::otlp::METRICS);
     all
 });
 
@@ -51,6 +53,41 @@ pub fn family(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(is_it).copied()
 }
 
+/// What a name was probably meant to be, by the names of families.
+pub fn near(name: &str) -> Option<&'static str> {
+    nearest(name, CATALOGUE.iter().map(|desc| desc.name))
+}
+
+/// What there is to know of a family, each by its heading: behind `allostat catalogue NAME` and docs/metrics.md. What it is stands
+/// in its help. Nothing where it does not apply: labels of a family that has none.
+pub fn facts(desc: &MetricDesc) -> Vec<(&'static str, String)> {
+    let unit = match desc.unit {
+        Unit::None => String::new(),
+        Unit::TimestampSeconds => ", seconds since 1970".to_owned(),
+        unit => format!(", in {}", unit.as_str()),
+    };
+    let mut facts = vec![("type", format!("{}{unit}", desc.kind.as_str()))];
+    if !desc.labels.is_empty() {
+        facts.push(("labels", desc.labels.join(", ")));
+    }
+    // Of what is told of one alloc or task.
+    if desc.labels.contains(&"alloc_id") {
+        let end = if desc.life == Life::Live { "goes with its alloc or task" } else { "stays until it was scraped" };
+        facts.push(("at the end", end.to_owned()));
+    }
+    let zeros =
+        if desc.zeros > desc.profile { format!("; while it is at 0: {}", desc.zeros.as_str()) } else { String::new() };
+    facts.push(("profile", format!("{}{zeros}", desc.profile.as_str())));
+    facts.push(("source", desc.source.to_owned()));
+    facts.push(("absent", desc.absent.to_owned()));
+    if let Some(created) = desc.created_name() {
+        facts.push(("counts since", created));
+    }
+    let otlp = otlp::twin(desc).unwrap_or_else(|| "attributes of the resource, or start times".to_owned());
+    facts.push(("OTLP", otlp));
+    facts
+}
+
 /// What `telemetry.include` and `telemetry.exclude` may be.
 ///
 /// Errors: which is no pattern, or selects nothing that there is, in a sentence.
@@ -62,8 +99,8 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     let families: Vec<&MetricDesc> = CATALOGUE.iter().filter(|desc| pattern.names(desc.name)).copied().collect();
     if families.is_empty() {
         let name = text.split('{').next().unwrap_or(text);
-        let near = nearest(name, CATALOGUE.iter().map(|desc| desc.name));
-        let advice = near.map_or_else(|| "allostat catalogue lists all".to_owned(), |n| format!("did you mean {n}?"));
+        let advice =
+            near(name).map_or_else(|| "allostat catalogue lists all".to_owned(), |n| format!("did you mean {n}?"));
         return Err(format!("there is no metric {name:?}; {advice}"));
     }
     let Some(label) = pattern.label() else { return Ok(pattern) };
@@ -116,7 +153,6 @@ fn entry(desc: &MetricDesc) -> Value {
 mod tests {
     use super::*;
     use crate::model::measure::Cell;
-    use crate::model::units::Unit;
     use crate::model::usage::Usage;
 
     fn laws(check: impl Fn(&MetricDesc) -> Result<(), String>) {

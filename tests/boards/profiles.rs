@@ -10,7 +10,7 @@ use allostat::model::metric::MetricDesc;
 use allostat::model::profile::Profile;
 
 use crate::common::{Promtool, test_dir};
-use crate::files::{boards, documented, in_folder, list, read, root, rules, text};
+use crate::files::{Rule, boards, documented, in_folder, list, read, root, rules, text};
 use crate::promql::names;
 use crate::skip_test;
 
@@ -18,7 +18,11 @@ use crate::skip_test;
 pub fn missing(expression: &str, profile: Profile) -> BTreeSet<&'static str> {
     let named = names(expression).expect("the laws have read it").selectors;
     let families = named.iter().filter_map(|selector| catalogue::family(&selector.name));
-    families.filter(|desc| desc.profile > profile).map(|desc| desc.name).collect()
+    let own = families.filter(|desc| desc.profile > profile).map(|desc| desc.name);
+    // What is recorded, of which no family has the name, is made of others.
+    let is_named = |rule: &Rule| rule.records && named.iter().any(|selector| selector.name == rule.name);
+    let recorded = rules().into_iter().filter(|rule| expression.contains(':') && is_named(rule));
+    own.chain(recorded.flat_map(|rule| missing(&rule.expression, profile))).collect()
 }
 
 /// Each panel, alert and example by its name, with what it needs and does not get.

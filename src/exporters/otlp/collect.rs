@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::message::{Attributes, Measured, Observed, Series, Told, exemplar_message, message, seconds};
-use super::names::{self, Instrument};
+use super::names::{self, Instrument, OF_RESOURCES};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
 use crate::exporters::walk::{
@@ -117,9 +117,10 @@ impl<'w> Gathered<'w> {
         let row = |row: usize| {
             let subject = walk.subject(rows, row);
             let whose = on_device.as_ref().and_then(|places| place_of(places, &subject));
-            let labels = subject.labels.iter().filter(|(key, value)| {
-                !value.is_empty() && (whose.is_none() || !["alloc_id", "task", "workload"].contains(key))
-            });
+            let labels = subject
+                .labels
+                .iter()
+                .filter(|(key, value)| !value.is_empty() && (whose.is_none() || !OF_RESOURCES.contains(key)));
             let labels = labels.map(|(key, value)| (names::of_device(key).to_owned(), (*value).to_owned()));
             let (place, labels) = if *rows == ALLOC_ROWS {
                 (FIRST_ALLOC + row, Vec::new())

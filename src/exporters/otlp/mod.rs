@@ -32,6 +32,7 @@ use super::walk::Walk;
 pub use collect::{Endings, collect};
 pub use message::NO_RECORDED_VALUE;
 pub use names::SCHEMA_URL;
+pub(super) use names::twin;
 pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;

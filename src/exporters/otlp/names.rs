@@ -103,6 +103,27 @@ pub(super) fn apart(desc: &MetricDesc) -> Option<(&'static str, &'static str)> {
     APART.iter().find(|(part, ..)| desc.name.contains(part)).map(|(_, key, value)| (*key, *value))
 }
 
+/// Labels that say which alloc's and task's resource a point has.
+pub(super) const OF_RESOURCES: [&str; 3] = ["alloc_id", "task", "workload"];
+
+/// What a family is in OTLP, for people: metric, instrument, unit, and its attributes that are no resource's. `None`: see
+/// [`instrument`].
+pub(in crate::exporters) fn twin(desc: &MetricDesc) -> Option<String> {
+    let kind = match instrument(desc)? {
+        Instrument::Counter => "counter",
+        Instrument::UpDownCounter => "updowncounter",
+        Instrument::Gauge => "gauge",
+        Instrument::Histogram => "histogram",
+    };
+    let otlp = desc.otlp?;
+    let is_of_resource = |label: &str| desc.labels.contains(&"alloc_id") && OF_RESOURCES.contains(&label);
+    let own = desc.labels.iter().filter(|label| !is_of_resource(label)).map(|label| attribute(desc, label).to_owned());
+    let apart = apart(desc).map(|(key, value)| format!("{key}={value}"));
+    let attributes: Vec<String> = own.chain(apart).collect();
+    let attributes = if attributes.is_empty() { String::new() } else { format!(", by {}", attributes.join(", ")) };
+    Some(format!("{} ({kind}, {}){attributes}", otlp.name, otlp.unit))
+}
+
 /// Its value is a moment here, and how long that is ago there.
 pub(super) fn is_uptime(desc: &MetricDesc) -> bool {
     desc.otlp.is_some_and(|otlp| otlp.name.ends_with(".uptime"))
