@@ -53,6 +53,10 @@ impl Board {
         }
         panels
     }
+    /// Its questions to Prometheus for marks on all graphs.
+    pub fn annotations(&self) -> impl Iterator<Item = &Value> {
+        list(&self.json["annotations"]["list"]).iter().filter(|mark| mark["builtIn"] != 1)
+    }
     pub fn variables(&self) -> &[Value] {
         list(&self.json["templating"]["list"])
     }

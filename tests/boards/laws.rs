@@ -6,6 +6,7 @@ use allostat::collectors::ErrorReason;
 use allostat::collectors::measures;
 use allostat::devices::measures::DEVICE;
 use allostat::exporters::catalogue::CATALOGUE;
+use allostat::kernel::proc::stat::MODES as CPU_MODES;
 use allostat::model::alloc::AllocState;
 use allostat::model::metric::Kind;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
@@ -36,12 +37,17 @@ fn of_panel(board: &Board, panel: &Value) -> Vec<Expression> {
     list(&panel["targets"]).iter().map(|t| expression(place(t), text(t, "expr"))).collect()
 }
 
+fn of_mark(board: &Board, mark: &Value) -> Expression {
+    expression(format!("{} / {}", board.stem, text(mark, "name")), text(mark, "expr"))
+}
+
 fn everything() -> Vec<Expression> {
     let boards = boards();
     let panels = boards.iter().flat_map(|b| b.panels().into_iter().flat_map(|p| of_panel(b, p)));
+    let marks = boards.iter().flat_map(|board| board.annotations().map(move |mark| of_mark(board, mark)));
     let rules = rules().into_iter().map(|r| expression(r.name, &r.expression));
     let documented = documented().into_iter().map(|(file, text)| expression(file, &text));
-    panels.chain(rules).chain(documented).collect()
+    panels.chain(marks).chain(rules).chain(documented).collect()
 }
 
 /// What Prometheus adds to every series.
@@ -57,6 +63,10 @@ fn labels_of(name: &str) -> Option<Vec<&'static str>> {
     let family = |name: &str| CATALOGUE.iter().find(|d| d.name == name);
     if name == "up" {
         return Some(ADDED.to_vec());
+    }
+    // Prometheus's own, with the labels of whatever alerts.
+    if name == "ALERTS" {
+        return Some([&ADDED[..], &["alertname", "alertstate", "severity", "workload", "task", "alloc_id"]].concat());
     }
     let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
         let desc = family(name.strip_suffix(suffix)?).filter(|d| d.kind == Kind::Histogram)?;
@@ -107,6 +117,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("reason").or_default().extend(FailedAllocs::REASONS);
     known.entry("reason").or_default().extend(DropReason::ALL.map(DropReason::as_str));
     known.entry("reason").or_default().extend(LossReason::ALL.map(LossReason::as_str));
+    known.entry("mode").or_default().extend(CPU_MODES);
     known.entry("watched_by").or_default().extend(WatchedBy::ALL.map(WatchedBy::as_str));
     known.entry("phase").or_default().extend(StartPhase::ALL.map(StartPhase::as_str));
     let mut seen = 0;
@@ -258,8 +269,8 @@ fn every_board_asks_the_chosen_data_source_and_uses_each_variable_that_it_define
             assert_eq!(variable["refresh"], 2, "{}: follows the time range", text(variable, "name"));
         }
         for name in variables.iter().filter(|name| **name != "datasource") {
-            let used =
-                [format!("\"${name}\""), format!("\\\"${name}\\\"")].iter().any(|use_| board.text.contains(use_));
+            let ways = [format!("\"${name}\""), format!("\\\"${name}\\\""), format!("\"${{{name}}}/")];
+            let used = ways.iter().any(|way| board.text.contains(way));
             assert!(used, "{}: ${name} is defined and not used", board.stem);
         }
         for used in everything_after_dollar(&board) {
@@ -318,6 +329,32 @@ fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_inte
     }
 }
 
+/// Marks of what happened: of the chosen hosts, by name, and not at 0.
+#[test]
+fn every_mark_filters_by_job_and_instance_and_says_what_happened() {
+    let mut seen = BTreeSet::new();
+    for board in boards() {
+        for mark in board.annotations() {
+            let asked = of_mark(&board, mark);
+            let place = &asked.place;
+            assert!(seen.insert(place.clone()), "{place}: twice");
+            assert_eq!(
+                mark["datasource"],
+                serde_json::json!({"type": "prometheus", "uid": "${datasource}"}),
+                "{place}"
+            );
+            assert!(text(mark, "textFormat").contains("{{") && asked.text.ends_with("> 0"), "{place}");
+            for selector in &asked.names.selectors {
+                assert!(selector.has("job", "=~", "$job") && selector.has("instance", "=~", "$instance"), "{place}");
+                assert!(!counts(&selector.name) || selector.inside.iter().any(|f| f == "increase"), "{place}");
+            }
+        }
+    }
+    for happened in ["OOM kills", "Restarts", "Failures"] {
+        assert!(seen.iter().any(|place| place.ends_with(happened)), "no board marks {happened}");
+    }
+}
+
 #[test]
 fn links_between_boards_carry_data_source_instance_alloc_and_time() {
     fn links<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
@@ -336,17 +373,21 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
         links(&board.json, &mut found);
         assert!(!found.is_empty(), "{}: leads nowhere", board.stem);
         for url in found {
+            // Out of Grafana: to the page of an alert, wherever somebody's copy of these is.
+            if url == "${runbooks}/${__data.fields.alertname}.md" {
+                continue;
+            }
             let uid = url.strip_prefix("/d/").and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
             assert!(boards.iter().any(|b| b.stem == uid), "{}: {url} leads to no board of ours", board.stem);
             assert!(url.contains("${__url_time_range}"), "{}: {url} loses the time range", board.stem);
-            let target = boards.iter().find(|b| b.stem == uid).expect("just found");
             let defines = |board: &Board, name: &str| board.variables().iter().any(|v| text(v, "name") == name);
-            let all = ["datasource", "job", "instance", "source", "workload", "alloc"];
-            // What neither board knows cannot be carried.
-            for variable in all.into_iter().filter(|name| defines(board, name) || defines(target, name)) {
-                let carried =
-                    url.contains(&format!("${{{variable}:queryparam}}")) || url.contains(&format!("var-{variable}="));
-                assert!(carried, "{}: {url} loses {variable}", board.stem);
+            let all = ["datasource", "job", "instance", "source", "workload", "alloc", "task"];
+            for variable in all {
+                let handed_on = url.contains(&format!("${{{variable}:queryparam}}"));
+                let carried = handed_on || url.contains(&format!("var-{variable}="));
+                // Grafana leaves what it does not know as it stands.
+                assert!(defines(board, variable) || !handed_on, "{}: {url} has no {variable}", board.stem);
+                assert!(!defines(board, variable) || carried, "{}: {url} loses {variable}", board.stem);
             }
         }
         for link in list(&board.json["links"]) {

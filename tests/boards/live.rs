@@ -89,6 +89,7 @@ fn filled(expression: &str, alloc: &str) -> String {
         ("$source", ".*"),
         ("$workload", "board|killed"),
         ("$alloc", alloc),
+        ("$task", ".+"),
         ("$device", ".+"),
     ];
     let filled = values.iter().fold(expression.to_owned(), |text, (name, value)| text.replace(name, value));
@@ -133,6 +134,9 @@ fn answers_what_the_profile_has(profile: Profile) {
                 let place = format!("{} / {} / {}", board.stem, text(panel, "title"), text(target, "refId"));
                 asked.push((place, filled(text(target, "expr"), &alloc)));
             }
+        }
+        for mark in board.annotations() {
+            asked.push((format!("{} / {}", board.stem, text(mark, "name")), filled(text(mark, "expr"), &alloc)));
         }
         for variable in board.variables().iter().filter(|v| text(v, "type") == "query") {
             let query = text(&variable["query"], "query");
@@ -199,6 +203,7 @@ fn answers_what_the_profile_has(profile: Profile) {
     let throttled = "allostat_task_cpu_cfs_throttled_periods_total{alloc_id=\"$alloc\",task=\"throttled\"}";
     prometheus.wait_value(&about(throttled), |periods| periods > 0.0);
 
+    what_is_picked_is_shown_by_its_name(&prometheus, &alloc);
     gpus_are_as_they_were_made(&prometheus);
 
     for feature in features() {
@@ -214,6 +219,29 @@ fn pid_of(agent: &Agent, alloc: &str, task: &str) -> u32 {
         agent.json(&format!("/v1/allocs/{alloc}"))["tasks"][task]["main"]["pid"].as_u64()
     });
     u32::try_from(pid).expect("a pid is one")
+}
+
+/// A variable that asks for series picks a part of each by its pattern, out of the line that Grafana makes of it.
+fn what_is_picked_is_shown_by_its_name(prometheus: &Prometheus, alloc: &str) {
+    let mut picked = std::collections::BTreeMap::new();
+    for board in boards() {
+        for variable in board.variables() {
+            let query = text(&variable["query"], "query");
+            let inner = query.strip_prefix("query_result(").and_then(|rest| rest.strip_suffix(')'));
+            let Some(inner) = inner else { continue };
+            let pattern = text(variable, "regex").trim_matches('/');
+            let pattern = regex::Regex::new(pattern).unwrap_or_else(|e| panic!("{}: {e}", board.stem));
+            for (labels, value) in prometheus.query(&filled(inner, "none")) {
+                let labels = labels.as_object().expect("labels").iter().filter(|(name, _)| *name != "__name__");
+                let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value}")).collect();
+                let line = format!("{{{}}} {value} 0", labels.join(","));
+                let found = pattern.captures(&line).unwrap_or_else(|| panic!("{}: {line}", board.stem));
+                picked.insert(found["value"].to_owned(), found["text"].to_owned());
+            }
+        }
+    }
+    assert!(picked[alloc].starts_with("board.all[0]  127.0.0.1:"), "{:?}", picked[alloc]);
+    assert!(picked.values().any(|text| text.contains("NVIDIA H100")), "{picked:?}");
 }
 
 const GIB: f64 = 1_073_741_824.0;

@@ -39,6 +39,9 @@ fn all_missing(profile: Profile) -> BTreeMap<String, BTreeSet<&'static str>> {
             let targets = list(&panel["targets"]).iter();
             targets.for_each(|t| note(format!("{}: {}", board.stem, text(panel, "title")), text(t, "expr")));
         }
+        for mark in board.annotations() {
+            note(format!("{}: marks of {}", board.stem, text(mark, "name")), text(mark, "expr"));
+        }
         for variable in board.variables().iter().filter(|v| text(v, "type") == "query") {
             let families = CATALOGUE.iter().filter(|desc| text(&variable["query"], "query").contains(desc.name));
             families.for_each(|desc| note(format!("{}: ${}", board.stem, text(variable, "name")), desc.name));

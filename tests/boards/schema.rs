@@ -1,0 +1,75 @@
+//! Boards by Grafana's own types: each is a literal of `Dashboard` of its package `@grafana/schema`, which the compiler of TypeScript
+//! reads. A key that Grafana does not know, and a value that it does not take, are errors there.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::files::{Board, boards};
+use crate::skip_test;
+
+/// Named exactly: another one knows other keys.
+const PACKAGES: [&str; 2] = ["@grafana/schema@13.2.3", "typescript@5.9.3"];
+
+/// A type as JSON has it: the words of an enumeration, not its members. What marks ask is their data source's own, and Grafana hands it on
+/// as it stands: these are Prometheus's.
+const HEAD: &str = r#"import type { AnnotationQuery, Dashboard } from "@grafana/schema";
+type Stored<T> = T extends string ? `${T}` : T extends (infer U)[] ? Stored<U>[]
+  : T extends object ? { [K in keyof T]: Stored<T[K]> } : T;
+type Asked = { expr?: string; step?: string; tagKeys?: string; textFormat?: string; titleFormat?: string };
+type Board = Omit<Stored<Dashboard>, "annotations"> & { annotations?: { list?: (Stored<AnnotationQuery> & Asked)[] } };
+export const board: Board = "#;
+
+/// Where the packages are, got by npm once for all runs; `None`: there is no npm, or it cannot get them.
+fn packages() -> Option<PathBuf> {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grafana-schema");
+    let marker = directory.join("ready");
+    let recipe = PACKAGES.join("\n");
+    if std::fs::read_to_string(&marker).is_ok_and(|got| got == recipe) {
+        return Some(directory);
+    }
+    std::fs::create_dir_all(&directory).expect("our own directory");
+    std::fs::write(directory.join("package.json"), r#"{"private": true}"#).expect("our own directory");
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"]).args(PACKAGES);
+    let is_got = npm.current_dir(&directory).stdin(Stdio::null()).output().is_ok_and(|output| output.status.success());
+    is_got.then(|| {
+        std::fs::write(marker, recipe).expect("our own directory");
+        directory
+    })
+}
+
+/// What the compiler says of boards: nothing, if they are right.
+fn compiled(directory: &Path, boards: &[(&str, &Value)]) -> String {
+    let sources = tempfile::tempdir_in(directory).expect("our own directory");
+    let mut tsc = Command::new("node");
+    tsc.arg("node_modules/typescript/bin/tsc").args(["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022"]);
+    tsc.args(["--module", "esnext", "--moduleResolution", "bundler"]);
+    for (stem, board) in boards {
+        let path = sources.path().join(format!("{stem}.ts"));
+        let mut source = HEAD.to_owned();
+        writeln!(source, "{board:#};").expect("a text can be written");
+        std::fs::write(&path, source).expect("our own directory");
+        tsc.arg(path);
+    }
+    let output = tsc.current_dir(directory).stdin(Stdio::null()).output().expect("who has npm has node");
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn every_board_is_what_grafana_s_own_types_know() {
+    let Some(directory) = packages() else { skip_test!("no-npm") };
+    let boards: Vec<Board> = boards();
+    let all: Vec<(&str, &Value)> = boards.iter().map(|board| (board.stem.as_str(), &board.json)).collect();
+    let said = compiled(&directory, &all);
+    assert!(said.is_empty(), "{said}");
+    // It would say so.
+    let mut wrong = boards[0].json.clone();
+    wrong["timezon"] = json!("browser");
+    assert!(compiled(&directory, &[("unknown", &wrong)]).contains("'\"timezon\"' does not exist"));
+    let mut wrong = boards[0].json.clone();
+    wrong["panels"][1]["fieldConfig"]["defaults"]["color"]["mode"] = json!("rainbow");
+    assert!(compiled(&directory, &[("value", &wrong)]).contains("\"rainbow\"' is not assignable"));
+}
