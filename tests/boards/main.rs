@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod deploy;
 mod files;
 mod gpus;
 mod laws;

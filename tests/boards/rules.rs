@@ -1,6 +1,6 @@
 //! The alerts, judged by promtool: the rules themselves, their tests, and the example scrape configuration.
 
-use crate::common::Promtool;
+use crate::common::{Promtool, test_dir};
 use crate::files::{alerts, in_folder, read, root, rules};
 use crate::skip_test;
 
@@ -57,10 +57,20 @@ fn every_input_series_of_the_rule_tests_has_job_and_instance() {
 }
 
 #[test]
-fn promtool_accepts_the_example_scrape_configuration() {
+fn promtool_accepts_the_example_scrape_configurations() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
-    // Checked where it lies, so that the rule files that it names are found.
-    let path = root().join("deploy/prometheus.yml");
+    // Checked where they lie, so that the rule files that they name are found.
+    for path in ["deploy/prometheus.yml", "deploy/prometheus-remote-write.yml"].map(|path| root().join(path)) {
+        let verdict = promtool.run(&["check", "config", &path.display().to_string()], b"");
+        assert!(verdict.ok, "{}", verdict.said);
+    }
+    // Debian's Prometheus is built without Kubernetes: all but how the pods are found.
+    let text = read(&root().join("deploy/prometheus-kubernetes.yml"));
+    let (before, rest) = text.split_once("    kubernetes_sd_configs:\n").expect("it asks Kubernetes");
+    let (_, after) = rest.split_once("    relabel_configs:\n").expect("and names what it finds");
+    let directory = test_dir();
+    let path = directory.path().join("prometheus.yml");
+    std::fs::write(&path, format!("{before}    relabel_configs:\n{after}")).expect("our own directory");
     let verdict = promtool.run(&["check", "config", &path.display().to_string()], b"");
     assert!(verdict.ok, "{}", verdict.said);
 }

@@ -1,7 +1,6 @@
 //! Boards by Grafana's own types: each is a literal of `Dashboard` of its package `@grafana/schema`, which the compiler of TypeScript
 //! reads. A key that Grafana does not know, and a value that it does not take, are errors there.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,7 +10,7 @@ use crate::files::{Board, boards};
 use crate::skip_test;
 
 /// Named exactly: another one knows other keys.
-const PACKAGES: [&str; 2] = ["@grafana/schema@13.2.3", "typescript@5.9.3"];
+const PACKAGES: [&str; 4] = ["@grafana/schema@13.2.3", "typescript@5.9.3", "kubernetes-types@1.30.0", "yaml@2.9.1"];
 
 /// A type as JSON has it: the words of an enumeration, not its members. What marks ask is their data source's own, and Grafana hands it on
 /// as it stands: these are Prometheus's.
@@ -23,7 +22,7 @@ type Board = Omit<Stored<Dashboard>, "annotations"> & { annotations?: { list?: (
 export const board: Board = "#;
 
 /// Where the packages are, got by npm once for all runs; `None`: there is no npm, or it cannot get them.
-fn packages() -> Option<PathBuf> {
+pub fn packages() -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grafana-schema");
     let marker = directory.join("ready");
     let recipe = PACKAGES.join("\n");
@@ -41,16 +40,14 @@ fn packages() -> Option<PathBuf> {
     })
 }
 
-/// What the compiler says of boards: nothing, if they are right.
-fn compiled(directory: &Path, boards: &[(&str, &Value)]) -> String {
+/// What the compiler says of files, each its name and what stands in it: nothing, if they are right.
+pub fn compiled(directory: &Path, files: &[(&str, String)]) -> String {
     let sources = tempfile::tempdir_in(directory).expect("our own directory");
     let mut tsc = Command::new("node");
     tsc.arg("node_modules/typescript/bin/tsc").args(["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022"]);
     tsc.args(["--module", "esnext", "--moduleResolution", "bundler"]);
-    for (stem, board) in boards {
+    for (stem, source) in files {
         let path = sources.path().join(format!("{stem}.ts"));
-        let mut source = HEAD.to_owned();
-        writeln!(source, "{board:#};").expect("a text can be written");
         std::fs::write(&path, source).expect("our own directory");
         tsc.arg(path);
     }
@@ -62,14 +59,15 @@ fn compiled(directory: &Path, boards: &[(&str, &Value)]) -> String {
 fn every_board_is_what_grafana_s_own_types_know() {
     let Some(directory) = packages() else { skip_test!("no-npm") };
     let boards: Vec<Board> = boards();
-    let all: Vec<(&str, &Value)> = boards.iter().map(|board| (board.stem.as_str(), &board.json)).collect();
+    let source = |board: &Value| format!("{HEAD}{board:#};\n");
+    let all: Vec<(&str, String)> = boards.iter().map(|board| (board.stem.as_str(), source(&board.json))).collect();
     let said = compiled(&directory, &all);
     assert!(said.is_empty(), "{said}");
     // It would say so.
     let mut wrong = boards[0].json.clone();
     wrong["timezon"] = json!("browser");
-    assert!(compiled(&directory, &[("unknown", &wrong)]).contains("'\"timezon\"' does not exist"));
+    assert!(compiled(&directory, &[("unknown", source(&wrong))]).contains("'\"timezon\"' does not exist"));
     let mut wrong = boards[0].json.clone();
     wrong["panels"][1]["fieldConfig"]["defaults"]["color"]["mode"] = json!("rainbow");
-    assert!(compiled(&directory, &[("value", &wrong)]).contains("\"rainbow\"' is not assignable"));
+    assert!(compiled(&directory, &[("value", source(&wrong))]).contains("\"rainbow\"' is not assignable"));
 }

@@ -1,0 +1,152 @@
+//! What stands in deploy/ for others' programs, by what knows them: Kubernetes by its types, Nomad's job by our own reader of its words, the
+//! collector by its own rule that pipelines name what is there. And the arithmetic of docs/fleet.md, by the figures of docs/profiles.md.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use allostat::exporters::catalogue::CATALOGUE;
+use serde_json::Value;
+
+use crate::common::{self, test_dir};
+use crate::files::{list, read, root, text};
+use crate::schema::{compiled, packages};
+use crate::skip_test;
+
+/// Where the type of a kind is.
+const KINDS: [(&str, &str, &str); 2] = [("Namespace", "v1", "core/v1"), ("DaemonSet", "apps/v1", "apps/v1")];
+
+/// The documents of a file, by the package `yaml`.
+fn documents(packages: &Path, file: &str) -> Vec<Value> {
+    const READ: &str = "const { parseAllDocuments } = require('yaml'); const { readFileSync } = require('fs');
+        const all = parseAllDocuments(readFileSync(process.argv[1], 'utf8'), { merge: true });
+        for (const one of all) if (one.errors.length) throw one.errors[0];
+        console.log(JSON.stringify(all.map((one) => one.toJS())));";
+    let mut node = Command::new("node");
+    node.args(["-e", READ]).arg(root().join(file)).current_dir(packages).stdin(Stdio::null());
+    let output = node.output().expect("who has npm has node");
+    assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("it writes JSON")
+}
+
+#[test]
+fn the_objects_of_kubernetes_are_what_its_types_know() {
+    let Some(packages) = packages() else { skip_test!("no-npm") };
+    let source = |object: &Value| {
+        let is_it =
+            |(kind, version, _): &&(&str, &str, &str)| object["kind"] == *kind && object["apiVersion"] == *version;
+        let (kind, _, path) = KINDS.iter().find(is_it).unwrap_or_else(|| panic!("what is it? {object}"));
+        format!("import type {{ {kind} }} from \"kubernetes-types/{path}\";\nexport const it: {kind} = {object:#};\n")
+    };
+    let objects = documents(&packages, "deploy/kubernetes.yml");
+    let names: Vec<String> = (0..objects.len()).map(|n| format!("object{n}")).collect();
+    let all: Vec<(&str, String)> = names.iter().map(String::as_str).zip(objects.iter().map(source)).collect();
+    assert_eq!(all.len(), 2);
+    let said = compiled(&packages, &all);
+    assert!(said.is_empty(), "{said}");
+    // It would say so.
+    let mut wrong = objects[1].clone();
+    wrong["spec"]["template"]["spec"]["hostPid"] = true.into();
+    assert!(compiled(&packages, &[("wrong", source(&wrong))]).contains("'\"hostPid\"'"));
+    // What its container is told is there.
+    let pod = &objects[1]["spec"]["template"]["spec"];
+    let config = read(&root().join("tests/golden/config/default.hcl"));
+    for variable in list(&pod["containers"][0]["env"]).iter().map(|variable| text(variable, "name")) {
+        assert!(variable == "NODE_IP" || config.contains(&format!("({variable})")), "{variable} is no setting");
+    }
+}
+
+/// Of the type `system` alone it says that this is for many hosts: all other words it knows.
+#[test]
+fn the_nomad_job_is_one_but_for_its_type() {
+    let job = read(&root().join("deploy/allostat.nomad.hcl"));
+    let directory = test_dir();
+    let check = |name: &str, job: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, job).expect("our own directory");
+        let output = Command::new(common::allostat()).arg("check").arg(path).output().expect("it must start");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (is_right, said) = check("system.hcl", &job);
+    assert!(!is_right && said.matches("error:").count() == 1 && said.contains("type `system`"), "{said}");
+    let (is_right, said) = check("service.hcl", &job.replace("type = \"system\"", "type = \"service\""));
+    assert!(is_right, "{said}");
+}
+
+#[test]
+fn the_pipelines_of_the_collector_name_what_is_there_and_its_filter_what_is_sent() {
+    let Some(packages) = packages() else { skip_test!("no-npm") };
+    let config = documents(&packages, "deploy/otel-collector.yml").pop().expect("one document");
+    let defined = |what: &str| config[what].as_object().map(|all| all.keys().cloned().collect()).unwrap_or_default();
+    let mut used = BTreeSet::new();
+    for pipeline in config["service"]["pipelines"].as_object().expect("pipelines").values() {
+        for what in ["receivers", "processors", "exporters"] {
+            let there: BTreeSet<String> = defined(what);
+            for name in list(&pipeline[what]) {
+                assert!(there.contains(name.as_str().expect("a name")), "{what}: {name}");
+                used.insert(name.to_string());
+            }
+        }
+    }
+    let all = ["receivers", "processors", "exporters"].map(|what| defined(what).len()).iter().sum::<usize>();
+    assert_eq!(used.len(), all, "each is used");
+    for condition in list(&config["processors"]["filter/lean"]["metrics"]["metric"]) {
+        let name = condition.as_str().expect("a condition").split('"').nth(1).expect("a name");
+        let name = name.trim_start_matches('^').replace("\\\\.", ".");
+        let is_sent = |sent: &str| sent == name || (name.ends_with('.') && sent.starts_with(&name));
+        let found = CATALOGUE.iter().filter_map(|desc| desc.otlp).any(|otlp| is_sent(otlp.name));
+        assert!(found, "{condition} leaves out nothing");
+    }
+}
+
+const BEGIN: &str = "<!-- made from docs/profiles.md: begin -->\n";
+const END: &str = "<!-- end -->\n";
+
+/// 1 million as people write it.
+fn short(number: f64) -> String {
+    let (value, unit) = match number {
+        n if n >= 1e9 => (n / 1e9, " billion"),
+        n if n >= 1e6 => (n / 1e6, " million"),
+        n => (n / 1e3, ",000"),
+    };
+    if unit == ",000" || value >= 100.0 { format!("{value:.0}{unit}") } else { format!("{value:.1}{unit}") }
+}
+
+fn bytes(number: f64) -> String {
+    let (value, unit) = if number >= 1e12 { (number / 1e12, "TB") } else { (number / 1e9, "GB") };
+    if value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// Series of a host are those that were measured there; a scrape each 15 s is 5,760 samples of each a day, of 1 to 2 bytes on disk.
+#[test]
+fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
+    let figures = read(&root().join("docs/profiles.md"));
+    let mut made = String::from(
+        "| tasks a host | profile | series a host | of 100 hosts | samples a day | on disk a day | of 10,000 hosts | samples a day | on disk a day |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    for row in figures.lines().filter(|line| ["| 10 |", "| 100 |"].iter().any(|begin| line.starts_with(begin))) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let series: f64 = cells[3].replace(',', "").parse().expect("series in all");
+        write!(made, "| {} | {} | {} |", cells[1], cells[2], cells[3]).expect("a text can be written");
+        for hosts in [100.0, 10_000.0] {
+            let all = series * hosts;
+            let samples = all * 5_760.0;
+            let disk = format!("{} to {}", bytes(samples), bytes(samples * 2.0));
+            write!(made, " {} | {} | {disk} |", short(all), short(samples)).expect("a text can be written");
+        }
+        made.push('\n');
+    }
+    assert_eq!(made.lines().count(), 8, "the figures were not found");
+    let path = root().join("docs/fleet.md");
+    let page = read(&path);
+    let (before, rest) = page.split_once(BEGIN).expect("the table has a place");
+    let (_, after) = rest.split_once(END).expect("and an end");
+    let expected = format!("{before}{BEGIN}{made}{END}{after}");
+    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(&path, &expected).expect("docs can be written");
+    } else {
+        assert!(page == expected, "{}: ALLOSTAT_BLESS=1 writes it anew", path.display());
+    }
+}
