@@ -17,7 +17,7 @@ use crate::skip_test;
 
 /// One alloc that gives every panel something to draw: memory below a limit, CPU at a quota, a leak that is OOM-killed
 /// and restarted, an error exit that loops; GPUs that are at work and idle.
-fn job() -> String {
+pub fn job() -> String {
     let task = |name: &str, args: &str, config: &str, resources: &str| {
         let command = workload().display().to_string();
         format!(
@@ -214,7 +214,7 @@ fn answers_what_the_profile_has(profile: Profile) {
     drop(gpus);
 }
 
-fn pid_of(agent: &Agent, alloc: &str, task: &str) -> u32 {
+pub fn pid_of(agent: &Agent, alloc: &str, task: &str) -> u32 {
     let pid = wait_for("its main process", Duration::from_secs(20), || {
         agent.json(&format!("/v1/allocs/{alloc}"))["tasks"][task]["main"]["pid"].as_u64()
     });

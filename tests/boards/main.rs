@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod alertmanager;
 mod deploy;
 mod files;
 mod gpus;

@@ -37,6 +37,13 @@ impl Prometheus {
         Prometheus::start_knowing(&["exemplar-storage"], 1, &[target], &[], more)
     }
 
+    /// One that hands alerts on.
+    #[track_caller]
+    pub fn start_telling(alertmanager: SocketAddr, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {
+        let more = format!("alerting: {{alertmanagers: [{{static_configs: [{{targets: [\"{alertmanager}\"]}}]}}]}}\n");
+        Prometheus::start_knowing(&["exemplar-storage"], 1, targets, rules, &more)
+    }
+
     /// One that stores native histograms, and therefore asks for protocol buffers.
     #[track_caller]
     pub fn start_with_native_histograms(targets: &[SocketAddr]) -> Option<Prometheus> {

@@ -125,6 +125,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "alertmanager",
+        packages: Packages::Alone(&["prometheus-alertmanager", "libc6"]),
+        programs: &["prometheus-alertmanager"],
+        megabytes: 13,
+        why: "a real Alertmanager, between the alerts and a webhook",
+        reason: "no-prometheus",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "python",
         packages: Packages::WithDependencies(&["python3-prometheus-client", "python3-grpcio", "openssl"]),
         programs: &["python3", "openssl"],
