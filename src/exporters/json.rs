@@ -124,6 +124,7 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
 fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail: Detail) -> Value {
     let mut all = task_row(alloc, known, task, detail);
     set(&mut all, "driver", known.driver.as_ref());
+    set(&mut all, "image", known.image.as_ref());
     set(&mut all, "user", known.user.as_ref().filter(|_| detail == Detail::Full));
     if let Some(task) = &task.observed {
         all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);

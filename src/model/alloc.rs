@@ -111,7 +111,7 @@ pub struct AllocIdentity {
 impl AllocIdentity {
     /// Of one of which its cgroups are all that is known.
     pub fn of_cgroup(id: AllocId, cgroup: CgroupPath, tasks: impl IntoIterator<Item = TaskName>) -> AllocIdentity {
-        let task = |name| TaskIdentity { name, driver: None, user: None };
+        let task = |name| TaskIdentity { name, driver: None, user: None, image: None };
         AllocIdentity {
             id,
             source: AllocSource::Cgroup,
@@ -133,6 +133,8 @@ pub struct TaskIdentity {
     pub name: TaskName,
     pub driver: Option<String>,
     pub user: Option<String>,
+    /// What its container was made of, as its runtime calls that.
+    pub image: Option<String>,
 }
 
 /// The lifecycle of a managed alloc, as its owner publishes it: plain values, replaced as a whole at each change. An observed

@@ -80,7 +80,8 @@ impl Engine {
         let all: Vec<Value> = serde_json::from_slice(&body).ok()?;
         let of = all.iter().find(|container| container["Id"] == id)?;
         let created_at = of["Created"].as_u64().and_then(|at| at.checked_mul(1_000_000_000)).map(Timestamp);
-        naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.driver)
+        let named = naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.driver)?;
+        Some(Naming { image: image(&of["Image"]), ..named })
     }
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
@@ -140,7 +141,13 @@ fn exited(state: &Value) -> Option<ExitFacts> {
 
 fn named(container: &Value, driver: &str) -> Option<Naming> {
     let created_at = container["Created"].as_str().and_then(facts::moment);
-    naming(container["Name"].as_str()?, &container["Config"]["Labels"], created_at, driver)
+    let named = naming(container["Name"].as_str()?, &container["Config"]["Labels"], created_at, driver)?;
+    Some(Naming { image: image(&container["Config"]["Image"]), ..named })
+}
+
+/// As it was asked for, or the digest where nothing has that name any more.
+fn image(said: &Value) -> Option<String> {
+    said.as_str().filter(|image| !image.is_empty()).map(str::to_owned)
 }
 
 fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &str) -> Option<Naming> {
@@ -207,6 +214,13 @@ mod tests {
         );
         assert!(service.labels.contains(&("team".to_owned(), "a".to_owned())));
         assert_eq!(named(&json!({"Name": "/"}), "docker"), None);
+    }
+
+    #[test]
+    fn an_image_is_called_as_it_was_asked_for() {
+        let of = |config: Value| named(&json!({"Name": "/a", "Config": config}), "docker").unwrap().image;
+        assert_eq!(of(json!({"Image": "redis:7"})).as_deref(), Some("redis:7"));
+        assert_eq!((of(json!({"Image": ""})), of(json!({}))), (None, None));
     }
 
     #[test]

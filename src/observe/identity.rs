@@ -85,6 +85,8 @@ pub struct Naming {
     /// What runs it: `docker`, `containerd`.
     pub driver: Option<String>,
     pub user: Option<String>,
+    /// What a container was made of, as its runtime calls that.
+    pub image: Option<String>,
     /// All that its source tells; which of them are shown is chosen elsewhere.
     pub labels: Vec<(String, String)>,
     pub created_at: Option<Timestamp>,
@@ -103,6 +105,7 @@ impl Naming {
             namespace: String::new(),
             driver: None,
             user: None,
+            image: None,
             labels: Vec::new(),
             created_at: None,
         }

@@ -80,6 +80,7 @@ impl Runtime for Pods {
             Some(facts::texts(&facts::json(&self.0.file(&bundle))?["annotations"]))
         });
         let said = said.unwrap_or_default();
+        let image = image_of(&said);
         let names = of_annotations(&said).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
         let name = names.pod.clone();
         Some(Naming {
@@ -88,6 +89,7 @@ impl Runtime for Pods {
             name,
             task: names.container,
             namespace: names.namespace,
+            image,
             labels: said.into_iter().collect(),
             ..known.clone()
         })
@@ -129,6 +131,13 @@ fn of_annotations(said: &BTreeMap<String, String>) -> Option<PodNames> {
     })
 }
 
+/// What a container was made of; of the one that holds a pod's namespaces newer runtimes say it too.
+fn image_of(said: &BTreeMap<String, String>) -> Option<String> {
+    const NAMES: [&str; 3] =
+        ["io.kubernetes.cri.image-name", "io.kubernetes.cri.podsandbox.image-name", "io.kubernetes.cri-o.ImageName"];
+    NAMES.into_iter().find_map(|name| said.get(name)).filter(|image| !image.is_empty()).cloned()
+}
+
 /// TaskOf pod it is, by the name that its controller gave it: `web` of `web-7d4b9c6f5-x2x7z`, `db` of `db-0`.
 fn owner(pod: &str) -> &str {
     /// What controllers make random names of.
@@ -166,6 +175,17 @@ mod tests {
         ] {
             assert_eq!(owner(pod), whose, "{pod}");
         }
+    }
+
+    #[test]
+    fn images_are_read_as_containerd_and_cri_o_write_them() {
+        let said = |name: &str, image: &str| image_of(&[(name.to_owned(), image.to_owned())].into());
+        for name in
+            ["io.kubernetes.cri.image-name", "io.kubernetes.cri.podsandbox.image-name", "io.kubernetes.cri-o.ImageName"]
+        {
+            assert_eq!(said(name, "registry/web:1").as_deref(), Some("registry/web:1"), "{name}");
+        }
+        assert_eq!((said("image", "x"), said("io.kubernetes.cri.image-name", "")), (None, None));
     }
 
     #[test]

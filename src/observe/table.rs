@@ -23,6 +23,8 @@ use crate::model::usage::Usage;
 
 /// Longer ones are cut, and told apart by what they were.
 const LONGEST_ID: usize = 200;
+/// Registry, name, tag and digest fit.
+const LONGEST_IMAGE: usize = 400;
 
 /// Concurrency: whoever owns it.
 #[derive(Debug, Default)]
@@ -151,6 +153,7 @@ impl ObservedAllocs {
                     name: task.clone(),
                     driver: None,
                     user: None,
+                    image: None,
                 });
                 held.tasks.len() - 1
             }
@@ -333,6 +336,7 @@ impl Held {
             name: TaskName::from(naming.task.as_str()),
             driver: naming.driver.clone(),
             user: naming.user.clone(),
+            image: naming.image.as_deref().map(|image| cut(image, LONGEST_IMAGE).to_owned()),
         };
         let mut tasks = before.tasks.clone();
         tasks[at] = task;

@@ -73,6 +73,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         name: task.name.clone(),
         driver: Some(task.driver.clone()),
         user: task.user.clone(),
+        image: None,
     };
     let identity = AllocIdentity {
         source: AllocSource::Managed,

@@ -280,7 +280,7 @@ mod tests {
             created_at: None,
             measured: Measured::Cgroup,
             cgroup: None,
-            tasks: vec![TaskIdentity { name: "web".into(), driver: None, user: None }],
+            tasks: vec![TaskIdentity { name: "web".into(), driver: None, user: None, image: None }],
         };
         let alloc = AllocView {
             identity: Arc::new(identity),

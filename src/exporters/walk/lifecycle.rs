@@ -22,7 +22,7 @@ pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
 pub static TASK_INFO: MetricDesc = MetricDesc::info(
     "allostat_task_info",
     "What the task is. cgroup_version: v1, v2 or hybrid (v1 controllers with a unified tree beside them).",
-    &["alloc_id", "task", "workload", "driver", "user", "cgroup_version"],
+    &["alloc_id", "task", "workload", "driver", "user", "image", "cgroup_version"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner");

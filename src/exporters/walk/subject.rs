@@ -53,6 +53,7 @@ impl<'a> RowSubject<'a> {
             info: vec![
                 ("driver", known.driver.as_deref().unwrap_or("")),
                 ("user", known.user.as_deref().unwrap_or("")),
+                ("image", known.image.as_deref().unwrap_or("")),
                 // Only where cgroups measure does their version say anything.
                 ("cgroup_version", if of.measured == Measured::Cgroup { cgroup_mode } else { "" }),
             ],

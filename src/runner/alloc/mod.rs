@@ -130,6 +130,7 @@ impl Alloc {
             name: task.name.clone(),
             driver: Some(task.driver.clone()),
             user: task.user.clone(),
+            image: None,
         });
         let identity = Arc::new(AllocIdentity {
             id: record.id.clone(),
