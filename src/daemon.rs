@@ -221,6 +221,7 @@ impl Daemon {
             metrics,
             followers: api::Followers::of(config.api.max_connections),
             fingerprinters: fingerprints.states(),
+            cpu_window: exporters::dropin::nomad::CpuWindow::default(),
         }));
         Ok(Daemon {
             tcp: tcp_address,

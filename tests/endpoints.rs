@@ -74,6 +74,7 @@ fn nothing_that_tcp_tells_names_a_secret_a_user_a_process_or_a_place() {
 fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
     // By name, so that a route which changes its mind is seen.
     const NONE: [&str; 2] = ["/healthz", "/readyz"];
+    const METRICS: [&str; 3] = ["/metrics", "/metrics/cadvisor", "/metrics/nomad"];
     for setting in ["none", "metrics", "read"] {
         let (agent, [id, _]) = agent(&format!("telemetry {{\n  public = \"{setting}\"\n}}\n"));
         for route in ROUTES.iter().filter(|r| !r.path.contains("/stop")) {
@@ -81,7 +82,7 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
             let told = match setting {
                 _ if route.method == Method::Post || path.contains("/logs/") => false,
                 "none" => NONE.contains(&route.path),
-                "metrics" => route.path == "/metrics" || NONE.contains(&route.path),
+                "metrics" => METRICS.contains(&route.path) || NONE.contains(&route.path),
                 _ => true,
             };
             let answer = ask(&agent, route.method, &path);

@@ -11,6 +11,7 @@ mod catalogue;
 mod client;
 mod devices;
 mod door;
+mod dropin;
 mod error;
 mod events;
 mod gc;
@@ -52,6 +53,7 @@ pub use submission::{JobText, Submitted};
 pub use target::encode;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_tokens, check_web_config};
 
+use crate::exporters::dropin::nomad::CpuWindow;
 use crate::exporters::prometheus::Bodies;
 use crate::fingerprint::FingerprinterStates;
 use crate::host::clock::Clock;
@@ -122,6 +124,8 @@ pub struct Context {
     pub metrics: Arc<Metrics>,
     pub followers: Followers,
     pub fingerprinters: Arc<FingerprinterStates>,
+    /// Of the page under Nomad's names.
+    pub cpu_window: CpuWindow,
 }
 
 impl Context {
@@ -162,6 +166,8 @@ impl Route {
 pub static ROUTES: &[&Route] = &[
     &index::INDEX,
     &metrics::METRICS,
+    &dropin::CADVISOR,
+    &dropin::NOMAD,
     &health::HEALTHZ,
     &health::READYZ,
     &allocs::LIST,

@@ -157,6 +157,7 @@ fn start(config: Config, opened: bool) -> Server {
         metrics: metrics.clone(),
         followers: Followers::of(config.max_connections),
         fingerprinters: fingerprints.states(),
+        cpu_window: Default::default(),
     });
     let gate = Gate::open(&config, &metrics).unwrap();
     let door = Door::new(config, gate);

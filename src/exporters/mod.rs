@@ -4,6 +4,7 @@
 //! an alloc is rather than its series.
 
 pub mod catalogue;
+pub mod dropin;
 pub mod json;
 pub mod otlp;
 pub mod prometheus;

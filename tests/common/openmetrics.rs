@@ -60,7 +60,7 @@ pub fn check(text: &str) -> Result<BTreeMap<String, Family>, String> {
                     }
                 }
                 "TYPE" if !family.kind.is_empty() => return Err(wrong("TYPE twice")),
-                "TYPE" if !["counter", "gauge", "histogram", "info"].contains(&rest) => {
+                "TYPE" if !["counter", "gauge", "histogram", "info", "unknown"].contains(&rest) => {
                     return Err(wrong("not a type"));
                 }
                 "TYPE" => family.kind = rest.to_owned(),
@@ -119,7 +119,7 @@ fn rules(family: &Family, suffix: &str, sample: &Sample) -> Result<(), &'static 
     match (family.kind.as_str(), suffix) {
         ("counter", "_total") if number >= 0.0 => Ok(()),
         ("counter", "_created") if number > 0.0 => Ok(()),
-        ("gauge", "") => Ok(()),
+        ("gauge" | "unknown", "") => Ok(()),
         ("info", "_info") if sample.value == "1" => Ok(()),
         ("histogram", "_bucket") if sample.labels.contains_key("le") => {
             let le = &sample.labels["le"];

@@ -44,6 +44,12 @@ impl Prometheus {
         Prometheus::start_knowing(&["exemplar-storage"], 1, targets, rules, &more)
     }
 
+    /// One that scrapes another page of theirs.
+    #[track_caller]
+    pub fn start_at(path: &str, targets: &[SocketAddr]) -> Option<Prometheus> {
+        Prometheus::start_knowing(&["exemplar-storage"], 1, targets, &[], &format!("  metrics_path: {path}\n"))
+    }
+
     /// One that stores native histograms, and therefore asks for protocol buffers.
     #[track_caller]
     pub fn start_with_native_histograms(targets: &[SocketAddr]) -> Option<Prometheus> {

@@ -8,6 +8,7 @@
 mod common;
 
 mod docker;
+mod dropin;
 mod live;
 mod lives;
 mod trees;

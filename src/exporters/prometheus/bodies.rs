@@ -153,11 +153,7 @@ impl Bodies {
         let walk = Walk::new(snapshot, &self.metrics, filter);
         let (mut bytes, len) = lock(&self.encoder).encode(&walk, format, Vec::new());
         bytes.truncate(len);
-        match encoding {
-            Encoding::Identity => Bytes::from(bytes),
-            Encoding::Gzip => gzip(&bytes),
-            Encoding::Zstd => zstd(&bytes),
-        }
+        compressed(bytes, encoding)
     }
 
     /// A scraper came: after some regular visits its body is encoded before it asks.
@@ -200,6 +196,15 @@ impl Bodies {
 
     fn slot(&self, format: Format) -> MutexGuard<'_, Slot> {
         lock(&self.slots[format.index()])
+    }
+}
+
+/// A body that is used once.
+pub fn compressed(body: Vec<u8>, encoding: Encoding) -> Bytes {
+    match encoding {
+        Encoding::Identity => Bytes::from(body),
+        Encoding::Gzip => gzip(&body),
+        Encoding::Zstd => zstd(&body),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::labels::{AllocLabels, Blocks, LabelCache, RowLabels, WorkloadLabels, close};
 use super::page::{Page, Piece};
 use super::{exemplar, header, itself, protobuf};
-use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, Point, Rows, WORKLOAD_ROWS, Walk};
+use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, Point, Rows, Teller, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
 
@@ -53,6 +53,20 @@ impl Encoder {
         self.cache.end();
         body.page.finish()
     }
+}
+
+/// See [`super::encode_page`].
+pub(super) fn encode_page(walk: &Walk<'_>, format: Format, told: &impl Teller) -> Vec<u8> {
+    let blocks = Blocks::new(&[], &[]);
+    let mut body =
+        Body { page: Page::default(), format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
+    told.tell(walk, &mut body);
+    if format == Format::OpenMetrics {
+        body.page.text("# EOF\n");
+    }
+    let (mut bytes, len) = body.page.finish();
+    bytes.truncate(len);
+    bytes
 }
 
 /// What is being written.

@@ -17,9 +17,11 @@ pub(super) fn family_name(desc: &MetricDesc, format: Format) -> &str {
 }
 
 /// The word after `# TYPE name`.
-fn type_word(kind: Kind, format: Format) -> &'static str {
-    match (kind, format) {
+fn type_word(desc: &MetricDesc, format: Format) -> &'static str {
+    match (desc.kind, format) {
         (Kind::Info, Format::Text | Format::Protobuf) => Kind::Gauge.as_str(),
+        // Of others, who call some counters otherwise than OpenMetrics lets a counter be called.
+        (Kind::Counter, Format::OpenMetrics) if !desc.name.ends_with("_total") => "unknown",
         (kind, _) => kind.as_str(),
     }
 }
@@ -37,7 +39,7 @@ pub(super) fn write(page: &mut Page, desc: &MetricDesc, format: Format) {
     let name = family_name(desc, format);
     let mut text = format!("# HELP {name} ");
     escape_help(&mut text, desc.help, format == Format::OpenMetrics);
-    text.push_str(&format!("\n# TYPE {name} {}\n", type_word(desc.kind, format)));
+    text.push_str(&format!("\n# TYPE {name} {}\n", type_word(desc, format)));
     if format == Format::OpenMetrics
         && let Some(unit) = unit_word(desc.unit)
     {

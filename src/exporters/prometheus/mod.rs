@@ -16,10 +16,10 @@ mod messages;
 mod page;
 mod protobuf;
 
-use super::walk::Walk;
+use super::walk::{Teller, Walk};
 use crate::model::metric::MetricDesc;
 
-pub use bodies::Bodies;
+pub use bodies::{Bodies, compressed};
 pub use encode::Encoder;
 
 pub use crate::model::answer::{Encoding, Format};
@@ -32,4 +32,12 @@ pub fn encode(walk: &Walk<'_>, format: Format) -> Vec<u8> {
     let (mut bytes, len) = Encoder::default().encode(walk, format, Vec::new());
     bytes.truncate(len);
     bytes
+}
+
+/// A page under other names than ours: it says nothing of itself.
+pub fn encode_page(walk: &Walk<'_>, format: Format, page: &impl Teller) -> Vec<u8> {
+    match format {
+        Format::Protobuf => protobuf::encode_page(walk, page),
+        Format::Text | Format::OpenMetrics => encode::encode_page(walk, format, page),
+    }
 }

@@ -17,7 +17,7 @@ use super::messages::{
     METRIC, MetricType, MetricValue, TimestampMessage,
 };
 use super::{exemplar, header, itself};
-use crate::exporters::walk::{Head, HistogramPoint, Listener, Point, Rows, Walk};
+use crate::exporters::walk::{Head, HistogramPoint, Listener, Point, Rows, Teller, Walk};
 use crate::model::answer::Format;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, Kind, Value};
@@ -31,6 +31,13 @@ pub(super) fn encode(walk: &Walk<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
     walk.tell(&mut body);
     let counts = std::mem::take(&mut body.counts);
     itself::series(&mut body, walk, &counts);
+    body.out
+}
+
+/// See [`super::encode_page`].
+pub(super) fn encode_page(walk: &Walk<'_>, page: &impl Teller) -> Vec<u8> {
+    let mut body = Messages { out: Vec::new(), family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
+    page.tell(walk, &mut body);
     body.out
 }
 

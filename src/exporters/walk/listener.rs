@@ -52,6 +52,11 @@ pub trait Listener {
         B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>;
 }
 
+/// What a page is about.
+pub trait Teller {
+    fn tell(&self, walk: &super::Walk<'_>, listener: &mut impl Listener);
+}
+
 /// Families of one source, as they are walked.
 pub(super) struct Families<'r, R> {
     pub(super) listener: &'r mut R,

@@ -31,6 +31,7 @@ pub mod lifecycle;
 mod listener;
 mod measures;
 mod node;
+mod peers;
 mod push;
 mod registry;
 mod rows;
@@ -41,8 +42,9 @@ mod workloads;
 
 pub use devices::{ALLOC_DEVICE_ROWS, DEVICE_ROWS, INSTANCE_ROWS, TASK_DEVICE_ROWS};
 pub use filter::{Filter, FilterError, Source};
-pub use listener::{Head, HistogramPoint, Listener, Point};
+pub use listener::{Head, HistogramPoint, Listener, Point, Teller};
 pub use measures::{MeasuredRows, OF_ALLOCS, OF_TASKS, OF_WORKLOADS, descriptors};
+pub use peers::{PeerReading, PeerRow};
 pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
 pub use selection::{Pattern, Selection};
 pub use subject::{Labels, RowSubject};
@@ -72,7 +74,6 @@ impl Walk<'_> {
         push::walk(agent, self.metrics);
     }
     /// One kind of rows alone.
-    #[cfg(test)]
     pub fn tell_measures<S: crate::model::measure::HasFields>(
         &self,
         listener: &mut impl Listener,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::device_rows::DeviceWalk;
 use super::filter::Filter;
+use super::peers::PeerRow;
 use super::subject::RowSubject;
 use crate::model::alloc::TaskIdentity;
 use crate::model::id::JobId;
@@ -28,6 +29,8 @@ pub struct Walk<'a> {
     pub(super) devices: DeviceWalk<'a>,
     /// Somebody gets the traces of allocs.
     pub has_traces: bool,
+    /// Under the names of another exporter; none on a page under our own.
+    pub(super) peers: Vec<PeerRow>,
 }
 
 /// A whole workload, by what is known of it.
@@ -53,7 +56,18 @@ impl<'a> Walk<'a> {
             jobs: jobs(snapshot, metrics),
             devices,
             has_traces: metrics.push.has_traces(),
+            peers: Vec::new(),
         }
+    }
+
+    /// For a page under the names of another exporter.
+    #[must_use]
+    pub fn with_peers(self, peers: Vec<PeerRow>) -> Walk<'a> {
+        Walk { peers, ..self }
+    }
+    /// Of such a page.
+    pub fn peers(&self) -> &[PeerRow] {
+        &self.peers
     }
 
     /// Whose row that is.

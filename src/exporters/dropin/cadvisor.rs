@@ -1,0 +1,318 @@
+//! What cAdvisor and the kubelet would say of this host, under their names: `GET /metrics/cadvisor`.
+//!
+//! A row is a container, that is a task whose cgroup is there, as long as it runs; of a pod its own cgroup too. Its values are those of
+//! that cgroup alone, as in cAdvisor: a container that is started again counts from 0.
+//!
+//! Source: cAdvisor 0.49, docs/storage/prometheus.md and its handlers of cgroups; the kubelet's labels of its `/metrics/cadvisor`.
+
+use std::sync::{Arc, LazyLock};
+
+use super::tables::{native, one, peer_measures, unit_of};
+use crate::exporters::prometheus;
+use crate::exporters::walk::{Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families};
+use crate::model::alloc::{AllocSource, TaskIdentity};
+use crate::model::answer::Format;
+use crate::model::measure::{Cell, Measure, Nature};
+use crate::model::metric::{MetricDesc, Value};
+use crate::model::usage::Field;
+use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
+use crate::telemetry::Metrics;
+
+static CONTAINER_ROWS: Rows = Rows::new(
+    "container_",
+    &["id", "image", "name"],
+    |walk| walk.peers().len(),
+    |walk, row| walk.peers()[row].subject(),
+);
+
+static OF_CONTAINERS: MeasuredRows<PeerReading> = MeasuredRows {
+    rows: &CONTAINER_ROWS,
+    families: LazyLock::new(|| families::of(&CONTAINER_ROWS, MEASURES.iter())),
+    readings: |walk| walk.peers().iter().map(|peer| (&peer.reading, true)).collect(),
+    exemplars: None,
+};
+
+peer_measures! {
+    Live "last_seen" = "the moment of the snapshot", "", "When the container was seen last.",
+        [[] => |r| Some(Value::Nanos(r.seen_at?.0))];
+    Live "start_time_seconds" = "`/v1/allocs`: when the task started, of what others run when it was made",
+        "to the nanosecond; absent where the agent did not see it begin and no runtime says",
+        "When the container was made or started.", [[] => |r| Some(Value::Nanos(r.started_at?.0))];
+    Counter "cpu_usage_seconds_total" = "`allostat_task_cpu_usage_seconds_total`", "`cpu=\"total\"` alone, as the kubelet has it",
+        "CPU time that was used.", [[("cpu", "total")] => |r| r.of(Field::cpu_usage_ns)];
+    Counter "cpu_user_seconds_total" = "`allostat_task_cpu_seconds_total{mode=\"user\"}`", "", "CPU time of the user.",
+        [[] => |r| r.of(Field::cpu_user_ns)];
+    Counter "cpu_system_seconds_total" = "`allostat_task_cpu_seconds_total{mode=\"system\"}`", "", "CPU time of the kernel.",
+        [[] => |r| r.of(Field::cpu_system_ns)];
+    Counter "cpu_cfs_periods_total" = "`allostat_task_cpu_cfs_periods_total`", "absent without a quota, as there",
+        "Periods of its quota that have passed.", [[] => |r| r.of(Field::cpu_cfs_periods)];
+    Counter "cpu_cfs_throttled_periods_total" = "`allostat_task_cpu_cfs_throttled_periods_total`", "absent without a quota, as there",
+        "Periods in which it was throttled.", [[] => |r| r.of(Field::cpu_cfs_throttled_periods)];
+    Counter "cpu_cfs_throttled_seconds_total" = "`allostat_task_cpu_throttled_seconds_total`", "absent without a quota, as there",
+        "Time for which it was throttled.", [[] => |r| r.of(Field::cpu_throttled_ns)];
+    Counter "cpu_cfs_burst_periods_total" = "`allostat_task_cpu_burst_periods_total`", "absent without a quota",
+        "Periods in which it used more than its quota, as it was allowed to.", [[] => |r| r.of(Field::cpu_burst_periods)];
+    Counter "cpu_cfs_burst_seconds_total" = "`allostat_task_cpu_burst_seconds_total`", "absent without a quota",
+        "CPU time above its quota, as it was allowed to.", [[] => |r| r.of(Field::cpu_burst_ns)];
+    Live "memory_usage_bytes" = "`allostat_task_memory_usage_bytes`", "", "Memory that is charged, page cache included.",
+        [[] => |r| r.of(Field::memory_usage_bytes)];
+    Live "memory_working_set_bytes" = "`allostat_task_memory_working_set_bytes`", "", "Memory in use less inactive page cache.",
+        [[] => |r| r.of(Field::memory_working_set_bytes)];
+    Peak "memory_max_usage_bytes" = "`allostat_task_memory_peak_bytes`",
+        "absent where the kernel has no peak (v2 before 5.19): cAdvisor prints 0", "The most memory that was ever charged.",
+        [[] => |r| r.of(Field::memory_peak_bytes)];
+    Live "memory_rss" = "`allostat_task_memory_rss_bytes`", "", "Anonymous memory, in bytes.", [[] => |r| r.of(Field::memory_rss_bytes)];
+    Live "memory_cache" = "`allostat_task_memory_cache_bytes`", "", "Page cache, in bytes.", [[] => |r| r.of(Field::memory_cache_bytes)];
+    Live "memory_swap" = "`allostat_task_memory_swap_bytes`", "absent where swap is not accounted: cAdvisor prints 0", "Swap in use, in bytes.",
+        [[] => |r| r.of(Field::memory_swap_bytes)];
+    Live "memory_mapped_file" = "`allostat_task_memory_mapped_bytes`", "", "Files that are mapped, in bytes.",
+        [[] => |r| r.of(Field::memory_mapped_bytes)];
+    Live "memory_kernel_usage" = "`allostat_task_memory_kernel_bytes`", "", "Memory of the kernel, in bytes.",
+        [[] => |r| r.of(Field::memory_kernel_bytes)];
+    Live "memory_total_inactive_file_bytes" = "`allostat_task_memory_usage_bytes` less `allostat_task_memory_working_set_bytes`",
+        "absent where that is all of it: then there may be more", "Page cache that nobody used of late.",
+        [[] => |r| inactive_file(r)];
+    Counter "memory_failcnt" = "`allostat_task_memory_limit_hits_total`", "`unknown` in OpenMetrics, whose counters end in `_total`",
+        "How often memory was refused at the limit.", [[] => |r| r.of(Field::memory_limit_hits)];
+    Counter "memory_failures_total" = "`allostat_task_page_faults_total`",
+        "of all below the cgroup in both scopes; cAdvisor has what the cgroup itself had in both",
+        "Page faults.", [
+            [("failure_type", "pgfault"), ("scope", "container")] => |r| faults(r),
+            [("failure_type", "pgfault"), ("scope", "hierarchy")] => |r| faults(r),
+            [("failure_type", "pgmajfault"), ("scope", "container")] => |r| r.of(Field::page_faults_major),
+            [("failure_type", "pgmajfault"), ("scope", "hierarchy")] => |r| r.of(Field::page_faults_major)
+        ];
+    Counter "oom_events_total" = "`allostat_task_oom_kills_total`", "kills, as the cgroup counts them; cAdvisor reads the kernel's log",
+        "Processes of it that the kernel's OOM killer chose.", [[] => |r| r.of(Field::oom_kills)];
+    Counter "fs_reads_bytes_total" = "`allostat_task_io_read_bytes_total`", "all devices together: no `device`", "Bytes read from disks.",
+        [[] => |r| r.of(Field::io_read_bytes)];
+    Counter "fs_writes_bytes_total" = "`allostat_task_io_written_bytes_total`", "all devices together: no `device`", "Bytes written to disks.",
+        [[] => |r| r.of(Field::io_written_bytes)];
+    Counter "fs_reads_total" = "`allostat_task_io_reads_total`", "all devices together: no `device`", "Reads from disks.",
+        [[] => |r| r.of(Field::io_reads)];
+    Counter "fs_writes_total" = "`allostat_task_io_writes_total`", "all devices together: no `device`", "Writes to disks.",
+        [[] => |r| r.of(Field::io_writes)];
+    Live "processes" = "`allostat_task_processes`", "", "Processes.", [[] => |r| r.of(Field::processes)];
+    Live "threads" = "`allostat_task_pids_current`", "", "Threads.", [[] => |r| r.of(Field::pids_current)];
+    Limit "threads_max" = "`allostat_task_pids_limit`", "absent where there is no limit: cAdvisor prints 0", "How many threads it may have.",
+        [[] => |r| r.of(Field::pids_limit)];
+    Live "file_descriptors" = "`allostat_task_open_fds`", "", "Open descriptors.", [[] => |r| r.of(Field::open_fds)];
+    Counter "pressure_cpu_waiting_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"cpu\",kind=\"some\"}`",
+        "absent where the kernel has no PSI", "Time in which some of its threads waited for a CPU.",
+        [[] => |r| r.of(Field::pressure_cpu_some_ns)];
+    Counter "pressure_cpu_stalled_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"cpu\",kind=\"full\"}`",
+        "absent where the kernel has no PSI", "Time in which all of its threads waited for a CPU.",
+        [[] => |r| r.of(Field::pressure_cpu_full_ns)];
+    Counter "pressure_memory_waiting_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"memory\",kind=\"some\"}`",
+        "absent where the kernel has no PSI", "Time in which some of its threads waited for memory.",
+        [[] => |r| r.of(Field::pressure_memory_some_ns)];
+    Counter "pressure_memory_stalled_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"memory\",kind=\"full\"}`",
+        "absent where the kernel has no PSI", "Time in which all of its threads waited for memory.",
+        [[] => |r| r.of(Field::pressure_memory_full_ns)];
+    Counter "pressure_io_waiting_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"io\",kind=\"some\"}`",
+        "absent where the kernel has no PSI", "Time in which some of its threads waited for disks.",
+        [[] => |r| r.of(Field::pressure_io_some_ns)];
+    Counter "pressure_io_stalled_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"io\",kind=\"full\"}`",
+        "absent where the kernel has no PSI", "Time in which all of its threads waited for disks.",
+        [[] => |r| r.of(Field::pressure_io_full_ns)];
+    Limit "spec_cpu_quota" = "`allostat_task_cpu_limit_cores`, in microseconds of a period", "absent without a quota, as there",
+        "CPU time that it may use in a period, in microseconds.", [[] => |r| r.plain(Field::cpu_quota_us)];
+    Limit "spec_cpu_period" = "the kernel's `cpu.cfs_period_us`, `cpu.max`", "", "Length of a period, in microseconds.",
+        [[] => |r| r.plain(Field::cpu_period_us)];
+    Limit "spec_cpu_shares" = "`allostat_task_cpu_shares`, else `allostat_task_cpu_weight`", "a weight is turned into shares, as there",
+        "Its share of the CPUs where these are short.", [[] => |r| shares(r)];
+    Limit "spec_memory_limit_bytes" = "`allostat_task_memory_limit_bytes`",
+        "the lowest limit up the tree; absent where there is none: cAdvisor prints its own cgroup's alone, and 0 for none",
+        "Memory that it may use.", [[] => |r| r.of(Field::memory_limit_bytes)];
+    Limit "spec_memory_reservation_limit_bytes" = "`allostat_task_memory_reservation_bytes`",
+        "of v1 alone: what it is of v2 differs between versions of cAdvisor", "Memory that is left to it where memory is short.",
+        [[] => |r| r.memory_soft_limit_bytes.map(Value::Int)];
+}
+
+fn inactive_file(of: &PeerReading) -> Option<Value> {
+    let working_set = of.usage.memory_working_set_bytes().filter(|bytes| *bytes > 0)?;
+    of.usage.memory_usage_bytes()?.checked_sub(working_set).map(Value::Int)
+}
+
+/// Of either kind: cAdvisor has the major ones among these too.
+fn faults(of: &PeerReading) -> Option<Value> {
+    Some(Value::Int(of.usage.page_faults_minor()?.saturating_add(of.usage.page_faults_major()?)))
+}
+
+/// v2 has weights, 1 to 10,000; shares are 2 to 262,144.
+fn shares(of: &PeerReading) -> Option<Value> {
+    let of_weight = |weight: u64| 2 + (weight.clamp(1, 10_000) - 1) * 262_142 / 9_999;
+    of.usage.cpu_shares().or_else(|| of.usage.cpu_weight().map(of_weight)).map(Value::Int)
+}
+
+static MACHINE_CPU_CORES: MetricDesc =
+    MetricDesc::gauge("machine_cpu_cores", unit_of(""), "CPUs of this host.", &[]).from_source("`/v1/node`: `cpus`");
+static MACHINE_MEMORY: MetricDesc =
+    MetricDesc::gauge("machine_memory_bytes", unit_of("_bytes"), "Memory of this host.", &[])
+        .from_source("`/v1/node`: `memory_bytes`");
+static VERSION: MetricDesc =
+    MetricDesc::info("cadvisor_version_info", "Of this host; it is not cAdvisor that tells it.", &["kernelVersion"])
+        .from_source("`/v1/node`: `kernel`")
+        .absent_when("no version of cAdvisor, Docker or the distribution");
+
+/// Under cAdvisor's names: of the root cgroup, `id="/"`. Beside each the family of ours.
+static NETWORK: [(MetricDesc, &str); 8] = [
+    network("container_network_receive_bytes_total", "`allostat_host_network_receive_bytes_total`", "Bytes received."),
+    network(
+        "container_network_receive_packets_total",
+        "`allostat_host_network_receive_packets_total`",
+        "Packets received.",
+    ),
+    network(
+        "container_network_receive_errors_total",
+        "`allostat_host_network_receive_errors_total`",
+        "Packets that came in broken.",
+    ),
+    network(
+        "container_network_receive_packets_dropped_total",
+        "`allostat_host_network_receive_drops_total`",
+        "Packets that came in and were dropped.",
+    ),
+    network("container_network_transmit_bytes_total", "`allostat_host_network_transmit_bytes_total`", "Bytes sent."),
+    network(
+        "container_network_transmit_packets_total",
+        "`allostat_host_network_transmit_packets_total`",
+        "Packets sent.",
+    ),
+    network(
+        "container_network_transmit_errors_total",
+        "`allostat_host_network_transmit_errors_total`",
+        "Packets that could not be sent.",
+    ),
+    network(
+        "container_network_transmit_packets_dropped_total",
+        "`allostat_host_network_transmit_drops_total`",
+        "Packets that were dropped in place of sent.",
+    ),
+];
+
+const fn network(name: &'static str, ours: &'static str, help: &'static str) -> (MetricDesc, &'static str) {
+    let desc = MetricDesc::counter(name, unit_of(name), help, &["id", "interface"])
+        .from_source(ours)
+        .absent_when("of the host alone (`id=\"/\"`): what a container sends is not measured");
+    (desc, ours)
+}
+
+/// In the order of the page.
+pub fn descriptors() -> Vec<&'static MetricDesc> {
+    let of_containers = OF_CONTAINERS.families.iter().map(|family| &family.desc);
+    let network = NETWORK.iter().map(|(desc, _)| desc);
+    of_containers.chain(network).chain([&MACHINE_CPU_CORES, &MACHINE_MEMORY, &VERSION]).collect()
+}
+
+/// The whole page. Costs: some milliseconds for a thousand containers.
+pub fn encode(snapshot: &Snapshot, metrics: &Metrics, format: Format) -> Vec<u8> {
+    let everything = Filter::default();
+    let walk = Walk::new(snapshot, metrics, &everything).with_peers(rows(snapshot));
+    prometheus::encode_page(&walk, format, &Containers)
+}
+
+struct Containers;
+
+impl Teller for Containers {
+    fn tell(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
+        walk.tell_measures(listener, &OF_CONTAINERS);
+        let told = &walk.snapshot.host.0;
+        for (desc, ours) in &NETWORK {
+            let of: Vec<_> = told.iter().filter(|sample| ours.trim_matches('`') == sample.desc.name).collect();
+            let cells: Vec<_> = of
+                .iter()
+                .map(|sample| vec![("id", "/"), ("interface", sample.labels.first().map_or("", |name| &**name))])
+                .collect();
+            one(listener, desc, &cells, of.iter().map(|sample| Some(sample.value)));
+        }
+        let info = &walk.snapshot.info;
+        one(listener, &MACHINE_CPU_CORES, &[Vec::new()], [Some(Value::Int(info.cpus))]);
+        one(listener, &MACHINE_MEMORY, &[Vec::new()], [info.memory_bytes.map(Value::Int)]);
+        one(listener, &VERSION, &[vec![("kernelVersion", info.kernel.as_str())]], [Some(Value::Int(1))]);
+    }
+}
+
+/// Of each alloc its containers, and behind those of a pod the pod.
+fn rows(snapshot: &Snapshot) -> Vec<PeerRow> {
+    let is_v1 = snapshot.info.cgroup_mode != "v2";
+    let mut rows = Vec::new();
+    // One above its workload's churn limit has no series of its own here either.
+    for alloc in snapshot.allocs.iter().filter(|alloc| !alloc.ended && !alloc.retired) {
+        let before = rows.len();
+        rows.extend(alloc.tasks().filter_map(|task| container(alloc, task, is_v1)));
+        if rows.len() > before {
+            rows.extend(pod(alloc, is_v1));
+        }
+        rows[before..].iter_mut().for_each(|row| row.reading.seen_at = Some(snapshot.taken_at));
+    }
+    rows
+}
+
+/// `None`: it does not run, or in no cgroup of its own.
+fn container(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView), is_v1: bool) -> Option<PeerRow> {
+    let usage = Arc::clone(task.attempt.as_ref()?);
+    let managed = task.managed.as_ref().map(|task| &task.status);
+    let observed = task.observed.as_ref();
+    let cgroup = managed.and_then(|task| task.cgroup.as_ref()).or_else(|| observed?.cgroup.as_ref())?;
+    let id = cgroup.as_str().to_owned();
+    let name = name(alloc, known, &id);
+    let mut labels =
+        vec![("id".into(), id), ("image".into(), known.image.clone().unwrap_or_default()), ("name".into(), name)];
+    if let Some((namespace, pod)) = pod_of(alloc) {
+        let container = known.name.to_string();
+        labels.extend([("namespace".into(), namespace), ("pod".into(), pod), ("container".into(), container)]);
+    }
+    let chosen = alloc.observed.iter().flat_map(|alloc| &alloc.labels);
+    labels.extend(chosen.map(|(name, value)| (format!("container_{name}").into(), value.clone())));
+    let started_at = match managed {
+        Some(task) => task.started_at,
+        None => alloc.identity.created_at.or_else(|| observed?.since),
+    };
+    let memory_soft_limit_bytes = usage.memory_reservation_bytes().filter(|_| is_v1);
+    Some(PeerRow {
+        labels,
+        reading: PeerReading { usage, started_at, memory_soft_limit_bytes, runs: true, ..PeerReading::default() },
+    })
+}
+
+/// What cAdvisor calls it: a container by its runtime's name, or id; what is no container has only the path of its cgroup.
+fn name(alloc: &AllocView, known: &TaskIdentity, cgroup: &str) -> String {
+    match alloc.identity.source {
+        AllocSource::Docker | AllocSource::Podman | AllocSource::Containerd | AllocSource::Lxc => {
+            alloc.identity.name.clone()
+        }
+        AllocSource::Kubernetes => {
+            let last = cgroup.rsplit('/').next().unwrap_or(cgroup);
+            let id = last.strip_suffix(".scope").unwrap_or(last);
+            id.rsplit('-').next().unwrap_or(id).to_owned()
+        }
+        // As Nomad calls its containers.
+        AllocSource::Managed => format!("{}-{}", known.name, alloc.identity.id),
+        AllocSource::Nomad => format!("{}-{}", known.name, native(alloc)),
+        AllocSource::Systemd | AllocSource::Slurm | AllocSource::Libvirt | AllocSource::Cgroup => String::new(),
+    }
+}
+
+/// Namespace and name of a pod; `None`: it is none, or not named yet.
+fn pod_of(alloc: &AllocView) -> Option<(String, String)> {
+    let of = &alloc.identity;
+    let is_named = of.source == AllocSource::Kubernetes && !of.namespace.is_empty();
+    is_named.then(|| (of.namespace.clone(), of.name.clone()))
+}
+
+fn pod(alloc: &AllocView, is_v1: bool) -> Option<PeerRow> {
+    let (namespace, pod) = pod_of(alloc)?;
+    let cgroup = alloc.identity.cgroup.as_ref().filter(|_| alloc.aggregation == Aggregation::Cgroup)?;
+    let labels = vec![("id".into(), cgroup.to_string()), ("namespace".into(), namespace), ("pod".into(), pod)];
+    let usage = Arc::clone(&alloc.usage);
+    let memory_soft_limit_bytes = usage.memory_reservation_bytes().filter(|_| is_v1);
+    let reading = PeerReading {
+        usage,
+        started_at: alloc.identity.created_at,
+        memory_soft_limit_bytes,
+        runs: true,
+        ..PeerReading::default()
+    };
+    Some(PeerRow { labels, reading })
+}

@@ -1,0 +1,435 @@
+//! Pages under the names of cAdvisor and of Nomad: whole bodies of recorded machines and of made-up allocs of every source, and the
+//! tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables anew.
+
+#[macro_use]
+mod common;
+#[path = "common/openmetrics.rs"]
+#[allow(dead_code, reason = "other tests use all of it")]
+mod openmetrics;
+#[path = "common/protobuf.rs"]
+#[allow(dead_code, reason = "other tests use all of it")]
+mod protobuf;
+mod synthetic;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use allostat::board::{Board, Published};
+use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
+use allostat::exporters::dropin::nomad::CpuWindow;
+use allostat::exporters::dropin::{cadvisor, nomad, tables};
+use allostat::exporters::{Format, catalogue};
+use allostat::host::clock::Clock;
+use allostat::host::hierarchy::Layout;
+use allostat::host::roots::Roots;
+use allostat::model::alloc::AllocSource;
+use allostat::model::id::{AllocId, CgroupPath, JobId};
+use allostat::model::metric::{Kind, Samples};
+use allostat::model::observed::{ObservedAlloc, ObservedTask};
+use allostat::model::task::{Outcome, TaskState};
+use allostat::model::totals::Totals;
+use allostat::model::units::{Nanos, Timestamp};
+use allostat::model::usage::{Field, Usage};
+use allostat::snapshot::{AllocView, Parts, Scrapers, Snapshot, TaskView, sampler};
+use allostat::telemetry::Metrics;
+use common::{Exposition, Prometheus};
+use synthetic::{NOW, Said};
+
+const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
+const OF_NOMAD: &str = "0b3c4f5e-9a1d-4c6b-8d8e-9f0000000007";
+const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
+const SECOND: u64 = 1_000_000_000;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn is_blessing() -> bool {
+    std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1")
+}
+
+/// A whole file, or what is to be in it.
+fn compare(path: &PathBuf, text: &str) {
+    if is_blessing() {
+        std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
+        return std::fs::write(path, text).expect("golden files can be written");
+    }
+    let expected = std::fs::read_to_string(path).unwrap_or_default();
+    let difference = expected.lines().zip(text.lines()).find(|(a, b)| a != b);
+    assert!(expected == text, "{} differs: {difference:?}; ALLOSTAT_BLESS=1 writes it anew", path.display());
+}
+
+fn of_cadvisor(snapshot: &Snapshot, format: Format) -> Vec<u8> {
+    cadvisor::encode(snapshot, &Metrics::new(), format)
+}
+
+fn of_nomad(snapshot: &Snapshot, window: &CpuWindow, format: Format) -> Vec<u8> {
+    nomad::encode(snapshot, &Metrics::new(), format, (window, Some(12_000.0)))
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("a page must be text")
+}
+
+/// In each format: text, OpenMetrics as a strict reader takes it, protocol buffers with the same series.
+fn compare_page(name: &str, page: impl Fn(Format) -> Vec<u8>) {
+    let (prom, om) = (text(page(Format::Text)), text(page(Format::OpenMetrics)));
+    openmetrics::check(&om).unwrap_or_else(|why| panic!("{name}: {why}"));
+    compare(&root().join(format!("tests/golden/dropin/{name}.prom")), &prom);
+    compare(&root().join(format!("tests/golden/dropin/{name}.om")), &om);
+    let told = protobuf::series(&protobuf::decode(&page(Format::Protobuf)));
+    let written: BTreeMap<_, _> =
+        Exposition::parse(&prom).samples.into_iter().map(|s| ((s.name.clone(), s.labels.clone()), s.f64())).collect();
+    assert_eq!(told, written, "{name}");
+}
+
+struct Stopped;
+
+impl Clock for Stopped {
+    fn now(&self) -> Timestamp {
+        NOW
+    }
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+    fn since_boot(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+/// One pass over a recorded machine, as the agent's sampler makes it. Its cgroups are a pod's with two containers.
+fn machine(name: &str) -> Arc<Snapshot> {
+    let at = root().join("tests/fixtures").join(name);
+    let roots = Roots { proc: at.join("proc"), sys: at.join("sys") };
+    let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
+    let mode = layout.mode().as_str();
+    let sampling = Sampling::new(roots, layout, FdBudget::of(1_000));
+    let reader = |path: String| Arc::new(TaskReader::for_cgroup(&sampling, CgroupPath::new(path)));
+    let paths = ["web", "sidecar"].map(|task| format!("/allostat/{ALLOC}/{task}"));
+    let pod = observed(AllocSource::Kubernetes, "shop/web-0", &[("web", &paths[0]), ("POD", &paths[1])]);
+    let published = Published {
+        readers: paths.map(|path| Some(reader(path))).to_vec(),
+        alloc_reader: Some(reader(format!("/allostat/{ALLOC}"))),
+        ..pod
+    };
+    let board = Arc::new(Board::default());
+    board.publish([published], |_| {});
+    sampler::once(Parts {
+        config: allostat::snapshot::Config::default(),
+        board,
+        devices: None,
+        sampling,
+        collectors: host(Vec::new()),
+        info: synthetic::info(mode, Vec::new()),
+        metrics: Arc::new(Metrics::new()),
+        scrapers: Arc::new(Scrapers::default()),
+        clock: Arc::new(Stopped),
+    })
+}
+
+/// What somebody else runs: its tasks with their cgroups.
+fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Published {
+    let names: Vec<&str> = tasks.iter().map(|(name, _)| *name).collect();
+    let id = AllocId::from(format!("{}:{native}", source.as_str()).as_str());
+    let known = synthetic::observed(id.as_str(), &names);
+    let mut identity = Arc::unwrap_or_clone(known.identity);
+    let (namespace, name) = native.split_once('/').unwrap_or(("", native));
+    (identity.source, identity.namespace, identity.name) = (source, namespace.to_owned(), name.to_owned());
+    identity.created_at = Some(Timestamp(NOW.0 - 3_600 * SECOND));
+    identity.cgroup = tasks.first().and_then(|(_, path)| Some(CgroupPath::from(path.rsplit_once('/')?.0)));
+    for task in &mut identity.tasks {
+        task.image = matches!(source, AllocSource::Docker | AllocSource::Kubernetes | AllocSource::Nomad)
+            .then(|| "registry/shop/web:1.2".to_owned());
+    }
+    let task = |(_, path): &(&str, &str)| {
+        let since = Some(Timestamp(NOW.0 - 90 * SECOND));
+        Arc::new(ObservedTask { cgroup: Some(CgroupPath::from(*path)), runs: true, since, ..ObservedTask::default() })
+    };
+    let alloc = ObservedAlloc {
+        native: native.to_owned(),
+        tasks: tasks.iter().map(task).collect(),
+        ..ObservedAlloc::default()
+    };
+    Published { identity: Arc::new(identity), observed: Some(Arc::new(alloc)), ..known }
+}
+
+/// One of each kind: what cAdvisor knows by name and what by its cgroup alone, one that has ended, one without a cgroup.
+fn all_kinds(mode: &str) -> Arc<Snapshot> {
+    let mut docker = observed(AllocSource::Docker, "web \"1\"\\", &[("web", &format!("/docker/{ID}"))]);
+    let shown = Arc::make_mut(docker.observed.as_mut().expect("it is observed"));
+    shown.labels = vec![("label_com_example_team".to_owned(), "core\n".to_owned())];
+    let scope = format!("/kubepods.slice/kubepods-pod7.slice/cri-containerd-{ID}.scope");
+    let pod = observed(AllocSource::Kubernetes, "shop/web-7d4b9c6f5-x2x7z", &[("app", &scope)]);
+    let unnamed = observed(AllocSource::Kubernetes, "8d4c3a52", &[("app", &format!("/kubepods/pod8d4c3a52/{ID}"))]);
+    let unit = observed(AllocSource::Systemd, "nginx.service", &[("main", "/system.slice/nginx.service")]);
+    let mut of_nomad =
+        observed(AllocSource::Nomad, OF_NOMAD, &[("server", &format!("/nomad.slice/{OF_NOMAD}.server.scope"))]);
+    let identity = Arc::make_mut(&mut of_nomad.identity);
+    (identity.workload, identity.group) = (Some(JobId::from("api")), Some("app".into()));
+    identity.namespace = "default".to_owned();
+
+    let job = synthetic::job("batch", &["step", "waits", "over", "bare"]);
+    let task = |name, state, cgroup: Option<&str>| {
+        let task = synthetic::task(name, state, Timestamp(NOW.0 - 90 * SECOND - 1));
+        allostat::model::task::TaskStatus { cgroup: cgroup.map(CgroupPath::from), ..task }
+    };
+    let mut step = task("step", TaskState::Running, Some("/allostat/a/step"));
+    (step.restarts, step.exit_counts[Outcome::Oom.index()]) = ([2, 1, 0, 0], 1);
+    step.event_counts.insert("started".to_owned(), 4);
+    let mut over = task("over", TaskState::Dead, Some("/allostat/a/over"));
+    over.failed = true;
+    let tasks = vec![step, task("waits", TaskState::Backoff, None), over, task("bare", TaskState::Running, None)];
+    let managed = synthetic::alloc(ALLOC, &job, tasks);
+
+    let mut said = Said::default();
+    let mut first = 10_000_000;
+    for alloc in [&docker, &pod, &unnamed, &unit, &of_nomad] {
+        said.task(alloc.identity.id.as_str(), 0, synthetic::usage(first));
+        said.alloc(alloc.identity.id.as_str(), synthetic::usage(first + 1_000_000));
+        first += 10_000_000;
+    }
+    // Nothing but what a host without most controllers tells.
+    said.task(ALLOC, 0, Usage::from([(Field::cpu_usage_ns, 5), (Field::memory_usage_bytes, 7)]));
+    said.task(ALLOC, 3, Usage::from([(Field::cpu_usage_ns, 6)]));
+    let allocs = [docker, pod, unnamed, unit, of_nomad, managed].map(Arc::new).to_vec();
+    let mut assembler = synthetic::assembler(synthetic::info(mode, vec![]));
+    synthetic::tick(&mut assembler, &synthetic::board(allocs, Totals::default()), &said, Samples::default())
+}
+
+/// The same later on: each task used half a core, a quarter of it as the user.
+fn later(snapshot: &Snapshot, seconds: u64) -> Snapshot {
+    let then = after(snapshot, Nanos(seconds * SECOND));
+    Snapshot { epoch: snapshot.epoch + seconds, ..then }
+}
+
+fn after(snapshot: &Snapshot, past: Nanos) -> Snapshot {
+    let at = |at: Timestamp| at.plus(past);
+    let used = |usage: &Usage| {
+        let add = |usage: Usage, field, by| match usage.get(field) {
+            Some(n) => usage.with(field, n + by),
+            None => usage,
+        };
+        let half = past.0 / 2;
+        Arc::new(add(add(usage.clone(), Field::cpu_usage_ns, half), Field::cpu_user_ns, half / 2))
+    };
+    let task = |task: &Arc<TaskView>| {
+        let (usage, attempt) = (used(&task.usage), task.attempt.as_deref().map(used));
+        Arc::new(TaskView { usage, attempt, sampled_at: task.sampled_at.map(at), ..TaskView::clone(task) })
+    };
+    let alloc = |alloc: &Arc<AllocView>| {
+        Arc::new(AllocView { tasks: alloc.tasks.iter().map(task).collect(), ..AllocView::clone(alloc) })
+    };
+    let allocs = snapshot.allocs.iter().map(alloc).collect();
+    Snapshot { taken_at: at(snapshot.taken_at), allocs, ..snapshot.clone() }
+}
+
+#[test]
+fn recorded_machines_are_told_under_cadvisors_names_as_they_were() {
+    for name in ["v1", "hybrid", "v2-old", "v2-new", "no-psi", "garbage"] {
+        let snapshot = machine(name);
+        compare_page(&format!("cadvisor-{name}"), |format| of_cadvisor(&snapshot, format));
+    }
+}
+
+#[test]
+fn allocs_of_every_source_are_told_under_cadvisors_names_as_they_were() {
+    for mode in ["v1", "v2"] {
+        let snapshot = all_kinds(mode);
+        compare_page(&format!("cadvisor-kinds-{mode}"), |format| of_cadvisor(&snapshot, format));
+    }
+}
+
+#[test]
+fn a_container_has_the_labels_that_cadvisor_and_the_kubelet_give_it() {
+    let page = Exposition::parse(&text(of_cadvisor(&all_kinds("v2"), Format::Text)));
+    let rows = page.all("container_memory_usage_bytes", &[]);
+    let labels: BTreeSet<Vec<(&str, &str)>> =
+        rows.iter().map(|s| s.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect()).collect();
+    let (docker, pod, unnamed) = (
+        format!("/docker/{ID}"),
+        format!("/kubepods.slice/kubepods-pod7.slice/cri-containerd-{ID}.scope"),
+        format!("/kubepods/pod8d4c3a52/{ID}"),
+    );
+    let (nomad, ours) = (format!("server-{OF_NOMAD}"), format!("step-{ALLOC}"));
+    let scope = format!("/nomad.slice/{OF_NOMAD}.server.scope");
+    let (image, shop) = (("image", "registry/shop/web:1.2"), ("namespace", "shop"));
+    let web = ("pod", "web-7d4b9c6f5-x2x7z");
+    let expected = [
+        vec![("container_label_com_example_team", "core\n"), ("id", &docker), image, ("name", "web \"1\"\\")],
+        vec![("container", "app"), ("id", &pod), image, ("name", ID), shop, web],
+        vec![("id", "/kubepods.slice/kubepods-pod7.slice"), shop, web],
+        vec![("id", &unnamed), image, ("name", ID)],
+        vec![("id", "/system.slice/nginx.service")],
+        vec![("id", &scope), image, ("name", &nomad)],
+        vec![("id", "/allostat/a/step"), ("name", &ours)],
+    ];
+    assert_eq!(labels, expected.into_iter().collect(), "neither what has ended, nor what has no cgroup of its own");
+}
+
+#[test]
+fn what_is_not_measured_is_absent_under_other_names_too() {
+    let page = Exposition::parse(&text(of_cadvisor(&all_kinds("v2"), Format::Text)));
+    let of_ours = |name: &str| page.all(name, &[("id", "/allostat/a/step")]).len();
+    let told: BTreeSet<&str> = page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_ours(name) > 0).collect();
+    let known = [
+        "container_last_seen",
+        "container_start_time_seconds",
+        "container_cpu_usage_seconds_total",
+        "container_memory_usage_bytes",
+    ];
+    assert_eq!(told, known.into());
+    let nomad = Exposition::parse(&text(of_nomad(&all_kinds("v2"), &CpuWindow::default(), Format::Text)));
+    let told: BTreeSet<&str> =
+        nomad.samples.iter().filter(|s| s.has(&[("task", "step")])).map(|s| s.name.as_str()).collect();
+    let expected = ["memory_usage", "memory_allocated", "running", "restart", "oom_killed", "complete", "failed"];
+    assert_eq!(told, expected.map(|name| format!("nomad_client_allocs_{name}")).iter().map(String::as_str).collect());
+}
+
+/// One above its workload's churn limit runs, and is in one row of `/metrics` with all others of its kind.
+#[test]
+fn an_alloc_without_series_of_its_own_has_none_under_other_names_either() {
+    let snapshot = Snapshot::clone(&all_kinds("v2"));
+    let retired = |alloc: &Arc<AllocView>| Arc::new(AllocView { retired: true, ..AllocView::clone(alloc) });
+    let snapshot = Snapshot { allocs: snapshot.allocs.iter().map(retired).collect(), ..snapshot };
+    assert!(!text(of_cadvisor(&snapshot, Format::Text)).contains("container_"));
+    assert!(!text(of_nomad(&snapshot, &CpuWindow::default(), Format::Text)).contains("alloc_id"));
+}
+
+/// v1 has shares and a soft limit; v2 has weights, which cAdvisor turns into shares.
+#[test]
+fn shares_and_reservations_are_what_cadvisor_makes_of_each_version() {
+    let of = |mode, usage: Usage| {
+        let unit = observed(AllocSource::Systemd, "a.service", &[("main", "/system.slice/a.service")]);
+        let mut said = Said::default();
+        said.task(unit.identity.id.as_str(), 0, usage);
+        let board = synthetic::board(vec![Arc::new(unit)], Totals::default());
+        let mut assembler = synthetic::assembler(synthetic::info(mode, vec![]));
+        let snapshot = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+        let page = Exposition::parse(&text(of_cadvisor(&snapshot, Format::Text)));
+        let value = |name| page.one(name, &[]).map(common::Sample::f64);
+        (value("container_spec_cpu_shares"), value("container_spec_memory_reservation_limit_bytes"))
+    };
+    let soft = Field::memory_reservation_bytes;
+    assert_eq!(of("v1", Usage::from([(Field::cpu_shares, 1024), (soft, 9)])), (Some(1024.0), Some(9.0)));
+    for (weight, shares) in [(1, 2.0), (39, 998.0), (100, 2597.0), (10_000, 262_144.0)] {
+        assert_eq!(of("v2", Usage::from([(Field::cpu_weight, weight), (soft, 9)])), (Some(shares), None), "{weight}");
+    }
+}
+
+#[test]
+fn allocs_are_told_under_nomads_names_as_they_were() {
+    let (first, window) = (all_kinds("v2"), CpuWindow::default());
+    let second = later(&first, 15);
+    for format in [Format::Text, Format::OpenMetrics] {
+        of_nomad(&first, &window, format);
+    }
+    compare_page("nomad-kinds", |format| of_nomad(&second, &window, format));
+    let snapshot = machine("v1");
+    compare_page("nomad-v1", |format| of_nomad(&snapshot, &CpuWindow::default(), format));
+}
+
+#[test]
+fn a_share_of_cpus_is_that_of_the_time_between_two_scrapes_and_of_none_where_there_is_one() {
+    let (first, window) = (all_kinds("v2"), CpuWindow::default());
+    let ask = |snapshot: &Snapshot| {
+        let page = Exposition::parse(&text(of_nomad(snapshot, &window, Format::Text)));
+        ["total_percent", "user", "system", "total_ticks"].map(|name| {
+            page.one(&format!("nomad_client_allocs_cpu_{name}"), &[("task", "server")]).map(common::Sample::f64)
+        })
+    };
+    assert_eq!(ask(&first), [None; 4]);
+    let half = [Some(50.0), Some(25.0), Some(0.0), Some(1_500.0)];
+    assert_eq!(ask(&later(&first, 15)), half);
+    assert_eq!(ask(&later(&first, 15)), half, "whoever asks twice within a tick is told the same");
+    assert_eq!(ask(&later(&first, 45)), half);
+    assert_eq!(ask(&later(&first, 345)), half, "five minutes");
+    assert_eq!(ask(&later(&first, 646)), [None; 4], "that long ago says nothing of now");
+    // Named as Nomad names it, or not at all.
+    let page = text(of_nomad(&first, &window, Format::Text));
+    assert!(page.contains(&format!("alloc_id=\"{OF_NOMAD}\"")) && !page.contains("nginx"), "{page}");
+}
+
+/// Answers each request with the page of that moment, until nobody listens any more.
+fn served(page: impl Fn() -> String + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port must be free");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(stream.try_clone().expect("a descriptor must be left")).lines();
+            while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+            let page = page();
+            let head = format!("Content-Type: text/plain; version=0.0.4\r\nContent-Length: {}", page.len());
+            // Whoever went away needs no answer.
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\n{head}\r\nConnection: close\r\n\r\n{page}");
+        }
+    });
+    address
+}
+
+/// The expressions of its rules and boards for CPU and memory, as far as they ask for nothing of other exporters.
+#[test]
+fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
+    let (snapshot, began) = (all_kinds("v2"), Instant::now());
+    let page = move || text(of_cadvisor(&after(&snapshot, Nanos::from_duration(began.elapsed())), Format::Text));
+    let address = served(page);
+    let Some(prometheus) = Prometheus::start_at("/metrics/cadvisor", &[address]) else { skip_test!("no-prometheus") };
+    let by = "sum by (namespace, pod, container)";
+    let cpu = format!("{by} (irate(container_cpu_usage_seconds_total{{image!=\"\",namespace!=\"\"}}[5m]))");
+    let cores = common::wait_for("CPU time over two scrapes", Duration::from_secs(60), || prometheus.value(&cpu));
+    assert!((cores - 0.5).abs() < 0.05, "half a core: {cores}");
+    let whose = serde_json::json!({"namespace": "shop", "pod": "web-7d4b9c6f5-x2x7z", "container": "app"});
+    let of_app = "container!=\"\",image!=\"\"";
+    let throttled =
+        ["throttled_periods", "periods"].map(|what| format!("{by} (container_cpu_cfs_{what}_total{{{of_app}}})"));
+    for query in [
+        cpu,
+        format!("{by} (container_memory_working_set_bytes{{{of_app}}})"),
+        format!("{by} (container_memory_rss{{{of_app}}})"),
+        format!("{by} (container_memory_cache{{{of_app}}})"),
+        format!("{by} (container_memory_swap{{{of_app}}})"),
+        format!("{} / {}", throttled[0], throttled[1]),
+        format!(
+            "{by} (container_memory_working_set_bytes{{{of_app}}}) / {by} (container_spec_memory_limit_bytes{{{of_app}}})"
+        ),
+        format!(
+            "{by} (rate(container_fs_reads_total{{{of_app}}}[5m]) + rate(container_fs_writes_total{{{of_app}}}[5m]))"
+        ),
+        format!("max by (namespace, pod, container) (container_oom_events_total{{{of_app}}})"),
+    ] {
+        let told = prometheus.query(&query);
+        assert_eq!(told.iter().map(|(labels, _)| labels).collect::<Vec<_>>(), [&whose], "{query}");
+    }
+    // The pod itself is its own row, and sums over containers do not have it.
+    let pods = prometheus.query("sum by (pod) (container_memory_working_set_bytes{container=\"\",pod!=\"\"})");
+    assert_eq!(pods.len(), 1, "{pods:?}");
+}
+
+/// What stands between the marks is what the code says.
+#[test]
+fn the_page_of_other_names_has_the_tables_of_the_code_and_names_only_what_there_is() {
+    let path = root().join("docs/dropin.md");
+    let page = std::fs::read_to_string(&path).expect("the page must be there");
+    let mut whole = page.clone();
+    for (name, table) in tables() {
+        let (begin, end) = (format!("<!-- {name}:begin -->\n"), format!("<!-- {name}:end -->"));
+        let (head, rest) = whole.split_once(&begin).unwrap_or_else(|| panic!("{begin} is missing"));
+        let (_, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("{end} is missing"));
+        whole = format!("{head}{begin}{table}{end}{tail}");
+    }
+    compare(&path, &whole);
+    let all = cadvisor::descriptors().into_iter().chain(nomad::descriptors());
+    let mut seen = BTreeSet::new();
+    for desc in all {
+        assert!(seen.insert(desc.name), "{} stands there twice", desc.name);
+        assert!(catalogue::find(desc.name).is_none(), "{}: our own families are others", desc.name);
+        assert!(!matches!(desc.kind, Kind::Histogram));
+        for ours in desc.source.split('`').filter(|word| word.starts_with("allostat_")) {
+            let name = ours.split('{').next().unwrap_or(ours);
+            assert!(catalogue::find(name).is_some(), "{}: there is no {name}", desc.name);
+        }
+    }
+}
