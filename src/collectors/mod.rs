@@ -37,6 +37,7 @@ use crate::model::metric::{MetricDesc, Samples};
 
 pub use kernel_pass::{KernelPass, KernelPassError};
 pub use last::{FinalFile, final_files, parse_final, read_final};
+pub use process::{bytes_of_pages, time_of_ticks};
 pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use subjects::{fields_of, measures};

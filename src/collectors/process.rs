@@ -14,6 +14,7 @@ use super::scratch::{self, Scratch};
 use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat::{self, PidStat};
 use crate::model::id::ProcessId;
+use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
 
 /// Deeper trees of cgroups, or of processes, are cut off here.
@@ -202,16 +203,25 @@ impl Totals {
     }
 
     fn write(&self, usage: &mut Usage) {
-        let ns = |ticks: u64| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1));
-        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
+        let ns = |ticks: u64| time_of_ticks(ticks).0;
         usage.set(Field::cpu_user_ns, Some(ns(self.user)));
         usage.set(Field::cpu_system_ns, Some(ns(self.system)));
         usage.set(Field::cpu_usage_ns, Some(ns(self.user.saturating_add(self.system))));
         usage.set(Field::page_faults_minor, Some(self.minor));
         usage.set(Field::page_faults_major, Some(self.major));
-        usage.set(Field::memory_rss_bytes, Some(self.rss_pages.saturating_mul(page)));
+        usage.set(Field::memory_rss_bytes, Some(bytes_of_pages(self.rss_pages)));
         usage.set(Field::processes, Some(self.processes));
     }
+}
+
+/// As `/proc/PID/stat` counts time.
+pub fn time_of_ticks(ticks: u64) -> Nanos {
+    Nanos(ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+/// As `/proc/PID/stat` counts memory.
+pub fn bytes_of_pages(pages: u64) -> u64 {
+    pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096))
 }
 
 #[cfg(test)]

@@ -26,6 +26,15 @@ pub(super) static SETTINGS: &[Setting] = &[
     },
     Setting {
         stanza: "observe",
+        key: "processes",
+        env: "ALLOSTAT_OBSERVE_PROCESSES",
+        about: "Whether processes in no cgroup of their own are shown as well, by process group. Each process of the host is looked at \
+                each second for that.",
+        kind: Kind::Bool(|c, on| c.observe.processes = on),
+        get: |c| Some(c.observe.processes.to_string()),
+    },
+    Setting {
+        stanza: "observe",
         key: "include",
         env: "ALLOSTAT_OBSERVE_INCLUDE",
         about: "Ids of those that are shown, as `allostat status` has them; * is any text. Default: all.",

@@ -41,7 +41,8 @@ pub(super) fn fingerprinters(names: Vec<String>) -> Result<Vec<String>, String> 
 }
 
 pub(super) fn observed_sources(words: &[String]) -> Result<BTreeSet<AllocSource>, String> {
-    let known = AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed);
+    let known =
+        AllocSource::ALL.into_iter().filter(|source| !matches!(source, AllocSource::Managed | AllocSource::Process));
     words.iter().map(|text| word(text, known.clone(), AllocSource::as_str)).collect()
 }
 

@@ -85,6 +85,8 @@ words! {
         Slurm = "slurm",
         Lxc = "lxc",
         Libvirt = "libvirt",
+        /// Nobody: a group of processes without a cgroup of its own.
+        Process = "process",
         /// Somebody who cannot be asked: its cgroups are all that is known of it.
         Cgroup = "cgroup",
     }

@@ -78,7 +78,8 @@ pub enum Elsewhere {
     Logs,
 }
 
-/// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup.
+/// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup; nobody starts a group
+/// of processes again, or has its logs.
 pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> Option<String> {
     // One whose name nobody has told is known by its UID: it is to be looked for first.
     let pod = |words: &dyn Fn(&str, &str) -> String| match native.split_once('/') {
@@ -89,6 +90,10 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
     let (of_user, unit) = native.split_once('/').map_or(("", native), |(_, unit)| ("--user ", unit));
     let words = match (source, wish) {
         (AllocSource::Managed | AllocSource::Cgroup, _) => return None,
+        // Known by its command and the number of its group.
+        (AllocSource::Process, Elsewhere::Stop) => format!("kill -- -{}", native.rsplit('/').next()?),
+        (AllocSource::Process, Elsewhere::Signal) => format!("kill -SIGNAL -- -{}", native.rsplit('/').next()?),
+        (AllocSource::Process, Elsewhere::Restart | Elsewhere::Logs) => return None,
         (AllocSource::Systemd, Elsewhere::Stop) => format!("systemctl {of_user}stop {unit}"),
         (AllocSource::Systemd, Elsewhere::Restart) => format!("systemctl {of_user}restart {unit}"),
         (AllocSource::Systemd, Elsewhere::Signal) => format!("systemctl {of_user}kill --signal=SIGNAL {unit}"),
@@ -146,12 +151,14 @@ mod tests {
         assert_eq!(of(AllocSource::Docker, "web", Elsewhere::Stop), "docker stop web");
         assert_eq!(of(AllocSource::Systemd, "a.service", Elsewhere::Logs), "journalctl --unit=a.service");
         assert_eq!(of(AllocSource::Systemd, "1000/a.service", Elsewhere::Stop), "systemctl --user stop a.service");
+        assert_eq!(of(AllocSource::Process, "nginx/42", Elsewhere::Stop), "kill -- -42");
         assert_eq!(of(AllocSource::Kubernetes, "shop/web-1", Elsewhere::Logs), "kubectl --namespace shop logs web-1");
         let unnamed = of(AllocSource::Kubernetes, "7f3e", Elsewhere::Stop);
         assert!(unnamed.contains("uid is 7f3e") && !unnamed.contains("default"), "{unnamed}");
         let wishes = [Elsewhere::Stop, Elsewhere::Restart, Elsewhere::Signal, Elsewhere::Logs];
         for (source, wish) in AllocSource::ALL.into_iter().flat_map(|source| wishes.map(|wish| (source, wish))) {
-            let nobody = matches!(source, AllocSource::Managed | AllocSource::Cgroup);
+            let nobody = matches!(source, AllocSource::Managed | AllocSource::Cgroup)
+                || source == AllocSource::Process && matches!(wish, Elsewhere::Restart | Elsewhere::Logs);
             let said = command_elsewhere(source, "x", wish);
             assert_eq!(said.is_none(), nobody, "{source:?} {wish:?}");
             assert!(said.is_none_or(|said| said.contains('x')), "{source:?} {wish:?}");

@@ -67,6 +67,8 @@ pub enum OwnCgroup {
     Parent,
     /// None: an alloc is the sum of its tasks.
     None,
+    /// Neither the alloc nor its task has one: processes are all that is known of it.
+    Nowhere,
 }
 
 /// What an observed task is called.

@@ -5,6 +5,7 @@
 //! tree       the cgroups that there are, and which of them are tasks: one cgroup is one task, those above it never
 //! scanner    follows the directories of cgroups into the tree
 //! lives      when a cgroup was made, and whether what is a task again was there all the time
+//! processes  those in no cgroup of their own, where that is wanted
 //! naming     asks runtimes for names and ends, each on a thread of its own
 //! table      the allocs: begun, named, ended; what of them goes to the board
 //! observer   the thread that does all that
@@ -23,6 +24,7 @@ pub mod naming;
 mod nomad;
 pub mod observer;
 mod podman;
+pub mod processes;
 pub mod scanner;
 mod slurm;
 mod systemd;
@@ -46,6 +48,8 @@ pub struct Config {
     pub enabled: bool,
     /// Empty: all.
     pub sources: BTreeSet<AllocSource>,
+    /// Processes in no cgroup of their own, too. Default: no.
+    pub processes: bool,
     /// Ids, `*` for any text: nothing else is shown. Empty: all.
     pub include: Vec<String>,
     /// Ids that are not shown, whatever else is said.
@@ -63,6 +67,7 @@ impl Default for Config {
         Config {
             enabled: true,
             sources: BTreeSet::new(),
+            processes: false,
             include: Vec::new(),
             exclude: Vec::new(),
             max_allocs: 5_000,

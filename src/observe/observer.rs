@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::lives::Lives;
 use super::naming::{About, Inquiries, Inquiry, RuntimePlaces, SourceReply};
+use super::processes::{GroupNews, GroupWish, Processes};
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
 use super::tree::TaskOf;
@@ -25,6 +26,7 @@ use crate::host::clock::Clock;
 use crate::host::inotify::Bell;
 use crate::model::alloc::AllocSource;
 use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
+use crate::model::units::Timestamp;
 use crate::telemetry::{Metrics, lock};
 
 /// A runtime makes a container's cgroups one after the other: so long after the last one they are all there.
@@ -104,7 +106,7 @@ struct Unnamed {
     found: Recognised,
     reader: Arc<TaskReader>,
     own_reader: Option<(String, Arc<TaskReader>)>,
-    since: Option<crate::model::units::Timestamp>,
+    since: Option<Timestamp>,
     until: Instant,
     /// Its cgroup is gone already.
     is_gone: bool,
@@ -123,6 +125,8 @@ struct Work {
     empty: BTreeSet<String>,
     unnamed: HashMap<String, Unnamed>,
     lives: Lives,
+    /// `None`: those without a cgroup are not wanted.
+    processes: Option<Processes>,
     /// Gone, and how they ended is being asked.
     ending: HashMap<String, Instant>,
     /// Gone from one hierarchy at least.
@@ -147,6 +151,7 @@ const UNWANTED: &str = "unwanted";
 impl Work {
     fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>) -> Work {
         let now = parts.clock.instant();
+        let processes = parts.config.processes.then(|| Processes::new(&parts.sampling, &parts.clock));
         Work {
             scanner: Scanner::new(&parts.sampling, parts.ours.as_str()),
             parts,
@@ -158,6 +163,7 @@ impl Work {
             empty: BTreeSet::new(),
             unnamed: HashMap::new(),
             lives: Lives::default(),
+            processes,
             ending: HashMap::new(),
             leaving: HashMap::new(),
             aside: BTreeMap::new(),
@@ -174,6 +180,7 @@ impl Work {
     fn begin(&mut self) {
         self.scanner.scan();
         self.follow();
+        self.look_at_processes();
         self.has_begun = true;
         self.show();
         self.count();
@@ -209,6 +216,7 @@ impl Work {
         let mut changed = changed || comes || self.fresh.values().copied().any(is_time);
         if is_time(self.next_beat) {
             self.next_beat = now + BEAT;
+            self.look_at_processes();
             self.count();
             changed |= !self.empty.is_empty() || self.aside.values().any(|why| *why == LIMIT);
         }
@@ -315,7 +323,7 @@ impl Work {
         self.aside.remove(&path);
         let own = match found.own {
             OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
-            OwnCgroup::Task | OwnCgroup::None => None,
+            OwnCgroup::Task | OwnCgroup::None | OwnCgroup::Nowhere => None,
         };
         let own_reader = own.map(|own| {
             let reader = TaskReader::for_alloc_cgroup(sampling, CgroupPath::from(own.as_str())).that_only_reads();
@@ -446,6 +454,49 @@ impl Work {
         }
     }
 
+    /// Those that are in none of the cgroups that are tasks.
+    fn look_at_processes(&mut self) {
+        let Some(mut processes) = self.processes.take() else { return };
+        let view = self.parts.board.view();
+        let managed = view.allocs.iter().filter_map(|alloc| alloc.status.as_ref()).flat_map(|status| &status.tasks);
+        let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
+        let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.unnamed.len());
+        let wants = |native: &str| self.parts.config.wants(&ObservedAllocs::id_of(AllocSource::Process, native));
+        let wish = GroupWish {
+            own: &|place| self.is_in_a_task(place),
+            agent: std::process::id(),
+            tasks: &tasks,
+            wants: &wants,
+            room: room + processes.running(),
+        };
+        for news in processes.look(&wish) {
+            match news {
+                GroupNews::Begun { key, naming, reader, since } => self.group_begun(key, *naming, reader, since),
+                GroupNews::Ended { key } => self.ended(&key, None),
+            }
+        }
+        self.processes = Some(processes);
+    }
+
+    fn is_in_a_task(&self, place: &str) -> bool {
+        let is_one = |path: &str| {
+            path == self.parts.ours.as_str()
+                || self.known.contains_key(path)
+                || self.unnamed.contains_key(path)
+                || self.aside.contains_key(path)
+        };
+        let above = std::iter::successors(Some(place), |path| path.rsplit_once('/').map(|(above, _)| above));
+        above.filter(|path| !path.is_empty()).any(is_one)
+    }
+
+    fn group_begun(&mut self, path: String, naming: Naming, reader: Arc<TaskReader>, since: Timestamp) {
+        let (source, labels, since) = (AllocSource::Process, Vec::new(), Some(since));
+        let begun = NewTask { path, source, own: OwnCgroup::Nowhere, naming, labels, reader, own_reader: None, since };
+        let (id, change) = self.allocs.begin(begun);
+        self.changes.extend(change);
+        self.touched.insert(id);
+    }
+
     fn forget_totals(&mut self, now: Instant) {
         for key in self.allocs.keys().collect::<Vec<_>>() {
             self.seen.insert(key, now);
@@ -483,6 +534,7 @@ impl Work {
 
     fn count(&self) {
         let left_out = self.aside.values().filter(|why| **why == LIMIT).count() as u64;
+        let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
         self.parts.metrics.others.there_are(&self.allocs.by_source(), left_out, self.scanner.unnamed());
     }
 }

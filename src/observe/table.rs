@@ -165,8 +165,17 @@ impl ObservedAllocs {
         let cgroup = match own {
             OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
             OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
-            OwnCgroup::None => None,
+            OwnCgroup::None | OwnCgroup::Nowhere => None,
         };
+        let (measured, at_path) = match own {
+            OwnCgroup::Nowhere => (Measured::Process, None),
+            OwnCgroup::Task | OwnCgroup::Parent | OwnCgroup::None => {
+                (Measured::Cgroup, Some(CgroupPath::from(path.as_str())))
+            }
+        };
+        if held.identity.measured != measured {
+            Arc::make_mut(&mut held.identity).measured = measured;
+        }
         if held.identity.cgroup != cgroup {
             Arc::make_mut(&mut held.identity).cgroup = cgroup;
         }
@@ -175,7 +184,7 @@ impl ObservedAllocs {
         }
         let place = &mut held.tasks[at];
         let shown = Arc::make_mut(&mut place.shown);
-        (shown.runs, shown.since, shown.cgroup) = (true, since, Some(CgroupPath::from(path.as_str())));
+        (shown.runs, shown.since, shown.cgroup) = (true, since, at_path);
         place.reader = Some(reader);
         self.places.insert(path, (id.clone(), at));
         let workload = held.identity.workload.clone();

@@ -11,4 +11,5 @@ mod docker;
 mod dropin;
 mod live;
 mod lives;
+mod processes;
 mod trees;

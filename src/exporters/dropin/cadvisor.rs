@@ -290,7 +290,11 @@ fn name(alloc: &AllocView, known: &TaskIdentity, cgroup: &str) -> String {
         // As Nomad calls its containers.
         AllocSource::Managed => format!("{}-{}", known.name, alloc.identity.id),
         AllocSource::Nomad => format!("{}-{}", known.name, native(alloc)),
-        AllocSource::Systemd | AllocSource::Slurm | AllocSource::Libvirt | AllocSource::Cgroup => String::new(),
+        AllocSource::Systemd
+        | AllocSource::Slurm
+        | AllocSource::Libvirt
+        | AllocSource::Process
+        | AllocSource::Cgroup => String::new(),
     }
 }
 

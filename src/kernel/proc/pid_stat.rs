@@ -8,6 +8,8 @@ use crate::kernel::text::{digits, trim, words};
 pub struct PidStat {
     pub state: u8,
     pub parent: u32,
+    /// Its process group; 0: none, of a thread of the kernel.
+    pub group: u32,
     pub minor_faults: u64,
     pub waited_minor_faults: u64,
     pub major_faults: u64,
@@ -37,6 +39,7 @@ pub fn parse(bytes: &[u8]) -> Result<PidStat, ParseError> {
     Ok(PidStat {
         state,
         parent: u32::try_from(field(4)?).map_err(|_| bad("a parent"))?,
+        group: u32::try_from(field(5)?).map_err(|_| bad("a process group"))?,
         minor_faults: field(10)?,
         waited_minor_faults: field(11)?,
         major_faults: field(12)?,
@@ -49,6 +52,18 @@ pub fn parse(bytes: &[u8]) -> Result<PidStat, ParseError> {
         start_ticks: field(22)?,
         rss_pages: field(24)?,
     })
+}
+
+/// Field 2: what it runs, as the kernel has it, 15 bytes of any kind. What is no UTF-8 is `?`.
+pub fn command(bytes: &[u8]) -> Option<String> {
+    let (begin, end) = (bytes.iter().position(|b| *b == b'(')?, bytes.iter().rposition(|b| *b == b')')?);
+    let name = bytes.get(begin + 1..end)?;
+    Some(
+        String::from_utf8_lossy(name)
+            .chars()
+            .map(|c| if c == char::REPLACEMENT_CHARACTER || c.is_control() { '?' } else { c })
+            .collect(),
+    )
 }
 
 /// Fields 48 and 49: where in its memory the arguments of a process begin and end, NUL-separated (3.5).

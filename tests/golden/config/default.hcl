@@ -197,6 +197,8 @@ observe {
   enabled = true
   # Whose: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, cgroup. Default: all. (ALLOSTAT_OBSERVE_SOURCES)
   # sources =
+  # Whether processes in no cgroup of their own are shown as well, by process group. Each process of the host is looked at each second for that. (ALLOSTAT_OBSERVE_PROCESSES)
+  processes = false
   # Ids of those that are shown, as `allostat status` has them; * is any text. Default: all. (ALLOSTAT_OBSERVE_INCLUDE)
   # include =
   # Ids of those that are not, whatever the other list says. Default: none. (ALLOSTAT_OBSERVE_EXCLUDE)

@@ -1,0 +1,394 @@
+//! Processes in no cgroup of their own, where that is wanted: a process group is an alloc with one task, called after what its leader
+//! runs.
+//!
+//! ```text
+//! /proc/PID/stat     each second: its group, its command, what it used  ┐ of those in no task's cgroup
+//! /proc/PID/cgroup   each ten seconds: whether it has one of its own    ┘ that are not the agent's ──► by group ──► a reader each
+//! ```
+//! What a group used is what its processes used, and what those that have ended had used when they were seen last: nobody who only
+//! looks on sees what a process does in its last second, or one that lives for less. What a process waited for is left out: a shell waits
+//! for groups of others.
+//!
+//! Source: proc(5). Units: CPU time comes in clock ticks of 10 ms. Shared pages count in each process.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::identity::Naming;
+use crate::collectors::{Sampling, TaskReader, bytes_of_pages, time_of_ticks};
+use crate::host::clock::Clock;
+use crate::kernel::proc::cgroup;
+use crate::kernel::proc::pid_stat::{self, PidStat};
+use crate::model::id::ProcessId;
+use crate::model::units::Timestamp;
+use crate::model::usage::{Field, Usage};
+
+/// Whether a process has a cgroup of its own by now is asked at each such look.
+const ASKED_EACH: u32 = 10;
+/// A longer line of parents is cut off: pids may be used again while one is followed.
+const MOST_PARENTS: usize = 64;
+
+/// Concurrency: whoever owns it.
+pub struct Processes {
+    sampling: Arc<Sampling>,
+    clock: Arc<dyn Clock>,
+    /// By number: it is nobody else's as long as a process has it.
+    groups: BTreeMap<u32, Group>,
+    /// Whether it is in no cgroup of its own.
+    outside: HashMap<ProcessId, bool>,
+    looks: u32,
+    left_out: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    key: String,
+    members: HashMap<ProcessId, Spent>,
+    ended: Spent,
+    /// Once it is shown. What is there at one look alone is not.
+    reader: Option<Arc<TaskReader>>,
+}
+
+/// What is not live any more, or will not be. Units: clock ticks, faults.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Spent {
+    user: u64,
+    system: u64,
+    minor: u64,
+    major: u64,
+}
+
+impl Spent {
+    fn of(stat: &PidStat) -> Spent {
+        let PidStat { user_ticks: user, system_ticks: system, minor_faults: minor, major_faults: major, .. } = *stat;
+        Spent { user, system, minor, major }
+    }
+    fn add(&mut self, other: Spent) {
+        self.user = self.user.saturating_add(other.user);
+        self.system = self.system.saturating_add(other.system);
+        self.minor = self.minor.saturating_add(other.minor);
+        self.major = self.major.saturating_add(other.major);
+    }
+}
+
+/// Which are to be shown.
+pub struct GroupWish<'a> {
+    /// Whether that is a task's cgroup, or in one.
+    pub own: &'a dyn Fn(&str) -> bool,
+    /// The agent itself. It is not shown, nor is what it started.
+    pub agent: u32,
+    /// Main processes of its tasks: neither are these, what holds each, and what they started.
+    pub tasks: &'a BTreeSet<u32>,
+    /// Whether a group of that name is to be shown.
+    pub wants: &'a dyn Fn(&str) -> bool,
+    /// So many may be.
+    pub room: usize,
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub enum GroupNews {
+    Begun { key: String, naming: Box<Naming>, reader: Arc<TaskReader>, since: Timestamp },
+    Ended { key: String },
+}
+
+/// One process of a look.
+struct Seen {
+    id: ProcessId,
+    stat: PidStat,
+    command: String,
+}
+
+impl Processes {
+    pub fn new(sampling: &Arc<Sampling>, clock: &Arc<dyn Clock>) -> Processes {
+        Processes {
+            sampling: Arc::clone(sampling),
+            clock: Arc::clone(clock),
+            groups: BTreeMap::new(),
+            outside: HashMap::new(),
+            looks: 0,
+            left_out: 0,
+        }
+    }
+    pub fn running(&self) -> usize {
+        self.groups.values().filter(|group| group.reader.is_some()).count()
+    }
+    /// Groups for which there was no room at the last look.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    pub fn look(&mut self, wish: &GroupWish<'_>) -> Vec<GroupNews> {
+        let at = self.clock.now();
+        let seen = self.outsiders(wish);
+        let mut by_group: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
+        for process in seen {
+            by_group.entry(process.stat.group).or_default().push(process);
+        }
+        let mut news = Vec::new();
+        self.groups.retain(|number, group| {
+            if by_group.contains_key(number) {
+                return true;
+            }
+            group.ends(&[]);
+            if let Some(reader) = &group.reader {
+                reader.tell(group.usage(&[]), at);
+                news.push(GroupNews::Ended { key: group.key.clone() });
+            }
+            false
+        });
+        self.left_out = 0;
+        for (number, seen) in by_group {
+            let is_new = !self.groups.contains_key(&number);
+            let group = self.groups.entry(number).or_insert_with(|| Group::new(number, &seen));
+            group.ends(&seen);
+            if group.reader.is_none() && !is_new {
+                let native = called(number, &seen);
+                if !(wish.wants)(&native) {
+                    continue;
+                }
+                if self.running() >= wish.room {
+                    self.left_out += 1;
+                    continue;
+                }
+                news.push(self.show(number, &seen, &native));
+            }
+            if let Some(Group { reader: Some(reader), .. }) = self.groups.get(&number) {
+                reader.tell(self.groups[&number].usage(&seen), at);
+            }
+        }
+        news
+    }
+
+    fn show(&mut self, number: u32, seen: &[Seen], native: &str) -> GroupNews {
+        let reader = Arc::new(TaskReader::told(&self.sampling));
+        let first = first(number, seen);
+        let command = first.map_or("", |process| process.command.as_str());
+        let started = first.map_or(0, |process| process.stat.start_ticks);
+        let since = self.clock.now().0.saturating_sub(self.clock.since_boot().saturating_sub(time_of_ticks(started)).0);
+        let naming = Naming {
+            name: command.to_owned(),
+            task: command.to_owned(),
+            workload: Some(command.to_owned()),
+            created_at: Some(Timestamp(since)),
+            ..Naming::of(native)
+        };
+        let group = self.groups.get_mut(&number).expect("it was just looked at, so it must be there");
+        group.reader = Some(Arc::clone(&reader));
+        GroupNews::Begun { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
+    }
+
+    /// All that are in no cgroup of their own.
+    fn outsiders(&mut self, wish: &GroupWish<'_>) -> Vec<Seen> {
+        let roots = &self.sampling.roots;
+        let entries = std::fs::read_dir(&roots.proc).into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let mut all: Vec<Seen> = pids
+            .filter_map(|pid| {
+                // It has ended meanwhile, or is not what is documented.
+                let bytes = roots.read_proc(format!("{pid}/stat")).ok()?;
+                let stat = pid_stat::parse(&bytes).ok()?;
+                let command = pid_stat::command(&bytes).unwrap_or_default();
+                Some(Seen { id: ProcessId { pid, start_ticks: stat.start_ticks }, stat, command })
+            })
+            .collect();
+        let parents: HashMap<u32, u32> = all.iter().map(|process| (process.id.pid, process.stat.parent)).collect();
+        // The first process of a host, or of a container, is the parent of whatever has lost its own.
+        let is_one = |pid: &u32| *pid > 1;
+        let held_by = wish.tasks.iter().filter_map(|task| parents.get(task).copied()).filter(is_one);
+        let known: BTreeSet<u32> = wish.tasks.iter().copied().chain(held_by).chain([wish.agent]).collect();
+        let is_known = |pid: u32| {
+            let line = std::iter::successors(parents.get(&pid).copied().filter(is_one), |pid| {
+                parents.get(pid).copied().filter(is_one)
+            });
+            known.contains(&pid) || line.take(MOST_PARENTS).any(|pid| known.contains(&pid))
+        };
+        // Threads of the kernel are in no group.
+        all.retain(|process| process.stat.group != 0 && !is_known(process.id.pid));
+        let ask_all = self.looks.is_multiple_of(ASKED_EACH);
+        self.looks = self.looks.wrapping_add(1);
+        let before = std::mem::take(&mut self.outside);
+        for process in &all {
+            let known = before.get(&process.id).copied().filter(|_| !ask_all);
+            let is_outside = known.or_else(|| {
+                let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
+                Some(cgroup::places(&bytes).all(|place| !(wish.own)(place)))
+            });
+            self.outside.insert(process.id, is_outside.unwrap_or(false));
+        }
+        all.retain(|process| self.outside.get(&process.id) == Some(&true));
+        all
+    }
+}
+
+/// The leader, else the oldest.
+fn first(number: u32, seen: &[Seen]) -> Option<&Seen> {
+    seen.iter().min_by_key(|process| (process.id.pid != number, process.stat.start_ticks))
+}
+
+/// `nginx/42`.
+fn called(number: u32, seen: &[Seen]) -> String {
+    format!("{}/{number}", first(number, seen).map_or("", |process| process.command.as_str()))
+}
+
+impl Group {
+    fn new(number: u32, seen: &[Seen]) -> Group {
+        let started = seen.iter().map(|process| process.stat.start_ticks).min().unwrap_or(0);
+        let key = format!("process:{number}:{started}");
+        Group { key, members: HashMap::new(), ended: Spent::default(), reader: None }
+    }
+
+    /// Those that are not there any more have ended: what they used stays.
+    fn ends(&mut self, seen: &[Seen]) {
+        let now: HashMap<ProcessId, Spent> = seen.iter().map(|one| (one.id, Spent::of(&one.stat))).collect();
+        let before = std::mem::replace(&mut self.members, now);
+        let ended = before.into_iter().filter(|(id, _)| !self.members.contains_key(id));
+        let ended: Vec<Spent> = ended.map(|(_, spent)| spent).collect();
+        ended.into_iter().for_each(|spent| self.ended.add(spent));
+    }
+
+    fn usage(&self, seen: &[Seen]) -> Usage {
+        let mut all = self.ended;
+        self.members.values().for_each(|spent| all.add(*spent));
+        let live = seen.iter().filter(|process| process.stat.state != b'Z');
+        let (processes, pages) =
+            live.fold((0, 0_u64), |(n, pages), one| (n + 1, pages.saturating_add(one.stat.rss_pages)));
+        Usage::from([
+            (Field::cpu_user_ns, time_of_ticks(all.user).0),
+            (Field::cpu_system_ns, time_of_ticks(all.system).0),
+            (Field::cpu_usage_ns, time_of_ticks(all.user.saturating_add(all.system)).0),
+            (Field::page_faults_minor, all.minor),
+            (Field::page_faults_major, all.major),
+            (Field::memory_rss_bytes, bytes_of_pages(pages)),
+            (Field::processes, processes),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectors::FdBudget;
+    use crate::host::clock::SystemClock;
+    use crate::host::hierarchy::Layout;
+    use crate::host::roots::Roots;
+
+    /// A host whose processes a test writes.
+    struct Host {
+        dir: tempfile::TempDir,
+        processes: Processes,
+    }
+
+    impl Host {
+        fn new() -> Host {
+            let dir = tempfile::tempdir().unwrap();
+            let roots = Roots { proc: dir.path().to_owned(), sys: dir.path().to_owned() };
+            let sampling = Sampling::new(roots, Layout::detect(&Roots::default()).unwrap(), FdBudget::of(0));
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+            Host { processes: Processes::new(&sampling, &clock), dir }
+        }
+        fn run(&self, pid: u32, (parent, group): (u32, u32), command: &str, ticks: u64, place: &str) {
+            let at = self.dir.path().join(pid.to_string());
+            std::fs::create_dir_all(&at).unwrap();
+            let stat = format!(
+                "{pid} ({command}) S {parent} {group} 1 0 -1 0 5 90 2 90 {ticks} 3 90 90 20 0 1 0 {pid} 0 10 0\n"
+            );
+            std::fs::write(at.join("stat"), stat).unwrap();
+            std::fs::write(at.join("cgroup"), format!("4:memory:{place}\n0::/\n")).unwrap();
+        }
+        fn end(&self, pid: u32) {
+            std::fs::remove_dir_all(self.dir.path().join(pid.to_string())).unwrap();
+        }
+        /// Ids that begin, keys that end.
+        fn look(&mut self, room: usize) -> Vec<String> {
+            let (own, wants) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
+            let wish = GroupWish { own: &own, agent: 3, tasks: &[7].into(), wants: &wants, room };
+            let news = self.processes.look(&wish);
+            news.into_iter()
+                .map(|news| match news {
+                    GroupNews::Begun { naming, .. } => format!("+{}", naming.native),
+                    GroupNews::Ended { key } => format!("-{key}"),
+                })
+                .collect()
+        }
+        fn used(&self, group: u32) -> Usage {
+            let reader = self.processes.groups[&group].reader.clone().unwrap();
+            Usage::clone(&reader.latest().unwrap().usage)
+        }
+    }
+
+    const TICK: u64 = 10_000_000;
+
+    #[test]
+    fn a_group_is_shown_at_its_second_look_and_keeps_what_its_ended_processes_used() {
+        let mut host = Host::new();
+        host.run(10, (2, 10), "we (b", 100, "/");
+        host.run(11, (10, 10), "worker", 50, "/a");
+        assert!(host.look(9).is_empty(), "it may be gone at once");
+        assert_eq!(host.look(9), ["+we (b/10"]);
+        let used = host.used(10);
+        assert_eq!(
+            (used.cpu_user_ns(), used.cpu_system_ns()),
+            (Some(150 * TICK), Some(6 * TICK)),
+            "nothing waited for"
+        );
+        assert_eq!((used.processes(), used.page_faults_major()), (Some(2), Some(4)));
+        host.end(11);
+        host.run(10, (2, 10), "we (b", 101, "/");
+        assert!(host.look(9).is_empty());
+        assert_eq!((host.used(10).cpu_user_ns(), host.used(10).processes()), (Some(151 * TICK), Some(1)));
+        // The same pid again is somebody else.
+        host.run(11, (10, 10), "worker", 1, "/a");
+        let stat =
+            std::fs::read_to_string(host.dir.path().join("11/stat")).unwrap().replace(" 11 0 10 0", " 99 0 10 0");
+        std::fs::write(host.dir.path().join("11/stat"), stat).unwrap();
+        host.look(9);
+        assert_eq!(host.used(10).cpu_user_ns(), Some(152 * TICK));
+        host.end(10);
+        host.end(11);
+        assert_eq!(host.look(9), ["-process:10:10"]);
+        assert!(host.processes.groups.is_empty() && host.processes.outside.is_empty(), "nothing of it is kept");
+    }
+
+    #[test]
+    fn what_has_a_cgroup_of_its_own_or_is_known_otherwise_or_not_wanted_or_the_kernels_is_nobody_here() {
+        let mut host = Host::new();
+        host.run(10, (2, 10), "in-a-task", 1, "/task/7");
+        host.run(3, (2, 3), "agent", 1, "/");
+        host.run(20, (3, 20), "ours", 1, "/");
+        host.run(21, (20, 21), "of-ours", 1, "/");
+        host.run(6, (1, 6), "supervisor", 1, "/");
+        host.run(7, (6, 7), "task", 1, "/");
+        host.run(8, (7, 8), "of-a-task", 1, "/");
+        host.run(30, (2, 0), "kthread", 1, "/");
+        host.run(31, (2, 31), "secret", 1, "/");
+        std::fs::create_dir(host.dir.path().join("40")).unwrap();
+        std::fs::write(host.dir.path().join("40/stat"), "garbage").unwrap();
+        host.run(1, (0, 1), "init", 1, "/");
+        host.run(50, (1, 50), "orphan", 1, "/");
+        host.look(9);
+        assert_eq!(host.look(9), ["+init/1", "+orphan/50"]);
+    }
+
+    #[test]
+    fn what_is_put_into_a_cgroup_of_its_own_later_ends_here() {
+        let mut host = Host::new();
+        host.run(10, (2, 10), "moves", 1, "/");
+        host.look(9);
+        assert_eq!(host.look(9), ["+moves/10"]);
+        host.run(10, (2, 10), "moves", 2, "/task");
+        let news: Vec<String> = (0..ASKED_EACH).flat_map(|_| host.look(9)).collect();
+        assert_eq!(news, ["-process:10:10"]);
+    }
+
+    #[test]
+    fn there_are_no_more_than_there_is_room_for_and_the_others_are_counted() {
+        let mut host = Host::new();
+        (10..15).for_each(|pid| host.run(pid, (2, pid), "many", 1, "/"));
+        host.look(3);
+        assert_eq!((host.look(3).len(), host.processes.left_out(), host.processes.running()), (3, 2, 3));
+        host.end(10);
+        assert_eq!(host.look(3).len(), 2, "one goes, and another one has its place");
+        assert_eq!(host.processes.left_out(), 1);
+    }
+}
