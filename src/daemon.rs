@@ -9,6 +9,7 @@
 mod bind;
 mod error;
 mod home;
+mod look;
 mod needs;
 mod node;
 mod observed;
@@ -28,6 +29,7 @@ use tokio::task::JoinHandle;
 
 pub use error::DaemonError;
 pub use home::{has_scope_of_user, scope_name};
+pub use look::Onlooker;
 pub use once::one_pass;
 
 use self::home::Home;

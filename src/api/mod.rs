@@ -30,6 +30,7 @@ mod server;
 mod stats;
 mod submission;
 mod target;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod web;
@@ -174,6 +175,7 @@ pub static ROUTES: &[&Route] = &[
     &allocs::SHOW,
     &allocs::STATS,
     &stats::ALL,
+    &tasks::TASKS,
     &allocs::STOP,
     &allocs::RESTART,
     &allocs::SIGNAL,

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::access::Access;
 use super::http::{Reply, encoded};
-use super::{Context, Method, Route};
+use super::{Method, Route};
 use crate::exporters::json as views;
-use crate::model::answer::Detail;
 
 pub(super) static ALL: Route = Route {
     method: Method::Get,
@@ -19,13 +16,7 @@ pub(super) static ALL: Route = Route {
         Box::pin(async {
             request.query().only(&[])?;
             let (context, detail) = (Arc::clone(context), request.origin.detail());
-            encoded(move || all(&context, detail)).await
+            encoded(move || Reply::json(&views::stats_of_all(&context.snapshot(), detail, context.clock.now()))).await
         })
     },
 };
-
-fn all(context: &Context, detail: Detail) -> Reply {
-    let (snapshot, now) = (context.snapshot(), context.clock.now());
-    let each: Vec<Value> = snapshot.allocs.iter().map(|alloc| views::stats(&snapshot, alloc, detail, now)).collect();
-    Reply::json(&json!({ "allocs": each }))
-}

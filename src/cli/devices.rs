@@ -35,13 +35,14 @@ impl Devices {
     }
 }
 
-fn down(plugin: &PluginRow) -> String {
+/// Why a plugin does not run.
+pub(super) fn down(plugin: &PluginRow) -> String {
     let PluginRow { name, reason, message, .. } = plugin;
     format!("{} does not run ({}): {}", printable(name), printable(reason), printable(message))
 }
 
 /// Each device with the tasks on it below, and so each instance of one that is divided.
-fn table(devices: &[DeviceRow], paint: Paint) -> String {
+pub(super) fn table(devices: &[DeviceRow], paint: Paint) -> String {
     let mut table = Table::new(&[
         ("DEVICE", Align::Left),
         ("MODEL", Align::Left),

@@ -30,6 +30,7 @@ mod sweep;
 mod tail;
 #[cfg(test)]
 mod testing;
+mod top;
 mod workload;
 
 use std::io;
@@ -78,6 +79,7 @@ commands! {
     agent::Agent,
     run::Run,
     plan::Plan,
+    top::Top,
     status::Status,
     stats::Stats,
     events::Events,

@@ -137,7 +137,7 @@ pub struct TaskRow {
     pub events: Vec<Event>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ExitRow {
     pub outcome: Outcome,
     pub status: ExitStatus,

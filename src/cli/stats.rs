@@ -1,23 +1,24 @@
 //! `allostat stats`
 
-use super::Session;
 use super::devices::use_of;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable};
 use super::shape::{StatsReply, short};
+use super::{Session, top};
 use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
 
-/// Show what an alloc uses, as a whole and by task
+/// Show what every task uses, or of one alloc everything, as a whole and by task
 ///
-/// All attempts together, the running one included.
+/// Of one: all attempts together, the running one included. Of all: the table of `allostat top --once`, of two looks a second apart;
+/// where no agent runs it looks itself.
 #[derive(Debug, clap::Args)]
 pub struct Stats {
     /// An id, or a unique beginning of one
     #[arg(value_parser = super::alloc_id)]
-    alloc: String,
+    alloc: Option<String>,
     /// As the API says it
     #[arg(long)]
     json: bool,
@@ -25,8 +26,11 @@ pub struct Stats {
 
 impl Stats {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let Some(alloc) = &self.alloc else {
+            return if self.json { top::json(session) } else { top::once(session, &top::by_cpu()) };
+        };
         let mut agent = session.connect()?;
-        let target = format!("/v1/allocs/{}/stats", encode(&self.alloc));
+        let target = format!("/v1/allocs/{}/stats", encode(alloc));
         if self.json {
             let answer = agent.get_json(&target)?;
             session.json(&answer)?;

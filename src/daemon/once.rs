@@ -68,7 +68,7 @@ fn known(selection: &Arc<Selection>) -> Filter {
 }
 
 /// `<parent>/<alloc>/<task>`, of all hierarchies together.
-fn found(layout: &Layout, parent: &CgroupPath) -> BTreeMap<String, BTreeSet<String>> {
+pub(super) fn found(layout: &Layout, parent: &CgroupPath) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for hierarchy in layout.placements() {
         let top = hierarchy.mount.join(parent.relative());
@@ -86,7 +86,13 @@ fn directories(path: &Path) -> Vec<String> {
     dirs.filter_map(|e| e.file_name().into_string().ok()).collect()
 }
 
-fn published(sampling: &Arc<Sampling>, parent: &CgroupPath, id: &str, tasks: &BTreeSet<String>) -> Published {
+/// To be read, and nothing else.
+pub(super) fn published(
+    sampling: &Arc<Sampling>,
+    parent: &CgroupPath,
+    id: &str,
+    tasks: &BTreeSet<String>,
+) -> Published {
     let cgroup = parent.child(id);
     let reader = |path: CgroupPath| Arc::new(TaskReader::for_cgroup(sampling, path));
     let names = tasks.iter().map(|name| TaskName::from(name.as_str()));

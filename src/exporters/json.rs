@@ -4,6 +4,7 @@
 pub mod devices;
 mod fields;
 pub mod nomad;
+pub mod tasks;
 
 use serde_json::{Map, Value, json};
 
@@ -173,6 +174,12 @@ pub fn stats(snapshot: &Snapshot, alloc: &AllocView, detail: Detail, now: Timest
     set(&mut all, "sum_of_task_peaks_bytes", sum_of_peaks(alloc));
     sampled(&mut all, alloc.sampled_at, now);
     all
+}
+
+/// What every alloc uses: `{"allocs":[...]}`.
+pub fn stats_of_all(snapshot: &Snapshot, detail: Detail, now: Timestamp) -> Value {
+    let each: Vec<Value> = snapshot.allocs.iter().map(|alloc| stats(snapshot, alloc, detail, now)).collect();
+    json!({ "allocs": each })
 }
 
 fn task_stats(

@@ -8,7 +8,7 @@
 //! Nothing is written to any of these cgroups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,7 @@ pub struct Observer {
     stop: Arc<AtomicBool>,
     bell: Bell,
     delivered: Arc<Mutex<Vec<AllocId>>>,
+    waiting: Arc<AtomicUsize>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -68,7 +69,8 @@ impl Observer {
         let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config))?;
         let bell = inquiries.bell();
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
-        let mut work = Work::new(parts, inquiries, Arc::clone(&delivered));
+        let waiting = Arc::new(AtomicUsize::new(usize::MAX));
+        let mut work = Work::new(parts, inquiries, Arc::clone(&delivered), Arc::clone(&waiting));
         let stopped = Arc::clone(&stop);
         let begin = move || {
             work.begin();
@@ -77,7 +79,12 @@ impl Observer {
             }
         };
         let thread = std::thread::Builder::new().name("observer".into()).spawn(begin)?;
-        Ok(Observer { stop, bell, delivered, thread: Some(thread) })
+        Ok(Observer { stop, bell, delivered, waiting, thread: Some(thread) })
+    }
+
+    /// What runs has been found, and has the names by which it is shown: none is waited for.
+    pub fn is_settled(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0
     }
 
     /// The final series of these were delivered: those of them that are observed may go.
@@ -119,6 +126,8 @@ struct Work {
     bell: Bell,
     allocs: ObservedAllocs,
     delivered: Arc<Mutex<Vec<AllocId>>>,
+    /// How many are measured, and not shown yet.
+    waiting: Arc<AtomicUsize>,
     /// Just made.
     fresh: HashMap<String, Instant>,
     /// Plain cgroups without processes.
@@ -149,7 +158,7 @@ const LIMIT: &str = "limit";
 const UNWANTED: &str = "unwanted";
 
 impl Work {
-    fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>) -> Work {
+    fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>, waiting: Arc<AtomicUsize>) -> Work {
         let now = parts.clock.instant();
         let processes = parts.config.processes.then(|| Processes::new(&parts.sampling, &parts.clock));
         Work {
@@ -159,6 +168,7 @@ impl Work {
             inquiries,
             allocs: ObservedAllocs::default(),
             delivered,
+            waiting,
             fresh: HashMap::new(),
             empty: BTreeSet::new(),
             unnamed: HashMap::new(),
@@ -183,6 +193,7 @@ impl Work {
         self.look_at_processes();
         self.has_begun = true;
         self.show();
+        self.waiting.store(self.unnamed.len(), Ordering::Relaxed);
         self.count();
     }
 
@@ -232,6 +243,7 @@ impl Work {
         }
         self.deadlines(now);
         self.show();
+        self.waiting.store(self.unnamed.len(), Ordering::Relaxed);
     }
 
     fn wait(&self) {

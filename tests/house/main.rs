@@ -54,6 +54,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("procfs", &["kernel"]),
     ("prometheus", &["telemetry", "exporters"]),
     ("prost", &["exporters", "devices"]),
+    ("ratatui", &["cli"]),
     ("rcgen", &["devices"]),
     ("regex", &["model", "devices", "exporters"]),
     // The others name what of it rustls offers.
@@ -109,6 +110,7 @@ const WRITERS: &[&str] = &[
     "cli/output.rs",
     // A screen of its own, which is left whatever happens.
     "cli/demo/terminal.rs",
+    "cli/top/terminal.rs",
     "telemetry/logging.rs",
     // What it says is read by the agent.
     "supervisor/keep.rs",

@@ -14,8 +14,9 @@ use crate::model::device::{
 };
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, CgroupPath, DeviceId, TaskName};
+use crate::model::metric::{MetricDesc, Samples};
 use crate::model::stat::{StatObject, StatReading, StatValue};
-use crate::model::units::Timestamp;
+use crate::model::units::{Timestamp, Unit};
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
 
@@ -364,4 +365,38 @@ fn eight_tasks_that_share_eight_gpus_cost_the_data_of_eight_gpus_once() {
     assert!(ours_of_8 * 10 <= ours * 12, "{ours} bytes have become {ours_of_8}");
     assert_eq!(nomads_times, 8 * 9, "there each task repeats each");
     assert!(nomads_of_8 > nomads * 4);
+}
+
+static OF_HOST: MetricDesc = MetricDesc::counter("allostat_host_cpu_seconds_total", Unit::Seconds, "", &["mode"]);
+static RECEIVED: MetricDesc =
+    MetricDesc::counter("allostat_host_network_receive_bytes_total", Unit::Bytes, "", &["interface"]);
+
+#[test]
+fn a_short_row_has_a_value_for_each_field_and_null_where_there_is_none() {
+    let mut snapshot = host();
+    let mut samples = Samples::default();
+    for (mode, seconds) in [("user", 3), ("system", 4), ("idle", 100), ("iowait", 50), ("steal", 20)] {
+        samples.push_nanos(&OF_HOST, &[mode], seconds * 1_000_000_000);
+    }
+    for (interface, bytes) in [("lo", 1000), ("eth0", 10), ("eth1", 5)] {
+        samples.push_int(&RECEIVED, &[interface], bytes);
+    }
+    snapshot.host = Arc::new(samples);
+    let told: Value = serde_json::from_slice(&super::tasks::all(&snapshot, Detail::Public)).unwrap();
+    assert_eq!((&told["epoch"], &told["devices"]), (&json!(9), &json!(4)));
+    let expected =
+        json!({"hostname": "host", "cpus": 1, "cpu_busy_ns": 7_000_000_000_u64, "network_receive_bytes": 15});
+    assert_eq!(told["host"], expected, "what waits and what others took is not busy, what never left is not received");
+    let rows = told["tasks"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| format!("{}/{}", row["alloc_id"], row["task"])).collect();
+    assert_eq!(names, [r#""a"/"serve""#, r#""a"/"train""#, r#""b"/"gone""#]);
+    let fields = told["fields"].as_array().unwrap();
+    for (row, task) in rows.iter().zip(snapshot.allocs.iter().flat_map(|alloc| &alloc.tasks)) {
+        let values = row["usage"].as_array().unwrap();
+        assert_eq!(values.len(), fields.len());
+        for (field, value) in fields.iter().zip(values) {
+            let known = task.usage.iter().find(|(name, _)| field == name).map(|(_, value)| value);
+            assert_eq!(*value, json!(known), "{field}");
+        }
+    }
 }

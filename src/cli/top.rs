@@ -1,0 +1,116 @@
+//! `allostat top`: what everything on this host uses, live. And the same once, as a table: `allostat stats` without an alloc too.
+//!
+//! ```text
+//! feed (agent, or passes of our own) ──► reply ──► rates: rows ──► lines: chosen, sorted, folded ──► draw ──► terminal
+//!                                                                         keys ──► state ──┘           └──► plain: a table
+//! ```
+//! Everything but `feed`, `live` and `terminal` is pure.
+
+mod columns;
+mod draw;
+mod feed;
+mod keys;
+mod lines;
+mod live;
+mod near;
+mod pen;
+mod plain;
+mod rates;
+mod reply;
+mod scene;
+mod state;
+mod terminal;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use feed::Feed;
+use lines::{Choice, Grouping};
+
+/// See what everything on this host uses, live
+///
+/// Tasks of the agent's and what others run (services, containers, pods, cgroups), with CPU, memory, pressure and I/O; `?` lists the
+/// keys, `q` leaves. Where no agent runs it looks itself, and writes nowhere. In a pipe: once.
+#[derive(Debug, clap::Args)]
+pub struct Top {
+    /// A plain table, once
+    #[arg(long)]
+    once: bool,
+    /// What every alloc uses, as /v1/stats says it, once
+    #[arg(long, conflicts_with = "once")]
+    json: bool,
+    /// Sort by this column: cpu, memory, %mem, peak, read/s, name ...
+    #[arg(long, value_name = "COLUMN", default_value = "cpu", value_parser = column)]
+    sort: usize,
+    /// Only those that have these words in name, source, workload or state
+    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
+    filter: String,
+    /// Between two looks: 500ms, 1s, 10s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Put rows under headings: workload, source
+    #[arg(long, value_name = "BY", value_parser = grouping, default_value = "none", hide_default_value = true)]
+    group: Grouping,
+}
+
+impl Top {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        if self.json {
+            return json(session);
+        }
+        let choice = Choice { sort: self.sort, filter: self.filter, grouping: self.group, ..by_cpu() };
+        if self.once || !terminal::is_one() {
+            return once(session, &choice);
+        }
+        let feed = Feed::find(session, self.interval)?;
+        live::run(feed, choice, self.interval, session.paint)
+    }
+}
+
+/// What is shown unless somebody says otherwise.
+pub fn by_cpu() -> Choice {
+    Choice { sort: columns::CPU, ..Choice::default() }
+}
+
+/// What `--json` prints.
+pub fn json(session: &mut Session<'_>) -> CliResult {
+    let mut feed = Feed::find(session, plain::BETWEEN)?;
+    feed.settle();
+    let stats = feed.stats()?;
+    session.json(&stats)?;
+    Ok(Exit::Done)
+}
+
+/// The table, once: of two looks, since there are no rates in one.
+pub fn once(session: &mut Session<'_>, choice: &Choice) -> CliResult {
+    let feed = Feed::find(session, plain::BETWEEN)?;
+    plain::print(session, feed, choice)
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let least = Duration::from_millis(100);
+    match crate::jobspec::quantity::parse_duration(text) {
+        Ok(time) if time >= least => Ok(time),
+        Ok(_) => Err("100ms at least".to_owned()),
+        Err(error) => Err(format!("{error}; write 500ms or 2s")),
+    }
+}
+
+fn column(text: &str) -> Result<usize, String> {
+    let all = || columns::COLUMNS.iter().map(columns::words).collect::<Vec<_>>().join(", ");
+    columns::named(text).ok_or_else(|| format!("the columns are {}", all()))
+}
+
+fn grouping(text: &str) -> Result<Grouping, String> {
+    match text {
+        "none" => Ok(Grouping::None),
+        "workload" => Ok(Grouping::Workload),
+        "source" => Ok(Grouping::Source),
+        _ => Err("rows are put together by workload or by source".to_owned()),
+    }
+}

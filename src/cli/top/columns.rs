@@ -1,0 +1,376 @@
+//! The columns of the table: what each shows, how wide it is, on which screens it stands, what it sorts by. One line each in [`COLUMNS`].
+
+use std::cmp::Ordering;
+
+use super::rates::Row;
+use crate::cli::human::{self, ABSENT};
+use crate::cli::output::{Align, Style, state_style};
+use crate::model::task::{ExitStatus, Outcome};
+use crate::model::units::{Nanos, Timestamp};
+
+/// One column.
+#[derive(Debug)]
+pub struct Column {
+    /// Over it, and to `--sort` in small letters.
+    pub head: &'static str,
+    /// What `?` says of it.
+    pub about: &'static str,
+    pub align: Align,
+    /// In characters. Of the name and the last exit the least: they share what is left.
+    pub width: u16,
+    /// Screens as wide as this have it.
+    pub from: u16,
+    pub cell: fn(&Row, Timestamp) -> CellText,
+    pub by: SortBy,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum SortBy {
+    /// The highest first; what is absent last.
+    Number(fn(&Row) -> Option<f64>),
+    /// In the order of letters.
+    Text(fn(&Row) -> &str),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellText {
+    pub text: String,
+    pub style: Style,
+}
+
+pub const NAME: usize = 0;
+pub const CPU: usize = 3;
+pub const MEMORY: usize = 6;
+pub const TIME: usize = 16;
+
+/// In the order of the screen.
+pub static COLUMNS: [Column; 23] = [
+    Column {
+        head: "NAME",
+        about: "alloc and task: of others the id that `allostat stats` takes, of ours job/task and the alloc's id",
+        align: Align::Left,
+        width: 24,
+        from: 0,
+        cell: |row, _| plain(row.name.clone()),
+        by: SortBy::Text(|row| &row.name),
+    },
+    Column {
+        head: "WORKLOAD",
+        about: "its job, compose project, owner or slice",
+        align: Align::Left,
+        width: 20,
+        from: 210,
+        cell: |row, _| said(&row.workload, Style::Plain),
+        by: SortBy::Text(|row| &row.workload),
+    },
+    Column {
+        head: "STATE",
+        about: "what it does",
+        align: Align::Left,
+        width: 8,
+        from: 105,
+        cell: |row, _| said(&row.state, state_style(&row.state)),
+        by: SortBy::Text(|row| &row.state),
+    },
+    Column {
+        head: "CPU",
+        about: "cores in use",
+        align: Align::Right,
+        width: 5,
+        from: 0,
+        cell: |row, _| cell(row.cpu_cores.map(cores), Style::Plain),
+        by: SortBy::Number(|row| row.cpu_cores),
+    },
+    Column {
+        head: "%CPU",
+        about: "of its CPU quota, where it has one",
+        align: Align::Right,
+        width: 4,
+        from: 0,
+        cell: |row, _| share(row.cpu_of_limit(), 0.9),
+        by: SortBy::Number(Row::cpu_of_limit),
+    },
+    Column {
+        head: "THR",
+        about: "share of its periods in which it was throttled",
+        align: Align::Right,
+        width: 4,
+        from: 0,
+        cell: |row, _| share(row.throttled, 0.25),
+        by: SortBy::Number(|row| row.throttled),
+    },
+    Column {
+        head: "MEMORY",
+        about: "working set; measured by process, the sum of resident sets",
+        align: Align::Right,
+        width: 8,
+        from: 0,
+        cell: |row, _| bytes(row.memory),
+        by: SortBy::Number(|row| number(row.memory)),
+    },
+    Column {
+        head: "%MEM",
+        about: "of its memory limit, where it has one",
+        align: Align::Right,
+        width: 4,
+        from: 0,
+        cell: |row, _| share(row.memory_of_limit(), 0.8),
+        by: SortBy::Number(Row::memory_of_limit),
+    },
+    Column {
+        head: "LIMIT",
+        about: "its memory limit",
+        align: Align::Right,
+        width: 8,
+        from: 120,
+        cell: |row, _| bytes(row.memory_limit),
+        by: SortBy::Number(|row| number(row.memory_limit)),
+    },
+    Column {
+        head: "PEAK",
+        about: "the most memory that it ever used",
+        align: Align::Right,
+        width: 8,
+        from: 0,
+        cell: |row, _| bytes(row.memory_peak),
+        by: SortBy::Number(|row| number(row.memory_peak)),
+    },
+    Column {
+        head: "SWAP",
+        about: "swap in use",
+        align: Align::Right,
+        width: 8,
+        from: 190,
+        cell: |row, _| bytes(row.swap),
+        by: SortBy::Number(|row| number(row.swap)),
+    },
+    Column {
+        head: "PCPU",
+        about: "pressure: share of time in which some of it waited for CPU",
+        align: Align::Right,
+        width: 4,
+        from: 118,
+        cell: |row, _| share(row.pressure[0], 0.25),
+        by: SortBy::Number(|row| row.pressure[0]),
+    },
+    Column {
+        head: "PMEM",
+        about: "pressure: the same for memory",
+        align: Align::Right,
+        width: 4,
+        from: 118,
+        cell: |row, _| share(row.pressure[1], 0.1),
+        by: SortBy::Number(|row| row.pressure[1]),
+    },
+    Column {
+        head: "PIO",
+        about: "pressure: the same for I/O",
+        align: Align::Right,
+        width: 4,
+        from: 118,
+        cell: |row, _| share(row.pressure[2], 0.25),
+        by: SortBy::Number(|row| row.pressure[2]),
+    },
+    Column {
+        head: "READ/s",
+        about: "bytes read from block devices",
+        align: Align::Right,
+        width: 8,
+        from: 130,
+        cell: |row, _| rate(row.read),
+        by: SortBy::Number(|row| row.read),
+    },
+    Column {
+        head: "WRITE/s",
+        about: "bytes written to block devices",
+        align: Align::Right,
+        width: 8,
+        from: 130,
+        cell: |row, _| rate(row.written),
+        by: SortBy::Number(|row| row.written),
+    },
+    Column {
+        head: "TIME",
+        about: "CPU time in its whole life",
+        align: Align::Right,
+        width: 8,
+        from: 150,
+        cell: |row, _| cell(row.cpu_seconds.map(seconds), Style::Plain),
+        by: SortBy::Number(|row| row.cpu_seconds),
+    },
+    Column {
+        head: "PIDS",
+        about: "processes and threads",
+        align: Align::Right,
+        width: 5,
+        from: 140,
+        cell: |row, _| cell(row.pids.map(|n| n.to_string()), Style::Plain),
+        by: SortBy::Number(|row| number(row.pids)),
+    },
+    Column {
+        head: "GPU",
+        about: "the highest share of a GPU that is busy for it; where there are devices",
+        align: Align::Right,
+        width: 4,
+        from: 140,
+        cell: |row, _| share(row.device_busy, 2.0),
+        by: SortBy::Number(|row| row.device_busy),
+    },
+    Column {
+        head: "GPU-MEM",
+        about: "memory of devices; where there are devices",
+        align: Align::Right,
+        width: 8,
+        from: 140,
+        cell: |row, _| bytes(row.device_memory),
+        by: SortBy::Number(|row| number(row.device_memory)),
+    },
+    Column {
+        head: "SINCE",
+        about: "how long it has been in its state",
+        align: Align::Right,
+        width: 7,
+        from: 160,
+        cell: |row, now| cell(row.since.map(|since| human::duration(now.since(since))), Style::Plain),
+        by: SortBy::Number(|row| number(row.since.map(|since| since.0))),
+    },
+    Column {
+        head: "RST",
+        about: "restarts",
+        align: Align::Right,
+        width: 3,
+        from: 0,
+        cell: |row, _| {
+            let style = if row.restarts.is_some_and(|n| n > 0) { Style::Yellow } else { Style::Plain };
+            cell(row.restarts.map(|n| n.to_string()), style)
+        },
+        by: SortBy::Number(|row| number(row.restarts)),
+    },
+    Column {
+        head: "LAST EXIT",
+        about: "how its last attempt ended",
+        align: Align::Left,
+        width: 10,
+        from: 0,
+        cell: |row, _| {
+            row.exit.as_ref().map_or_else(|| cell(None, Style::Plain), |exit| how(&exit.status, exit.outcome))
+        },
+        by: SortBy::Number(|row| number(row.exit.as_ref().map(|exit| exit.finished_at.0))),
+    },
+];
+
+/// Those of a screen so wide, by their places.
+pub fn shown(width: u16, has_devices: bool) -> Vec<usize> {
+    let of_devices = |column: &Column| column.head.starts_with("GPU");
+    let fits = |column: &Column| column.from <= width && (has_devices || !of_devices(column));
+    (0..COLUMNS.len()).filter(|at| fits(&COLUMNS[*at])).collect()
+}
+
+/// `cpu`, `memory`, `last-exit`.
+pub fn named(word: &str) -> Option<usize> {
+    COLUMNS.iter().position(|column| words(column) == word.to_lowercase())
+}
+
+pub fn words(column: &Column) -> String {
+    column.head.to_lowercase().replace(' ', "-")
+}
+
+/// How two rows stand in a column: numbers from the highest on, texts by letters, what is absent last either way.
+pub fn compare(column: usize, reverse: bool, a: &Row, b: &Row) -> Ordering {
+    let order = match COLUMNS[column].by {
+        SortBy::Number(get) => match (get(a), get(b)) {
+            (Some(a), Some(b)) if reverse => a.total_cmp(&b),
+            (Some(a), Some(b)) => b.total_cmp(&a),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        },
+        SortBy::Text(get) => {
+            let (a, b) = (get(a), get(b));
+            match a.is_empty().cmp(&b.is_empty()) {
+                Ordering::Equal if reverse => b.cmp(a),
+                Ordering::Equal => a.cmp(b),
+                absent => absent,
+            }
+        }
+    };
+    order.then_with(|| a.is_over().cmp(&b.is_over())).then_with(|| a.name.cmp(&b.name)).then_with(|| a.key.cmp(&b.key))
+}
+
+fn plain(text: String) -> CellText {
+    CellText { text, style: Style::Plain }
+}
+
+fn said(text: &str, style: Style) -> CellText {
+    if text.is_empty() { plain(ABSENT.to_owned()) } else { CellText { text: text.to_owned(), style } }
+}
+
+fn cell(text: Option<String>, style: Style) -> CellText {
+    text.map_or_else(|| CellText { text: ABSENT.to_owned(), style: Style::Dim }, |text| CellText { text, style })
+}
+
+fn bytes(bytes: Option<u64>) -> CellText {
+    cell(bytes.map(human::bytes), Style::Plain)
+}
+
+#[allow(clippy::cast_precision_loss)] // for the order of a screen
+fn number(value: Option<u64>) -> Option<f64> {
+    value.map(|value| value as f64)
+}
+
+/// `0.004`, `0.301`, `12.3`, `128`: four digits at most.
+pub fn cores(cores: f64) -> String {
+    match cores {
+        _ if cores < 9.9995 => format!("{cores:.3}"),
+        _ if cores < 99.995 => format!("{cores:.2}"),
+        _ => format!("{cores:.1}"),
+    }
+}
+
+/// `0.4%`, `37%`, `100%`, `12x`: four characters at most.
+pub fn percent(ratio: f64) -> String {
+    match ratio * 100.0 {
+        0.0 => "0%".to_owned(),
+        percent if percent >= 999.5 => format!("{ratio:.0}x"),
+        percent if percent < 9.95 => format!("{percent:.1}%"),
+        percent => format!("{percent:.0}%"),
+    }
+}
+
+/// From `high` on it is marked.
+fn share(ratio: Option<f64>, high: f64) -> CellText {
+    let style = if ratio.is_some_and(|ratio| ratio >= high) { Style::Red } else { Style::Plain };
+    cell(ratio.map(percent), style)
+}
+
+/// Bytes in each second, as bytes.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // for the eye
+pub fn bytes_of(rate: f64) -> String {
+    human::bytes(rate.round() as u64)
+}
+
+fn rate(rate: Option<f64>) -> CellText {
+    cell(rate.map(bytes_of), Style::Plain)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // for the eye
+pub fn seconds(seconds: f64) -> String {
+    human::duration(Nanos((seconds * 1e9) as u64))
+}
+
+/// In two words: the details say it in whole ones.
+fn how(status: &ExitStatus, outcome: Outcome) -> CellText {
+    let text = match (status, outcome) {
+        (ExitStatus::Signal(_), Outcome::Oom) => "OOM killed".to_owned(),
+        (ExitStatus::Code(code), _) => format!("exit {code}"),
+        (_, Outcome::Killed) => "stopped".to_owned(),
+        (ExitStatus::Signal(signal), _) => format!("signal {signal}"),
+        (ExitStatus::NotStarted(_), _) => "no start".to_owned(),
+        (ExitStatus::Unknown(_), _) => "unseen".to_owned(),
+    };
+    let style = match outcome {
+        Outcome::Oom | Outcome::Error | Outcome::Signal => Style::Red,
+        Outcome::Success | Outcome::Killed | Outcome::Unknown => Style::Plain,
+    };
+    CellText { text, style }
+}

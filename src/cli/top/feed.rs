@@ -1,0 +1,200 @@
+//! Where a look comes from: an agent, or this host itself where none runs.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::reply::TaskTable;
+use super::scene::Details;
+use super::state::{OpenTask, ScreenView};
+use crate::api::encode;
+use crate::cli::connect::{Agent, Purpose};
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::output::{Paint, printable};
+use crate::cli::shape::{AllocRow, DeviceReport, EventPage};
+use crate::cli::{Session, follow};
+use crate::config::{ConfigError, Sources};
+use crate::daemon::Onlooker;
+use crate::exporters::json as views;
+use crate::host::clock::{Clock, SystemClock};
+use crate::model::alloc::AllocSource;
+use crate::model::answer::Detail;
+use crate::model::observed::{Elsewhere, command_elsewhere};
+use crate::telemetry::chain;
+
+/// How long the first look of our own may take until everything has its name: two seconds are given to runtimes that hang.
+const NAMED: Duration = Duration::from_millis(2_500);
+/// Events from before that are shown.
+const BEFORE: u64 = 500;
+/// Lines of a log.
+const LOG_LINES: u32 = 100;
+
+pub enum Feed {
+    Agent(Box<AgentFeed>),
+    /// Nobody runs: the passes are our own.
+    Own(Box<Onlooker>),
+}
+
+pub struct AgentFeed {
+    agent: Agent,
+    from: String,
+    /// Where to go on in the events; `None`: nobody has looked at them.
+    since: Option<u64>,
+}
+
+/// What is on the screen: nothing else is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub view: ScreenView,
+    pub open: Option<OpenTask>,
+}
+
+/// What one look brought.
+#[derive(Debug)]
+pub struct Look {
+    pub tasks: TaskTable,
+    /// Where there are devices.
+    pub devices: Option<DeviceReport>,
+    /// New ones, as lines.
+    pub events: Vec<String>,
+    pub details: Option<Details>,
+}
+
+impl Feed {
+    /// An agent of the user's or root's, or the one that was named; else this host, with a look each `tick`.
+    pub fn find(session: &Session<'_>, tick: Duration) -> Result<Feed, CliError> {
+        match session.at.connect(Purpose::Read) {
+            Ok(agent) => {
+                let from = agent.door().0.to_string();
+                Ok(Feed::Agent(Box::new(AgentFeed { agent, from: printable(&from), since: None })))
+            }
+            // Somebody named an agent: looks of our own would be at another host, perhaps.
+            Err(none) if session.at.address.is_some() => Err(none.into()),
+            Err(none) => {
+                let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
+                let config = Sources::default().with_environment().load().map_err(refused)?;
+                session.remark(&match none.nobody_there() {
+                    true => "no agent runs: looking ourselves".to_owned(),
+                    false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
+                });
+                let onlooker = Onlooker::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
+                Ok(Feed::Own(Box::new(onlooker)))
+            }
+        }
+    }
+
+    /// For the first line of the screen.
+    pub fn from(&self) -> String {
+        match self {
+            Feed::Agent(feed) => feed.from.clone(),
+            Feed::Own(_) => "no agent: looking ourselves".to_owned(),
+        }
+    }
+
+    /// Waits until what runs has its names, where that is not the agent's to do.
+    pub fn settle(&mut self) {
+        let Feed::Own(onlooker) = self else { return };
+        let began = Instant::now();
+        while began.elapsed() < NAMED && !(onlooker.is_settled() && onlooker.snapshot().epoch > 0) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
+        match self {
+            Feed::Agent(feed) => feed.look(wish),
+            Feed::Own(onlooker) => {
+                let tasks = TaskTable::read(&views::tasks::all(&onlooker.snapshot(), Detail::Full))?;
+                let details = wish.open.as_ref().map(own_details);
+                Ok(Look { tasks, devices: None, events: Vec::new(), details })
+            }
+        }
+    }
+
+    /// As `/v1/stats` answers.
+    pub fn stats(&mut self) -> Result<Value, CliError> {
+        match self {
+            Feed::Agent(feed) => feed.agent.get_json("/v1/stats"),
+            Feed::Own(onlooker) => Ok(views::stats_of_all(&onlooker.snapshot(), Detail::Full, SystemClock.now())),
+        }
+    }
+}
+
+impl AgentFeed {
+    fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
+        let tasks = TaskTable::read(&self.agent.get_raw("/v1/tasks", &[])?.body)?;
+        let devices = match tasks.devices > 0 || wish.view == ScreenView::Devices {
+            true => Some(self.agent.get("/v1/devices")?),
+            false => None,
+        };
+        let events = if wish.view == ScreenView::Events { self.events()? } else { Vec::new() };
+        let details = wish.open.as_ref().map(|open| self.details(open)).transpose()?;
+        Ok(Look { tasks, devices, events, details })
+    }
+
+    fn events(&mut self) -> Result<Vec<String>, CliError> {
+        let since = match self.since {
+            Some(since) => since,
+            None => {
+                let now: EventPage = self.agent.get(&format!("/v1/events?since={}", u64::MAX))?;
+                now.next.saturating_sub(BEFORE)
+            }
+        };
+        let page: EventPage = self.agent.get(&format!("/v1/events?since={since}"))?;
+        let gap = self.since.filter(|_| page.missed > 0).map(|_| follow::missed(page.missed, Paint(false)));
+        self.since = Some(page.next);
+        Ok(gap.into_iter().chain(page.events.iter().map(|event| follow::line(event, Paint(false)))).collect())
+    }
+
+    fn details(&mut self, open: &OpenTask) -> Result<Details, CliError> {
+        let (id, task) = &open.key;
+        let alloc: AllocRow = match self.agent.get(&format!("/v1/allocs/{}", encode(id))) {
+            // It is gone by now.
+            Err(error) if error.exit == Exit::NotFound => return Ok(Details::none(open)),
+            answer => answer?,
+        };
+        let mut facts = Vec::new();
+        if let Some(failure) = alloc.tasks.get(task).and_then(|task| task.failure) {
+            facts.push(("failed", failure.text().to_owned()));
+        }
+        if !alloc.description.is_empty() {
+            facts.push(("alloc", format!("{}: {}", printable(&alloc.status), printable(&alloc.description))));
+        }
+        facts.extend(alloc.cgroup.as_deref().map(|cgroup| ("cgroup", printable(cgroup))));
+        let events = alloc.tasks.get(task).map_or(&[][..], |task| &task.events);
+        let events = events.iter().map(|event| follow::line(event, Paint(false))).collect();
+        let stream = if open.stderr { "stderr" } else { "stdout" };
+        let target = format!("/v1/allocs/{}/logs/{}?stream={stream}&tail={LOG_LINES}", encode(id), encode(task));
+        let log = match self.agent.get_raw(&target, &[]) {
+            Ok(answer) => Ok(log_lines(&answer.body)),
+            Err(error) if error.exit == Exit::NoAgent => return Err(error),
+            Err(error) => Err(printable(&error.message)),
+        };
+        Ok(Details { key: open.key.clone(), facts, events, log })
+    }
+}
+
+impl Details {
+    fn none(open: &OpenTask) -> Details {
+        Details { key: open.key.clone(), facts: Vec::new(), events: Vec::new(), log: Err("it is gone".to_owned()) }
+    }
+}
+
+/// What can be said of a task without an agent: who has its log.
+fn own_details(open: &OpenTask) -> Details {
+    let elsewhere = open.key.0.split_once(':').and_then(|(prefix, native)| {
+        let source = if prefix == "k8s" { AllocSource::Kubernetes } else { AllocSource::parse(prefix)? };
+        command_elsewhere(source, native, Elsewhere::Logs)
+    });
+    let log = elsewhere.map_or_else(
+        || "nobody here keeps one".to_owned(),
+        |command| format!("who runs it has it: {}", printable(&command)),
+    );
+    Details { log: Err(log), ..Details::none(open) }
+}
+
+/// Text of others, line by line, fit for a terminal.
+fn log_lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    text.lines().map(|line| printable(&line.replace('\t', "    "))).collect()
+}

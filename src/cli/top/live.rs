@@ -1,0 +1,228 @@
+//! The screen that lives: looks, keys and signals come in on one channel, and what changed is drawn.
+//!
+//! ```text
+//! looks (a thread): each interval, or at once when something else is wanted ──┐
+//! keys, mouse, size (a thread)                                                 ├──► channel ──► state ──► screen
+//! signals (a thread)                                                           ┘
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use ratatui::crossterm::event::{self, Event};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::draw;
+use super::feed::{Feed, Look, Wanted};
+use super::lines::{Choice, lines};
+use super::rates::{Frame, RateTracker, RowKey};
+use super::reply::{OnDevices, on_devices};
+use super::scene::{Details, Scene};
+use super::state::{ScreenState, Then};
+use super::terminal::Screen;
+use crate::cli::devices;
+use crate::cli::exit::{CliError, CliResult, Exit};
+use crate::cli::output::{Paint, printable};
+use crate::model::units::Timestamp;
+
+const KEPT_EVENTS: usize = 1000;
+
+enum News {
+    Look(Result<Box<Look>, CliError>),
+    Input(Event),
+    /// The terminal says nothing more.
+    NoInput,
+    Suspend,
+    /// Somebody let it go on.
+    Continue,
+    End,
+}
+
+/// What is known, and shown of it.
+struct Live {
+    tracker: RateTracker,
+    frame: Frame,
+    on_devices: BTreeMap<RowKey, OnDevices>,
+    devices: Vec<String>,
+    events: VecDeque<String>,
+    details: Option<Details>,
+    problem: Option<String>,
+    state: ScreenState,
+    from: String,
+    colour: bool,
+}
+
+pub fn run(feed: Feed, choice: Choice, interval: Duration, paint: Paint) -> CliResult {
+    let (tell, news) = mpsc::channel();
+    let (ask, wishes) = mpsc::channel();
+    let from = feed.from();
+    listen_for_signals(tell.clone())?;
+    // Before anything is asked for: an agent that is slow is waited for on a screen that can be left.
+    let mut screen = Screen::open()?;
+    spawn("input", {
+        let tell = tell.clone();
+        move || read_input(&tell)
+    })?;
+    spawn("looks", move || look_on(feed, interval, &wishes, &tell))?;
+    let mut live = Live {
+        tracker: RateTracker::default(),
+        frame: Frame::default(),
+        on_devices: BTreeMap::new(),
+        devices: Vec::new(),
+        events: VecDeque::new(),
+        details: None,
+        problem: None,
+        state: ScreenState::of(choice),
+        from,
+        colour: paint.0,
+    };
+    loop {
+        screen.draw(|buffer| live.draw(buffer))?;
+        let mut next = news.recv().map_err(|_| CliError::failed("what looks has ended"))?;
+        // What came together is drawn together.
+        loop {
+            match live.take(next) {
+                Then::Quit => return Ok(Exit::Done),
+                Then::Suspend => screen.suspend()?,
+                Then::Redraw => screen.forget()?,
+                // Who looks has ended: the next word on the channel says so.
+                Then::Ask => drop(ask.send(live.wish())),
+                Then::Draw | Then::Nothing => {}
+            }
+            match news.try_recv() {
+                Ok(more) => next = more,
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+impl Live {
+    fn take(&mut self, news: News) -> Then {
+        match news {
+            News::Look(look) => {
+                match look {
+                    Ok(look) => self.look(*look),
+                    Err(error) => {
+                        let when = if self.frame.epoch == 0 { "" } else { "; what is shown is from before" };
+                        self.problem = Some(format!("{}{when}", printable(&error.message)));
+                    }
+                }
+                Then::Draw
+            }
+            News::Input(event) => {
+                let lines = lines(&self.frame.rows, &self.state.choice);
+                self.state.input(&event, &lines)
+            }
+            News::Suspend => Then::Suspend,
+            News::Continue => Then::Redraw,
+            News::NoInput | News::End => Then::Quit,
+        }
+    }
+
+    fn wish(&self) -> Wanted {
+        Wanted { view: self.state.view, open: self.state.open.clone() }
+    }
+
+    fn look(&mut self, look: Look) {
+        let Look { tasks, devices, events, details } = look;
+        self.problem = None;
+        if let Some(report) = devices {
+            self.on_devices = on_devices(&report);
+            self.devices = devices::table(&report.devices, Paint(false)).lines().map(str::to_owned).collect();
+            let down = report.plugins.iter().filter(|plugin| !plugin.up).map(devices::down);
+            self.devices.extend(down);
+        }
+        self.events.extend(events);
+        while self.events.len() > KEPT_EVENTS {
+            self.events.pop_front();
+        }
+        self.details = details;
+        let frame = self.tracker.frame(&tasks, &self.on_devices);
+        if !self.state.paused || self.frame.epoch == 0 {
+            self.frame = frame;
+        }
+    }
+
+    fn draw(&mut self, buffer: &mut ratatui::buffer::Buffer) {
+        let lines = lines(&self.frame.rows, &self.state.choice);
+        let curves = self.state.open.as_ref().and_then(|open| self.tracker.curves(&open.key));
+        let scene = Scene {
+            frame: &self.frame,
+            lines: &lines,
+            from: &self.from,
+            problem: self.problem.as_deref(),
+            devices: &self.devices,
+            events: self.events.make_contiguous(),
+            details: self.details.as_ref(),
+            curves,
+            now: Timestamp::from_system(SystemTime::now()),
+            colour: self.colour,
+        };
+        draw::draw(buffer, &mut self.state, &scene);
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), CliError> {
+    let begun = thread::Builder::new().name(name.to_owned()).spawn(work);
+    begun.map(drop).map_err(|error| CliError::failed(format!("cannot start a thread: {error}")))
+}
+
+/// Ends when nobody listens any more.
+fn read_input(tell: &Sender<News>) {
+    loop {
+        let news = event::read().map_or(News::NoInput, News::Input);
+        let is_last = matches!(news, News::NoInput);
+        if tell.send(news).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// A look each interval, and at once when something else is on the screen. An agent that is gone is asked again at the next one.
+fn look_on(mut feed: Feed, interval: Duration, wishes: &Receiver<Wanted>, tell: &Sender<News>) {
+    feed.settle();
+    let mut wish = Wanted::default();
+    loop {
+        let next = Instant::now() + interval;
+        if tell.send(News::Look(feed.look(&wish).map(Box::new))).is_err() {
+            return;
+        }
+        match wishes.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(newer) => wish = wishes.try_iter().last().unwrap_or(newer),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+fn listen_for_signals(tell: Sender<News>) -> Result<(), CliError> {
+    let cannot = |error: std::io::Error| CliError::failed(format!("cannot listen for signals: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+    let listen = |kind| -> Result<Signal, CliError> {
+        let _inside = runtime.enter();
+        signal(kind).map_err(cannot)
+    };
+    let raw = |signal: rustix::process::Signal| SignalKind::from_raw(signal.as_raw());
+    let mut ends = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
+    let mut stop = listen(raw(rustix::process::Signal::TSTP))?;
+    let mut go_on = listen(raw(rustix::process::Signal::CONT))?;
+    spawn("signals", move || {
+        runtime.block_on(async {
+            loop {
+                let news = tokio::select! {
+                    _ = ends.0.recv() => News::End,
+                    _ = ends.1.recv() => News::End,
+                    _ = ends.2.recv() => News::End,
+                    _ = stop.recv() => News::Suspend,
+                    _ = go_on.recv() => News::Continue,
+                };
+                if tell.send(news).is_err() {
+                    return;
+                }
+            }
+        });
+    })
+}

@@ -1,0 +1,177 @@
+//! Whole screens, of a recorded host: two answers of `/v1/tasks`, a second apart. `ALLOSTAT_BLESS=1` writes them anew.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::columns;
+use super::draw::draw;
+use super::keys::Act;
+use super::lines::{Choice, Grouping, lines};
+use super::pen::columns_of;
+use super::plain;
+use super::rates::{Frame, RateTracker};
+use super::reply::{OnDevices, TaskTable, on_devices};
+use super::scene::{Details, Scene};
+use super::state::ScreenState;
+use crate::cli::output::Paint;
+use crate::cli::shape::DeviceReport;
+use crate::model::units::Timestamp;
+
+/// Half a second after the second answer: 2026-01-02 03:04:06.5.
+const NOW: Timestamp = Timestamp(1_767_323_046_500_000_000);
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 50)];
+
+fn recorded(file: &str) -> TaskTable {
+    TaskTable::read(&std::fs::read(golden(file)).unwrap()).unwrap()
+}
+
+fn golden(file: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/top").join(file)
+}
+
+fn devices() -> (BTreeMap<(String, String), OnDevices>, Vec<String>) {
+    let report: DeviceReport = serde_json::from_slice(&std::fs::read(golden("devices.json")).unwrap()).unwrap();
+    let lines = crate::cli::devices::table(&report.devices, Paint(false));
+    (on_devices(&report), lines.lines().map(str::to_owned).collect())
+}
+
+fn host() -> (RateTracker, Frame) {
+    let mut tracker = RateTracker::default();
+    let (on, _) = devices();
+    tracker.frame(&recorded("tasks-1.json"), &on);
+    let frame = tracker.frame(&recorded("tasks-2.json"), &on);
+    (tracker, frame)
+}
+
+/// What stands on a screen of this size after these acts.
+fn screen(size: (u16, u16), choice: Choice, acts: &[Act], problem: Option<&str>) -> String {
+    let (tracker, frame) = host();
+    let (_, devices) = devices();
+    let events: Vec<String> =
+        (0..60).map(|n| format!("03:04:{n:02}.000  ab12cd34  server  Started  event {n}")).collect();
+    let mut state = ScreenState::of(choice);
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+    for act in acts.iter().map(Some).chain([None]) {
+        let shown = lines(&frame.rows, &state.choice);
+        let details = state.open.as_ref().map(|open| Details {
+            key: open.key.clone(),
+            facts: vec![("cgroup", "/allostat/ab12cd34/leak".to_owned())],
+            events: (0..4).map(|n| format!("03:04:0{n}.000  ab12cd34  leak  Restarting  attempt {n}")).collect(),
+            log: Ok((0..9).map(|n| format!("line {n} with \u{fffd}[31m colour")).collect()),
+        });
+        let scene = Scene {
+            frame: &frame,
+            lines: &shown,
+            from: "unix:/var/lib/allostat/allostat.sock",
+            problem,
+            devices: &devices,
+            events: &events,
+            details: details.as_ref(),
+            curves: state.open.as_ref().and_then(|open| tracker.curves(&open.key)),
+            now: NOW,
+            colour: false,
+        };
+        terminal.draw(|frame| draw(frame.buffer_mut(), &mut state, &scene)).unwrap();
+        if let Some(act) = act {
+            state.apply(*act, &shown);
+        }
+    }
+    let buffer = terminal.backend().buffer();
+    // Behind what is two columns wide a cell holds nothing.
+    let line = |y: u16| {
+        let (mut text, mut x) = (String::new(), 0);
+        while x < size.0 {
+            let symbol = buffer[(x, y)].symbol();
+            text.push_str(symbol);
+            x += columns_of(symbol).max(1);
+        }
+        text.trim_end().to_owned()
+    };
+    (0..size.1).map(|y| line(y) + "\n").collect()
+}
+
+#[track_caller]
+fn same(file: &str, text: &str) {
+    let path = golden(file);
+    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(&path, text).unwrap();
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(wanted == text, "{file} has become:\n{text}\nALLOSTAT_BLESS=1 writes it anew");
+}
+
+fn by_cpu() -> Choice {
+    Choice { sort: columns::CPU, ..Choice::default() }
+}
+
+#[test]
+fn a_screen_of_each_size_shows_the_host_as_it_was_reviewed() {
+    for size in SIZES {
+        let name = |what: &str| format!("{what}-{}x{}.txt", size.0, size.1);
+        same(&name("table"), &screen(size, by_cpu(), &[], None));
+        let grouped = Choice { grouping: Grouping::Source, ..by_cpu() };
+        same(&name("groups"), &screen(size, grouped, &[Act::Down, Act::Fold], None));
+        let leak = Choice { filter: "leak".to_owned(), ..by_cpu() };
+        same(&name("near"), &screen(size, leak, &[Act::Open], None));
+        same(&name("help"), &screen(size, by_cpu(), &[Act::Help], None));
+        same(&name("columns"), &screen(size, by_cpu(), &[Act::Help, Act::Help], None));
+    }
+}
+
+#[test]
+fn devices_events_and_what_is_wrong_have_their_place() {
+    let lost = "cannot connect to unix:/run/a.sock: No such file or directory; what is shown is from before";
+    same("devices-120x40.txt", &screen((120, 40), by_cpu(), &[Act::NextView], None));
+    same("events-80x24.txt", &screen((80, 24), by_cpu(), &[Act::NextView, Act::NextView, Act::Up], Some(lost)));
+    let nothing = Choice { filter: "nobody".to_owned(), ..by_cpu() };
+    let shown = screen((80, 24), nothing, &[], None);
+    assert!(shown.contains("nothing matches; Esc shows all"), "{shown}");
+}
+
+#[test]
+fn on_no_screen_anything_is_out_of_place() {
+    for width in (1..=300).step_by(7) {
+        for height in [1, 2, 9, 10, 11, 24, 60] {
+            for acts in [
+                &[][..],
+                &[Act::Help],
+                &[Act::Help, Act::Help],
+                &[Act::Open],
+                &[Act::NextView],
+                &[Act::Group, Act::Last],
+            ] {
+                screen((width, height), by_cpu(), acts, Some("lost"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_plain_table_says_the_same() {
+    let (_, frame) = host();
+    let choice = by_cpu();
+    let shown = lines(&frame.rows, &choice);
+    same("plain-200.txt", &plain::table(&frame, &shown, 200, NOW, Paint(false)));
+}
+
+#[test]
+fn with_one_reading_there_is_no_rate_and_what_is_absent_is_no_zero() {
+    let frame = RateTracker::default().frame(&recorded("tasks-1.json"), &BTreeMap::new());
+    assert!(!frame.rows.is_empty());
+    for row in &frame.rows {
+        assert_eq!((row.cpu_cores, row.throttled, row.read, row.pressure), (None, None, None, [None; 3]), "{row:?}");
+    }
+    assert_eq!((frame.host.busy_cores, frame.host.received), (None, None));
+}
+
+#[test]
+fn an_answer_that_is_none_is_an_error_and_no_panic() {
+    for body in ["", "{}x", "7", "{\"tasks\":[{}]}"] {
+        let error = TaskTable::read(body.as_bytes()).unwrap_err();
+        assert!(error.message.contains("/v1/tasks"), "{body}: {error}");
+    }
+    assert!(TaskTable::read(b"{}").unwrap().tasks.is_empty());
+}

@@ -1,0 +1,104 @@
+//! Looking on without an agent: what others run, and what an agent before us has left running, through the same rooms that an agent
+//! uses. It makes no cgroup, keeps no state, and writes nowhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::DaemonError;
+use super::once::{found, published};
+use super::{home, node};
+use crate::board::Board;
+use crate::collectors::{self, FdBudget, Sampling};
+use crate::config::Config;
+use crate::host::clock::{Clock, SystemClock};
+use crate::host::hierarchy::Layout;
+use crate::host::process;
+use crate::host::roots::Roots;
+use crate::model::id::{AllocId, CgroupPath};
+use crate::observe::{self, Observer};
+use crate::snapshot::sampler::{self, Sampler};
+use crate::snapshot::{Config as SnapshotConfig, Snapshot};
+use crate::telemetry::Metrics;
+
+/// Measures as long as it lives.
+pub struct Onlooker {
+    sampler: Sampler,
+    observer: Observer,
+    sampling: Arc<Sampling>,
+    board: Arc<Board>,
+    /// Below it is what an agent runs, or ran.
+    parent: CgroupPath,
+    /// What was found there last.
+    ours: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Onlooker {
+    /// Begins, with a look each `tick`. Errors: there is no host to look at, or no thread to do it.
+    pub fn begin(config: &Config, tick: Duration) -> Result<Onlooker, DaemonError> {
+        // More of the kernel's files stay open. Without it they are opened again and again.
+        let _ = process::raise_descriptor_limit();
+        let mut config = config.clone();
+        config.observe.enabled = true;
+        let (roots, parent) = (Roots::default(), home::last(&config));
+        let layout = Layout::detect(&roots)?;
+        let (pass, may) = node::may(&config, &roots, &layout, &parent);
+        let info = Arc::new(node::info(&roots, &layout, &parent, node::May { reset_peaks: false, ..may }, None)?);
+        let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
+        pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
+        let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let observer = Observer::start(observe::Parts {
+            config: config.observe.clone(),
+            sampling: Arc::clone(&sampling),
+            board: Arc::clone(&board),
+            ours: parent.clone(),
+            clock: Arc::clone(&clock),
+            metrics: Arc::clone(&metrics),
+        });
+        let sampler = Sampler::start(sampler::Parts {
+            config: SnapshotConfig { tick, ..config.telemetry },
+            board: Arc::clone(&board),
+            devices: None,
+            sampling: Arc::clone(&sampling),
+            collectors: collectors::host(Vec::new()),
+            info,
+            metrics,
+            scrapers: Arc::default(),
+            clock,
+        });
+        let (observer, sampler) = (observer.map_err(DaemonError::Setup)?, sampler.map_err(DaemonError::Setup)?);
+        let mut all = Onlooker { sampler, observer, sampling, board, parent, ours: BTreeMap::new() };
+        all.follow_ours();
+        Ok(all)
+    }
+
+    /// Everything that runs has been found, and is shown under its names.
+    pub fn is_settled(&self) -> bool {
+        self.observer.is_settled()
+    }
+
+    /// The newest; none has been taken where its epoch is 0.
+    pub fn snapshot(&mut self) -> Arc<Snapshot> {
+        self.follow_ours();
+        let snapshot = Arc::clone(&self.sampler.snapshots.borrow());
+        let retired = snapshot.allocs.iter().filter(|alloc| alloc.ended && alloc.retired);
+        self.observer.delivered(retired.map(|alloc| alloc.identity.id.clone()));
+        snapshot
+    }
+
+    /// What an agent has left running is not the observer's: whose it is stands in the agent's state, so it is found by its place.
+    fn follow_ours(&mut self) {
+        let now = found(&self.sampling.layout, &self.parent);
+        if now == self.ours {
+            return;
+        }
+        let gone: Vec<AllocId> =
+            self.ours.keys().filter(|id| !now.contains_key(*id)).map(|id| AllocId::from(id.as_str())).collect();
+        let other = now.iter().filter(|(id, tasks)| self.ours.get(*id) != Some(tasks));
+        let shown: Vec<_> = other.map(|(id, tasks)| published(&self.sampling, &self.parent, id, tasks)).collect();
+        self.board.publish(shown, |_| {});
+        self.board.remove(&gone, |_| {});
+        self.ours = now;
+    }
+}

@@ -1,0 +1,213 @@
+//! `/v1/tasks`: every task in one short row, cheap enough to be asked for again and again.
+//!
+//! ```text
+//! {"epoch": 7, "taken_at": .., "host": {..}, "devices": 2,
+//!  "fields": ["cpu_usage_ns", ..],
+//!  "tasks": [{"alloc_id": "docker:web-1", "task": "web", "state": "running", .., "usage": [1500000000, null, ..]}, ..]}
+//! ```
+//! `usage` has one value for each of `fields`, `null` where there is none. Written straight from the snapshot: a tree of values in
+//! between would cost more than the rows themselves.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::ser::{SerializeSeq, Serializer};
+
+use crate::model::alloc::{AllocSource, Measured, TaskIdentity};
+use crate::model::answer::Detail;
+use crate::model::id::{AllocId, GroupName, JobId, TaskName};
+use crate::model::metric::{Sample, Value};
+use crate::model::task::{Exit, ExitStatus, Outcome, TaskState};
+use crate::model::units::Timestamp;
+use crate::model::usage::{Field, Usage};
+use crate::snapshot::{AllocView, Snapshot, TaskView};
+
+/// What is told of each task, in this order.
+pub const TOLD: [Field; 23] = [
+    Field::cpu_usage_ns,
+    Field::cpu_quota_us,
+    Field::cpu_period_us,
+    Field::cpu_cfs_periods,
+    Field::cpu_cfs_throttled_periods,
+    Field::memory_usage_bytes,
+    Field::memory_working_set_bytes,
+    Field::memory_rss_bytes,
+    Field::memory_swap_bytes,
+    Field::memory_limit_bytes,
+    Field::memory_peak_bytes,
+    Field::memory_sampled_peak_bytes,
+    Field::max_rss_bytes,
+    Field::oom_kills,
+    Field::io_read_bytes,
+    Field::io_written_bytes,
+    Field::pids_current,
+    Field::processes,
+    Field::pressure_cpu_some_ns,
+    Field::pressure_memory_some_ns,
+    Field::pressure_io_some_ns,
+    Field::cpu_throttled_ns,
+    Field::page_faults_major,
+];
+
+/// The whole answer, as JSON text.
+pub fn all(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
+    let all = Answer {
+        epoch: snapshot.epoch,
+        taken_at: snapshot.taken_at,
+        host: host(snapshot),
+        devices: snapshot.devices.devices.len(),
+        fields: TOLD.map(Field::name),
+        tasks: Rows { snapshot, detail },
+    };
+    serde_json::to_vec(&all).expect("rows hold only plain values, so they must serialize")
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    epoch: u64,
+    taken_at: Timestamp,
+    host: HostRow<'a>,
+    /// How many there are.
+    devices: usize,
+    fields: [&'static str; TOLD.len()],
+    tasks: Rows<'a>,
+}
+
+struct Rows<'a> {
+    snapshot: &'a Snapshot,
+    detail: Detail,
+}
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut rows = to.serialize_seq(None)?;
+        for alloc in &self.snapshot.allocs {
+            for (known, task) in alloc.tasks() {
+                rows.serialize_element(&row(alloc, known, task, self.detail))?;
+            }
+        }
+        rows.end()
+    }
+}
+
+#[derive(Serialize)]
+struct TaskRow<'a> {
+    alloc_id: &'a AllocId,
+    source: AllocSource,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<&'a JobId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a GroupName>,
+    task: &'a TaskName,
+    /// How many its alloc has.
+    of: usize,
+    measured: Measured,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<TaskState>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state_since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restarts: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_exit: Option<LastExit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampled_at: Option<Timestamp>,
+    usage: Told<'a>,
+}
+
+#[derive(Serialize)]
+struct LastExit {
+    outcome: Outcome,
+    status: ExitStatus,
+    finished_at: Timestamp,
+}
+
+struct Told<'a>(&'a Usage);
+
+impl Serialize for Told<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(TOLD.iter().map(|field| self.0.get(*field)))
+    }
+}
+
+fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, detail: Detail) -> TaskRow<'a> {
+    let managed = task.managed.as_ref().map(|managed| &*managed.status);
+    let observed = task.observed.as_deref();
+    let exit: Option<&Arc<Exit>> =
+        managed.and_then(|task| task.last_exit()).or_else(|| observed.and_then(|task| task.exits.back()));
+    TaskRow {
+        alloc_id: &alloc.identity.id,
+        source: alloc.identity.source,
+        job: alloc.identity.workload.as_ref(),
+        group: alloc.identity.group.as_ref(),
+        task: &known.name,
+        of: alloc.tasks.len(),
+        measured: alloc.identity.measured,
+        state: task.state(),
+        state_since: managed.map(|task| task.state_since).or_else(|| observed.and_then(|task| task.since)),
+        restarts: managed.map(|task| task.restarts_total()),
+        last_exit: exit.map(|exit| LastExit {
+            outcome: exit.outcome,
+            status: detail.status(&exit.status),
+            finished_at: exit.finished_at,
+        }),
+        sampled_at: task.sampled_at,
+        usage: Told(&task.usage),
+    }
+}
+
+/// What the tasks share. Absent: this kernel does not tell.
+#[derive(Default, Serialize)]
+struct HostRow<'a> {
+    hostname: &'a str,
+    cpus: u64,
+    /// Time in which CPUs of the host did something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_busy_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_total_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_available_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swap_used_bytes: Option<u64>,
+    /// Of all interfaces that are told of but the loopback, together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_receive_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_transmit_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_cpu_some_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_memory_some_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pressure_io_some_ns: Option<u64>,
+}
+
+fn host(snapshot: &Snapshot) -> HostRow<'_> {
+    let mut host = HostRow { hostname: &snapshot.info.hostname, cpus: snapshot.info.cpus, ..HostRow::default() };
+    for Sample { desc, labels, value } in &snapshot.host.0 {
+        let value = match value {
+            Value::Int(n) | Value::Nanos(n) => *n,
+            Value::Float(_) => continue,
+        };
+        let label = |at: usize| labels.get(at).map_or("", |label| &**label);
+        let into = match (desc.name, label(0), label(1)) {
+            ("allostat_host_cpu_seconds_total", "idle" | "iowait" | "steal", _) => continue,
+            ("allostat_host_network_receive_bytes_total" | "allostat_host_network_transmit_bytes_total", "lo", _) => {
+                continue;
+            }
+            ("allostat_host_cpu_seconds_total", ..) => &mut host.cpu_busy_ns,
+            ("allostat_host_memory_total_bytes", ..) => &mut host.memory_total_bytes,
+            ("allostat_host_memory_available_bytes", ..) => &mut host.memory_available_bytes,
+            ("allostat_host_swap_used_bytes", ..) => &mut host.swap_used_bytes,
+            ("allostat_host_network_receive_bytes_total", ..) => &mut host.network_receive_bytes,
+            ("allostat_host_network_transmit_bytes_total", ..) => &mut host.network_transmit_bytes,
+            ("allostat_host_pressure_stall_seconds_total", "cpu", "some") => &mut host.pressure_cpu_some_ns,
+            ("allostat_host_pressure_stall_seconds_total", "memory", "some") => &mut host.pressure_memory_some_ns,
+            ("allostat_host_pressure_stall_seconds_total", "io", "some") => &mut host.pressure_io_some_ns,
+            _ => continue,
+        };
+        *into = Some(into.unwrap_or(0).saturating_add(value));
+    }
+    host
+}

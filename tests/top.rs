@@ -1,0 +1,325 @@
+//! `allostat top` as people use it: on a real terminal, in a pipe, with an agent, without one, and with one that goes away.
+
+// What a test needs must be there.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Agent, AgentOptions, Cgroups, allostat, alone, is_root, patience, test_dir, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+use serde_json::Value;
+
+const LONG: Duration = Duration::from_secs(30);
+const JOB: &str = "job \"shop\" {\n group \"g\" {\n task \"steady\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sh\"\n \
+                   args = [\"-c\", \"echo hello from the log; exec sleep 600\"]\n }\n }\n }\n}\n";
+
+/// A command on a terminal of its own.
+struct OnTerminal {
+    child: Child,
+    terminal: OwnedFd,
+    before: Termios,
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl OnTerminal {
+    fn start(mut command: Command, (columns, rows): (u16, u16)) -> OnTerminal {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let ours = std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let before = tcgetattr(&ours).unwrap();
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut from, into) = (std::fs::File::from(terminal.try_clone().unwrap()), Arc::clone(&said));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // Ends with an error when nobody has the other end any more.
+            while let Ok(read @ 1..) = from.read(&mut buffer) {
+                into.lock().unwrap().extend_from_slice(&buffer[..read]);
+            }
+        });
+        command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
+        let io = || Stdio::from(ours.try_clone().unwrap());
+        let child = command.stdin(io()).stdout(io()).stderr(io()).spawn().unwrap();
+        OnTerminal { child, terminal, before, said }
+    }
+    fn of(agent: &Agent) -> OnTerminal {
+        let address = format!("unix:{}", agent.socket().display());
+        let mut command = Command::new(allostat());
+        command.arg("top").env("ALLOSTAT_ADDR", &address);
+        OnTerminal::start(command, (120, 40))
+    }
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+    }
+    /// What is said from now on.
+    fn forget(&self) {
+        self.said.lock().unwrap().clear();
+    }
+    #[track_caller]
+    fn shows(&self, word: &str) {
+        wait_for(&format!("{word:?} on the screen"), LONG * patience(), || self.text().contains(word).then_some(()));
+    }
+    fn press(&self, keys: &str) {
+        std::fs::File::from(self.terminal.try_clone().unwrap()).write_all(keys.as_bytes()).unwrap();
+    }
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
+    }
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).unwrap();
+    }
+    fn is_raw(&self) -> bool {
+        !tcgetattr(&self.terminal).unwrap().local_modes.contains(LocalModes::ICANON)
+    }
+    /// As it was: modes, screen, cursor, mouse.
+    #[track_caller]
+    fn is_given_back(&self) {
+        let now = tcgetattr(&self.terminal).unwrap();
+        assert_eq!(
+            (now.local_modes, now.input_modes, now.output_modes),
+            (self.before.local_modes, self.before.input_modes, self.before.output_modes)
+        );
+        let text = self.text();
+        for end in ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"] {
+            assert!(text.contains(end), "{end:?} is not in {text:?}");
+        }
+        assert!(text.rfind("\x1b[?1049l") > text.rfind("\x1b[?1049h"), "{text:?}");
+    }
+    #[track_caller]
+    fn ends(&mut self) -> ExitStatus {
+        wait_for("its end", LONG * patience(), || self.child.try_wait().unwrap())
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// With one task that runs and was measured.
+fn agent() -> (Agent, String) {
+    let agent = Agent::with(AgentOptions::default());
+    agent.run(JOB);
+    let id = agent.alloc_ids()[0].clone();
+    wait_for("it to run", LONG * patience(), || {
+        let stats = agent.json(&format!("/v1/allocs/{id}/stats"));
+        (stats["tasks"]["steady"]["state"] == "running" && stats["usage"]["cpu_usage_ns"].is_u64()).then_some(())
+    });
+    (agent, id)
+}
+
+#[test]
+fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
+    let (agent, id) = agent();
+    let mut top = OnTerminal::of(&agent);
+    top.shows("shop/steady");
+    top.shows(&id[..8]);
+    assert!(top.is_raw());
+    top.forget();
+    top.press("?");
+    top.shows("Ctrl-Z");
+    top.press("/nothing\r");
+    top.shows("matches");
+    top.forget();
+    top.press("\x1b");
+    // Esc right before another key would be that key with Alt.
+    top.shows("shop/steady");
+    top.press("\r");
+    top.shows("hello");
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
+    top.is_given_back();
+    agent.stop();
+}
+
+#[test]
+fn whatever_signal_ends_or_stops_it_the_terminal_is_given_back() {
+    let (agent, _) = agent();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut top = OnTerminal::of(&agent);
+        top.shows("shop/steady");
+        top.signal(signal);
+        assert_eq!(top.ends().code(), Some(0), "{signal:?}");
+        top.is_given_back();
+    }
+    let mut top = OnTerminal::of(&agent);
+    top.shows("shop/steady");
+    let state = |pid: Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    };
+    for stop in [Signal::TSTP.as_raw(), 0] {
+        // Ctrl-Z as a key, too.
+        if stop == 0 {
+            top.press("\x1a")
+        } else {
+            top.signal(Signal::TSTP)
+        }
+        wait_for("it to be stopped", LONG * patience(), || (state(top.pid()) == 'T').then_some(()));
+        top.is_given_back();
+        top.forget();
+        top.signal(Signal::CONT);
+        top.shows("shop/steady");
+        assert!(top.is_raw() && top.text().contains("\x1b[?1049h"));
+    }
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
+    top.is_given_back();
+    agent.stop();
+}
+
+#[test]
+fn an_agent_that_goes_away_is_told_of_and_looked_for_until_it_is_back() {
+    let (mut agent, _) = agent();
+    let mut top = OnTerminal::of(&agent);
+    top.shows("shop/steady");
+    agent.kill();
+    top.shows("before");
+    top.forget();
+    agent.start_again();
+    // The keys stand again where it was said.
+    top.shows("group");
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
+    agent.stop();
+}
+
+/// On a host without an agent: in a network and with a `/var/lib` of its own.
+fn without_agent(args: &[&str], others: &Cgroups, home: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    let alone = "mount -t tmpfs none /var/lib && ip link set lo up && exec \"$@\"";
+    command.args(["--net", "--mount", "--", "sh", "-c", alone, "sh"]).arg(allostat()).args(args);
+    command.env_remove("ALLOSTAT_ADDR").env("HOME", home).env("ALLOSTAT_DATA_DIR", home.join("data"));
+    command.env("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent)).stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn without_an_agent_it_looks_itself_and_shows_what_others_run() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let (dir, others) = (test_dir(), Cgroups::new());
+    if !without_agent(&["--version"], &others, dir.path()).output().is_ok_and(|tried| tried.status.success()) {
+        skip_test!("cannot-unshare");
+    }
+    others.make("a");
+    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+    others.place("a", child.id());
+    let mut top = OnTerminal::start(without_agent(&["top"], &others, dir.path()), (160, 24));
+    top.shows(&format!("{}/a", others.parent));
+    top.shows("ourselves");
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
+    top.is_given_back();
+    // In a pipe: once, of two looks, so that there are rates; the same without its name; and as JSON.
+    for args in [&["top"][..], &["stats"]] {
+        let said = without_agent(args, &others, dir.path()).output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+        assert!(err.contains("no agent runs: looking ourselves"), "{err}");
+        let line = out.lines().find(|line| line.contains(&others.parent)).unwrap_or_else(|| panic!("{out}"));
+        assert!(line.contains("0.000"), "its CPU is known after two looks: {line}");
+    }
+    let json = without_agent(&["top", "--json"], &others, dir.path()).output().unwrap();
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let id = format!("cgroup:{}/a", others.parent);
+    let alloc = json["allocs"].as_array().unwrap().iter().find(|alloc| alloc["id"] == *id).unwrap();
+    assert!(alloc["tasks"]["a"]["usage"]["memory_usage_bytes"].is_u64(), "{alloc}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is written");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    others.remove("a");
+}
+
+#[test]
+fn once_and_as_json_it_says_what_the_api_says() {
+    let (agent, id) = agent();
+    let json: Value = serde_json::from_str(&agent.cli(&["top", "--json"]).ok()).unwrap();
+    let api = agent.json("/v1/stats");
+    let shape = |all: &Value| {
+        let keys = |of: &Value| of.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        all["allocs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|a| (a["id"].clone(), keys(a), keys(&a["tasks"])))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(shape(&json), shape(&api));
+    assert_eq!(json["allocs"][0]["usage"]["memory_peak_bytes"], api["allocs"][0]["usage"]["memory_peak_bytes"]);
+    let stats: Value = serde_json::from_str(&agent.cli(&["stats", "--json"]).ok()).unwrap();
+    assert_eq!(shape(&stats), shape(&api));
+    let once = agent.cli(&["top", "--once"]).ok();
+    let (head, row) = (once.lines().next().unwrap(), once.lines().nth(1).unwrap());
+    assert!(head.starts_with("NAME") && head.contains("PEAK") && head.ends_with("LAST EXIT"), "{once}");
+    assert!(row.starts_with(&format!("shop/steady {}", &id[..8])) && row.contains("running"), "{once}");
+    assert!(!row.contains("0 B  0 B") && !once.contains('\x1b'), "{once}");
+    assert_eq!(once.lines().count(), 2, "{once}");
+    let stats = agent.cli(&["stats"]).ok();
+    assert_eq!(stats.lines().next(), once.lines().next());
+    let nobody = agent.cli(&["top", "--once", "--filter", "nobody"]);
+    assert_eq!((nobody.code, nobody.stdout.as_str()), (Some(0), ""));
+    assert!(nobody.stderr.contains("nothing matches"), "{}", nobody.stderr);
+    // Over TCP as well, as far as that tells.
+    let tcp = format!("http://{}", agent.address);
+    let over = agent.cli(&["--address", &tcp, "top", "--once"]).ok();
+    assert!(over.contains(&id[..8]), "{over}");
+    agent.stop();
+}
+
+/// Of each task the short row has what the long answers have.
+#[test]
+fn the_short_rows_say_what_the_long_answers_say() {
+    let (agent, id) = agent();
+    let (short, long, list) = wait_for("answers of one moment", LONG * patience(), || {
+        let (short, long) = (agent.json("/v1/tasks"), agent.json("/v1/stats"));
+        (short["epoch"] == long["allocs"][0]["epoch"]).then(|| (short, long, agent.json("/v1/allocs")))
+    });
+    let row = &short["tasks"][0];
+    assert_eq!((&row["alloc_id"], &row["task"], &row["of"]), (&id.clone().into(), &"steady".into(), &1.into()));
+    let task = &long["allocs"][0]["tasks"]["steady"];
+    let fields = short["fields"].as_array().unwrap();
+    assert_eq!(fields.len(), row["usage"].as_array().unwrap().len());
+    for (field, value) in fields.iter().zip(row["usage"].as_array().unwrap()) {
+        assert_eq!(*value, task["usage"][field.as_str().unwrap()], "{field}: absent is null");
+    }
+    assert_eq!(row["sampled_at"], task["sampled_at"]);
+    let listed = &list["allocs"][0];
+    assert_eq!(
+        (&row["job"], &row["state"], &row["restarts"]),
+        (&listed["job"], &listed["tasks"]["steady"]["state"], &listed["tasks"]["steady"]["restarts"])
+    );
+    assert_eq!(agent.get("/v1/tasks?x=1").status, 400);
+    agent.stop();
+}
+
+#[test]
+fn what_is_wrong_with_the_command_line_is_said_with_what_would_be_right() {
+    let dir = test_dir();
+    for (args, words) in [
+        (&["top", "--sort", "size"][..], &["name", "memory", "%mem"][..]),
+        (&["top", "--interval", "1ms"], &["100ms"]),
+        (&["top", "--group", "colour"], &["workload", "source"]),
+        (&["top", "--once", "--json"], &["cannot be used"]),
+    ] {
+        let said = alone(dir.path(), args);
+        assert_eq!(said.code, Some(2), "{args:?}: {}", said.stderr);
+        words.iter().for_each(|word| assert!(said.stderr.contains(word), "{word}: {}", said.stderr));
+    }
+    let nowhere = format!("unix:{}/none.sock", dir.path().display());
+    let said = alone(dir.path(), &["top", "--once", "--address", &nowhere]);
+    assert_eq!(said.code, Some(69), "one that was named is not replaced by looks of our own: {}", said.stderr);
+}
