@@ -50,6 +50,12 @@ pub struct AgentDoor {
     token: Option<String>,
 }
 
+impl AgentDoor {
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+}
+
 /// A connection to an agent that answered.
 pub struct Agent {
     client: Client,

@@ -65,7 +65,7 @@ impl Feed {
     pub fn find(session: &Session<'_>, tick: Duration) -> Result<Feed, CliError> {
         match session.at.connect(Purpose::Read) {
             Ok(agent) => {
-                let from = agent.door().0.to_string();
+                let from = agent.door().address().to_string();
                 Ok(Feed::Agent(Box::new(AgentFeed { agent, from: printable(&from), since: None })))
             }
             // Somebody named an agent: looks of our own would be at another host, perhaps.
