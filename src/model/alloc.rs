@@ -114,6 +114,11 @@ impl AllocIdentity {
     /// Of one of which its cgroups are all that is known.
     pub fn of_cgroup(id: AllocId, cgroup: CgroupPath, tasks: impl IntoIterator<Item = TaskName>) -> AllocIdentity {
         let task = |name| TaskIdentity { name, driver: None, user: None, image: None };
+        let tasks = tasks.into_iter().map(task).collect();
+        AllocIdentity { cgroup: Some(cgroup), tasks, ..AllocIdentity::unnamed(id) }
+    }
+    /// Before anything else is known of it.
+    pub fn unnamed(id: AllocId) -> AllocIdentity {
         AllocIdentity {
             id,
             source: AllocSource::Cgroup,
@@ -123,8 +128,8 @@ impl AllocIdentity {
             name: String::new(),
             created_at: None,
             measured: Measured::Cgroup,
-            cgroup: Some(cgroup),
-            tasks: tasks.into_iter().map(task).collect(),
+            cgroup: None,
+            tasks: Vec::new(),
         }
     }
 }

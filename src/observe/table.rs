@@ -315,20 +315,8 @@ impl ObservedAllocs {
 
 impl Held {
     fn new(id: &AllocId) -> Held {
-        let identity = AllocIdentity {
-            id: id.clone(),
-            source: AllocSource::Cgroup,
-            workload: None,
-            namespace: String::new(),
-            group: None,
-            name: String::new(),
-            created_at: None,
-            measured: Measured::Cgroup,
-            cgroup: None,
-            tasks: Vec::new(),
-        };
         Held {
-            identity: Arc::new(identity),
+            identity: Arc::new(AllocIdentity::unnamed(id.clone())),
             native: String::new(),
             labels: Vec::new(),
             tasks: Vec::new(),

@@ -225,6 +225,10 @@ impl std::fmt::Display for PushEndpoint {
 /// Errors: what is wrong with it, in a sentence.
 pub fn endpoint(text: &str, is_base: bool) -> Result<PushEndpoint, String> {
     const SHAPE: &str = "write http://host:port or https://host:port";
+    // Who writes a password into it does not want it in the log.
+    if text.contains('@') {
+        return Err(format!("an endpoint has no name and no password: {SHAPE}, and the header `authorization` beside it"));
+    }
     let wrong = |why: &str| format!("{text:?} is no endpoint: {why}");
     let known = [Scheme::Http, Scheme::Https].into_iter().find(|scheme| text.starts_with(scheme.as_str()));
     let scheme = known.unwrap_or(Scheme::Unsaid);
@@ -238,7 +242,7 @@ pub fn endpoint(text: &str, is_base: bool) -> Result<PushEndpoint, String> {
     let host = port.map_or(authority, |(host, _)| host);
     let in_brackets = host.starts_with('[') && host.ends_with(']');
     if host.is_empty()
-        || host.contains(['@', '?', '#', '%', '\\'])
+        || host.contains(['?', '#', '%', '\\'])
         || host.contains(|c: char| c.is_whitespace() || c.is_control())
         || (host.contains([':', '[', ']']) && !in_brackets)
     {
@@ -406,6 +410,8 @@ mod tests {
         for wrong in wrong {
             assert!(endpoint(wrong, true).is_err(), "{wrong}");
         }
+        let secret = endpoint("http://me:sesame@c:1", true).unwrap_err();
+        assert!(!secret.contains("sesame") && secret.contains("authorization"), "{secret}");
     }
 
     #[test]
