@@ -109,14 +109,7 @@ fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
                 format!("{}{{{}}}\n", sample.name, labels.join(","))
             })
             .collect();
-        let (text, path) = (series.into_iter().collect::<String>(), format!("tests/golden/devices/{profile}.txt"));
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-        if std::env::var_os("ALLOSTAT_BLESS").is_some() {
-            std::fs::create_dir_all(path.parent().expect("it has one")).expect("our own");
-            std::fs::write(&path, &text).expect("our own");
-        }
-        let expected = std::fs::read_to_string(&path).unwrap_or_default();
-        assert_eq!(text, expected, "{profile}; ALLOSTAT_BLESS=1 writes it anew");
+        common::golden(format!("tests/golden/devices/{profile}.txt"), &series.into_iter().collect::<String>());
         assert!(metrics.all("allostat_device_plugin_faults_total", &[]).is_empty(), "{profile}: nothing is a fault");
         host.agent.stop();
     }

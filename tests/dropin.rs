@@ -14,7 +14,7 @@ mod synthetic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -48,21 +48,6 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn is_blessing() -> bool {
-    std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1")
-}
-
-/// A whole file, or what is to be in it.
-fn compare(path: &PathBuf, text: &str) {
-    if is_blessing() {
-        std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
-        return std::fs::write(path, text).expect("golden files can be written");
-    }
-    let expected = std::fs::read_to_string(path).unwrap_or_default();
-    let difference = expected.lines().zip(text.lines()).find(|(a, b)| a != b);
-    assert!(expected == text, "{} differs: {difference:?}; ALLOSTAT_BLESS=1 writes it anew", path.display());
-}
-
 fn of_cadvisor(snapshot: &Snapshot, format: Format) -> Vec<u8> {
     cadvisor::encode(snapshot, &Metrics::new(), format)
 }
@@ -79,8 +64,8 @@ fn text(bytes: Vec<u8>) -> String {
 fn compare_page(name: &str, page: impl Fn(Format) -> Vec<u8>) {
     let (prom, om) = (text(page(Format::Text)), text(page(Format::OpenMetrics)));
     openmetrics::check(&om).unwrap_or_else(|why| panic!("{name}: {why}"));
-    compare(&root().join(format!("tests/golden/dropin/{name}.prom")), &prom);
-    compare(&root().join(format!("tests/golden/dropin/{name}.om")), &om);
+    common::golden(format!("tests/golden/dropin/{name}.prom"), &prom);
+    common::golden(format!("tests/golden/dropin/{name}.om"), &om);
     let told = protobuf::series(&protobuf::decode(&page(Format::Protobuf)));
     let written: BTreeMap<_, _> =
         Exposition::parse(&prom).samples.into_iter().map(|s| ((s.name.clone(), s.labels.clone()), s.f64())).collect();
@@ -420,7 +405,7 @@ fn the_page_of_other_names_has_the_tables_of_the_code_and_names_only_what_there_
         let (_, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("{end} is missing"));
         whole = format!("{head}{begin}{table}{end}{tail}");
     }
-    compare(&path, &whole);
+    common::golden(&path, &whole);
     let all = cadvisor::descriptors().into_iter().chain(nomad::descriptors());
     let mut seen = BTreeSet::new();
     for desc in all {

@@ -14,7 +14,7 @@ mod protobuf;
 mod synthetic;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,24 +85,7 @@ fn compare_with_golden_of(name: &str, snapshot: &Snapshot, metrics: &Metrics) {
 }
 
 fn compare(name: &str, text: &str) {
-    let path = golden(name);
-    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
-        std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
-        std::fs::write(&path, text).expect("golden files can be written");
-        return;
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    let difference = expected.lines().zip(text.lines()).position(|(a, b)| a != b);
-    assert!(
-        expected == text,
-        "{} differs from line {}; ALLOSTAT_BLESS=1 writes it anew",
-        path.display(),
-        difference.map_or_else(|| expected.lines().count().min(text.lines().count()) + 1, |n| n + 1),
-    );
-}
-
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/exposition").join(name)
+    common::golden(Path::new("tests/golden/exposition").join(name), text);
 }
 
 struct Stopped;

@@ -3,6 +3,9 @@
 //! `tests/golden/jobspec/<name>` stands beside `<name>.txt`: the whole report, errors or warnings.
 //! `ALLOSTAT_BLESS=1` writes the reports anew; read the difference in review.
 
+#[path = "common/golden.rs"]
+mod golden;
+
 use std::path::{Path, PathBuf};
 
 fn files_in(dir: &str, extensions: &[&str]) -> Vec<PathBuf> {
@@ -29,7 +32,6 @@ fn every_example_is_a_job_without_problems() {
 
 #[test]
 fn what_is_said_about_a_file_is_what_the_golden_report_says() {
-    let rewrite = std::env::var_os("ALLOSTAT_BLESS").is_some();
     let cases = files_in("tests/golden/jobspec", &["hcl", "json"]);
     assert!(cases.len() >= 6, "{cases:?}");
     for path in cases {
@@ -41,12 +43,7 @@ fn what_is_said_about_a_file_is_what_the_golden_report_says() {
             Err(problems) => problems.to_string(),
         };
         let golden = path.with_extension(format!("{}.txt", path.extension().unwrap().to_str().unwrap()));
-        if rewrite {
-            std::fs::write(&golden, format!("{report}\n")).unwrap();
-        } else {
-            let expected = std::fs::read_to_string(&golden).unwrap_or_else(|e| panic!("{}: {e}", golden.display()));
-            assert_eq!(format!("{report}\n"), expected, "{name}: ALLOSTAT_BLESS=1 writes it anew");
-        }
+        golden::golden(golden, &format!("{report}\n"));
     }
 }
 

@@ -1,6 +1,9 @@
 //! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
 //! difference is read in review.
 
+#[path = "common/golden.rs"]
+mod golden;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -13,16 +16,7 @@ fn golden(file: &str) -> PathBuf {
 
 #[track_caller]
 fn same(file: &str, text: &str) {
-    let path = golden(file);
-    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
-        std::fs::create_dir_all(path.parent().expect("a file lies in a directory")).expect("it can be made");
-        std::fs::write(&path, text).expect("golden files can be written");
-    }
-    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
-    if let Some((n, (a, b))) = wanted.lines().zip(text.lines()).enumerate().find(|(_, (a, b))| a != b) {
-        panic!("{file}, line {}: {a:?} has become {b:?}; ALLOSTAT_BLESS=1 writes it anew", n + 1);
-    }
-    assert_eq!(wanted.lines().count(), text.lines().count(), "{file}; ALLOSTAT_BLESS=1 writes it anew");
+    golden::golden(golden(file), text);
 }
 
 /// What stands on a page of the documentation from `heading` on is made from the code.
@@ -33,11 +27,7 @@ fn ends_with(file: &str, heading: &str, text: &str) {
     let before = page.split(heading).next().unwrap_or_default().trim_end();
     let gap = if before.is_empty() { "" } else { "\n\n" };
     let wanted = format!("{before}{gap}{text}\n");
-    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
-        std::fs::write(&path, &wanted).expect("the page can be written");
-        return;
-    }
-    assert!(page == wanted, "{file}: ALLOSTAT_BLESS=1 writes it anew");
+    golden::golden(&path, &wanted);
 }
 
 #[test]

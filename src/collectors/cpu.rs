@@ -17,6 +17,8 @@ const V1: Home = Home::V1("cpu");
 const V2: Home = Home::V2("cpu");
 
 const MODES: &[Field] = &[Field::cpu_user_ns, Field::cpu_system_ns];
+/// Usage where no cgroup of v1 tells it: a service on a host of systemd whose CPU time nobody asked v1 to account for.
+const UNIFIED: &[Field] = &[Field::cpu_usage_ns, Field::cpu_user_ns, Field::cpu_system_ns];
 /// Known only beside a quota: what tells the quota tells these as well.
 const THROTTLING: &[Field] = &[
     Field::cpu_cfs_periods,
@@ -48,7 +50,7 @@ const STAT: &[Field] = &[
 const FILES: &[File] = &[
     // v1 tells the modes apart by counting clock ticks: a task shorter than a tick has none of either. The unified tree
     // of the same host divides the exact time instead.
-    File::new(Home::UnifiedBesideV1("cpuacct"), "cpu.stat", When::Ran, MODES, |raw, bytes| {
+    File::new(Home::UnifiedBesideV1("cpuacct"), "cpu.stat", When::Ran, UNIFIED, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v2);
         raw.exact_modes = stat.user_ns.zip(stat.system_ns);
         raw.unified_cpu_ns = stat.usage_ns;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use allostat::exporters::catalogue::CATALOGUE;
 use serde_json::Value;
 
-use crate::common::{self, test_dir};
+use crate::common::{self, golden_part, test_dir};
 use crate::files::{list, read, root, text};
 use crate::schema::{compiled, packages};
 use crate::skip_test;
@@ -139,14 +139,5 @@ fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
         made.push('\n');
     }
     assert_eq!(made.lines().count(), 8, "the figures were not found");
-    let path = root().join("docs/fleet.md");
-    let page = read(&path);
-    let (before, rest) = page.split_once(BEGIN).expect("the table has a place");
-    let (_, after) = rest.split_once(END).expect("and an end");
-    let expected = format!("{before}{BEGIN}{made}{END}{after}");
-    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
-        std::fs::write(&path, &expected).expect("docs can be written");
-    } else {
-        assert!(page == expected, "{}: ALLOSTAT_BLESS=1 writes it anew", path.display());
-    }
+    golden_part("docs/fleet.md", (BEGIN, END), &made);
 }

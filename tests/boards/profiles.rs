@@ -9,8 +9,8 @@ use allostat::exporters::catalogue::{self, CATALOGUE};
 use allostat::model::metric::MetricDesc;
 use allostat::model::profile::Profile;
 
-use crate::common::{Promtool, test_dir};
-use crate::files::{Rule, boards, documented, in_folder, list, read, root, rules, text};
+use crate::common::{Promtool, golden_part, test_dir};
+use crate::files::{Rule, boards, documented, in_folder, list, read, rules, text};
 use crate::promql::names;
 use crate::skip_test;
 
@@ -68,21 +68,12 @@ const END: &str = "<!-- end -->\n";
 
 #[test]
 fn what_a_smaller_profile_cannot_show_is_listed_with_it() {
-    let path = root().join("docs/profiles.md");
-    let page = read(&path);
-    let (before, rest) = page.split_once(BEGIN).expect("the list has a place");
-    let (_, after) = rest.split_once(END).expect("and an end");
     let mut made = String::from("| not in `lean` | because it has no |\n|---|---|\n");
     for (place, families) in all_missing(Profile::Lean) {
         let families: Vec<String> = families.iter().map(|name| format!("`{name}`")).collect();
         writeln!(made, "| {place} | {} |", families.join(", ")).expect("a text can be written");
     }
-    let expected = format!("{before}{BEGIN}{made}{END}{after}");
-    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
-        std::fs::write(&path, &expected).expect("docs can be written");
-    } else {
-        assert!(page == expected, "{}: ALLOSTAT_BLESS=1 writes it anew:\n{made}", path.display());
-    }
+    golden_part("docs/profiles.md", (BEGIN, END), &made);
 }
 
 /// What a profile does to what an agent shows: no series of other families, none at 0 where these are left out.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use allostat::model::profile::Profile;
 
+use crate::common::{golden, golden_part};
 use crate::files::{Rule, alerts, in_folder, read, root};
 use crate::profiles::missing;
 
@@ -37,15 +38,6 @@ fn head(rule: &Rule) -> String {
     )
 }
 
-#[track_caller]
-fn same(path: &std::path::Path, page: &str, expected: &str) {
-    if std::env::var_os("ALLOSTAT_BLESS").is_some_and(|v| v == "1") {
-        std::fs::write(path, expected).expect("docs can be written");
-    } else {
-        assert!(page == expected, "{}: ALLOSTAT_BLESS=1 writes it anew", path.display());
-    }
-}
-
 #[test]
 fn every_alert_has_its_page_and_every_page_its_alert() {
     let pages: BTreeSet<String> = in_folder(FOLDER, "md")
@@ -64,10 +56,7 @@ fn every_alert_has_its_page_and_every_page_its_alert() {
             let text = page.split(part).nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap_or_default();
             assert!(text.trim().len() > 20, "{}: nothing under {part:?}", path.display());
         }
-        let (before, rest) =
-            page.split_once(BEGIN).unwrap_or_else(|| panic!("{}: no place for the rule", path.display()));
-        let (_, after) = rest.split_once(END).expect("the place of the rule has an end");
-        same(&path, &page, &format!("{before}{BEGIN}{}{END}{after}", head(rule)));
+        golden_part(&path, (BEGIN, END), &head(rule));
     }
 }
 
@@ -82,8 +71,7 @@ fn the_list_of_runbooks_has_every_alert_with_how_bad_it_is() {
             (value(&rule, "severity").unwrap_or_default(), value(&rule, "for").unwrap_or("at once"));
         writeln!(list, "| [{0}]({0}.md) | {severity} | {patience} |", rule.name).expect("a text can be written");
     }
-    let path = root().join(FOLDER).join(format!("{INDEX}.md"));
-    same(&path, &std::fs::read_to_string(&path).unwrap_or_default(), &list);
+    golden(root().join(FOLDER).join(format!("{INDEX}.md")), &list);
 }
 
 /// A page that sends people to a page that is not there.

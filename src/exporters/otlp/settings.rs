@@ -227,7 +227,9 @@ pub fn endpoint(text: &str, is_base: bool) -> Result<PushEndpoint, String> {
     const SHAPE: &str = "write http://host:port or https://host:port";
     // Who writes a password into it does not want it in the log.
     if text.contains('@') {
-        return Err(format!("an endpoint has no name and no password: {SHAPE}, and the header `authorization` beside it"));
+        return Err(format!(
+            "an endpoint has no name and no password: {SHAPE}, and the header `authorization` beside it"
+        ));
     }
     let wrong = |why: &str| format!("{text:?} is no endpoint: {why}");
     let known = [Scheme::Http, Scheme::Https].into_iter().find(|scheme| text.starts_with(scheme.as_str()));
