@@ -314,6 +314,21 @@ fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_e
     // A token more, and one less, without a restart.
     std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
     wait_for("the new token", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
+    // Files that let nobody in: one that others may write, one that waits for a writer, none at all. And the right one again.
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |bits| std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(bits)).expect("our own");
+    let refused =
+        |what: &str| wait_for(what, limit(), || (ask("another-token-of-32-characters-x") != 200).then_some(()));
+    mode(0o666);
+    refused("a file of everybody's");
+    std::fs::remove_file(&tokens).expect("our own");
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &tokens, fifo, rustix::fs::Mode::from_raw_mode(0o600), 0).expect("a FIFO");
+    refused("a FIFO");
+    std::fs::remove_file(&tokens).expect("our own");
+    refused("no file");
+    std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
+    wait_for("the token again", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
     assert_eq!(ask(TOKEN), 401);
     let elsewhere = common::alone(dir.path(), &["status", "--address", "http://192.0.2.1:1", "--token-file", &tokens]);
     assert!(elsewhere.stderr.contains("as plain text") && elsewhere.stderr.contains("https://"), "{elsewhere:?}");

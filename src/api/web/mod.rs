@@ -162,7 +162,10 @@ impl Gate {
         });
         let tokens = config.token_file.clone().map(|path| {
             let read = move |files: &mut Files, _: Option<&Tokens>| Tokens::read(&path, files);
-            Watched::begin(AccessFile::Tokens, Arc::clone(metrics), read)
+            // Whoever takes the file away takes the right away.
+            Ok::<_, AccessError>(
+                Watched::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.or_else(Tokens::none()?),
+            )
         });
         let gate = Gate {
             web: web.transpose()?,

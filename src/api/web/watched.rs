@@ -1,8 +1,8 @@
 //! What is read from files, and read anew when one of them has changed: at the next knock, not by a timer.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -41,10 +41,23 @@ fn stamp(path: &Path) -> Option<Stamp> {
 pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
 
 impl Files {
-    /// At most 256 KiB and one byte.
+    /// At most 256 KiB and one byte. Errors: it is no regular file, or others may write it: who gets in is not theirs to say.
     pub(super) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         self.0.push((path.to_owned(), stamp(path)));
-        File::open(path).and_then(jobspec::bytes_of)
+        // Whoever opens a FIFO waits for somebody who writes to it.
+        let at_once = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(at_once).open(path)?;
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        if found.mode() & 0o022 != 0 {
+            return Err(io::Error::other("others than its owner may write it: chmod go-w"));
+        }
+        if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it belongs to neither root nor the user of the agent"));
+        }
+        jobspec::bytes_of(file)
     }
     fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, seen)| stamp(path) != *seen)
@@ -68,6 +81,8 @@ type Reading<T, E> = Box<dyn Fn(&mut Files, Option<&T>) -> Result<T, E> + Send +
 /// Concurrency: any thread; looking is a stat(2) of each file.
 pub(super) struct Watched<T, E> {
     read: Reading<T, E>,
+    /// What holds while the files cannot be read; `None`: what held before.
+    without: Option<Arc<T>>,
     held: Mutex<Held<T>>,
     file: AccessFile,
     metrics: Arc<Metrics>,
@@ -91,11 +106,17 @@ impl<T, E: std::error::Error + 'static> Watched<T, E> {
         let value = Arc::new(read(&mut files, None)?);
         let is_settled = files.are_settled(now);
         metrics.access.read(file, true);
-        Ok(Watched { read: Box::new(read), held: Mutex::new(Held { value, files, is_settled }), file, metrics })
+        let held = Mutex::new(Held { value, files, is_settled });
+        Ok(Watched { read: Box::new(read), without: None, held, file, metrics })
     }
 
-    /// As the files say now. What cannot be read is logged once for each change, and what held before holds on: a typing error
-    /// opens nothing and shuts nobody out.
+    /// What cannot be read any more opens nothing: a file that was taken away is meant.
+    pub(super) fn or_else(self, nothing: T) -> Watched<T, E> {
+        Watched { without: Some(Arc::new(nothing)), ..self }
+    }
+
+    /// As the files say now. What cannot be read is logged once for each change, and what held before holds on, if nothing else is
+    /// to: a typing error opens nothing and shuts nobody out.
     pub(super) fn current(&self) -> Arc<T> {
         let mut held = lock(&self.held);
         let changed = held.files.have_changed();
@@ -115,11 +136,21 @@ impl<T, E: std::error::Error + 'static> Watched<T, E> {
                     tracing::info!(file = self.file.as_str(), "settings of access were read anew");
                 }
             }
-            Err(error) if changed => {
+            Err(error) => {
                 let (file, error) = (self.file.as_str(), chain(&error));
-                tracing::error!(file, error, "settings of access cannot be read anew: those of before hold");
+                match &self.without {
+                    Some(_) if changed => {
+                        tracing::error!(file, error, "settings of access cannot be read anew: none hold")
+                    }
+                    None if changed => {
+                        tracing::error!(file, error, "settings of access cannot be read anew: those of before hold");
+                    }
+                    Some(_) | None => {}
+                }
+                if let Some(without) = &self.without {
+                    held.value = Arc::clone(without);
+                }
             }
-            Err(_) => {}
         }
         Arc::clone(&held.value)
     }

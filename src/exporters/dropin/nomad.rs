@@ -207,7 +207,12 @@ fn labels(alloc: &AllocView, task: &TaskIdentity, host: &str) -> Vec<(std::borro
 fn reading(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView)) -> PeerReading {
     let runs = task.attempt.is_some();
     let usage = task.attempt.clone().unwrap_or_default();
-    let asked = alloc.status.as_ref().and_then(|status| status.task_group()?.task(known.name.as_str()));
+    // What has ended has nothing of the host any more.
+    let asked = alloc
+        .status
+        .as_ref()
+        .filter(|_| !alloc.ended)
+        .and_then(|status| status.task_group()?.task(known.name.as_str()));
     let asked = asked.map(|task| &task.resources);
     let told = PeerReading {
         usage,

@@ -273,8 +273,10 @@ impl Heard<'_> {
             let words = [&["task", self.task.as_str(), "attempt", &number], rest].concat();
             SpanId::of(self.alloc, &words)
         };
-        let began = |before: u64| at.saturating_sub(before).max(attempt.began);
+        let began = |before: u64| at.saturating_sub(before);
         let marks = [began(driver + setup + prestart), began(driver + setup), began(driver), at];
+        // The event that it begins with is told when its first hooks have run.
+        attempt.began = attempt.began.min(marks[0]);
         let (start, own) = (place(&["start"]), place(&[]));
         let first = place(&["start", "prestart"]);
         let mut spans = vec![
@@ -447,7 +449,7 @@ mod tests {
     fn life() -> Vec<Arc<Event>> {
         use EventKind::{DriverFailure, Killed, Killing, Received, Restarting, Started, TaskSetup, Terminated};
         let took =
-            [("attempt", "1"), ("hooks", "env=5 odd"), ("prestart_ns", "10"), ("setup_ns", "20"), ("driver_ns", "30")];
+            [("attempt", "1"), ("hooks", "env=5 odd"), ("prestart_ns", "70"), ("setup_ns", "20"), ("driver_ns", "30")];
         let end = [("attempt", "1"), ("outcome", "killed"), ("signal", "15")];
         vec![
             event(1, Received, &[]),
@@ -469,14 +471,14 @@ mod tests {
         let expected = [
             ("attempt", 200, 400),
             ("backoff", 400, 500),
-            ("start", 540, 600),
-            ("prestart", 540, 550),
-            ("hook env", 540, 545),
+            ("start", 480, 600),
+            ("prestart", 480, 550),
+            ("hook env", 480, 485),
             ("setup", 550, 570),
             ("driver", 570, 600),
             ("running", 600, 700),
             ("kill", 700, 800),
-            ("attempt", 500, 800),
+            ("attempt", 480, 800),
         ];
         assert_eq!(whole, expected.map(|(name, from, to)| (name.to_owned(), from, to)));
         for cut in 0..all.len() {
