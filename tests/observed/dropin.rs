@@ -1,6 +1,7 @@
 //! Somebody else's container under cAdvisor's names: values of a real agent, and queries of a real Prometheus.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Exposition, Prometheus, Sample, is_root, wait_for};
@@ -15,10 +16,14 @@ struct Container {
     others: Cgroups,
     id: String,
     child: Child,
+    // Last: all have one id, and two at once would be told apart by another name.
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Container {
     fn start(script: &str) -> Container {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let others = Cgroups::new();
         let path = format!("docker/{ID}");
         others.make(&path);
@@ -34,7 +39,7 @@ impl Container {
         let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
         let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
         let id = format!("{}/{path}", others.parent);
-        Container { agent, others, id, child }
+        Container { _alone: alone, agent, others, id, child }
     }
 
     fn page(&self, path: &str) -> Exposition {

@@ -69,10 +69,11 @@ fn what_is_not_wanted_takes_no_place_and_is_not_counted_as_left_out() {
     let exclude = format!("cgroup:{0}/a,cgroup:{0}/b", others.parent);
     let more = [("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1"), ("ALLOSTAT_OBSERVE_EXCLUDE", exclude.as_str())];
     let scene = Scene { agent: agent(&others, &more), others };
-    // With the first snapshot already.
-    assert!(scene.allocs().iter().any(|alloc| alloc["id"] == *scene.id("wanted")), "{:?}", scene.allocs());
-    let left_out = scene.agent.metrics().one("allostat_observed_left_out", &[("reason", "limit")]).map(Sample::f64);
-    assert_eq!(left_out, Some(0.0));
+    scene.wait("wanted", "the one that is wanted", |_| true);
+    let left_out = wait_for("what is left out", LONG, || {
+        scene.agent.metrics().one("allostat_observed_left_out", &[("reason", "limit")]).map(Sample::f64)
+    });
+    assert_eq!(left_out, 0.0);
     for mut child in children {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -93,7 +94,7 @@ fn one_that_was_there_before_and_had_no_place_began_nobody_knows_when() {
     };
     let mut children = ["a", "b"].map(|name| (name, start(name)));
     let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1")]), others };
-    let shown = scene.allocs();
+    let shown = wait_for("the first of them", LONG, || Some(scene.allocs()).filter(|shown| !shown.is_empty()));
     let [first] = &shown[..] else { panic!("{shown:?}") };
     let at = usize::from(first["id"] == *scene.id("b"));
     let (name, child) = &mut children[at];
