@@ -71,7 +71,9 @@ impl Web {
             if before.tls.is_some() && tls.is_none() {
                 return opens("TLS");
             }
-            if before.tls.as_ref().is_some_and(|tls| tls.verifies) && !tls.as_ref().is_some_and(|tls| tls.verifies) {
+            let loses =
+                |has: fn(&Secured) -> bool| before.tls.as_ref().is_some_and(has) && !tls.as_ref().is_some_and(has);
+            if loses(|tls| tls.verifies) || loses(|tls| tls.requires) {
                 return opens("the certificates of clients");
             }
             if !before.users.is_empty() && file.users.is_empty() {

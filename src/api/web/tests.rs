@@ -224,6 +224,32 @@ fn certificates_that_nobody_verifies_are_not_taken_for_such_that_act() {
     Gate::open(&Config { acting_certificates: Vec::new(), ..config }, &Arc::default()).unwrap();
 }
 
+#[test]
+fn a_reload_that_lets_in_whoever_shows_no_certificate_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = rcgen::generate_simple_self_signed(vec!["agent.example".to_owned()]).unwrap();
+    let pem = |what: &str, der: &[u8]| {
+        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, der);
+        format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
+    };
+    std::fs::write(dir.path().join("a.pem"), pem("CERTIFICATE", pair.cert.der())).unwrap();
+    std::fs::write(dir.path().join("a.key"), pem("PRIVATE KEY", &pair.signing_key.serialize_der())).unwrap();
+    let path = dir.path().join("web.yml");
+    let read = |word: &str, before: Option<&Web>| {
+        let text = format!(
+            "tls_server_config:\n  cert_file: a.pem\n  key_file: a.key\n  client_auth_type: {word}\n  client_ca_file: a.pem\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        Web::read(&path, &mut Files::default(), before)
+    };
+    let (must, may) = ("RequireAndVerifyClientCert", "VerifyClientCertIfGiven");
+    let strict = read(must, None).unwrap();
+    let error = read(may, Some(&strict)).err().expect("it opens what was shut").to_string();
+    assert!(error.contains("the certificates of clients"), "{error}");
+    let lax = read(may, None).unwrap();
+    assert!(read(must, Some(&lax)).is_ok() && read(must, Some(&strict)).is_ok());
+}
+
 /// Pieces that a web configuration has, put together in any order: more of them come through the parser than of any text.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![

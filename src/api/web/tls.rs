@@ -29,6 +29,8 @@ pub(super) struct Secured {
     certificate: CertificateDer<'static>,
     /// A certificate that a client showed was signed by an authority of ours.
     pub verifies: bool,
+    /// Who shows none is sent away.
+    pub requires: bool,
 }
 
 impl Secured {
@@ -64,7 +66,8 @@ impl Secured {
         })?;
         config.ignore_client_order = tls.prefers_own_order;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Secured { config: Arc::new(config), certificate, verifies: tls.client_auth.verifies() })
+        let (verifies, requires) = (tls.client_auth.verifies(), tls.client_auth.requires());
+        Ok(Secured { config: Arc::new(config), certificate, verifies, requires })
     }
 
     /// Whether the certificate that we show is good for this name: then whoever came by it was told the truth.
