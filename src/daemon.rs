@@ -53,7 +53,7 @@ use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
 use crate::model::host::NodeInfo;
-use crate::observe::Observer;
+use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext};
 use crate::runner::journal::Journal;
@@ -171,7 +171,8 @@ impl Daemon {
 
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &sampling.roots);
         stock.open(&devices);
-        let observer = observed::observe(&config, &handle, &home, &sampling, &clock, &metrics);
+        let keep = Keep { path: data_dir.observed(), boot_id: info.boot_id.clone() };
+        let observer = observed::observe(&config, &handle, &home, &sampling, &clock, &metrics, keep);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
             config: config.telemetry,
@@ -263,7 +264,7 @@ impl Daemon {
         let _ = tokio::time::timeout(PLUGINS_END, plugins).await;
         self.chores.iter().for_each(JoinHandle::abort);
         drop(self.fingerprints);
-        drop(self.observer);
+        self.observer.iter().for_each(|observer| observer.stop());
         drop(self.sampler);
         let handle = self.handle;
         // Blocks until the state is on disk.

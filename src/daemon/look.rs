@@ -55,6 +55,7 @@ impl Onlooker {
             ours: parent.clone(),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),
+            keep: None,
         });
         let sampler = Sampler::start(sampler::Parts {
             config: SnapshotConfig { tick, ..config.telemetry },

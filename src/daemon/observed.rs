@@ -8,7 +8,7 @@ use super::home::Home;
 use crate::collectors::Sampling;
 use crate::config::Config;
 use crate::host::clock::Clock;
-use crate::observe::{self, Observer};
+use crate::observe::{self, Keep, Observer};
 use crate::runner::Handle;
 use crate::snapshot::Snapshot;
 use crate::telemetry::Metrics;
@@ -21,6 +21,7 @@ pub(super) fn observe(
     sampling: &Arc<Sampling>,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
+    keep: Keep,
 ) -> Option<Arc<Observer>> {
     let parts = observe::Parts {
         config: config.observe.clone(),
@@ -29,6 +30,7 @@ pub(super) fn observe(
         ours: home.parent.clone(),
         clock: Arc::clone(clock),
         metrics: Arc::clone(metrics),
+        keep: Some(keep),
     };
     let observer = config.observe.enabled.then(|| Observer::start(parts))?;
     observer.inspect_err(|error| tracing::warn!(%error, "nothing that others run is observed")).ok().map(Arc::new)

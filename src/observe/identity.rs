@@ -8,6 +8,8 @@
 //! /anything/else                                  unknown: a plain cgroup, if nothing is below it
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 
@@ -72,7 +74,7 @@ pub enum OwnCgroup {
 }
 
 /// What an observed task is called.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Naming {
     /// Another one than the path says: a container of Docker's that Nomad runs.
     pub source: Option<AllocSource>,

@@ -4,6 +4,7 @@
 //! identity   whose a cgroup is, by its path ── one file per source, one line in ALL
 //! tree       the cgroups that there are, and which of them are tasks: one cgroup is one task, those above it never
 //! scanner    follows the directories of cgroups into the tree
+//! kept       what was used, over the lives of agents
 //! lives      when a cgroup was made, and whether what is a task again was there all the time
 //! processes  those in no cgroup of their own, where that is wanted
 //! naming     asks runtimes for names and ends, each on a thread of its own
@@ -16,6 +17,7 @@ mod containerd;
 mod docker;
 mod facts;
 pub mod identity;
+mod kept;
 mod kubernetes;
 mod libvirt;
 mod lives;
@@ -34,11 +36,12 @@ pub mod tree;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::identity::{CgroupParts, CgroupVerdict};
+use self::identity::{CgroupParts, CgroupVerdict, Naming};
 use self::naming::{Runtime, RuntimePlaces};
 use self::table::cut;
 use crate::model::alloc::AllocSource;
 
+pub use kept::Keep;
 pub use observer::{Observer, Parts};
 
 /// What is observed.
@@ -89,6 +92,11 @@ impl Config {
     /// It shows some and leaves others out.
     pub fn chooses(&self) -> bool {
         !self.include.is_empty() || !self.exclude.is_empty()
+    }
+    /// With those labels alone that are to be shown: the others may hold secrets.
+    fn without_secrets(&self, naming: &Naming) -> Naming {
+        let labels = naming.labels.iter().filter(|(name, _)| self.labels.contains(name)).cloned().collect();
+        Naming { labels, ..naming.clone() }
     }
     /// Of these labels those that are to be shown, as labels of ours: `com.example/team` is `label_com_example_team`.
     pub fn chosen(&self, labels: &[(String, String)]) -> Vec<(String, String)> {

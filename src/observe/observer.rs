@@ -7,15 +7,19 @@
 //! ```
 //! Nothing is written to any of these cgroups.
 
+mod groups;
+mod sums;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::identity::{Naming, OwnCgroup, Recognised};
+use super::kept::{BegunTask, Keep, Kept, KeptTask};
 use super::lives::Lives;
 use super::naming::{About, Inquiries, Inquiry, RuntimePlaces, SourceReply};
-use super::processes::{GroupNews, GroupWish, Processes};
+use super::processes::Processes;
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
 use super::tree::TaskOf;
@@ -39,9 +43,8 @@ const UNNAMED: Duration = Duration::from_millis(50);
 const BEAT: Duration = Duration::from_secs(1);
 /// What nobody tells of is looked for.
 const SWEEP: Duration = Duration::from_secs(10);
-/// Totals of workloads of which nothing is left are kept so long, and no more than so many.
-const KEPT: Duration = Duration::from_secs(86_400);
-const MOST_KEPT: usize = 1_000;
+/// What those that run have used is written down this often, for the next agent.
+const USAGE_KEPT_EACH: Duration = Duration::from_secs(300);
 
 /// What it works with.
 pub struct Parts {
@@ -52,6 +55,8 @@ pub struct Parts {
     pub ours: CgroupPath,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
+    /// Sums go on with the next agent. `None`: they end with this one.
+    pub keep: Option<Keep>,
 }
 
 /// A thread that looks on. Dropping it ends that.
@@ -60,7 +65,7 @@ pub struct Observer {
     bell: Bell,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     waiting: Arc<AtomicUsize>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
 impl Observer {
@@ -77,9 +82,10 @@ impl Observer {
             while !stopped.load(Ordering::Relaxed) {
                 work.turn();
             }
+            work.keep_usage();
         };
         let thread = std::thread::Builder::new().name("observer".into()).spawn(begin)?;
-        Ok(Observer { stop, bell, delivered, waiting, thread: Some(thread) })
+        Ok(Observer { stop, bell, delivered, waiting, thread: Mutex::new(Some(thread)) })
     }
 
     /// What runs has been found, and has the names by which it is shown: none is waited for.
@@ -97,14 +103,21 @@ impl Observer {
     }
 }
 
-impl Drop for Observer {
-    fn drop(&mut self) {
+impl Observer {
+    /// Looks no more. What is to be known by the next agent is on disk when it returns.
+    pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.bell.ring();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = lock(&self.thread).take() {
             // It panicked: that was logged.
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -146,10 +159,14 @@ struct Work {
     known: HashMap<String, Recognised>,
     touched: BTreeSet<AllocId>,
     changes: Vec<TotalsChange>,
+    kept: Kept,
+    /// Of those that an agent before this one looked at, the ones that are still there.
+    found: HashMap<String, KeptTask>,
     /// When something of a workload was there last.
     seen: HashMap<(JobId, TaskName), Instant>,
     next_beat: Instant,
     next_sweep: Instant,
+    next_usage: Instant,
     has_begun: bool,
 }
 
@@ -180,15 +197,19 @@ impl Work {
             known: HashMap::new(),
             touched: BTreeSet::new(),
             changes: Vec::new(),
+            kept: Kept::default(),
+            found: HashMap::new(),
             seen: HashMap::new(),
             next_beat: now + BEAT,
             next_sweep: now + SWEEP,
+            next_usage: now + USAGE_KEPT_EACH,
             has_begun: false,
         }
     }
 
     fn begin(&mut self) {
         self.scanner.scan();
+        self.go_on();
         self.follow();
         self.look_at_processes();
         self.has_begun = true;
@@ -229,6 +250,7 @@ impl Work {
             self.next_beat = now + BEAT;
             self.look_at_processes();
             self.count();
+            self.kept.commit();
             changed |= !self.empty.is_empty() || self.aside.values().any(|why| *why == LIMIT);
         }
         if is_time(self.next_sweep) {
@@ -237,6 +259,14 @@ impl Work {
             self.look_for_the_dead();
             self.lives.forget(|path| self.scanner.inode(path));
             self.forget_totals(now);
+            self.allocs.forget_earlier();
+            for (path, _) in self.found.drain() {
+                self.kept.drop_task(&path);
+            }
+        }
+        if is_time(self.next_usage) {
+            self.next_usage = now + USAGE_KEPT_EACH;
+            self.keep_usage();
         }
         if changed {
             self.follow();
@@ -344,11 +374,14 @@ impl Work {
         self.scanner.settle(&path, plain);
         // One that was there before, unseen or set aside, began nobody knows when.
         let since = if was_empty { Some(self.parts.clock.now()) } else { made }.filter(|_| self.has_begun);
+        let known = self.found.remove(&path);
+        let since = since.or(known.as_ref().and_then(|known| known.since));
         let unnamed = Unnamed { found, reader, own_reader, since, until: now + ANSWER, is_gone: false };
         let is_asked = self.ask(&path, &unnamed.found, About::Name);
         self.unnamed.insert(path.clone(), unnamed);
-        if !is_asked {
-            self.admit(&path, None);
+        // Its workload's sum must not be without it until its names are known again.
+        if known.is_some() || !is_asked {
+            self.admit(&path, known.map(|known| known.naming));
         }
     }
 
@@ -378,10 +411,13 @@ impl Work {
             // Somebody else's, in containers of this runtime: nobody says that they are together.
             found.own = OwnCgroup::None;
         }
-        let labels = config.chosen(&naming.labels);
+        let (labels, to_keep) = (config.chosen(&naming.labels), config.without_secrets(&naming));
         let (source, own) = (found.source, found.own);
         let begun = NewTask { path: path.to_owned(), source, own, naming, labels, reader, own_reader, since };
         let (id, change) = self.allocs.begin(begun);
+        if let (Some(inode), Some((task, earlier))) = (self.scanner.inode(path), self.allocs.earlier(path)) {
+            self.kept.begins(BegunTask { alloc: &id, task: &task, source, path, inode, since }, to_keep, earlier);
+        }
         self.changes.extend(change);
         self.touched.insert(id);
         self.known.insert(path.to_owned(), found);
@@ -395,6 +431,7 @@ impl Work {
             self.admit(path, naming);
         } else if let Some(naming) = naming {
             let labels = self.parts.config.chosen(&naming.labels);
+            self.kept.renamed(path, self.parts.config.without_secrets(&naming));
             self.touched.extend(self.allocs.rename(path, &naming, labels));
         }
     }
@@ -407,6 +444,7 @@ impl Work {
         }
         let Some(found) = self.known.remove(path) else { return };
         if self.lives.ends(path, self.scanner.inode(path)) {
+            self.kept.ends(path);
             if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
                 self.touched.insert(id);
                 self.changes.extend(change);
@@ -427,6 +465,7 @@ impl Work {
             let is_final = reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
             self.parts.metrics.others.ended(is_final);
         }
+        self.kept.ends(path);
         if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {
             self.touched.insert(id);
             self.changes.extend(change);
@@ -466,68 +505,6 @@ impl Work {
         }
     }
 
-    /// Those that are in none of the cgroups that are tasks.
-    fn look_at_processes(&mut self) {
-        let Some(mut processes) = self.processes.take() else { return };
-        let view = self.parts.board.view();
-        let managed = view.allocs.iter().filter_map(|alloc| alloc.status.as_ref()).flat_map(|status| &status.tasks);
-        let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
-        let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.unnamed.len());
-        let wants = |native: &str| self.parts.config.wants(&ObservedAllocs::id_of(AllocSource::Process, native));
-        let wish = GroupWish {
-            own: &|place| self.is_in_a_task(place),
-            agent: std::process::id(),
-            tasks: &tasks,
-            wants: &wants,
-            room: room + processes.running(),
-        };
-        for news in processes.look(&wish) {
-            match news {
-                GroupNews::Begun { key, naming, reader, since } => self.group_begun(key, *naming, reader, since),
-                GroupNews::Ended { key } => self.ended(&key, None),
-            }
-        }
-        self.processes = Some(processes);
-    }
-
-    fn is_in_a_task(&self, place: &str) -> bool {
-        let is_one = |path: &str| {
-            path == self.parts.ours.as_str()
-                || self.known.contains_key(path)
-                || self.unnamed.contains_key(path)
-                || self.aside.contains_key(path)
-        };
-        let above = std::iter::successors(Some(place), |path| path.rsplit_once('/').map(|(above, _)| above));
-        above.filter(|path| !path.is_empty()).any(is_one)
-    }
-
-    fn group_begun(&mut self, path: String, naming: Naming, reader: Arc<TaskReader>, since: Timestamp) {
-        let (source, labels, since) = (AllocSource::Process, Vec::new(), Some(since));
-        let begun = NewTask { path, source, own: OwnCgroup::Nowhere, naming, labels, reader, own_reader: None, since };
-        let (id, change) = self.allocs.begin(begun);
-        self.changes.extend(change);
-        self.touched.insert(id);
-    }
-
-    fn forget_totals(&mut self, now: Instant) {
-        for key in self.allocs.keys().collect::<Vec<_>>() {
-            self.seen.insert(key, now);
-        }
-        let mut old: Vec<(Instant, (JobId, TaskName))> = self.seen.iter().map(|(key, at)| (*at, key.clone())).collect();
-        old.sort_unstable();
-        let too_many = old.len().saturating_sub(MOST_KEPT);
-        let is_old = |(n, (at, _)): &(usize, (Instant, _))| {
-            *at < now && (*n < too_many || now.saturating_duration_since(*at) > KEPT)
-        };
-        let gone: Vec<_> = old.into_iter().enumerate().filter(is_old).map(|(_, (_, key))| key).collect();
-        if !gone.is_empty() {
-            self.seen.retain(|key, _| !gone.contains(key));
-            self.parts.board.observe([], &[], |totals| {
-                gone.iter().for_each(|key| drop(totals.workloads.remove(key)));
-            });
-        }
-    }
-
     /// What has changed goes to the board, at once.
     fn show(&mut self) {
         let delivered = std::mem::take(&mut *lock(&self.delivered));
@@ -540,7 +517,14 @@ impl Work {
         let changes = std::mem::take(&mut self.changes);
         let now = self.parts.clock.instant();
         self.seen.extend(changes.iter().map(|change| (change.key(), now)));
-        self.parts.board.observe(shown, &gone, |totals| changes.iter().for_each(|change| change.apply(totals)));
+        self.parts.board.observe(shown, &gone, |totals| {
+            changes.iter().for_each(|change| change.apply(totals));
+            let keys: BTreeSet<_> = changes.iter().map(TotalsChange::key).collect();
+            for key in keys {
+                let of = totals.workloads.get(&key).map(Arc::clone);
+                of.into_iter().for_each(|of| self.kept.totals(key.clone(), of));
+            }
+        });
         self.count();
     }
 

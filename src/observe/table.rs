@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::identity::{Naming, OwnCgroup};
+use super::kept::{EarlierTask, KeptTask};
 use crate::board::Published;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
@@ -32,6 +33,8 @@ pub struct ObservedAllocs {
     allocs: BTreeMap<AllocId, Held>,
     /// Of tasks that run, by their cgroups.
     places: HashMap<String, (AllocId, usize)>,
+    /// What tasks were when an agent before this one looked, until they are there again.
+    earlier: HashMap<(AllocId, TaskName), EarlierTask>,
 }
 
 #[derive(Debug)]
@@ -106,7 +109,30 @@ impl TotalsChange {
     }
 }
 
+impl HeldTask {
+    fn of(earlier: EarlierTask) -> HeldTask {
+        let attempts = earlier.attempts;
+        HeldTask { shown: Arc::new(earlier.shown()), reader: None, attempts }
+    }
+}
+
 impl ObservedAllocs {
+    /// When it begins it goes on from there.
+    pub fn remember(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask) {
+        self.earlier.insert((alloc, task), earlier);
+    }
+    /// What has not begun by now does not go on.
+    pub fn forget_earlier(&mut self) {
+        self.earlier.clear();
+    }
+    /// What the task of a cgroup was before it had that one, under this name.
+    pub fn earlier(&self, path: &str) -> Option<(TaskName, EarlierTask)> {
+        let (id, at) = self.places.get(path)?;
+        let held = self.allocs.get(id)?;
+        let (task, known) = (held.tasks.get(*at)?, held.identity.tasks.get(*at)?);
+        Some((known.name.clone(), EarlierTask::of(&task.shown, task.attempts)))
+    }
+
     /// What an alloc is called, before anybody else has the name.
     pub fn id_of(source: AllocSource, native: &str) -> String {
         // As it is written everywhere.
@@ -148,7 +174,7 @@ impl ObservedAllocs {
         let at = match held.identity.tasks.iter().position(|known| known.name == task) {
             Some(at) => at,
             None => {
-                held.tasks.push(HeldTask::default());
+                held.tasks.push(self.earlier.remove(&(id.clone(), task.clone())).map(HeldTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
                     driver: None,
@@ -366,6 +392,18 @@ impl Held {
             self.own_base = Arc::new(last.usage.on_top_of(&self.own_base).without_live());
         }
     }
+}
+
+/// One that ended while no agent was there: with what was read of it last, and nobody knows when. Gives what it was until then, and what
+/// its totals gain.
+pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
+    let exit = exit(None, task.earlier.attempts, None, now, task.used);
+    let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, last_exit: None, ..task.earlier };
+    earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
+    earlier.exit_counts[exit.outcome.index()] += 1;
+    let (workload, name) = (printable(task.naming.clone()).workload, task.task);
+    let change = workload.map(|workload| TotalsChange::Ended(JobId::from(workload.as_str()), name, Box::new(exit)));
+    (earlier, change)
 }
 
 fn exit(

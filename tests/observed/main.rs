@@ -12,4 +12,5 @@ mod dropin;
 mod live;
 mod lives;
 mod processes;
+mod restarts;
 mod trees;

@@ -10,6 +10,7 @@
 //! <data>/known-as                               which directory it is, and where it has been (`whereabouts`) 0600
 //! <data>/samples                                what was last read of tasks without cgroups (`samples`) 0600
 //! <data>/device-uses                            what tasks have used of devices (`devices::kept`) 0600
+//! <data>/observed                               what others have used (`observe::kept`)       0600
 //! <data>/alloc/                                 tasks of other users pass through it           0711
 //! <data>/alloc/<alloc id>/                      the users of its tasks pass through it, nobody else 0700 and an ACL
 //! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
@@ -132,6 +133,9 @@ impl DataDir {
     }
     pub fn device_uses(&self) -> PathBuf {
         self.root.join("device-uses")
+    }
+    pub fn observed(&self) -> PathBuf {
+        self.root.join("observed")
     }
     pub fn socket(&self) -> PathBuf {
         self.root.join("allostat.sock")

@@ -301,7 +301,7 @@ pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
 
 /// What stands in a data directory; some have siblings while they are written anew.
 const KNOWN: [&str; 8] = ["lock", "allostat.sock", "cgroup-parent", "shown", "samples", "alloc", "run", "lost+found"];
-const WITH_SIBLINGS: [&str; 3] = ["state", "known-as", "device-uses"];
+const WITH_SIBLINGS: [&str; 4] = ["state", "known-as", "device-uses", "observed"];
 /// Of the data directory: tasks of other users pass through it to their own.
 pub(super) const DATA: u32 = 0o711;
 
@@ -354,7 +354,8 @@ pub(super) fn close_root(root: &Path) -> io::Result<()> {
     } else if mode & 0o022 != 0 && mode & STICKY == 0 {
         tracing::warn!(path = %root.display(), alien, "others can move away what is in the data directory: `chmod go-w` it");
     }
-    for (name, mode) in [("shown", 0o600), ("samples", 0o600), ("device-uses", 0o600), ("cgroup-parent", 0o644)] {
+    let ours = ["shown", "samples", "device-uses", "observed"].map(|name| (name, 0o600));
+    for (name, mode) in ours.into_iter().chain([("cgroup-parent", 0o644)]) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(file) = rustix::fs::openat(&directory, name, flags, Mode::empty()) else { continue };
         tighten(&file, mode)?;

@@ -1,0 +1,282 @@
+//! What others have used, over the lives of agents: the next one goes on with the sums of this one.
+//!
+//! ```text
+//! workload  its totals, within a second after a task of it has ended
+//! task      of one that runs: its names and its cgroup, what it used under this name before; what it used there, each 5 minutes and
+//!           when the agent leaves: it is asked for only where the cgroup is gone when the next agent comes
+//! ```
+//! Tasks without a cgroup are not kept: nobody could tell whether what runs then is the same.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::identity::Naming;
+use crate::model::alloc::AllocSource;
+use crate::model::id::{AllocId, BootId, JobId, TaskName};
+use crate::model::observed::ObservedTask;
+use crate::model::task::Exit;
+use crate::model::totals::TaskTotals;
+use crate::model::units::Timestamp;
+use crate::model::usage::Usage;
+use crate::store::keyed::{KeyedLog, KeyedState};
+
+/// Where it is kept.
+#[derive(Debug, Clone)]
+pub struct Keep {
+    pub path: PathBuf,
+    /// A cgroup's number means nothing in another boot.
+    pub boot_id: BootId,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Entry {
+    Workload { workload: JobId, task: TaskName, totals: Arc<TaskTotals> },
+    Task(Box<KeptTask>),
+}
+
+/// One that ran when this was written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct KeptTask {
+    pub alloc: AllocId,
+    pub task: TaskName,
+    pub source: AllocSource,
+    /// With those labels only that are shown.
+    pub naming: Naming,
+    pub path: String,
+    pub inode: u64,
+    pub boot_id: BootId,
+    pub since: Option<Timestamp>,
+    pub earlier: EarlierTask,
+    /// Of the cgroup that stands there.
+    #[serde(default)]
+    pub used: Arc<Usage>,
+}
+
+/// One that has begun.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BegunTask<'a> {
+    pub alloc: &'a AllocId,
+    pub task: &'a TaskName,
+    pub source: AllocSource,
+    pub path: &'a str,
+    pub inode: u64,
+    pub since: Option<Timestamp>,
+}
+
+/// What a task was before the cgroup that it has.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EarlierTask {
+    pub base: Arc<Usage>,
+    pub attempts: u32,
+    /// In the order of `Outcome::ALL`.
+    pub exit_counts: [u64; 6],
+    pub last_exit: Option<Arc<Exit>>,
+}
+
+impl EarlierTask {
+    pub fn of(shown: &ObservedTask, attempts: u32) -> EarlierTask {
+        let (base, last_exit) = (Arc::clone(&shown.base), shown.exits.back().cloned());
+        EarlierTask { base, attempts, exit_counts: shown.exit_counts, last_exit }
+    }
+    pub fn shown(self) -> ObservedTask {
+        let exits = self.last_exit.into_iter().collect();
+        ObservedTask { base: self.base, exits, exit_counts: self.exit_counts, ..ObservedTask::default() }
+    }
+}
+
+/// What an agent before this one left.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub workloads: Vec<(JobId, TaskName, Arc<TaskTotals>)>,
+    /// By their cgroups.
+    pub tasks: HashMap<String, KeptTask>,
+}
+
+/// Concurrency: whoever owns it. A commit waits for the disk.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// `None`: nothing is kept.
+    log: Option<(KeyedLog, BootId)>,
+    running: HashMap<String, KeptTask>,
+    changes: HashMap<u128, Option<Vec<u8>>>,
+    /// That the disk does not take it was said.
+    told: bool,
+}
+
+impl Kept {
+    pub fn open(keep: Option<Keep>) -> (Kept, Found) {
+        let (mut kept, mut found) = (Kept::default(), Found::default());
+        let Some(Keep { path, boot_id }) = keep else { return (kept, found) };
+        let (log, state) = KeyedLog::open(&path);
+        if state == KeyedState::Damaged {
+            let path = path.display().to_string();
+            tracing::warn!(path, "what others have used cannot be read: the sums of their workloads begin anew");
+        }
+        for (key, value) in log.values() {
+            match serde_json::from_slice(value) {
+                Ok(Entry::Workload { workload, task, totals }) => found.workloads.push((workload, task, totals)),
+                Ok(Entry::Task(task)) => drop(found.tasks.insert(task.path.clone(), *task)),
+                // Of a newer agent.
+                Err(_) => drop(kept.changes.insert(key, None)),
+            }
+        }
+        kept.log = Some((log, boot_id));
+        (kept, found)
+    }
+
+    /// Whether it can be the one that stands there now.
+    pub fn is_of_this_boot(&self, task: &KeptTask) -> bool {
+        self.log.as_ref().is_some_and(|(_, boot_id)| *boot_id == task.boot_id)
+    }
+
+    pub fn begins(&mut self, task: BegunTask<'_>, naming: Naming, earlier: EarlierTask) {
+        let Some((_, boot_id)) = &self.log else { return };
+        let BegunTask { alloc, task, source, path, inode, since } = task;
+        let (alloc, task, path, boot_id) = (alloc.clone(), task.clone(), path.to_owned(), boot_id.clone());
+        let task = KeptTask { alloc, task, source, naming, path, inode, boot_id, since, earlier, used: Arc::default() };
+        self.write(&Entry::Task(Box::new(task.clone())));
+        self.running.insert(task.path.clone(), task);
+    }
+    pub fn renamed(&mut self, path: &str, naming: Naming) {
+        let Some(task) = self.running.get_mut(path) else { return };
+        let naming = Naming { task: task.naming.task.clone(), ..naming };
+        if task.naming != naming {
+            task.naming = naming;
+            let entry = Entry::Task(Box::new(task.clone()));
+            self.write(&entry);
+        }
+    }
+    pub fn ends(&mut self, path: &str) {
+        if self.running.remove(path).is_some() {
+            self.drop_task(path);
+        }
+    }
+    /// It is not there any more, and its totals have what it used.
+    pub fn drop_task(&mut self, path: &str) {
+        self.changes.insert(key(&["task", path]), None);
+    }
+    pub fn totals(&mut self, (workload, task): (JobId, TaskName), totals: Arc<TaskTotals>) {
+        if self.log.is_some() {
+            self.write(&Entry::Workload { workload, task, totals });
+        }
+    }
+    pub fn forget(&mut self, (workload, task): &(JobId, TaskName)) {
+        self.changes.insert(key(&["workload", workload.as_str(), task.as_str()]), None);
+    }
+
+    /// What each one has used by now.
+    pub fn note_usage(&mut self, used: impl Fn(&str) -> Option<Arc<Usage>>) {
+        let mut moved = Vec::new();
+        for (path, task) in &mut self.running {
+            if let Some(used) = used(path).map(|used| Arc::new(used.without_live())).filter(|used| **used != *task.used)
+            {
+                task.used = used;
+                moved.push(Entry::Task(Box::new(task.clone())));
+            }
+        }
+        moved.iter().for_each(|entry| self.write(entry));
+    }
+
+    fn write(&mut self, entry: &Entry) {
+        let key = match entry {
+            Entry::Workload { workload, task, .. } => key(&["workload", workload.as_str(), task.as_str()]),
+            Entry::Task(task) => key(&["task", &task.path]),
+        };
+        // Numbers and words: nothing of it cannot be said in JSON.
+        self.changes.extend(serde_json::to_vec(entry).ok().map(|value| (key, Some(value))));
+    }
+
+    /// What has changed is on disk when it returns.
+    pub fn commit(&mut self) {
+        let Some((log, _)) = self.log.as_mut().filter(|_| !self.changes.is_empty()) else { return };
+        let changes: Vec<_> = self.changes.drain().collect();
+        match log.commit(&changes) {
+            Ok(()) => self.told = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.told, true) {
+                    tracing::warn!(%error, "what others use is not kept: the sums of their workloads may fall with the next agent");
+                }
+            }
+        }
+    }
+}
+
+/// The same in each run of the agent. FNV-1a.
+fn key(parts: &[&str]) -> u128 {
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::usage::Field;
+
+    fn begin(kept: &mut Kept, path: &str, inode: u64) {
+        let naming = Naming { labels: vec![("team".to_owned(), "a".to_owned())], ..Naming::of("web") };
+        let earlier = EarlierTask { attempts: 3, exit_counts: [1, 2, 0, 0, 0, 0], ..EarlierTask::default() };
+        let (alloc, task, source, since) =
+            (&"docker:web".into(), &"web".into(), AllocSource::Docker, Some(Timestamp(7)));
+        kept.begins(BegunTask { alloc, task, source, path, inode, since }, naming, earlier);
+    }
+
+    #[test]
+    fn what_ran_and_what_workloads_used_is_found_again_and_what_ended_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let keep = |boot: &str| Some(Keep { path: dir.path().join("observed"), boot_id: BootId(boot.to_owned()) });
+        let (mut kept, found) = Kept::open(keep("b"));
+        assert!(found.tasks.is_empty() && found.workloads.is_empty());
+        begin(&mut kept, "/a", 1);
+        begin(&mut kept, "/b", 2);
+        kept.ends("/a");
+        let totals = Arc::new(TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, 9)]), ..TaskTotals::default() });
+        kept.totals(("shop".into(), "web".into()), Arc::clone(&totals));
+        kept.totals(("gone".into(), "web".into()), Arc::clone(&totals));
+        kept.commit();
+        kept.forget(&("gone".into(), "web".into()));
+        let used = Usage::from([(Field::cpu_usage_ns, 5), (Field::memory_usage_bytes, 6)]);
+        kept.note_usage(|path| (path == "/b").then(|| Arc::new(used.clone())));
+        kept.commit();
+        drop(kept);
+
+        let (kept, found) = Kept::open(keep("b"));
+        assert_eq!(found.workloads, [("shop".into(), "web".into(), totals)]);
+        assert_eq!(found.tasks.keys().collect::<Vec<_>>(), ["/b"]);
+        let task = &found.tasks["/b"];
+        assert_eq!((task.inode, task.since, task.earlier.attempts), (2, Some(Timestamp(7)), 3));
+        assert_eq!(
+            (task.used.cpu_usage_ns(), task.used.memory_usage_bytes()),
+            (Some(5), None),
+            "what it holds is not kept"
+        );
+        assert_eq!(task.naming.labels, [("team".to_owned(), "a".to_owned())]);
+        assert!(kept.is_of_this_boot(task));
+        let (kept, found) = Kept::open(keep("c"));
+        assert!(!kept.is_of_this_boot(&found.tasks["/b"]));
+    }
+
+    #[test]
+    fn a_damaged_file_costs_what_it_held_and_a_disk_that_takes_nothing_costs_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("observed");
+        let open =
+            |path: &std::path::Path| Kept::open(Some(Keep { path: path.to_owned(), boot_id: BootId("b".to_owned()) }));
+        std::fs::write(&path, [b'x'; 100]).unwrap();
+        let (mut kept, found) = open(&path);
+        assert!(found.tasks.is_empty());
+        begin(&mut kept, "/a", 1);
+        kept.commit();
+        assert_eq!(open(&path).1.tasks.len(), 1);
+        let (mut kept, _) = open(&dir.path().join("none/observed"));
+        begin(&mut kept, "/a", 1);
+        kept.commit();
+        kept.commit();
+    }
+}

@@ -1,0 +1,56 @@
+//! Processes in no cgroup of their own, where they are wanted.
+
+use std::sync::Arc;
+
+use super::Work;
+use crate::collectors::TaskReader;
+use crate::model::alloc::AllocSource;
+use crate::model::units::Timestamp;
+use crate::observe::identity::{Naming, OwnCgroup};
+use crate::observe::processes::{GroupNews, GroupWish};
+use crate::observe::table::{NewTask, ObservedAllocs};
+
+impl Work {
+    /// Those that are in none of the cgroups that are tasks.
+    pub(super) fn look_at_processes(&mut self) {
+        let Some(mut processes) = self.processes.take() else { return };
+        let view = self.parts.board.view();
+        let managed = view.allocs.iter().filter_map(|alloc| alloc.status.as_ref()).flat_map(|status| &status.tasks);
+        let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
+        let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.unnamed.len());
+        let wants = |native: &str| self.parts.config.wants(&ObservedAllocs::id_of(AllocSource::Process, native));
+        let wish = GroupWish {
+            own: &|place| self.is_in_a_task(place),
+            agent: std::process::id(),
+            tasks: &tasks,
+            wants: &wants,
+            room: room + processes.running(),
+        };
+        for news in processes.look(&wish) {
+            match news {
+                GroupNews::Begun { key, naming, reader, since } => self.group_begun(key, *naming, reader, since),
+                GroupNews::Ended { key } => self.ended(&key, None),
+            }
+        }
+        self.processes = Some(processes);
+    }
+
+    pub(super) fn is_in_a_task(&self, place: &str) -> bool {
+        let is_one = |path: &str| {
+            path == self.parts.ours.as_str()
+                || self.known.contains_key(path)
+                || self.unnamed.contains_key(path)
+                || self.aside.contains_key(path)
+        };
+        let above = std::iter::successors(Some(place), |path| path.rsplit_once('/').map(|(above, _)| above));
+        above.filter(|path| !path.is_empty()).any(is_one)
+    }
+
+    pub(super) fn group_begun(&mut self, path: String, naming: Naming, reader: Arc<TaskReader>, since: Timestamp) {
+        let (source, labels, since) = (AllocSource::Process, Vec::new(), Some(since));
+        let begun = NewTask { path, source, own: OwnCgroup::Nowhere, naming, labels, reader, own_reader: None, since };
+        let (id, change) = self.allocs.begin(begun);
+        self.changes.extend(change);
+        self.touched.insert(id);
+    }
+}

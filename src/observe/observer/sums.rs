@@ -1,0 +1,66 @@
+//! The sums of what others use: where they begin, what stays of them for the next agent, and when they are forgotten.
+
+use std::time::{Duration, Instant};
+
+use super::Work;
+use crate::model::id::{JobId, TaskName};
+use crate::observe::kept::{Found, Kept};
+use crate::observe::table;
+
+/// Totals of workloads of which nothing is left are kept so long, and no more than so many.
+const KEPT: Duration = Duration::from_secs(86_400);
+const MOST_KEPT: usize = 1_000;
+
+impl Work {
+    /// From where an agent before this one stopped.
+    pub(super) fn go_on(&mut self) {
+        let (kept, Found { workloads, tasks }) = Kept::open(self.parts.keep.take());
+        self.kept = kept;
+        let now = self.parts.clock.instant();
+        self.seen.extend(workloads.iter().map(|(workload, task, _)| ((workload.clone(), task.clone()), now)));
+        self.parts.board.observe([], &[], |totals| {
+            workloads.iter().for_each(|(workload, task, earlier)| totals.add(workload, task, earlier));
+        });
+        for (path, task) in tasks {
+            let (alloc, name) = (task.alloc.clone(), task.task.clone());
+            let is_there = self.kept.is_of_this_boot(&task) && self.scanner.inode(&path) == Some(task.inode);
+            let earlier = if is_there {
+                let earlier = task.earlier.clone();
+                self.found.insert(path, task);
+                earlier
+            } else {
+                let (earlier, change) = table::ended_unseen(task, self.parts.clock.now());
+                self.changes.extend(change);
+                self.kept.drop_task(&path);
+                earlier
+            };
+            self.allocs.remember(alloc, name, earlier);
+        }
+    }
+
+    pub(super) fn keep_usage(&mut self) {
+        let allocs = &self.allocs;
+        self.kept.note_usage(|path| allocs.reader(path)?.latest().map(|last| last.usage));
+        self.kept.commit();
+    }
+
+    pub(super) fn forget_totals(&mut self, now: Instant) {
+        for key in self.allocs.keys().collect::<Vec<_>>() {
+            self.seen.insert(key, now);
+        }
+        let mut old: Vec<(Instant, (JobId, TaskName))> = self.seen.iter().map(|(key, at)| (*at, key.clone())).collect();
+        old.sort_unstable();
+        let too_many = old.len().saturating_sub(MOST_KEPT);
+        let is_old = |(n, (at, _)): &(usize, (Instant, _))| {
+            *at < now && (*n < too_many || now.saturating_duration_since(*at) > KEPT)
+        };
+        let gone: Vec<_> = old.into_iter().enumerate().filter(is_old).map(|(_, (_, key))| key).collect();
+        if !gone.is_empty() {
+            self.seen.retain(|key, _| !gone.contains(key));
+            self.parts.board.observe([], &[], |totals| {
+                gone.iter().for_each(|key| drop(totals.workloads.remove(key)));
+            });
+            gone.iter().for_each(|key| self.kept.forget(key));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What others used before an agent was started again.
+
+use crate::common::{Sample, is_root, wait_for};
+use crate::live::{LONG, SOME_WORK, Scene};
+
+const CPU: &str = "allostat_workload_cpu_usage_seconds_total";
+
+fn used(scene: &Scene, task: &str) -> Option<f64> {
+    let whose = [("workload", scene.others.parent.as_str()), ("task", task)];
+    scene.agent.metrics().one(CPU, &whose).map(Sample::f64)
+}
+
+fn ends(scene: &Scene, task: &str) -> Option<f64> {
+    let whose = [("workload", scene.others.parent.as_str()), ("task", task), ("outcome", "unknown")];
+    scene.agent.metrics().one("allostat_task_exits_total", &whose).map(Sample::f64)
+}
+
+#[test]
+fn sums_names_and_beginnings_go_on_with_the_next_agent_and_what_ended_meanwhile_is_in_them() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut scene = Scene::new(&[]);
+    let child = scene.run("twice", SOME_WORK);
+    scene.wait("twice", "its first life", |alloc| alloc["status"] == "running");
+    wait_for("some CPU time", LONG, || used(&scene, "twice").filter(|cpu| *cpu > 0.005));
+    scene.end("twice", child);
+    scene.wait("twice", "its end", |alloc| alloc["status"] == "complete");
+    let children = ["twice", "stays", "goes"].map(|name| (name, scene.run(name, SOME_WORK)));
+    for (name, _) in &children {
+        scene.wait(name, "it runs", |alloc| alloc["status"] == "running");
+        wait_for("some CPU time", LONG, || used(&scene, name).filter(|cpu| *cpu > 0.005));
+    }
+    let began = scene.wait("stays", "its beginning", |_| true)["created_at"].clone();
+    assert!(began.is_u64());
+    let names = ["twice", "stays", "goes"];
+    let of_all = |scene: &Scene| names.map(|name| used(scene, name).unwrap());
+    let alloc_cpu = |scene: &Scene| scene.value("allostat_alloc_cpu_usage_seconds_total", "twice");
+    let (before, whole) = (of_all(&scene), alloc_cpu(&scene));
+
+    scene.agent.terminate();
+    let mut children = children.into_iter().map(|(_, child)| child);
+    let (twice, stays, goes) = (children.next().unwrap(), children.next().unwrap(), children.next().unwrap());
+    scene.end("goes", goes);
+    scene.agent.start_again();
+    // With the first body that there is.
+    let after = of_all(&scene);
+    assert!(before.iter().zip(after).all(|(before, after)| after >= *before), "{before:?} fell to {after:?}");
+    assert!(alloc_cpu(&scene) >= whole, "the alloc's own go on, with what its first life used");
+    assert_eq!(names.map(|name| ends(&scene, name).unwrap_or(0.0)), [1.0, 0.0, 1.0]);
+    assert_eq!(scene.wait("stays", "it is known", |_| true)["created_at"], began);
+    assert!(!scene.allocs().iter().any(|alloc| alloc["id"] == *scene.id("goes")), "it is not there any more");
+
+    // What has ended was written down when it did: a kill takes none of it.
+    scene.agent.kill();
+    scene.agent.start_again();
+    let again = of_all(&scene);
+    assert!(after.iter().zip(again).all(|(before, after)| after >= *before), "{after:?} fell to {again:?}");
+    assert_eq!(ends(&scene, "goes"), Some(1.0), "once");
+    scene.end("twice", twice);
+    scene.wait("twice", "its second end", |alloc| alloc["status"] == "complete");
+    assert_eq!(ends(&scene, "twice"), Some(2.0));
+    scene.end("stays", stays);
+}
