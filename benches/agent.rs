@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use common::{Agent, Exposition, is_root, mounted_v1, wait_for};
-use shared::{HOLD, cpu, median, report, start, supervisors};
+use shared::{HOLD, cpu, end, median, report, rss_bytes, scrape, start, supervisors};
 
 fn main() {
     let all = std::env::args().any(|word| word == "--all");
@@ -156,23 +156,9 @@ fn oldest_sample(agent: &Agent) -> f64 {
     oldest.fold(0.0, f64::max)
 }
 
-/// With thousands of allocs their last cgroups go a while after the last task: an agent that ends before leaves them to the next.
-fn end(agent: Agent) {
-    agent.cli(&["stop", "--all"]).ok();
-    wait_for("the cgroups to be gone", Duration::from_secs(60), || agent.cgroups.left().is_empty().then_some(()));
-    agent.stop();
-}
-
 /// What starting left to do is not what running costs.
 fn settle() {
     std::thread::sleep(Duration::from_secs(12));
-}
-
-fn scrape(agent: &Agent) -> String {
-    let headers = [("X-Prometheus-Scrape-Timeout-Seconds", "10"), ("Accept-Encoding", "gzip"), ("User-Agent", "bench")];
-    let response = common::tcp(agent.address, "GET", "/metrics", &headers, b"").expect("the agent must answer");
-    assert_eq!((response.status, response.header("content-encoding")), (200, None), "a loopback peer gets identity");
-    String::from_utf8(response.body).expect("an exposition is text")
 }
 
 /// CPU seconds per minute of the agent over `span`, with `each` run every 15 s.
@@ -184,12 +170,6 @@ fn cpu_per_minute(agent: &Agent, span: Duration, each: impl Fn()) -> f64 {
     }
     let used = cpu(agent.pid()).saturating_sub(before);
     used.as_secs_f64() * 60.0 / began.elapsed().as_secs_f64()
-}
-
-fn rss_bytes(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the agent must live");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has resident memory");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kB is a number") * 1024
 }
 
 /// The supervisors of all tasks, and what they had used at a moment.

@@ -3,9 +3,11 @@
 // Each benchmark compiles this for itself and uses its own part of it.
 #![allow(dead_code)]
 
+pub mod sink;
+
 use std::time::{Duration, Instant};
 
-use crate::common::{Agent, wait_for, workload};
+use crate::common::{self, Agent, wait_for, workload};
 
 /// Long enough for every task of a benchmark; each is stopped at its end.
 pub const HOLD: &str = r#""hold", "3600000""#;
@@ -71,6 +73,27 @@ pub fn cpu(pid: u32) -> Duration {
         unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) == 0 && libc::clock_gettime(clock, &raw mut ran) == 0 };
     let nanos = u64::try_from(ran.tv_sec).ok().zip(u64::try_from(ran.tv_nsec).ok()).map(|(s, n)| s * 1_000_000_000 + n);
     Duration::from_nanos(nanos.filter(|_| known).unwrap_or(0))
+}
+
+/// With thousands of allocs their last cgroups go a while after the last task: an agent that ends before leaves them to the next.
+pub fn end(agent: Agent) {
+    agent.cli(&["stop", "--all"]).ok();
+    wait_for("the cgroups to be gone", Duration::from_secs(60), || agent.cgroups.left().is_empty().then_some(()));
+    agent.stop();
+}
+
+/// As Prometheus asks; a loopback peer gets identity.
+pub fn scrape(agent: &Agent) -> String {
+    let headers = [("X-Prometheus-Scrape-Timeout-Seconds", "10"), ("Accept-Encoding", "gzip"), ("User-Agent", "bench")];
+    let response = common::tcp(agent.address, "GET", "/metrics", &headers, b"").expect("the agent must answer");
+    assert_eq!((response.status, response.header("content-encoding")), (200, None), "a loopback peer gets identity");
+    String::from_utf8(response.body).expect("an exposition is text")
+}
+
+pub fn rss_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the agent must live");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has resident memory");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("kB is a number") * 1024
 }
 
 /// The pids of all supervisors of this agent.

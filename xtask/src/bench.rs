@@ -4,6 +4,7 @@
 //! ```text
 //! bench <tab> name <tab> value <tab> unit <tab> ratio, or - <tab> to which floor or peer of the same run
 //! ```
+//! A number goes on to what is named: tasks, or minutes of `hour`.
 
 mod budgets;
 mod table;
@@ -35,7 +36,8 @@ pub struct Ratio {
 
 pub fn run(words: &[&str]) -> Result<bool> {
     let all = words.contains(&"--all");
-    let names: Vec<&str> = words.iter().copied().filter(|word| *word != "--all").collect();
+    let (numbers, names): (Vec<&str>, Vec<&str>) =
+        words.iter().copied().filter(|word| *word != "--all").partition(|word| word.parse::<u64>().is_ok());
     if let Some(flag) = names.iter().find(|name| name.starts_with('-')) {
         return Err(format!("unknown option {flag}").into());
     }
@@ -51,7 +53,7 @@ pub fn run(words: &[&str]) -> Result<bool> {
         println!("--- {} ---", bench.name);
         let mut command = Command::new(&bench.path);
         command.current_dir(&root).env("ALLOSTAT_PARTS", &parts.dir).arg("--bench");
-        command.args(all.then_some("--all"));
+        command.args(all.then_some("--all")).args(&numbers);
         command
             .envs(allostat.map(|path| ("ALLOSTAT_BIN", path)))
             .envs(workload.map(|path| ("ALLOSTAT_WORKLOAD", path)));

@@ -33,7 +33,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const HELP: &str = "\
 cargo xtask test [--only PLACE]... [FILTER]   every test: on this host, and in small virtual machines with cgroup v2
                                               PLACE: host, checks, power, v2-6.1, v2-6.12, v2-systemd, v1-6.1; FILTER: part of a test's name
-cargo xtask bench [--all] [NAME]...           the benchmarks, into docs/figures.md and the table of README.md
+cargo xtask bench [--all] [NAME]... [NUMBER]  the benchmarks, into docs/figures.md and the table of README.md
+                                              NUMBER: goes on to what is named, as the minutes of `hour` or the tasks of `encode`
 cargo xtask chaos [KILLS]                     200 allocs and an agent that is killed again and again (default: 300 times);
                                               then one that dies before and after each single write
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use

@@ -1,0 +1,131 @@
+//! A long run of the whole agent with 1,000 idle tasks, pushed each 10 s and scraped each 15 s: whether its CPU and its memory stay flat.
+//!
+//! `cargo xtask bench hour 60`: so many minutes; without a number it measures nothing. Each whole minute is one point: the CPU
+//! seconds that it took, and resident memory at its end. What is told are the means, the slopes of the least squares for an hour, and
+//! the standard errors of the slopes: a slope that is no greater than twice its error is no slope. The two minutes after the start are no
+//! points.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+mod shared;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Agent, AgentOptions, Exposition, is_root};
+use shared::{HOLD, cpu, end, report, rss_bytes, scrape, sink, start};
+
+const TASKS: usize = 1000;
+const WARM_UP: u32 = 2;
+const SCRAPE_EACH: Duration = Duration::from_secs(15);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn main() {
+    let Some(minutes) = std::env::args().skip(1).find_map(|word| word.parse::<u32>().ok()) else {
+        println!("hour: takes a number of minutes: cargo xtask bench hour 60");
+        return;
+    };
+    if !is_root() {
+        println!("the agent's figures need root: cgroups");
+        return;
+    }
+    let pushes = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&pushes);
+    let collector = sink::start(move |path, _| {
+        if path == "/v1/metrics" {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let config = format!("otlp {{\n  endpoint = \"http://{collector}\"\n  interval = \"10s\"\n}}\n");
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    start(&agent, TASKS, HOLD);
+    let mut clock = Clock { next_scrape: Instant::now(), scrapes: 0 };
+    for _ in 0..WARM_UP {
+        clock.minute(&agent);
+    }
+    let (pushed_before, scraped_before) = (pushes.load(Ordering::Relaxed), clock.scrapes);
+    let (mut used, mut resident) = (Vec::new(), Vec::new());
+    for minute in 1..=minutes {
+        let before = cpu(agent.pid());
+        let took = clock.minute(&agent);
+        let ran = cpu(agent.pid()).saturating_sub(before);
+        #[allow(clippy::cast_precision_loss)] // Some tens of MiB.
+        let (seconds, mib) =
+            (ran.as_secs_f64() * 60.0 / took.as_secs_f64(), rss_bytes(agent.pid()) as f64 / f64::from(1 << 20));
+        println!("minute {minute}: {seconds:.3} CPU-s, {mib:.2} MiB");
+        used.push(seconds);
+        resident.push(mib);
+    }
+    tell("hour/cpu", "CPU-s/min", &used);
+    tell("hour/rss", "MiB", &resident);
+    #[allow(clippy::cast_precision_loss)] // Counts of some thousands.
+    {
+        report(
+            "hour/pushes",
+            (pushes.load(Ordering::Relaxed) - pushed_before) as f64,
+            "requests of metrics that were taken",
+            None,
+        );
+        report("hour/scrapes", (clock.scrapes - scraped_before) as f64, "scrapes", None);
+    }
+    // A queue that fills or drops is no push: the figures would be of something else.
+    let said = Exposition::parse(&scrape(&agent));
+    let dropped = said.all("allostat_otlp_points_dropped_total", &[]);
+    assert!(!dropped.is_empty(), "what is dropped is counted");
+    let dropped: f64 = dropped.iter().map(|sample| sample.f64()).sum();
+    report("hour/dropped-points", dropped, "points", None);
+    end(agent);
+}
+
+/// Scrapes at their time, over all minutes.
+struct Clock {
+    next_scrape: Instant,
+    scrapes: u64,
+}
+
+impl Clock {
+    fn minute(&mut self, agent: &Agent) -> Duration {
+        let began = Instant::now();
+        while began.elapsed() < MINUTE {
+            if Instant::now() >= self.next_scrape {
+                drop(scrape(agent));
+                self.scrapes += 1;
+                self.next_scrape += SCRAPE_EACH;
+            }
+            let to_scrape = self.next_scrape.saturating_duration_since(Instant::now());
+            std::thread::sleep(to_scrape.min(MINUTE.saturating_sub(began.elapsed())));
+        }
+        began.elapsed()
+    }
+}
+
+/// The mean of one value a minute, and how it changes in an hour.
+fn tell(name: &str, unit: &str, points: &[f64]) {
+    #[allow(clippy::cast_precision_loss)] // Some tens.
+    let mean = points.iter().sum::<f64>() / points.len() as f64;
+    report(name, mean, unit, None);
+    let Some((slope, error)) = slope(points) else { return };
+    report(
+        &format!("{name}-slope"),
+        slope * 60.0,
+        &format!("{unit} more in an hour"),
+        Some((slope * 60.0 / mean, name)),
+    );
+    report(&format!("{name}-slope-error"), error * 60.0, "the same, standard error", Some((error * 60.0 / mean, name)));
+}
+
+/// Of the least squares, for each point, with its standard error; `None`: too few points.
+#[allow(clippy::cast_precision_loss)] // Some tens.
+fn slope(points: &[f64]) -> Option<(f64, f64)> {
+    if points.len() < 3 {
+        return None;
+    }
+    let count = points.len() as f64;
+    let (middle, mean) = ((count - 1.0) / 2.0, points.iter().sum::<f64>() / count);
+    let offsets = || points.iter().enumerate().map(|(at, point)| (at as f64 - middle, point - mean));
+    let spread: f64 = offsets().map(|(x, _)| x * x).sum();
+    let slope = offsets().map(|(x, y)| x * y).sum::<f64>() / spread;
+    let rest: f64 = offsets().map(|(x, y)| (y - slope * x).powi(2)).sum();
+    Some((slope, (rest / (count - 2.0) / spread).sqrt()))
+}
