@@ -50,6 +50,9 @@ pub const WINDOW_PEAK: &str = "memory_window_peak";
 /// [`KernelPass::open`](super::KernelPass::open).
 pub const KERNEL_PASS: &str = "kernel_pass";
 
+/// What is done to our own tasks' cgroups, and never to those of others.
+pub const OF_OURS: [&str; 4] = [WINDOW_PEAK, "cpuset", "cgroup_kill", "device_nodes"];
+
 #[derive(Debug, Clone, Copy)]
 struct Probe<'a> {
     roots: &'a Roots,
@@ -174,7 +177,12 @@ impl<'a> Probe<'a> {
             return Some(parent.join(file).exists());
         }
         // The root of a v1 hierarchy has nearly everything that its cgroups have; of the rest it says nothing.
-        (home.version == Version::V1 && home.mount.join(file).exists()).then_some(true)
+        if home.version == Version::V1 && home.mount.join(file).exists() {
+            return Some(true);
+        }
+        // Somebody else's.
+        let mut others = std::fs::read_dir(&home.mount).ok()?.flatten().map(|entry| entry.path());
+        others.any(|other| other.join(file).exists()).then_some(true)
     }
 
     /// Whether the kernel's peak can be reset each 5 s, without anybody losing that of the whole life.

@@ -69,6 +69,8 @@ pub(super) struct May {
     pub(super) reset_peaks: bool,
     /// Why it has no kernel pass; `None`: it has one.
     pub(super) pass: Option<String>,
+    /// Cgroups of others.
+    pub(super) observe: bool,
 }
 
 /// What it may, tried. The kernel pass goes over the whole host where others' cgroups are observed: they may be anywhere.
@@ -79,7 +81,11 @@ pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &Cgro
         true => KernelPass::open(roots, layout, top).map_err(|e| e.reason()),
         false => Err("it is turned off: collectors.kernel_pass; files are read instead".to_owned()),
     };
-    let may = May { reset_peaks: config.cgroup.peak_window_v1, pass: pass.as_ref().err().cloned() };
+    let may = May {
+        reset_peaks: config.cgroup.peak_window_v1,
+        pass: pass.as_ref().err().cloned(),
+        observe: config.observe.enabled,
+    };
     (pass.ok(), may)
 }
 
@@ -94,23 +100,24 @@ pub(super) fn info(
     let uname = rustix::system::uname();
     let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
     let mut capabilities = capability::probe(roots, layout, parent, may.reset_peaks);
-    capabilities.push(match may.pass {
-        None => Capability::yes(capability::KERNEL_PASS),
-        Some(why) => Capability::no(capability::KERNEL_PASS, why),
-    });
     if let Some(refused) = refused {
         // Trying is surer than looking.
         for capability in capabilities.iter_mut().filter(|c| c.feature == "cgroup" && c.available) {
             *capability = Capability::no("cgroup", refused);
         }
     }
-    // What a cgroup of one's own would tell is not measured where a task has none, whatever the kernel could.
+    // What a cgroup of one's own would tell is not measured where a task has none, whatever the kernel could; cgroups of others tell it.
     if capabilities.iter().any(|c| c.feature == "cgroup" && !c.available) {
-        for capability in capabilities.iter_mut().filter(|c| c.available) {
+        let is_lost = |c: &&mut Capability| c.available && (!may.observe || capability::OF_OURS.contains(&&*c.feature));
+        for capability in capabilities.iter_mut().filter(is_lost) {
             capability.available = false;
             capability.reason = "tasks have no cgroup of their own: see `cgroup`".to_owned();
         }
     }
+    capabilities.push(match may.pass {
+        None => Capability::yes(capability::KERNEL_PASS),
+        Some(why) => Capability::no(capability::KERNEL_PASS, why),
+    });
     Ok(NodeInfo {
         hostname: text(uname.nodename()),
         kernel: text(uname.release()),

@@ -66,10 +66,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Looks once. Errors: mountinfo cannot be read; a mount that cannot be opened is left out and named in
+    /// Looks once. Of a hierarchy that is mounted twice that mount counts which shows most of it: in a container the host's, wherever it was put,
+    /// and not the container's own. Errors: mountinfo cannot be read; a mount that cannot be opened is left out and named in
     /// [`Layout::problems`].
     pub fn detect(roots: &Roots) -> Result<Layout, ReadError> {
-        let (mounts, bad) = mountinfo::cgroups(&roots.read_proc("self/mountinfo")?);
+        let (mut mounts, bad) = mountinfo::cgroups(&roots.read_proc("self/mountinfo")?);
+        mounts.sort_by_key(mountinfo::CgroupMount::depth);
         let mut layout = Layout { hierarchies: Vec::new(), problems: bad.iter().map(ToString::to_string).collect() };
         for mount in mounts {
             let known = layout.hierarchies.iter().any(|h| match mount.unified {

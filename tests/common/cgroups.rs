@@ -109,16 +109,20 @@ impl Cgroups {
             }
         }
     }
+    /// Where it is, in each hierarchy.
+    pub fn directories(&self, path: &str) -> Vec<PathBuf> {
+        self.roots().into_iter().map(|root| root.join(path)).collect()
+    }
     /// Puts a process into it, in every hierarchy that takes it.
     pub fn place(&self, path: &str, pid: u32) {
-        let dirs = self.roots().into_iter().map(|root| root.join(path));
+        let dirs = self.directories(path).into_iter();
         // A fresh cpuset of v1 takes nobody.
         let placed = dirs.filter(|dir| fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok()).count();
         assert!(placed > 0, "nothing takes a process into {path}");
     }
     /// Removes it, once its processes are gone.
     pub fn remove(&self, path: &str) {
-        for dir in self.roots().into_iter().map(|root| root.join(path)) {
+        for dir in self.directories(path) {
             super::wait_for("a cgroup to be empty", std::time::Duration::from_secs(60), || {
                 match fs::remove_dir(&dir) {
                     Err(error) if error.kind() != std::io::ErrorKind::NotFound => None,

@@ -11,6 +11,7 @@ mod docker;
 mod dropin;
 mod live;
 mod lives;
+mod narrow;
 mod processes;
 mod restarts;
 mod trees;

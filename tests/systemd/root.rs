@@ -331,3 +331,31 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     Who::Root.systemctl(&["stop", "allostat.service"]);
     agent.wait_scope_gone(&scope);
 }
+
+/// As it is shipped: a read-only system and four capabilities.
+#[test]
+fn the_unit_that_only_looks_on_measures_units_and_starts_nothing() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    // Its own directories are all that it sees of some places, and the binary under test may lie in one of the others.
+    fs::create_dir_all("/usr/local/bin").expect("root may");
+    fs::copy(crate::common::allostat(), "/usr/local/bin/allostat-observe").expect("root may");
+    let unit = include_str!("../../deploy/allostat-observe.service").replace("bin/allostat ", "bin/allostat-observe ");
+    fs::write("/etc/systemd/system/allostat-observe.service", unit).expect("root may");
+    Who::Root.systemctl(&["daemon-reload"]);
+    let agent = Agent::at(Who::Root, "/var/lib/allostat");
+    Who::Root.run("systemd-run", &["--unit=looked-at", "--collect", "--", "sleep", "1000"]);
+    Who::Root.systemctl(&["start", "allostat-observe.service"]);
+    agent.wait_ready();
+    let limit = Duration::from_secs(30) * patience();
+    let of_it = [("alloc_id", "systemd:looked-at.service")];
+    wait_for("its memory", limit, || agent.metrics().one("allostat_task_memory_usage_bytes", &of_it).map(|_| ()));
+    assert!(agent.metrics().one("allostat_task_open_fds", &of_it).is_some(), "by CAP_SYS_PTRACE, or by a newer kernel");
+    let capability = |feature: &str| agent.metrics().u64("allostat_capability", &[("feature", feature)]);
+    assert_eq!((capability("cgroup"), capability("memory"), capability("kernel_pass")), (0, 1, 1));
+    let drivers = agent.metrics().all("allostat_driver_healthy", &[]).len();
+    assert_eq!(drivers, 0, "it starts nothing");
+    Who::Root.systemctl(&["stop", "looked-at.service"]);
+    Who::Root.systemctl(&["stop", "allostat-observe.service"]);
+}

@@ -2,9 +2,10 @@
 //!
 //! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other.
 
+use std::cmp::Reverse;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use procfs::process::MountInfo;
 
@@ -16,11 +17,21 @@ use crate::kernel::text;
 pub struct CgroupMount {
     /// `true` for `cgroup2`, `false` for one v1 hierarchy.
     pub unified: bool,
-    /// What of the hierarchy is mounted: `/` unless it is a bind mount or a container's.
+    /// What of the hierarchy is mounted: `/` unless it is a bind mount or a container's; above what the reader's cgroup namespace has it
+    /// begins with `..`.
     pub root: PathBuf,
     pub mount_point: PathBuf,
     /// v1: the controllers of this hierarchy, `name=systemd` included. v2: empty (`cgroup.controllers` tells).
     pub controllers: Vec<String>,
+}
+
+impl CgroupMount {
+    /// Of two mounts of one hierarchy the lesser shows more of it.
+    pub fn depth(&self) -> (Reverse<usize>, usize) {
+        let (above, below): (Vec<_>, Vec<_>) =
+            self.root.components().skip(1).partition(|part| *part == Component::ParentDir);
+        (Reverse(above.len()), below.len())
+    }
 }
 
 /// Options of a v1 superblock that are no controllers.
@@ -54,11 +65,22 @@ pub fn source_of(bytes: &[u8], path: &Path) -> Option<String> {
     (source != "none").then_some(source)
 }
 
-/// The cgroup mounts in the order of the file, and the first line that is no mount.
+/// Another mount stands over it, or over what it was mounted on: its path leads elsewhere.
+fn is_hidden(mount: &MountInfo, later: &[MountInfo]) -> bool {
+    later.iter().any(|over| {
+        (over.pid == mount.mnt_id && over.mount_point == mount.mount_point)
+            || (over.pid == mount.pid && mount.mount_point.starts_with(&over.mount_point))
+    })
+}
+
+/// The cgroup mounts that can be seen, in the order of the file, and the first line that is no mount.
 pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
     let (all, error) = all(bytes);
     let mut mounts = Vec::new();
-    for mount in all {
+    for (at, mount) in all.iter().enumerate() {
+        if is_hidden(mount, &all[at + 1..]) {
+            continue;
+        }
         let unified = match mount.fs_type.as_str() {
             "cgroup2" => true,
             "cgroup" => false,
@@ -127,6 +149,30 @@ mod tests {
         assert_eq!(mounts[1].controllers, ["name=systemd"]);
         assert!(mounts[2].unified);
         assert_eq!(mounts[2].mount_point, Path::new("/sys/fs/cgroup/un ified"));
+    }
+
+    #[test]
+    fn a_mount_of_the_whole_hierarchy_shows_more_than_one_of_a_part_and_one_above_the_namespace_most() {
+        let roots = ["/docker/abc", "/", "/..", "/../..", "/../../kubepods", "/docker"];
+        let lines = (0..).zip(roots).map(|(n, root)| format!("{n} 31 0:38 {root} /c{n} rw - cgroup2 cgroup2 rw\n"));
+        let text: String = lines.collect();
+        let mut mounts = cgroups(text.as_bytes()).0;
+        mounts.sort_by_key(CgroupMount::depth);
+        let roots: Vec<_> = mounts.iter().map(|mount| mount.root.to_str().unwrap()).collect();
+        assert_eq!(roots, ["/../..", "/../../kubepods", "/..", "/", "/docker", "/docker/abc"]);
+    }
+
+    #[test]
+    fn what_another_mount_stands_over_is_not_there() {
+        let text = b"47 46 0:28 / /cg rw - tmpfs tmpfs rw\n51 47 0:32 /.. /cg/memory rw - cgroup cgroup rw,memory\n\
+            52 47 0:33 / /cg/memory2 rw - cgroup cgroup rw,pids\n67 63 0:32 /.. /host/memory rw - cgroup cgroup rw,memory\n\
+            74 47 0:39 / /cg rw - tmpfs none rw\n78 74 0:32 / /cg/memory rw - cgroup none rw,memory\n\
+            79 78 0:36 / /cg/memory rw - cgroup none rw,cpu\n";
+        let seen: Vec<_> = cgroups(text).0.into_iter().map(|mount| (mount.mount_point, mount.controllers)).collect();
+        assert_eq!(
+            seen,
+            [("/host/memory".into(), vec!["memory".to_owned()]), ("/cg/memory".into(), vec!["cpu".to_owned()])]
+        );
     }
 
     #[test]

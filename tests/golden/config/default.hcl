@@ -51,7 +51,7 @@ collectors {
 }
 
 drivers {
-  # raw_exec runs programs; mock runs nothing, for tests. (ALLOSTAT_DRIVERS)
+  # raw_exec runs programs; mock runs nothing, for tests. None, or "none": this agent starts nothing. (ALLOSTAT_DRIVERS)
   enabled = ["raw_exec"]
 }
 

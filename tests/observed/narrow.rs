@@ -1,0 +1,159 @@
+//! Agents that may do little: an ordinary user's, one on a system that it may not write to, one in a container.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, is_root, wait_for};
+use crate::live::LONG;
+
+struct Looked {
+    agent: Agent,
+    others: Cgroups,
+    children: Vec<Child>,
+}
+
+impl Looked {
+    /// An agent that sees one busy cgroup; `begin` may put something in place of its binary.
+    fn at(options: impl FnOnce(&Cgroups) -> AgentOptions) -> Looked {
+        let others = Cgroups::new();
+        others.make("busy");
+        let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
+        let mut command = Command::new("sh");
+        let mut child =
+            command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).spawn().expect("a shell");
+        others.place("busy", child.id());
+        drop(child.stdin.take());
+        let mut options = options(&others);
+        let include = format!("cgroup:{}/*", others.parent);
+        let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
+        options.env.extend(known.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        Looked { agent: Agent::with(options), others, children: vec![child] }
+    }
+
+    fn value(&self, family: &str) -> Option<f64> {
+        let id = format!("cgroup:{}/busy", self.others.parent);
+        self.agent.metrics().one(family, &[("alloc_id", &id)]).map(Sample::f64)
+    }
+
+    /// CPU time, memory and its peak, as the kernel's files say.
+    fn assert_measured(&self) {
+        wait_for("its CPU time", LONG, || {
+            self.value("allostat_task_cpu_usage_seconds_total").filter(|cpu| *cpu > 0.005)
+        });
+        let read = |name: &str| self.others.read("memory", "busy", name);
+        let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
+        let peak: Option<f64> = peak.map(|peak| peak.trim().parse().expect("a number"));
+        wait_for("its peak", LONG, || (self.value("allostat_task_memory_peak_bytes") == peak).then_some(()));
+        assert!(self.value("allostat_task_memory_usage_bytes").is_some_and(|bytes| bytes > 0.0));
+    }
+
+    /// What is not measured, by its name, and why.
+    fn missing(&self, feature: &str) -> Option<String> {
+        let node = self.agent.json("/v1/node");
+        let all = node["capabilities"].as_array().expect("a list").clone();
+        let found: Vec<&Value> = all.iter().filter(|known| known["feature"] == feature).collect();
+        assert_eq!(found.len(), 1, "{node}");
+        (found[0]["available"] == false).then(|| found[0]["reason"].as_str().expect("a reason").to_owned())
+    }
+}
+
+impl Drop for Looked {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = (child.kill(), child.wait());
+        }
+    }
+}
+
+/// In place of the binary: what is to be done first, as root, in mount and cgroup namespaces of its own.
+fn wrapper(dir: &Path, before: &str, then: &str) -> PathBuf {
+    let path = dir.join("wrapped");
+    let binary = allostat();
+    let script = format!("#!/bin/sh\nset -e\n{before}\nexec {then} {} \"$@\"\n", binary.display());
+    fs::write(&path, script).expect("our own directory");
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("our own file");
+    path
+}
+
+#[test]
+fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let looked = Looked::at(|_| AgentOptions { as_nobody: true, ..AgentOptions::default() });
+    looked.assert_measured();
+    let why = looked.missing("kernel_pass").expect("nobody may load programs");
+    assert!(why.contains("CAP_BPF"), "{why}");
+    let why = looked.missing("cgroup").expect("nobody may make cgroups");
+    assert!(why.contains("run as root"), "{why}");
+    assert_eq!(looked.missing("memory"), None, "that of others is measured");
+}
+
+/// Systemd's `ProtectSystem=strict` and `ProtectControlGroups=yes`, and no more rights than `docs/security.md` lists.
+#[test]
+fn who_may_write_nowhere_and_has_the_listed_capabilities_alone_measures_everything() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let documents =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/allostat-observe.service")).unwrap();
+    let listed = documents.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("a list");
+    let kept = listed.split(' ').map(|name| format!("+{}", name.strip_prefix("CAP_").unwrap().to_lowercase()));
+    let kept: String = kept.collect::<Vec<_>>().join(",");
+    let before = "if [ -z \"$ALONE\" ]; then ALONE=1 exec unshare -m \"$0\" \"$@\"; fi\n\
+        mount --make-rprivate /\n\
+        for word; do if [ \"$last\" = --data-dir ]; then data=$word; fi; last=$word; done; mkdir -p \"$data\"\n\
+        mount --bind \"$data\" \"$data\"\n\
+        for at in $(awk '$9 ~ /^cgroup/ || $8 ~ /^cgroup/ { print $5 }' /proc/self/mountinfo) /; do mount -o remount,bind,ro \"$at\"; done\n\
+        if touch /sys/fs/cgroup/*/written 2>/dev/null || touch /written 2>/dev/null; then exit 9; fi";
+    let then = format!("setpriv --no-new-privs --bounding-set=-all,{kept} --inh-caps=-all,{kept}");
+    let binary = wrapper(scratch.path(), before, &then);
+    let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
+    looked.assert_measured();
+    assert!(looked.value("allostat_task_open_fds").is_some(), "descriptors of others, by CAP_SYS_PTRACE");
+    assert_eq!(looked.missing("memory"), None);
+    let plain = Looked::at(|_| AgentOptions::default());
+    assert_eq!(looked.missing("kernel_pass"), plain.missing("kernel_pass"), "the pass, by CAP_BPF and CAP_PERFMON");
+}
+
+/// `--volume /sys/fs/cgroup:/host/sys/fs/cgroup:ro`, as containers of monitors have it.
+#[test]
+fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let host = scratch.path().join("host");
+    fs::create_dir(&host).unwrap();
+    let looked = Looked::at(|others| {
+        others.make("container");
+        let places: String = others
+            .directories("container")
+            .iter()
+            .map(|at| format!("echo $$ > {}/cgroup.procs || true; ", at.display()))
+            .collect();
+        // From outside the container's cgroup is entered; inside, its own tree stands where the host's was.
+        let before = format!(
+            "if [ -z \"$ALONE\" ]; then {places} ALONE=1 exec unshare -m -C \"$0\" \"$@\"; fi\n\
+             mount --make-rprivate /\n\
+             mount --rbind /sys/fs/cgroup {host}\n\
+             own=$(awk '{{ for (i = 7; i <= NF; i++) if ($i == \"-\") {{ if ($(i+1) ~ /^cgroup/ && $5 ~ /^\\/sys\\/fs/) print $5, $(i+1), $(i+3); break }} }}' /proc/self/mountinfo)\n\
+             mount -t tmpfs none /sys/fs/cgroup\n\
+             echo \"$own\" | while read at kind options; do\n\
+               mkdir -p $at\n\
+               if [ $kind = cgroup2 ]; then mount -t cgroup2 none $at; else mount -t cgroup -o ${{options#rw,}} none $at; fi\n\
+             done\n\
+             if ls -d /sys/fs/cgroup/*/{parent}/busy /sys/fs/cgroup/{parent}/busy >/dev/null 2>&1; then exit 9; fi",
+            host = host.display(),
+            parent = others.parent.trim_start_matches('/'),
+        );
+        let binary = wrapper(scratch.path(), &before, "");
+        AgentOptions { binary: Some(binary), ..AgentOptions::default() }
+    });
+    looked.assert_measured();
+}
