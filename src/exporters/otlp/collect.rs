@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::message::{Attributes, Measured, Observed, Series, Told, exemplar_message, message, seconds};
@@ -65,6 +66,19 @@ pub fn collect(
     aggregation: HistogramAggregation,
     endings: &mut Endings,
 ) -> ExportMetricsServiceRequest {
+    let mut resource_metrics = Vec::new();
+    collect_each(walk, identity, aggregation, endings, |message| resource_metrics.push(message));
+    ExportMetricsServiceRequest { resource_metrics }
+}
+
+/// The same, resource by resource: all messages together are some hundred bytes for each point.
+pub(super) fn collect_each(
+    walk: &Walk<'_>,
+    identity: &HostIdentity,
+    aggregation: HistogramAggregation,
+    endings: &mut Endings,
+    mut each: impl FnMut(ResourceMetrics),
+) {
     let mut gathered = Gathered::new(walk);
     walk.tell(&mut gathered);
     let (node, at) = (&*walk.snapshot.info, walk.snapshot.taken_at.0);
@@ -72,7 +86,6 @@ pub fn collect(
     let tasks = walk.allocs.iter().flat_map(|alloc| alloc.tasks().map(|task| identity.task(node, alloc, task)));
     let resources = [identity.host(node), identity.agent(node)].into_iter().chain(allocs).chain(tasks);
     let mut told_before = std::mem::take(&mut endings.told);
-    let mut messages = Vec::new();
     for (resource, mut points) in resources.zip(gathered.places) {
         without_whole(&mut points);
         let series: Vec<Series> = points.iter().map(|told| told.series.clone()).collect();
@@ -80,15 +93,14 @@ pub fn collect(
         if let Some((_, before)) = told_before.remove(&id) {
             points.extend(ended(before, &series, at));
         }
-        messages.extend(message(&resource, points, aggregation));
+        message(&resource, points, aggregation).into_iter().for_each(&mut each);
         endings.told.insert(id, (resource, series));
     }
     // Their allocs are told no more.
     let mut gone: Vec<_> = told_before.into_iter().collect();
     gone.sort_by(|(a, _), (b, _)| a.cmp(b));
     let last = |(resource, before): (Resource, Vec<Series>)| message(&resource, ended(before, &[], at), aggregation);
-    messages.extend(gone.into_iter().filter_map(|(_, told)| last(told)));
-    ExportMetricsServiceRequest { resource_metrics: messages }
+    gone.into_iter().filter_map(|(_, told)| last(told)).for_each(each);
 }
 
 impl<'w> Gathered<'w> {

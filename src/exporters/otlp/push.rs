@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
+use prost::Message;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use super::collect::{Endings, collect};
+use super::collect::{Endings, collect_each};
 use super::delta::Delta;
 use super::flat::flatten;
 use super::lifecycle::Maker;
@@ -15,7 +18,7 @@ use super::outbox::Outbox;
 use super::parts::{LARGEST_BYTES, parts, points};
 use super::resource::HostIdentity;
 use super::send::Sender;
-use super::settings::{Config, DEFAULT, Temporality};
+use super::settings::{Compression, Config, DEFAULT, Temporality};
 use super::{deliver, lifecycle, packed};
 use crate::exporters::walk::{Filter, Walk};
 use crate::host::clock::{Clock, SystemClock};
@@ -175,13 +178,9 @@ async fn collect_all(
         let work = move || {
             let everything = Filter::default();
             let walk = Walk::new(&snapshot, &metrics, &everything);
-            let mut request = collect(&walk, &identity, aggregation, &mut endings);
-            if is_flat {
-                flatten(&mut request);
-            }
-            let packed = |part| (points(&part), packed::pack(&part, compression));
-            let batches = parts(request, LARGEST_BYTES).into_iter().map(packed);
-            (batches.collect::<Vec<_>>(), endings)
+            let mut batches = Batches::new(is_flat, compression);
+            collect_each(&walk, &identity, aggregation, &mut endings, |resource| batches.add(resource));
+            (batches.end(), endings)
         };
         let Ok((batches, again)) = tokio::task::spawn_blocking(work).await else {
             tracing::error!("collecting points failed");
@@ -194,6 +193,45 @@ async fn collect_all(
         }
         let outbox = Arc::clone(outbox);
         pushing = Some(tokio::task::spawn_blocking(move || outbox.push(batches)));
+    }
+}
+
+/// What receivers take, made while resources come: of all that is told only one request is there unpacked.
+struct Batches {
+    is_flat: bool,
+    compression: Compression,
+    open: ExportMetricsServiceRequest,
+    open_bytes: usize,
+    /// Points, and the request as it goes onto the disk.
+    closed: Vec<(u64, Vec<u8>)>,
+}
+
+impl Batches {
+    fn new(is_flat: bool, compression: Compression) -> Batches {
+        let open = ExportMetricsServiceRequest::default();
+        Batches { is_flat, compression, open, open_bytes: 0, closed: Vec::new() }
+    }
+    fn add(&mut self, resource: ResourceMetrics) {
+        // With its tag and its length.
+        let bytes = resource.encoded_len() + 8;
+        if self.open_bytes + bytes > LARGEST_BYTES {
+            self.close();
+        }
+        self.open_bytes += bytes;
+        self.open.resource_metrics.push(resource);
+    }
+    fn close(&mut self) {
+        self.open_bytes = 0;
+        let mut request = std::mem::take(&mut self.open);
+        if self.is_flat {
+            flatten(&mut request);
+        }
+        let packed = |part| (points(&part), packed::pack(&part, self.compression));
+        self.closed.extend(parts(request, LARGEST_BYTES).into_iter().map(packed));
+    }
+    fn end(mut self) -> Vec<(u64, Vec<u8>)> {
+        self.close();
+        self.closed
     }
 }
 
