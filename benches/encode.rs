@@ -1,10 +1,15 @@
 //! What it costs to write the exposition, beside the `prometheus` crate's encoder on the same families and beside plain
 //! copying of the same bytes, all in one run.
 //!
-//! Each time is the best of its rounds: what the machine can do when nobody else wants the core.
+//! Each time is the best of its rounds: what the machine can do when nobody else wants the core. `formats` has the same for each format.
 //!
 //! `cargo bench --bench encode [-- TASKS]`. Lines: `bench <tab> name <tab> value <tab> unit <tab> ratio <tab> to what`.
 
+#[path = "shared/formats.rs"]
+mod formats;
+#[path = "../tests/common/protobuf.rs"]
+#[allow(dead_code)]
+mod protobuf;
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
 
@@ -94,6 +99,7 @@ fn main() {
     report("encode/prometheus_crate", rate(peer), "M samples/s", Some((rate(peer) / rate(floor), COPY)));
     report("encode/faster_than_prometheus_crate", rate(warm) / rate(peer), "times encode/prometheus_crate", None);
     compress(&snapshot, len, warm);
+    formats::all(&snapshot, &metrics);
     profiles();
 }
 

@@ -1,5 +1,6 @@
 //! A scrape of an agent with 1,000 real tasks, beside nginx serving the same bytes from a file: one run, one load
-//! generator (wrk, one connection), one after the other and twice, so that drift shows.
+//! generator (wrk, one connection), one after the other and twice, so that drift shows. Text 0.0.4 first, then each other format as
+//! its readers ask for it, beside nginx with the bytes of that one.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -11,11 +12,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Agent, is_root, part, wait_for};
+use common::{Agent, Response, is_root, part, wait_for};
 use shared::{HOLD, cpu, report, start};
 
 const TASKS: usize = 1000;
 const SECONDS: u32 = 10;
+
+/// All but the default, and how they are asked for.
+const FORMATS: [(&str, &str); 3] = [
+    ("text-1.0.0", "text/plain;version=1.0.0"),
+    ("openmetrics", "application/openmetrics-text;version=1.0.0"),
+    ("protobuf", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"),
+];
 
 fn main() {
     let (Some(nginx), Some(wrk)) = (part("nginx"), part("wrk")) else {
@@ -33,7 +41,7 @@ fn main() {
     let bytes = body.len() as f64;
     report("scrape/body", bytes, "bytes", None);
 
-    let peer = Nginx::start(&nginx, agent.scratch(), &body);
+    let peer = Nginx::start(&nginx, &agent.scratch().join("nginx"), &body);
     let load = |address: SocketAddr, header: Option<&str>, pid: u32| Load::run(&wrk, address, header, pid);
     // Once each to warm up; then in turns, the better of two of each.
     load(agent.address, None, agent.pid());
@@ -50,7 +58,36 @@ fn main() {
     let gzip = load(agent.address, Some("Accept-Encoding: gzip"), agent.pid());
     report("scrape/accepting-gzip-p50", gzip.p50_ms, "ms (a loopback peer gets identity)", None);
     drop(peer);
+    for (format, accept) in FORMATS {
+        let asked = format!("Accept: {accept}");
+        let body = as_format(&agent, accept).body;
+        let peer = Nginx::start(&nginx, &agent.scratch().join(format), &body);
+        let ours = || load(agent.address, Some(&asked), agent.pid());
+        let theirs = || load(peer.address, None, peer.worker());
+        let _ = (ours(), theirs());
+        let (ours, theirs) = (Load::better(&[ours(), ours()]), Load::better(&[theirs(), theirs()]));
+        let name = |what: &str| format!("scrape/{format}-{what}");
+        #[allow(clippy::cast_precision_loss)] // Some megabytes.
+        let bytes = body.len() as f64;
+        report(&name("body"), bytes, "bytes", None);
+        for (what, ours, theirs, unit) in [
+            ("p50", ours.p50_ms, theirs.p50_ms, "ms"),
+            ("p99", ours.p99_ms, theirs.p99_ms, "ms"),
+            ("cpu", ours.cpu_ms, theirs.cpu_ms, "CPU-ms per scrape"),
+        ] {
+            report(&name(what), ours, unit, Some((ours / theirs, "nginx, same bytes")));
+        }
+    }
     agent.stop();
+}
+
+/// A body in this format, and no other.
+fn as_format(agent: &Agent, accept: &str) -> Response {
+    let response =
+        common::tcp(agent.address, "GET", "/metrics", &[("Accept", accept)], b"").expect("the agent must answer");
+    let kind = response.header("content-type").unwrap_or_default().replace(' ', "");
+    assert!(response.status == 200 && kind.starts_with(accept), "{accept} was asked for, and {kind} came");
+    response
 }
 
 /// What one run of wrk found.
@@ -99,8 +136,8 @@ struct Nginx {
 }
 
 impl Nginx {
-    fn start(program: &Path, scratch: &Path, body: &[u8]) -> Nginx {
-        let dir = scratch.join("nginx");
+    /// In a directory of its own.
+    fn start(program: &Path, dir: &Path, body: &[u8]) -> Nginx {
         fs::create_dir_all(dir.join("html")).expect("the scratch directory must be writable");
         fs::write(dir.join("html/metrics"), body).expect("the file to serve must be writable");
         let address = common::free_address();
