@@ -202,7 +202,8 @@ impl Sources {
     }
 }
 
-fn together(config: &Config) -> Result<(), ConfigError> {
+/// Whether settings that are fine alone can be together.
+pub fn together(config: &Config) -> Result<(), ConfigError> {
     let socket = config.socket();
     if !socket_path_fits(&socket) {
         return Err(ConfigError::Together(format!(

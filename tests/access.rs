@@ -462,6 +462,18 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
             assert!(told.stderr.contains(words) && told.code == Some(code), "{words}: {told:?}");
         }
     }
+    // Certificates that act are such that somebody verifies.
+    let acting = "  acting_certificates = [\"*\"]\n";
+    write("agent.hcl", &format!("agent {{\n{acting}}}\n"));
+    let told = check("agent.hcl");
+    assert!(told.code == Some(65) && told.stderr.contains("needs agent.web_config_file"), "{told:?}");
+    write("agent.hcl", &format!("agent {{\n  web_config_file = \"{}\"\n{acting}}}\n", file("web.yml")));
+    write("web.yml", "tls_server_config:\n  cert_file: agent.pem\n  key_file: agent.key\n");
+    let told = check("agent.hcl");
+    assert!(told.code == Some(65) && told.stderr.contains("verifies no certificates of clients"), "{told:?}");
+    write("web.yml", example);
+    assert!(check("agent.hcl").ok().contains("ok (configuration)"));
+
     write("web.yml", "http_server_config:\n  http2: true\n");
     let told = check("web.yml");
     assert!(told.code == Some(0) && told.stderr.contains("HTTP/2 is not spoken here"), "{told:?}");

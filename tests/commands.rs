@@ -84,6 +84,20 @@ fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
 }
 
 #[test]
+fn an_agent_refuses_the_flags_by_which_commands_find_one() {
+    let dir = test_dir();
+    for (flag, value, instead) in [
+        ("--token-file", "/tokens", "agent.token_file"),
+        ("--address", "http://127.0.0.1:1", "--listen"),
+        ("--ca", "/ca.pem", "--web-config-file"),
+    ] {
+        for args in [["agent", flag, value], [flag, value, "agent"]] {
+            fails(&alone(dir.path(), &args), 2, &[flag, "for commands that ask an agent", instead]);
+        }
+    }
+}
+
+#[test]
 fn a_signal_that_means_nothing_here_costs_the_agent_nothing() {
     use rustix::process::{Pid, Signal, kill_process};
     let mut agent = Agent::start();

@@ -52,7 +52,7 @@ pub use http::{Origin, Reply, Request};
 pub use server::{serve_tcp, serve_unix};
 pub use submission::{JobText, Submitted};
 pub use target::encode;
-pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_tokens, check_web_config};
+pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
 
 use crate::exporters::dropin::nomad::CpuWindow;
 use crate::exporters::prometheus::Bodies;

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
 use super::exit::{CliError, CliResult, Exit};
 use crate::config::{ConfigError, Sources};
 use crate::daemon::{self, DaemonError};
@@ -52,6 +55,29 @@ impl Agent {
         daemon::run(config).map_err(|e| cannot_start(&e))?;
         Ok(Exit::Done)
     }
+}
+
+/// They say how a command finds an agent and shows who asks: of the agent itself they would be without effect.
+const OF_COMMANDS: [(&str, &str, &str); 5] = [
+    ("address", "--address", "where an agent listens is --listen"),
+    ("ca", "--ca", "what an agent shows and believes is in its web configuration: --web-config-file"),
+    ("cert", "--cert", "what an agent shows and believes is in its web configuration: --web-config-file"),
+    ("key", "--key", "what an agent shows and believes is in its web configuration: --web-config-file"),
+    (
+        "token_file",
+        "--token-file",
+        "what tokens an agent takes is agent.token_file of its configuration, or ALLOSTAT_AGENT_TOKEN_FILE",
+    ),
+];
+
+/// Errors: one of them was given. A variable says nothing: a shell has them for its commands.
+pub fn refuse_flags_of_commands(given: &ArgMatches) -> Result<(), CliError> {
+    for (id, flag, instead) in OF_COMMANDS {
+        if given.value_source(id) == Some(ValueSource::CommandLine) {
+            return Err(CliError::new(Exit::Usage, format!("{flag} is for commands that ask an agent")).hint(instead));
+        }
+    }
+    Ok(())
 }
 
 fn refused(error: &ConfigError) -> CliError {

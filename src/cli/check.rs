@@ -87,10 +87,8 @@ fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<D
     match config::read_text(name, text, &mut config) {
         Ok(()) if sets_nothing => Ok(("a configuration that sets nothing", Vec::new())),
         Ok(()) => {
-            let web = config.api.web_config_file.as_deref().map(api::check_web_config).transpose();
-            let warnings = web.map_err(|error| refused(chain(&error)))?.unwrap_or_default();
-            let tokens = config.api.token_file.as_deref().map(api::check_tokens).transpose();
-            tokens.map_err(|error| refused(chain(&error)))?;
+            config::together(&config).map_err(|error| refused(chain(&error)))?;
+            let warnings = api::check_access(&config.api).map_err(|error| refused(chain(&error)))?;
             Ok(("configuration", warnings))
         }
         Err(ConfigError::File(errors)) => Err(refused(errors.to_string())),

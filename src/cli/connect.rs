@@ -37,7 +37,8 @@ pub struct Where {
     /// https://: its private key
     #[arg(long, global = true, env = "ALLOSTAT_KEY", hide_env_values = true, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// A file whose first line is the token that lets one act over https://, and over http:// on this host
+    /// A file with the token that lets one act over https://, and over http:// on this host: its first line that is neither empty
+    /// nor a remark (#)
     #[arg(long, global = true, env = "ALLOSTAT_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

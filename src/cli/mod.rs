@@ -37,7 +37,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use connect::Purpose;
 pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
@@ -138,10 +138,16 @@ impl Session<'_> {
 
 /// The whole program, but for the supervisor.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
+    let (cli, given) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return shown(&error),
     };
+    if let Some(("agent", given)) = given.subcommand()
+        && let Err(error) = agent::refuse_flags_of_commands(given)
+    {
+        return told(&error);
+    }
     let mut out = Out::standard();
     let mut session = Session { at: &cli.at, out: &mut out, paint: Paint::for_stdout() };
     let result = cli.command.run(&mut session);

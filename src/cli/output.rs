@@ -6,6 +6,8 @@
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
+use crate::model::text::steers_a_terminal;
+
 /// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome goes on to
 /// it, and who only shows looks at [`Out::is_gone`].
 pub struct Out<'a> {
@@ -226,12 +228,12 @@ pub fn state_style(state: &str) -> Style {
 
 /// Text of others (messages, names, log lines) must not steer the terminal.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if steers_a_terminal(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// The same of text that has lines.
 pub fn printable_lines(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if steers_a_terminal(c) && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -267,6 +269,16 @@ mod tests {
             assert!(out.is_gone());
             assert_eq!(out.failure().is_some(), failed);
         }
+    }
+
+    #[test]
+    fn a_name_can_neither_steer_the_terminal_nor_turn_its_direction_around() {
+        assert_eq!(
+            printable("a\u{202e}b\u{2066}c\u{200f}d\x1b[2Je\n"),
+            "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}[2Je\u{fffd}"
+        );
+        assert_eq!(printable_lines("a\u{202a}\n\tb\u{2069}"), "a\u{fffd}\n\tb\u{fffd}");
+        assert_eq!(printable("שלום مرحبا"), "שלום مرحبا", "what is written from right to left stays");
     }
 
     const COLUMNS: [(&str, Align); 3] = [("TASK", Align::Left), ("MEMORY", Align::Right), ("NOTE", Align::Left)];

@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::text::steers_a_terminal;
+
 /// A range of bytes of the file.
 pub type Span = Range<usize>;
 
@@ -89,7 +91,7 @@ impl fmt::Display for Diagnostic {
         }
         for (i, c) in self.source_line.chars().enumerate().skip(skipped).take(SHOWN_IN_ALL) {
             // A control character could rewrite the terminal.
-            shown.push(if c.is_control() && c != '\t' { '\u{fffd}' } else { c });
+            shown.push(if steers_a_terminal(c) && c != '\t' { '\u{fffd}' } else { c });
             let wide = is_wide(c);
             if i < before {
                 under.push_str(if c == '\t' { "\t" } else { "  ".get(..if wide { 2 } else { 1 }).unwrap_or(" ") });
@@ -127,7 +129,7 @@ pub fn quote(text: &str) -> String {
             quoted.push('…');
             break;
         }
-        if c.is_control() {
+        if steers_a_terminal(c) {
             quoted.extend(c.escape_default());
         } else {
             quoted.push(c);

@@ -13,6 +13,8 @@ pub mod device_used;
 pub mod env;
 pub mod event;
 pub mod exponential;
+#[cfg(test)]
+pub mod fuzzed;
 pub mod host;
 pub mod id;
 pub mod job;
@@ -23,6 +25,7 @@ pub mod profile;
 pub mod signal;
 pub mod stat;
 pub mod task;
+pub mod text;
 pub mod totals;
 pub mod trace;
 pub mod units;

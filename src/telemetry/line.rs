@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::model::text::steers_a_terminal;
+
 /// Writes what it gets as one line. Concurrency: the formatter hands over each event in one write.
 #[derive(Debug, Clone)]
 pub struct OneLine<M>(pub M);
@@ -42,7 +44,7 @@ fn escaped(line: &str) -> String {
         match c {
             '\t' => text.push(c),
             '\x1b' if is_colour(&line[at..]) => text.push(c),
-            c if c.is_control() => text.extend(c.escape_default()),
+            c if steers_a_terminal(c) => text.extend(c.escape_default()),
             c => text.push(c),
         }
     }

@@ -76,6 +76,9 @@ impl Web {
             if loses(|tls| tls.verifies) || loses(|tls| tls.requires) {
                 return opens("the certificates of clients");
             }
+            if loses(|tls| tls.asks_for_names) {
+                return opens("the names of clients that are allowed (client_allowed_sans)");
+            }
             if !before.users.is_empty() && file.users.is_empty() {
                 return opens("every password");
             }
@@ -89,9 +92,24 @@ pub fn check_web_config(path: &Path) -> Result<Vec<Diagnostic>, AccessError> {
     Web::read(path, &mut Files::default(), None).map(|web| web.warnings)
 }
 
-/// The same of a file of tokens.
-pub fn check_tokens(path: &Path) -> Result<(), AccessError> {
-    Tokens::read(path, &mut Files::default()).map(drop)
+/// The same of every file that a configuration names.
+pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, AccessError> {
+    let mut files = Files::default();
+    let web = config.web_config_file.as_deref().map(|path| Web::read(path, &mut files, None)).transpose()?;
+    config.token_file.as_deref().map(|path| Tokens::read(path, &mut files)).transpose()?;
+    somebody_acts(config, web.as_ref())?;
+    Ok(web.map(|web| web.warnings).unwrap_or_default())
+}
+
+/// Certificates that act are such that are verified.
+fn somebody_acts(config: &Config, web: Option<&Web>) -> Result<(), AccessError> {
+    let verifies = web.is_some_and(|web| web.tls.as_ref().is_some_and(|tls| tls.verifies));
+    match &config.web_config_file {
+        Some(path) if !config.acting_certificates.is_empty() && !verifies => {
+            Err(AccessError::Unverified { path: path.clone() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What stands before every request over TCP.
@@ -177,12 +195,7 @@ impl Gate {
             bucket: Mutex::new(Bucket { left: 0.0, since: None }),
             metrics: Arc::clone(metrics),
         };
-        let verifies = |web: &Web| web.tls.as_ref().is_some_and(|tls| tls.verifies);
-        if let (false, Some(path)) = (gate.acting.is_empty(), &config.web_config_file)
-            && !gate.web().is_some_and(|web| verifies(&web))
-        {
-            return Err(AccessError::Unverified { path: path.clone() });
-        }
+        somebody_acts(config, gate.web().as_deref())?;
         for warning in gate.web().iter().flat_map(|web| &web.warnings) {
             let (file, line, why) = (&warning.file, warning.line, &warning.message);
             tracing::warn!(file, line, why, "part of the web configuration has no effect");

@@ -31,6 +31,8 @@ pub(super) struct Secured {
     pub verifies: bool,
     /// Who shows none is sent away.
     pub requires: bool,
+    /// So is whoever shows one without a name that is allowed.
+    pub asks_for_names: bool,
 }
 
 impl Secured {
@@ -67,7 +69,8 @@ impl Secured {
         config.ignore_client_order = tls.prefers_own_order;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let (verifies, requires) = (tls.client_auth.verifies(), tls.client_auth.requires());
-        Ok(Secured { config: Arc::new(config), certificate, verifies, requires })
+        let asks_for_names = tls.allowed_names.is_some();
+        Ok(Secured { config: Arc::new(config), certificate, verifies, requires, asks_for_names })
     }
 
     /// Whether the certificate that we show is good for this name: then whoever came by it was told the truth.
