@@ -197,8 +197,13 @@ async fn knock(
     }
 }
 
-async fn connection<S>(socket: S, origin: Origin, guest: Guest, door: Arc<Door>, mut stop: watch::Receiver<bool>)
-where
+pub(super) async fn connection<S>(
+    socket: S,
+    origin: Origin,
+    guest: Guest,
+    door: Arc<Door>,
+    mut stop: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let progress = Progress::new();

@@ -1,6 +1,7 @@
 //! The server on real sockets, with a runner whose tasks only pretend to run.
 
 mod follow;
+mod fuzz;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -46,6 +47,7 @@ const JOB: &str = "job \"j\" {\n group \"g\" {\n task \"t\" {\n driver = \"mock\
 
 /// A server that ends with the test.
 struct Server {
+    door: Arc<Door>,
     tcp: SocketAddr,
     unix: PathBuf,
     runner: Handle,
@@ -138,6 +140,10 @@ fn server_with(config: Config) -> Server {
 }
 
 fn start(config: Config, opened: bool) -> Server {
+    start_on(config, opened, snapshot())
+}
+
+fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let scrapers = Arc::new(Scrapers::default());
@@ -145,7 +151,7 @@ fn start(config: Config, opened: bool) -> Server {
     let data_dir = Arc::new(DataDir::open(&dir.path().join("data")).unwrap());
     let runner = runtime.block_on(runner(&data_dir, &metrics));
     let fingerprints = runtime.block_on(fingerprints(&runner, &metrics));
-    let (snapshots, receiver) = watch::channel(Arc::new(snapshot()));
+    let (snapshots, receiver) = watch::channel(Arc::new(snapshot));
     let context = Arc::new(Context {
         snapshots: receiver,
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
@@ -171,9 +177,10 @@ fn start(config: Config, opened: bool) -> Server {
     let tcp = tcp_listener.local_addr().unwrap();
     let unix_listener = tokio::net::UnixListener::bind(&unix).unwrap();
     runtime.spawn(serve_tcp(tcp_listener, door.clone(), stopped.clone()));
-    runtime.spawn(serve_unix(unix_listener, door, stopped));
+    runtime.spawn(serve_unix(unix_listener, door.clone(), stopped));
     drop(_inside);
     Server {
+        door,
         tcp,
         unix,
         runner,

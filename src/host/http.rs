@@ -129,6 +129,12 @@ pub struct Response {
 }
 
 impl Response {
+    /// As a collector would have said it. A header that cannot be is left out.
+    #[cfg(test)]
+    pub fn of_parts(status: u16, headers: &[(&str, &str)], body: Bytes) -> Response {
+        let pair = |(name, value): &(&str, &str)| Some((name.parse().ok()?, value.parse().ok()?));
+        Response { status, headers: headers.iter().filter_map(pair).collect(), body }
+    }
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|v| v.to_str().ok())
     }

@@ -1,6 +1,7 @@
 //! A real Prometheus, its promtool, and the OpenMetrics parser of Python's `prometheus_client`, as `cargo xtask test` got
 //! them.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -206,6 +207,24 @@ pub fn python_openmetrics(exposition: &[u8]) -> Option<Verdict> {
                    from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
                    print(sum(len(f.samples) for f in parse(sys.stdin.buffer.read().decode())))\n";
     Some(feed(Command::new(python).args(["-c", program]), exposition))
+}
+
+/// Name and labels.
+pub type NamedLabels = (String, BTreeMap<String, String>);
+
+/// Every sample as a parser of `prometheus_client` reads it: `parser` of text, `openmetrics.parser`. `None` where it is missing.
+/// Errors: what it finds wrong.
+#[track_caller]
+pub fn python_parsed(parser: &str, exposition: &[u8]) -> Option<Result<Vec<NamedLabels>, String>> {
+    let python = programs::part("python3")?;
+    let program = format!(
+        "import json, sys\n\
+         from prometheus_client.{parser} import text_string_to_metric_families as parse\n\
+         print(json.dumps([(s.name, s.labels) for f in parse(sys.stdin.buffer.read().decode()) for s in f.samples]))\n"
+    );
+    let verdict = feed(Command::new(python).args(["-c", &program]), exposition);
+    let read = |said: &str| serde_json::from_str(said).map_err(|error| format!("{error}: {said}"));
+    Some(if verdict.ok { read(&verdict.said) } else { Err(verdict.said) })
 }
 
 #[track_caller]

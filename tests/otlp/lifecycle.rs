@@ -136,6 +136,8 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
         assert!(parent.is_none_or(is_within), "{} in {parent:?}", span.name);
         let is_error = span.status.as_ref().is_some_and(|status| status.code == 2);
         assert_eq!(is_error, ["attempt", "task", "alloc"].contains(&span.name.as_str()), "{}", span.name);
+        let says_why = span.status.as_ref().is_some_and(|status| !status.message.is_empty());
+        assert_eq!(says_why, is_error, "{}: {:?}", span.name, span.status);
     }
     // The task was told its place.
     let attempts: Vec<&Span> = all.iter().map(|(_, span)| span).filter(|span| span.name == "attempt").collect();
@@ -176,6 +178,20 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
 }
 
 /// While the collector is there and while it is not: what the agent had not queued yet is made by the next one.
+/// Collectors that take metrics and nothing else answer 404 to the rest.
+#[test]
+fn a_collector_that_refuses_is_told_of_by_the_signal_that_it_refuses() {
+    let receiver = Receiver::start(|_, request| plain(if request.path == "/v1/logs" { 404 } else { 200 }));
+    let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
+    agent.run(&failing(0));
+    let line = wait_for("what the log says of it", limit(), || {
+        let log = agent.log();
+        log.lines().find(|line| line.contains("collector refused points for good")).map(str::to_owned)
+    });
+    assert!(line.contains("signal=\"logs\"") && line.contains("404"), "{line}");
+    agent.stop();
+}
+
 #[test]
 fn killed_between_events_again_and_again_the_agent_tells_each_event_and_each_span_once() {
     const KILLS: usize = 4;

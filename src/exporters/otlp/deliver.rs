@@ -19,10 +19,10 @@ use super::send::{Answer, Sender};
 use super::{batch, packed};
 
 /// The first wait is up to this long, each one after it up to twice the one before.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub(super) const FIRST_WAIT: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A collector that wants more than this is asked again all the same.
-const LONGEST_ASKED: Duration = Duration::from_secs(600);
+pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(600);
 
 /// Of a parcel of which nothing was taken so far, so many parts are refused before the rest is given up: it is the collector then,
 /// and not a point.
@@ -39,7 +39,7 @@ struct Way {
 
 /// Until the outbox is closed.
 pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<Delta>) {
-    let destination = outbox.destination();
+    let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
     let (mut way, mut tries, mut told): (Option<Way>, u32, String) = (None, 0, String::new());
     while let Some(parcel) = outbox.next() {
         let mut current = match way.take() {
@@ -49,14 +49,14 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
         match go_on(outbox, sender, &mut delta, (&mut current, tries > 0)) {
             None => {
                 if tries > 0 {
-                    tracing::info!(destination, tries, "collector takes points again");
+                    tracing::info!(destination, signal, tries, "collector takes points again");
                 }
                 tries = 0;
                 outbox.settle(current.id, current.rejected);
             }
             Some((after, message)) => {
                 if tries == 0 || told != message {
-                    tracing::warn!(destination, reason = message, "collector did not take points: they wait");
+                    tracing::warn!(destination, signal, reason = message, "collector did not take points: they wait");
                     told = message;
                 }
                 let wait = wait(tries, after);
@@ -109,6 +109,7 @@ fn go_on(
                 if rejected > 0 || !message.is_empty() {
                     tracing::warn!(
                         destination = outbox.destination(),
+                        signal = outbox.signal().as_str(),
                         rejected,
                         message,
                         "collector took points in part"
@@ -149,11 +150,12 @@ fn go_on(
 }
 
 fn refused(outbox: &Outbox, reason: &str, points: u64) {
-    tracing::warn!(destination = outbox.destination(), reason, points, "collector refused points for good");
+    let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
+    tracing::warn!(destination, signal, reason, points, "collector refused points for good");
 }
 
 /// As long as the collector asked, else anything up to a bound that doubles: many agents must not come together.
-fn wait(tries: u32, asked: Option<Duration>) -> Duration {
+pub(super) fn wait(tries: u32, asked: Option<Duration>) -> Duration {
     let bound = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(tries.min(16))).min(LONGEST_WAIT);
     let spread = bound.mul_f64(random());
     match asked {

@@ -82,7 +82,8 @@ impl Maker {
         // Those before are in the queue.
         let is_new = |seq: u64| seq > self.queued;
         if self.queued > 0 && missed > 0 && self.traces.is_none() {
-            tracing::warn!(destination = outbox.destination(), missed, "events were not kept until they could be sent");
+            let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
+            tracing::warn!(destination, signal, missed, "events were not kept until they could be sent");
             outbox.lost(missed, LossReason::Forgotten);
         }
         let (batch, notes) = match &self.traces {

@@ -33,6 +33,7 @@ pub use collect::{Endings, collect};
 pub use message::NO_RECORDED_VALUE;
 pub use names::SCHEMA_URL;
 pub(super) use names::twin;
+pub use packed::pack;
 pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;

@@ -80,8 +80,8 @@ impl Outbox {
     fn accepted(&self, queue: &Queue, accepted: Accepted, points: u64) {
         if accepted != Accepted::Durable {
             let error = queue.refused.as_ref().map(ToString::to_string);
-            let destination = self.destination();
-            tracing::error!(destination, error, points, "queue of points is not durable: the disk refuses it");
+            let (destination, signal) = (self.destination(), self.signal().as_str());
+            tracing::error!(destination, signal, error, points, "queue of points is not durable: the disk refuses it");
         }
     }
 
@@ -98,6 +98,7 @@ impl Outbox {
     pub fn turn_away(&self, points: u64) {
         tracing::error!(
             destination = self.destination(),
+            signal = self.signal().as_str(),
             points,
             "points were dropped: the disk is busy with those before them"
         );

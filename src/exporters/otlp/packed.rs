@@ -14,7 +14,8 @@ const LARGEST_BYTES: u64 = 256 << 20;
 const LEVEL: u8 = 1;
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-pub(super) fn pack(request: &impl Message, compression: Compression) -> Vec<u8> {
+/// As the queue has it.
+pub fn pack(request: &impl Message, compression: Compression) -> Vec<u8> {
     packed(&request.encode_to_vec(), compression)
 }
 

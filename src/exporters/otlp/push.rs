@@ -122,13 +122,21 @@ fn open(opening: &Opening) -> (Queue, Option<Delta>) {
     if let Some(error) = &queue.refused {
         tracing::error!(
             destination = name,
+            signal = signal.as_str(),
             error = error.to_string(),
             "queue of points cannot be read whole: what can be read is sent"
         );
     }
     let (records, bytes) = (queue.corrupt_records, queue.truncated_bytes);
     if records + bytes > 0 {
-        tracing::warn!(destination = name, records, bytes, "queue of points was damaged, or its end was being written");
+        let signal = signal.as_str();
+        tracing::warn!(
+            destination = name,
+            signal,
+            records,
+            bytes,
+            "queue of points was damaged, or its end was being written"
+        );
     }
     if *signal != Signal::Metrics {
         return (queue, None);

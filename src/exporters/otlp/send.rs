@@ -244,9 +244,13 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use std::io::{Read, Write};
 
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsPartialSuccess;
+
+    use super::super::deliver::{FIRST_WAIT, LONGEST_ASKED, LONGEST_WAIT, wait};
     use super::*;
+    use crate::model::fuzzed::{Fuzz, each, each_of, variable};
 
     fn reply(status: Option<u16>, details: Option<&str>) -> Answer {
         let details = details.map(str::to_owned);
@@ -284,10 +288,108 @@ mod tests {
         assert!(said("100% wrong").ends_with("100% wrong"));
     }
 
-    proptest! {
-        #[test]
-        fn no_details_panic(text in ".*", bytes: Vec<u8>) {
-            let _ = (retry_delay(&text), taken(&bytes));
-        }
+    const PIECES: &[&str] = &[
+        "CAgaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ==",
+        "type.googleapis.com/google.rpc.RetryInfo",
+        "=",
+        "+/",
+        "%20",
+        "%",
+        "%E0%A4%A",
+        "7",
+        "-1",
+        "0",
+        "1e9",
+        "18446744073709551616",
+        "Wed, 21 Oct 2026 07:28:00 GMT",
+        " ",
+        "\u{8}",
+        "\u{0}",
+        "\u{ffff}",
+    ];
+
+    /// A good answer, damaged.
+    fn said(fuzz: &mut Fuzz) -> Vec<u8> {
+        let rejected_data_points = i64::from_le_bytes(fuzz.word().to_le_bytes()) >> fuzz.below(64);
+        let partial_success = Some(ExportMetricsPartialSuccess { rejected_data_points, error_message: fuzz.text(12) });
+        let good = ExportMetricsServiceResponse { partial_success }.encode_to_vec();
+        if fuzz.one_in(4) { good } else { fuzz.damaged(&good, PIECES) }
+    }
+
+    /// With details of a delay, damaged before and after they became text.
+    fn details(fuzz: &mut Fuzz) -> String {
+        use base64::Engine as _;
+        let delay = Delay { seconds: i64::from_le_bytes(fuzz.word().to_le_bytes()) >> fuzz.below(64), nanos: i32::MAX };
+        let value = RetryInfo { retry_delay: Some(delay) }.encode_to_vec();
+        let detail = Detail { type_url: PIECES[1].to_owned(), value };
+        let good = Status { details: vec![detail] }.encode_to_vec();
+        let bytes = if fuzz.one_in(3) { good } else { fuzz.damaged(&good, PIECES) };
+        let text = base64::prelude::BASE64_STANDARD.encode(bytes);
+        if fuzz.one_in(2) { text } else { String::from_utf8_lossy(&fuzz.damaged(text.as_bytes(), PIECES)).into_owned() }
+    }
+
+    /// A status that said that nothing was taken is never one of something taken, and the other way round.
+    #[test]
+    fn no_answer_of_a_collector_panics_and_each_means_what_its_status_says() {
+        each("OTLP answers", 20_000, |fuzz| {
+            let body = said(fuzz).into();
+            let (_, answer) = if fuzz.one_in(2) {
+                let status = u16::try_from(100 + fuzz.below(500)).expect("it is below 600");
+                let after = fuzz.pieces(PIECES, 3);
+                let answer = of_http(&Response::of_parts(status, &[("retry-after", &after)], body));
+                assert_eq!(
+                    matches!(answer.1, Answer::Taken { .. }),
+                    (200..300).contains(&status),
+                    "{status}: {answer:?}"
+                );
+                answer
+            } else {
+                let status =
+                    fuzz.below(3).checked_sub(1).map(|_| u16::try_from(fuzz.below(20)).expect("it is below 20"));
+                let http_status = u16::try_from(100 + fuzz.below(500)).expect("it is below 600");
+                let (message, details) = (fuzz.pieces(PIECES, 4), (!fuzz.one_in(3)).then(|| details(fuzz)));
+                let answer = of_grpc(&GrpcReply { http_status, status, message, details, body });
+                assert_eq!(matches!(answer.1, Answer::Taken { .. }), status == Some(0), "{status:?}: {answer:?}");
+                answer
+            };
+            if let Answer::Later { after, .. } = answer {
+                assert!(wait(3, after) <= LONGEST_ASKED + FIRST_WAIT.max(LONGEST_WAIT), "nobody puts us off for ever");
+            }
+        });
+    }
+
+    /// Bytes on a real connection: now and then an answer, most often none.
+    #[test]
+    fn no_bytes_on_a_connection_break_who_pushes() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (give, take) = std::sync::mpsc::channel::<Vec<u8>>();
+        std::thread::spawn(move || {
+            while let (Ok(bytes), Ok((mut socket, _))) = (take.recv(), listener.accept()) {
+                let _ = socket.read(&mut [0; 4096]);
+                let _ = socket.write_all(&bytes);
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+            }
+        });
+        let packed = packed::pack(&ExportMetricsServiceResponse::default(), Compression::Gzip);
+        let cases = variable("ALLOSTAT_FUZZ_CASES").map_or(400, |cases| (cases / 100).max(1));
+        each_of("OTLP answers on a connection", cases, |fuzz| {
+            let is_grpc = fuzz.one_in(2);
+            let body = said(fuzz);
+            let good = match is_grpc {
+                false => {
+                    [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat()
+                }
+                // Settings, then headers of stream 1: status 200, its end.
+                true => b"\0\0\0\x04\0\0\0\0\0\0\0\x01\x01\x05\0\0\0\x01\x88".to_vec(),
+            };
+            give.send(if fuzz.one_in(8) { good } else { fuzz.damaged(&good, PIECES) }).unwrap();
+            let protocol = if is_grpc { Protocol::Grpc } else { Protocol::HttpProtobuf };
+            let config = Config { protocol, timeout: Duration::from_millis(500), ..Config::default() };
+            let endpoint = super::super::endpoint(&format!("http://{address}"), true).unwrap();
+            let mut sender = Sender::new(&config, Signal::Metrics, endpoint).unwrap();
+            let (code, _) = sender.send(&packed);
+            assert!(!code.is_empty());
+        });
     }
 }

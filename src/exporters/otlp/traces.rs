@@ -364,10 +364,10 @@ impl Heard<'_> {
             let id = of_task(self.alloc, self.task, task.life);
             let parent = SpanId::alloc(self.alloc, task.life);
             let attributes = vec![int("allostat.task.restarts", of.restarts.iter().sum())];
-            let is_failed = of.failed;
+            let (is_failed, why) = (of.failed, self.event.message.clone());
             let span = self.span(Some(self.task), "task", id, parent, (task.began, at), attributes);
             if is_failed {
-                span.status = Some(Status { message: String::new(), code: StatusCode::Error.into() });
+                span.status = Some(Status { message: why, code: StatusCode::Error.into() });
             }
         }
         let newest = status.tasks.iter().filter_map(|task| task.events.back()).map(|event| event.seq).max();
