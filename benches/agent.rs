@@ -18,7 +18,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use common::{Agent, Exposition, is_root, mounted_v1, wait_for};
+use common::{Agent, Exposition, is_root, mounted_v1};
 use shared::{HOLD, cpu, end, median, report, rss_bytes, scrape, start, supervisors};
 
 fn main() {

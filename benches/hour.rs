@@ -57,8 +57,8 @@ fn main() {
         used.push(seconds);
         resident.push(mib);
     }
-    tell("hour/cpu", "CPU-s/min", &used);
-    tell("hour/rss", "MiB", &resident);
+    tell(["hour/cpu", "hour/cpu-slope", "hour/cpu-slope-error"], "CPU-s/min", &used);
+    tell(["hour/rss", "hour/rss-slope", "hour/rss-slope-error"], "MiB", &resident);
     #[allow(clippy::cast_precision_loss)] // Counts of some thousands.
     {
         report(
@@ -101,18 +101,14 @@ impl Clock {
 }
 
 /// The mean of one value a minute, and how it changes in an hour.
-fn tell(name: &str, unit: &str, points: &[f64]) {
+fn tell([name, slope_name, error_name]: [&str; 3], unit: &str, points: &[f64]) {
     #[allow(clippy::cast_precision_loss)] // Some tens.
     let mean = points.iter().sum::<f64>() / points.len() as f64;
     report(name, mean, unit, None);
     let Some((slope, error)) = slope(points) else { return };
-    report(
-        &format!("{name}-slope"),
-        slope * 60.0,
-        &format!("{unit} more in an hour"),
-        Some((slope * 60.0 / mean, name)),
-    );
-    report(&format!("{name}-slope-error"), error * 60.0, "the same, standard error", Some((error * 60.0 / mean, name)));
+    let hour = slope * 60.0;
+    report(slope_name, hour, &format!("{unit} more in an hour"), Some((hour / mean, name)));
+    report(error_name, error * 60.0, "the same, standard error", Some((error * 60.0 / mean, name)));
 }
 
 /// Of the least squares, for each point, with its standard error; `None`: too few points.

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{Agent, Response, is_root, part, wait_for};
-use shared::{HOLD, cpu, report, start};
+use shared::{HOLD, cpu, end, report, start};
 
 const TASKS: usize = 1000;
 const SECONDS: u32 = 10;
@@ -78,7 +78,7 @@ fn main() {
             report(&name(what), ours, unit, Some((ours / theirs, "nginx, same bytes")));
         }
     }
-    agent.stop();
+    end(agent);
 }
 
 /// A body in this format, and no other.

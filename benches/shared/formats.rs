@@ -24,17 +24,17 @@ const FEW: usize = 5;
 pub fn all(snapshot: &Snapshot, metrics: &Metrics) {
     let everything = Filter::default();
     let mut text_took = Duration::ZERO;
-    for format in Format::ALL {
+    for kind in Format::ALL {
         let walk = Walk::new(snapshot, metrics, &everything);
         let mut encoder = Encoder::default();
-        let (mut page, mut len) = encoder.encode(&walk, format, Vec::new());
+        let (mut page, mut len) = encoder.encode(&walk, kind, Vec::new());
         let body = page[..len].to_vec();
-        let pieces = pieces(&body, format);
+        let pieces = pieces(&body, kind);
         let mut copy: Vec<u8> = Vec::with_capacity(body.len());
         let (mut ours, mut floor) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let began = Instant::now();
-            (page, len) = encoder.encode(&walk, format, page);
+            (page, len) = encoder.encode(&walk, kind, page);
             ours.push(began.elapsed());
             assert_eq!(len, body.len(), "the body changed its size");
             let began = Instant::now();
@@ -44,18 +44,19 @@ pub fn all(snapshot: &Snapshot, metrics: &Metrics) {
             floor.push(began.elapsed());
         }
         let (ours, floor) = (best(ours), best(floor));
-        if format == Format::Text {
+        if kind == Format::Text {
             text_took = ours;
         }
-        let name = |what: &str| format!("encode/{}/{what}", format.as_str());
-        let samples = samples(&body, format);
+        let format = kind.as_str();
+        let name = |what: &str| format!("encode/{format}/{what}");
+        let samples = samples(&body, kind);
         report(&name("samples"), samples, "series", None);
         report(&name("bytes"), count(body.len()), "bytes", None);
         report(&name("bytes-per-sample"), count(body.len()) / samples, "bytes", None);
         report(&name("copy"), millis(floor), "ms: the same pieces copied", None);
         report(&name("encode"), millis(ours), "ms", Some((ours.as_secs_f64() / floor.as_secs_f64(), &name("copy"))));
         report(&name("encode-beside-text"), millis(ours), "ms", Some((ratio(ours, text_took), "encode/text/encode")));
-        if let Some((peer, who)) = others(&body, format) {
+        if let Some((peer, who)) = others(&body, kind) {
             report(&name("peer"), millis(peer), &format!("ms: {who}"), None);
             report(&name("encode-beside-peer"), millis(ours), "ms", Some((ratio(ours, peer), who)));
         }

@@ -64,6 +64,10 @@ pub const BUDGETS: &[Budget] = &[
     budget("agent/rss-1000", "resident memory at 1,000 tasks", Limit::Ratio(1.0), "cAdvisor 596 MiB"),
     on_the_front(budget("scrape/p50", "a scrape of 1,000 tasks, median", Limit::Ratio(2.0), "cAdvisor 89 to 163 ms")),
     budget("scrape/p99", "a scrape, 99 of 100", Limit::Ratio(2.0), ""),
+    budget("scrape/openmetrics-p50", "a scrape as OpenMetrics, median", Limit::Ratio(2.0), ""),
+    budget("scrape/openmetrics-p99", "99 of 100", Limit::Ratio(2.0), ""),
+    budget("scrape/protobuf-p50", "a scrape as protocol buffers, median", Limit::Ratio(2.0), ""),
+    budget("scrape/protobuf-p99", "99 of 100", Limit::Ratio(2.0), ""),
     budget("scrape/cpu", "CPU of one scrape", Limit::Ratio(2.0), "cAdvisor 134 to 172 ms"),
     budget("devices/tick-16", "taking what 16 GPUs with 192 processes say in a tick", Limit::Ratio(2.5), ""),
     budget("devices/alloc-of-10000", "an alloc's own devices among 10,000", Limit::Ratio(2.0), ""),
@@ -74,6 +78,20 @@ pub const BUDGETS: &[Budget] = &[
         "",
     ),
     budget("encode/warm", "encoding the exposition, samples a second on one core", Limit::RatioAtLeast(0.8), ""),
+    budget("encode/protobuf/encode-beside-peer", "encoding protocol buffers", Limit::Ratio(1.0), ""),
+    budget("otlp/queued", "points made, packed and durable, a second", Limit::RatioAtLeast(1.0), ""),
+    budget("otlp/rss-of-backlog", "memory for a backlog of 10 million points", Limit::Ratio(16.0), ""),
+    budget("peers/beside-node-exporter", "CPU for each 1,000 series, scraped each 15 s", Limit::Ratio(1.0), ""),
+    budget("peers/beside-process-exporter", "the same", Limit::Ratio(1.0), ""),
+    budget("hour/cpu-slope", "an hour, pushed each 10 s and scraped each 15 s: CPU", Limit::Ratio(0.05), ""),
+    budget("hour/rss-slope", "the same: resident memory", Limit::Ratio(0.05), ""),
+    budget(
+        "access/password-most",
+        "whether a refusal's time tells what of a password was wrong",
+        Limit::Value(4.0),
+        "",
+    ),
+    budget("access/token-most", "the same of a token", Limit::Value(4.0), ""),
     on_the_front(budget(
         "tasks/short-with-right-peak",
         "of 20 tasks of 0.3 s that touch 200 MiB: seen with the right peak",
@@ -171,13 +189,24 @@ mod tests {
 
     #[test]
     fn every_budget_names_a_figure_that_a_benchmark_prints() {
-        let benches = std::fs::read_dir(crate::root().join("benches")).unwrap().flatten().map(|entry| entry.path());
+        let files = |dir: &str| std::fs::read_dir(crate::root().join(dir)).unwrap().flatten().map(|entry| entry.path());
+        let benches = files("benches").chain(files("benches/shared"));
         let texts: Vec<String> = benches.filter_map(|path| std::fs::read_to_string(path).ok()).collect();
         for budget in BUDGETS {
             // `agent/idle-1000` is printed as `agent/idle-{tasks}`.
             let (start, end) = budget.row.rsplit_once('-').unwrap_or((budget.row, ""));
             let numbered = end.parse::<u32>().is_ok().then(|| format!("{start}-{{tasks}}"));
-            let names = [Some(budget.row.to_owned()), numbered];
+            // `scrape/protobuf-p50` as `scrape/{format}-{what}`, with its last word beside it.
+            let formatted = budget.row.split_once('/').and_then(|(bench, rest)| {
+                let rest = ["protobuf", "openmetrics"].iter().find_map(|format| rest.strip_prefix(format))?;
+                let (between, what) = rest.split_at(1);
+                let (name, what) = (format!("\"{bench}/{{format}}{between}{{what}}\""), format!("\"{what}\""));
+                texts
+                    .iter()
+                    .any(|text| text.contains(&name) && text.contains(&what))
+                    .then(|| name.trim_matches('"').to_owned())
+            });
+            let names = [Some(budget.row.to_owned()), numbered, formatted];
             let printed = |name: &String| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
             assert!(names.iter().flatten().any(printed), "no benchmark prints {}", budget.row);
         }

@@ -187,6 +187,24 @@ const PARTS: &[Part] = &[
         reason: "no-wrk",
         purpose: Purpose::Bench,
     },
+    Part {
+        name: "node-exporter",
+        packages: Packages::Alone(&["prometheus-node-exporter", "libc6"]),
+        programs: &["prometheus-node-exporter"],
+        megabytes: 7,
+        why: "the peer that tells of the host",
+        reason: "no-node-exporter",
+        purpose: Purpose::Bench,
+    },
+    Part {
+        name: "process-exporter",
+        packages: Packages::Alone(&["prometheus-process-exporter", "libc6"]),
+        programs: &["prometheus-process-exporter"],
+        megabytes: 5,
+        why: "the peer that tells of processes",
+        reason: "no-process-exporter",
+        purpose: Purpose::Bench,
+    },
 ];
 
 /// What is there, and why the rest is not.
