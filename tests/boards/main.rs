@@ -12,6 +12,7 @@ mod files;
 mod gpus;
 mod laws;
 mod live;
+mod looks;
 mod profiles;
 mod promql;
 mod rules;

@@ -1,0 +1,104 @@
+//! How boards look: the same thing the same way everywhere. What is asked here was seen in pictures (`cargo xtask pictures`).
+
+use serde_json::{Value, json};
+
+use crate::files::{boards, list, text};
+
+/// What the overrides of a panel set for a series of this name, the last one winning, as Grafana reads them.
+fn set(panel: &Value, series: &str, property: &str) -> Value {
+    let matches = |rule: &&Value| {
+        let options = rule["matcher"]["options"].as_str().unwrap_or("");
+        match text(&rule["matcher"], "id") {
+            "byName" => options == series,
+            "byRegexp" => regex::Regex::new(&format!("^(?:{options})$")).expect("it is one").is_match(series),
+            _ => false,
+        }
+    };
+    let rules = list(&panel["fieldConfig"]["overrides"]).iter().filter(matches);
+    let found = rules.flat_map(|rule| list(&rule["properties"])).rfind(|p| p["id"] == property);
+    found.map_or(Value::Null, |p| p["value"].clone())
+}
+
+/// The series of a panel by their legends, each label being `x`.
+fn series(panel: &Value) -> Vec<String> {
+    let plain = regex::Regex::new(r"\{\{\w+\}\}").expect("it is one");
+    list(&panel["targets"]).iter().map(|t| plain.replace_all(text(t, "legendFormat"), "x").into_owned()).collect()
+}
+
+#[test]
+fn limits_and_peaks_have_one_form_and_one_colour_on_every_board() {
+    let mut seen = (0, 0, 0);
+    for board in boards() {
+        for panel in board.panels().into_iter().filter(|p| p["type"] == "timeseries") {
+            for name in series(panel) {
+                let place = format!("{} / {} / {name}", board.stem, text(panel, "title"));
+                let (color, dash) = (set(panel, &name, "color"), set(panel, &name, "custom.lineStyle"));
+                let is = |word: &str| name.split(' ').any(|w| w == word);
+                if is("limit") {
+                    assert_eq!((&color["fixedColor"], &dash["dash"]), (&json!("red"), &json!([12, 6])), "{place}");
+                    seen.0 += 1;
+                } else if is("window") {
+                    assert_eq!(
+                        (&color["fixedColor"], set(panel, &name, "custom.drawStyle")),
+                        (&json!("yellow"), json!("points")),
+                        "{place}"
+                    );
+                    // What is in use is there beside it, and must not look like it.
+                    assert_eq!(set(panel, "x working set", "color")["fixedColor"], "blue", "{place}");
+                    seen.1 += 1;
+                } else if is("peak") {
+                    assert_eq!((&color["fixedColor"], &dash["dash"]), (&json!("orange"), &json!([4, 4])), "{place}");
+                    seen.2 += 1;
+                }
+            }
+        }
+    }
+    assert!(seen.0 >= 8 && seen.1 >= 1 && seen.2 >= 3, "{seen:?}");
+}
+
+#[test]
+fn an_outcome_has_one_colour_on_every_board() {
+    let colours = [
+        ("success", "green"),
+        ("error", "red"),
+        ("signal", "orange"),
+        ("oom", "dark-red"),
+        ("killed", "blue"),
+        ("unknown", "purple"),
+    ];
+    let mut seen = 0;
+    for board in boards() {
+        let shows = |target: &Value| text(target, "legendFormat").ends_with("{{outcome}}");
+        for panel in board.panels().into_iter().filter(|p| p["type"] == "timeseries" && shows(&p["targets"][0])) {
+            let before = text(&panel["targets"][0], "legendFormat").replace("{{outcome}}", "").replace("{{task}}", "x");
+            for (outcome, colour) in colours {
+                let place = format!("{} / {}: {outcome}", board.stem, text(panel, "title"));
+                assert_eq!(set(panel, &format!("{before}{outcome}"), "color")["fixedColor"], colour, "{place}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen} boards show how tasks end");
+}
+
+/// Grafana writes the text for "no data" into every empty cell.
+#[test]
+fn an_empty_cell_of_a_table_is_a_dash() {
+    for board in boards() {
+        for panel in board.panels().into_iter().filter(|p| p["type"] == "table") {
+            assert_eq!(set(panel, "any", "noValue"), "-", "{} / {}", board.stem, text(panel, "title"));
+        }
+    }
+}
+
+/// A picture of a number 4 rows high has no room for a graph beside it.
+#[test]
+fn a_low_number_has_no_graph_behind_it() {
+    for board in boards() {
+        for panel in board.panels().into_iter().filter(|p| p["type"] == "stat" && p["gridPos"]["h"].as_u64() <= Some(4))
+        {
+            let place = format!("{} / {}", board.stem, text(panel, "title"));
+            assert_eq!(panel["options"]["graphMode"], "none", "{place}: the number is too small to be read");
+        }
+    }
+}
