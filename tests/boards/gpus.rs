@@ -2,7 +2,7 @@
 //! alerts ask for is there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,8 @@ pub const IDLE: &str = "nvidia/gpu/Tesla T4";
 pub struct Gpus {
     installed: Installed,
     over: Arc<AtomicBool>,
+    /// 0: as its profile says.
+    percent: Arc<AtomicU32>,
     at_work: Option<JoinHandle<()>>,
     _directory: tempfile::TempDir,
 }
@@ -42,7 +44,7 @@ impl Gpus {
         // Rows that were replaced, and whether some wait or could not be.
         scenario.devices[WORKS].fields.extend([(142, 2), (143, 1), (144, 1), (145, 0)]);
         let installed = fake_nvml::install(directory.path(), &scenario).expect("the fake NVML is built");
-        Gpus { installed, over: Arc::default(), at_work: None, _directory: directory }
+        Gpus { installed, over: Arc::default(), percent: Arc::default(), at_work: None, _directory: directory }
     }
 
     /// Besides, a collector that never answers: what waits for it.
@@ -70,6 +72,12 @@ impl Gpus {
         self.installed.edit(|scenario| scenario.faults.clear()).expect("our own file");
     }
 
+    /// In percent, how much of it the working one is at work from now on; tests want the numbers that they know.
+    #[allow(dead_code)] // Of tests/pictures alone.
+    pub fn work_at(&self, percent: u32) {
+        self.percent.store(percent, Ordering::Relaxed);
+    }
+
     /// One process has the whole GPU, one an instance of the divided one. Too hot, errors that cannot be corrected, an XID; two other
     /// GPUs are lost and hang from now on.
     pub fn go_to_work(&mut self, whole: u32, part: u32) {
@@ -86,13 +94,21 @@ impl Gpus {
             scenario.xid(WORKS, 79);
         });
         let (installed, over) = (self.installed.clone(), Arc::clone(&self.over));
+        let percent = Arc::clone(&self.percent);
         self.at_work = Some(std::thread::spawn(move || {
             let mut last = Instant::now();
             while !over.load(Ordering::Relaxed) {
                 std::thread::sleep(STEP);
                 // By the clock: where others are at work on the machine, it comes late.
                 let now = Instant::now();
-                installed.edit(|scenario| step(&mut scenario.devices[WORKS], now - last)).expect("our own file");
+                let percent = percent.load(Ordering::Relaxed);
+                let told = installed.edit(|scenario| {
+                    step(&mut scenario.devices[WORKS], now - last);
+                    if percent > 0 {
+                        at_work(&mut scenario.devices[WORKS], percent);
+                    }
+                });
+                told.expect("our own file");
                 last = now;
             }
         }));
@@ -106,6 +122,13 @@ fn step(device: &mut Device, passed: Duration) {
     *device.energy_mj.as_mut().expect("it counts") += 500 * millis;
     *device.fields.entry(252).or_default() += millis * 500_000;
     device.ecc.as_mut().expect("it has ECC").volatile.uncorrected += 1;
+}
+
+fn at_work(device: &mut Device, percent: u32) {
+    device.utilization.iter_mut().for_each(|u| (u.gpu_percent, u.memory_percent) = (percent, percent / 2));
+    device.compute.iter_mut().filter_map(|p| p.sample.as_mut()).for_each(|s| s.sm_percent = percent * 9 / 10);
+    device.power.iter_mut().for_each(|p| p.usage_mw = 70_000 + percent * 5_500);
+    device.temperature_celsius = Some(38 + percent / 3);
 }
 
 impl Drop for Gpus {

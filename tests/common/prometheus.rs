@@ -38,6 +38,20 @@ impl Prometheus {
         Prometheus::start_knowing(&["exemplar-storage"], 1, &[target], &[], more)
     }
 
+    /// One that scrapes each so many seconds, and calls each target by a name of its own.
+    #[track_caller]
+    pub fn start_named(seconds: u64, targets: &[(SocketAddr, &str)], rules: &[PathBuf]) -> Option<Prometheus> {
+        let named = |(address, name): &(SocketAddr, &str)| {
+            format!(
+                "  - {{source_labels: [__address__], regex: {address:?}, target_label: instance, replacement: {name:?}}}\n",
+                address = address.to_string()
+            )
+        };
+        let more = format!("  relabel_configs:\n{}", targets.iter().map(named).collect::<String>());
+        let addresses: Vec<SocketAddr> = targets.iter().map(|(address, _)| *address).collect();
+        Prometheus::start_knowing(&["exemplar-storage"], seconds, &addresses, rules, &more)
+    }
+
     /// One that hands alerts on.
     #[track_caller]
     pub fn start_telling(alertmanager: SocketAddr, targets: &[SocketAddr], rules: &[PathBuf]) -> Option<Prometheus> {

@@ -11,6 +11,7 @@
 //! power      a small machine is switched off while it writes
 //! guest/     a small virtual machine with a complete cgroup v2 that runs test binaries
 //! bench      benchmarks into docs/figures.md and the README
+//! pictures   of the boards, into docs/boards
 //! ```
 
 mod bench;
@@ -18,6 +19,7 @@ mod cargo;
 mod guest;
 mod libtest;
 mod parts;
+mod pictures;
 mod power;
 mod run;
 mod skips;
@@ -37,6 +39,8 @@ cargo xtask bench [--all] [NAME]... [NUMBER]  the benchmarks, into docs/figures.
                                               NUMBER: goes on to what is named, as the minutes of `hour` or the tasks of `encode`
 cargo xtask chaos [KILLS]                     200 allocs and an agent that is killed again and again (default: 300 times);
                                               then one that dies before and after each single write
+cargo xtask pictures [--hold] [SECONDS]       the boards drawn by Grafana's own components, on real data, into docs/boards; needs root,
+                                              npm and a Chromium. SECONDS: so long is measured before (default: 480); --hold: until Enter
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";
 
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Some((&"test", rest)) => test::Options::parse(rest).and_then(|options| test::run(&options)),
         Some((&"bench", rest)) => bench::run(rest),
         Some((&"chaos", rest)) => chaos(rest),
+        Some((&"pictures", rest)) => pictures::Options::parse(rest).and_then(|options| pictures::run(&options)),
         Some((&"parts", [])) => parts::get(&root(), parts::Purpose::Tests).map(|_| true),
         Some((&"parts", ["--bench"])) => parts::get(&root(), parts::Purpose::Bench).map(|_| true),
         _ => {

@@ -30,6 +30,8 @@ use crate::{Result, run};
 pub enum Purpose {
     Tests,
     Bench,
+    /// A Prometheus is all that they need.
+    Pictures,
 }
 
 /// What a part is made of.
@@ -244,7 +246,11 @@ impl Parts {
 pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
     let dir = workspace.join("target/parts");
     fs::create_dir_all(dir.join("bin"))?;
-    let wanted = PARTS.iter().filter(|part| part.purpose == Purpose::Tests || purpose == Purpose::Bench);
+    let wanted = PARTS.iter().filter(|part| match purpose {
+        Purpose::Tests => part.purpose == Purpose::Tests,
+        Purpose::Bench => true,
+        Purpose::Pictures => part.name == "prometheus",
+    });
     let lacking: Vec<&Part> = wanted.filter(|part| !ready(&dir, part)).collect();
     let mut parts = Parts { dir, missing: Vec::new() };
     if lacking.is_empty() {

@@ -1,0 +1,143 @@
+// Draws boards, and programs on terminals: builds the pages once, serves them on 127.0.0.1, opens each in a Chromium and takes its picture.
+//
+//     node draw.mjs '{"prometheus": "http://127.0.0.1:9090", "from": MS, "to": MS, "every": SECONDS, "out": DIR,
+//                     "boards": [{"file": PATH, "chosen": {VARIABLE: "how its text begins"}, "empty": [TITLE],
+//                                 "cut": {"file": PATH, "from": ROW, "to": ROW}}],
+//                     "screens": [{"file": PATH, "command": SHELL, "columns": N, "rows": N, "seconds": N}]}'
+//
+// It says of each panel how many series came. It ends with 1 where one failed, or was empty and is not in `empty`, or the other way round.
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import sharp from "sharp";
+import { build } from "vite";
+
+const HERE = import.meta.dirname;
+const WIDTH = 1600;
+/** As page.tsx lays a board out. */
+const HEAD = 56, CELL = 38;
+const KIB = 1024;
+const LARGEST = 250 * KIB;
+const asked = JSON.parse(process.argv[2]);
+
+await build({
+  root: HERE, base: "./", logLevel: "error", esbuild: { jsx: "automatic" },
+  build: { outDir: "dist", emptyOutDir: true, chunkSizeWarningLimit: 1e6, rollupOptions: { input: ["index.html", "screen.html"].map((page) => join(HERE, page)) } },
+});
+
+let tell;
+/** What is served besides the pages, by path. */
+const served = {};
+const types = { html: "text/html", js: "text/javascript", css: "text/css", svg: "image/svg+xml", woff2: "font/woff2", woff: "font/woff" };
+const server = createServer(async (request, response) => {
+  const path = new URL(request.url, "http://here").pathname;
+  if (path === "/told") {
+    const parts = [];
+    for await (const part of request) parts.push(part);
+    tell(JSON.parse(Buffer.concat(parts)));
+    return response.end();
+  }
+  try {
+    const body = served[path] ?? readFileSync(join(HERE, "dist", path));
+    response.setHeader("content-type", types[path.split(".").at(-1)] ?? "application/octet-stream");
+    response.end(body);
+  } catch {
+    response.writeHead(404).end();
+  }
+});
+await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+
+/** One run of Chromium: what the page told, and its pictures: of all of it, where a cut says nothing else. */
+async function look(page, words, height, cuts) {
+  const profile = mkdtempSync(join(tmpdir(), "draw-"));
+  const shot = join(profile, "shot.png");
+  const told = new Promise((resolve) => (tell = resolve));
+  const url = `http://127.0.0.1:${server.address().port}/${page}?${new URLSearchParams(words)}`;
+  const flags = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--hide-scrollbars", `--user-data-dir=${profile}`, `--window-size=${WIDTH},${height}`, "--virtual-time-budget=30000",
+    `--screenshot=${shot}`, url,
+  ];
+  const browser = spawn(process.env.CHROMIUM ?? "chromium", flags, { stdio: "ignore" });
+  const ended = new Promise((resolve, reject) => browser.on("exit", resolve).on("error", reject));
+  const late = new Promise((_, reject) => setTimeout(() => reject(new Error(`no picture of ${url} within five minutes`)), 300_000).unref());
+  try {
+    const [said] = await Promise.race([Promise.all([told, ended]), late]);
+    if (said.error) throw new Error(said.error);
+    const cut = async ({ top = 0, width = said.width ?? WIDTH, height = said.height }) => small(shot, { left: 0, top, width, height });
+    return { ...said, pictures: await Promise.all(cuts.map(cut)) };
+  } finally {
+    browser.kill();
+    await ended.catch(() => {});
+    rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+/** As few colours as make it small enough. */
+async function small(shot, cut) {
+  for (const colours of [256, 128, 64, 32, 16]) {
+    const image = sharp(shot).extract(cut);
+    const png = await image.png({ palette: true, colours, dither: 0, effort: 10, compressionLevel: 9 }).toBuffer();
+    if (png.length <= LARGEST) return png;
+  }
+  throw new Error(`larger than ${LARGEST / KIB} KiB with 16 colours`);
+}
+
+async function board({ file, chosen, empty, cut }) {
+  const name = basename(file, ".json");
+  served[`/${name}.json`] = readFileSync(file);
+  const panels = JSON.parse(served[`/${name}.json`]).panels.flatMap((panel) => [panel, ...(panel.panels ?? [])]);
+  const bottom = Math.max(...panels.map(({ gridPos }) => gridPos.y + gridPos.h));
+  const { prometheus, from, to, every } = asked;
+  const words = { board: `/${name}.json`, prometheus, from, to, every, chosen: JSON.stringify(chosen) };
+  const part = cut && { top: HEAD + cut.from * CELL, height: (cut.to - cut.from) * CELL };
+  const told = await look("index.html", words, HEAD + bottom * CELL, part ? [{}, part] : [{}]);
+  writeFileSync(join(asked.out, `${name}.png`), told.pictures[0]);
+  if (cut) writeFileSync(cut.file, told.pictures[1]);
+  console.log(`${name}: ${told.panels.length} panels, ${told.marks} marks`);
+  let bad = 0;
+  for (const { title, type, series, error } of told.panels) {
+    const wrong = error || (series === 0) !== empty.includes(title);
+    bad += wrong ? 1 : 0;
+    console.log(`  ${wrong ? "WRONG" : "     "} ${String(series).padStart(3)} ${type.padEnd(14)} ${title}${error ? `: ${error}` : ""}`);
+  }
+  return bad;
+}
+
+/** Runs a program on a terminal of its own for some seconds; gives what it wrote. */
+async function onTerminal({ command, columns, rows, seconds }) {
+  const { NO_COLOR: _, ...env } = process.env;
+  const program = spawn("script", ["-qfc", `stty rows ${rows} cols ${columns}; exec ${command}`, "/dev/null"], {
+    stdio: ["pipe", "pipe", "ignore"], env: { ...env, TERM: "xterm-256color" },
+  });
+  const ended = new Promise((resolve, reject) => program.on("exit", resolve).on("error", reject));
+  const parts = [];
+  program.stdout.on("data", (part) => parts.push(part));
+  await Promise.race([ended, new Promise((over) => setTimeout(over, seconds * 1000))]);
+  const said = Buffer.concat(parts);
+  program.kill();
+  await ended;
+  return said;
+}
+
+async function screen(it) {
+  const name = basename(it.file, ".png");
+  served[`/${name}`] = await onTerminal(it);
+  const told = await look("screen.html", { said: `/${name}`, columns: it.columns, rows: it.rows }, 1000, [{}]);
+  writeFileSync(it.file, told.pictures[0]);
+  console.log(`${name}: ${served[`/${name}`].length} bytes on ${it.columns}x${it.rows}`);
+  return 0;
+}
+
+let bad = 0;
+for (const [draw, it] of [...asked.boards.map((it) => [board, it]), ...(asked.screens ?? []).map((it) => [screen, it])]) {
+  bad += await draw(it).catch((error) => {
+    console.log(`WRONG ${basename(it.file)}: ${error.stack}`);
+    return 1;
+  });
+}
+server.close();
+process.exitCode = bad ? 1 : 0;
