@@ -127,7 +127,8 @@ fn step(device: &mut Device, passed: Duration) {
 fn at_work(device: &mut Device, percent: u32) {
     device.utilization.iter_mut().for_each(|u| (u.gpu_percent, u.memory_percent) = (percent, percent / 2));
     device.compute.iter_mut().filter_map(|p| p.sample.as_mut()).for_each(|s| s.sm_percent = percent * 9 / 10);
-    device.power.iter_mut().for_each(|p| p.usage_mw = 70_000 + percent * 5_500);
+    let milliwatts = 70_000 + percent * 5_500;
+    device.power.iter_mut().for_each(|p| (p.usage_mw, p.instant_mw) = (milliwatts, Some(milliwatts)));
     device.temperature_celsius = Some(38 + percent / 3);
 }
 
