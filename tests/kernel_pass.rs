@@ -261,6 +261,109 @@ fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     assert!(reader.look(later, Timestamp(4), false).is_err(), "{path} is gone, and no row says otherwise");
 }
 
+#[test]
+fn what_somebody_sets_is_read_when_its_row_moved_and_not_before() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let mut scene = Scene::new();
+    scene.work(1, &["hold", "60000"]);
+    let sampling = scene.sampling();
+    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let files = [
+        [
+            "memory/memory.usage_in_bytes",
+            "memory/memory.limit_in_bytes",
+            "cpuacct/cpuacct.usage",
+            "cpu/cpu.cfs_quota_us",
+        ],
+        ["cpu/cpu.cfs_period_us", "pids/pids.max", "unified/memory.current", "unified/memory.max"],
+        ["unified/cpu.stat", "unified/cpu.max", "unified/pids.max", "unified/pids.current"],
+    ];
+    let reader = TaskReader::for_files(&sampling, scene.tasks[1].0.clone(), files.as_flattened());
+    let mut now = Instant::now();
+    // By their own time they are read again when half a minute has gone by.
+    let mut usage = |seconds: u32| {
+        for _ in 0..seconds {
+            now += Duration::from_secs(1);
+            sampling.take_pass(now);
+            reader.look(now, Timestamp(2), false).expect("it is there");
+        }
+        reader.latest().expect("it was read").usage
+    };
+    let before = usage(10);
+    let of = |usage: &Usage| {
+        [Field::memory_limit_bytes, Field::cpu_quota_us, Field::cpu_period_us, Field::pids_limit].map(|f| usage.get(f))
+    };
+    assert_eq!(of(&before)[0], None);
+    scene.set(1, "memory", ["memory.limit_in_bytes", "memory.max"], ["67108864", "67108864"]);
+    scene.set(1, "cpu", ["cpu.cfs_quota_us", "cpu.max"], ["30000", "30000 100000"]);
+    scene.set(1, "pids", ["pids.max", "pids.max"], ["77", "77"]);
+    // All rows are taken after 8 s at the latest.
+    let set = [Some(67_108_864), Some(30_000), Some(100_000), Some(77)];
+    assert_eq!(of(&usage(9)), set);
+    let opened = sampling.budget.reopened();
+    assert_eq!(of(&usage(9)), set);
+    assert_eq!(sampling.budget.reopened() - opened, 0, "files were read of one whose settings are as they were");
+}
+
+/// Charges so much to the first task. Gives whether a tick saw that, right to the byte and without reading a file.
+fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[TaskReader; 3], mib: usize) -> bool {
+    let [first, second, by_files] = readers;
+    let directories = scene.tasks[0].1.places.iter().map(|place| place.directory.as_path());
+    let rss = |reader: &TaskReader| reader.latest().expect("it was read").usage.memory_rss_bytes();
+    let tick = || {
+        let (now, opened) = (Instant::now(), sampling.budget.reopened());
+        sampling.take_pass(now);
+        for reader in [first, second] {
+            reader.look(now, Timestamp(2), false).expect("it is there");
+        }
+        sampling.budget.reopened() - opened
+    };
+    tick();
+    let earlier = rss(first);
+    let (mut child, _) = work_in(directories, &["touch", &mib.to_string(), "60000"]);
+    read(by_files, Instant::now());
+    let opened = tick();
+    let (told, before) = (rss(first), rss(by_files));
+    read(by_files, Instant::now());
+    let _ = (child.kill(), child.wait());
+    opened == 0 && told != earlier && told > Some(3 << 20) && told == before && told == rss(by_files)
+}
+
+#[test]
+fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let mut scene = Scene::new();
+    let disk = tempfile::tempdir().expect("a directory can be made");
+    // The second one rests, so that it can be compared.
+    scene.work(1, &["cache", "9", "60000", disk.path().to_str().expect("a path of ours is UTF-8")]);
+    scene.work(1, &["touch", "21", "60000"]);
+    let files = ["memory/memory.stat", "memory/memory.usage_in_bytes", "unified/memory.stat", "unified/memory.current"];
+    let set_up = |description: &[u8]| {
+        let (sampling, plain) = (scene.sampling(), scene.sampling());
+        sampling.set_kernel_pass(scene.open(description).unwrap_or_else(|why| panic!("{}", why.reason())));
+        let of = |sampling, task: usize| TaskReader::for_files(sampling, scene.tasks[task].0.clone(), &files);
+        let readers = [of(&sampling, 0), of(&sampling, 1), of(&plain, 0)];
+        (sampling, readers)
+    };
+    let (sampling, readers) = set_up(&description);
+    let mut rounds = 0;
+    wait_for("memory that is told by its row", Duration::from_secs(30) * patience(), || {
+        rounds += 1;
+        is_seen_without_a_file(&scene, &sampling, &readers, 4 + rounds % 5).then_some(())
+    });
+    // Without what is behind the file it is read each time.
+    let mut without = description;
+    exchange(&mut without, "vmstats", "vmztats");
+    let (sampling, readers) = set_up(&without);
+    assert!(!(4..8).any(|mib| is_seen_without_a_file(&scene, &sampling, &readers, mib)));
+}
+
 /// Puts another name of the same length in place of one, and the first in place of the other.
 fn exchange(description: &mut [u8], one: &str, other: &str) {
     let at = |name: &str| {

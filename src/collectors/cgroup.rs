@@ -31,14 +31,11 @@ pub(super) struct Gone;
 pub(super) struct CgroupFiles {
     sampling: Arc<Sampling>,
     path: CgroupPath,
-    /// The directory in each hierarchy where it exists, by position in the layout, with its inode: a cgroup that is made
-    /// again at the same path is another one.
-    homes: Vec<(usize, u64)>,
+    /// In each hierarchy where it exists, with its inode: a cgroup that is made again at the same path is another one.
+    homes: Vec<Place>,
     /// The probes first.
     slots: Vec<Slot>,
     probes: usize,
-    /// An alloc's own: read only when one of its tasks has moved.
-    of_alloc: bool,
     /// The hierarchies (one bit each) in which something was opened by its path since the identity was checked last.
     by_path: u64,
     /// Of a slot that was read beside a row of the kernel pass: what that said, so that it need not be read again until another one does.
@@ -48,6 +45,16 @@ pub(super) struct CgroupFiles {
     lists_processes: bool,
 }
 
+/// The directory in one hierarchy.
+#[derive(Debug)]
+struct Place {
+    /// By position in the layout.
+    hierarchy: usize,
+    inode: u64,
+    /// Where its rows were last: nearly always they are there again.
+    rows: [usize; 2],
+}
+
 /// Small: there are some twenty of them for each task, and as many for its alloc.
 #[derive(Debug)]
 struct Slot {
@@ -55,6 +62,7 @@ struct Slot {
     hierarchy: u8,
     /// How many cgroups above ours the file stands.
     up: u8,
+    rank: Rank,
     fd: Option<OwnedFd>,
     /// This cgroup has no such file: remembered.
     absent: bool,
@@ -71,10 +79,15 @@ pub(super) struct CgroupRows<'a> {
 impl CgroupRows<'_> {
     /// What stands in a hierarchy beyond these is read from files.
     const MOST: usize = 16;
+
+    /// They tell more than whether anything moved.
+    fn are_all(&self) -> bool {
+        self.rest.iter().any(Option::is_some)
+    }
 }
 
 /// Which files to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) asleep: bool,
     pub(super) stirred: bool,
@@ -102,41 +115,41 @@ impl CgroupFiles {
     pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
-        let homes: Vec<_> = placed.filter_map(|(i, h)| Some((i, inode(h, path.relative())?))).collect();
+        let place = |(hierarchy, home)| Some(Place { hierarchy, inode: inode(home, path.relative())?, rows: [0; 2] });
+        let homes: Vec<_> = placed.filter_map(place).collect();
         let position = |file: &File| {
             let home = file.home.find(&sampling.layout)?;
             let at = hierarchies.iter().position(|h| std::ptr::eq(h, home))?;
-            homes.iter().any(|(i, _)| *i == at).then_some(at)
+            homes.iter().any(|place| place.hierarchy == at).then_some(at)
         };
+        let passed = sampling.kernel_pass().is_some();
         let mut slots = Vec::new();
         for file in files().filter(|f| only.is_empty() || only.iter().any(|k| f.has_key(k))) {
             if of_alloc && file.is_of_tasks_only() {
                 continue;
             }
             let Some(hierarchy) = position(file).and_then(|at| u8::try_from(at).ok()) else { continue };
-            slots.push(Slot { file, hierarchy, up: 0, fd: None, absent: false });
+            let rank = rank(file, of_alloc, passed);
+            slots.push(Slot { file, hierarchy, up: 0, rank, fd: None, absent: false });
             if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
                 let above = 1..u8::try_from(depth(&path)).unwrap_or(u8::MAX);
-                slots.extend(above.map(|up| Slot { file: &ANCESTOR_LIMIT, hierarchy, up, fd: None, absent: false }));
+                let rank = Rank::Setting;
+                slots.extend(above.map(|up| Slot {
+                    file: &ANCESTOR_LIMIT,
+                    hierarchy,
+                    up,
+                    rank,
+                    fd: None,
+                    absent: false,
+                }));
             }
         }
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
-        slots.iter().for_each(|slot| sampling.budget.need(rank(slot.file.when, of_alloc)));
+        slots.iter().for_each(|slot| sampling.budget.need(slot.rank));
         sampling.budget.tell_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
-        CgroupFiles {
-            sampling,
-            path,
-            homes,
-            slots,
-            probes,
-            of_alloc,
-            by_path: 0,
-            marks: Vec::new(),
-            processes,
-            lists_processes,
-        }
+        CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
     }
 
     pub(super) fn path(&self) -> &CgroupPath {
@@ -147,7 +160,7 @@ impl CgroupFiles {
     /// a kept descriptor of v1 shows an old list for as long as it is read often. Errors: `Gone`.
     pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, Gone> {
         let sampling = Arc::clone(&self.sampling);
-        let homes = || self.homes.iter().filter_map(|(i, _)| self.sampling.layout.hierarchies().get(*i));
+        let homes = || self.homes.iter().filter_map(|place| self.sampling.layout.hierarchies().get(place.hierarchy));
         let Some(unified) = homes().find(|home| home.version == Version::V2) else {
             return Ok(homes().find(|home| home.has("pids")).or(homes().next()).map(|home| (home, None)));
         };
@@ -170,20 +183,30 @@ impl CgroupFiles {
     }
 
     /// What a kernel pass says of this cgroup.
-    pub(super) fn rows<'a>(&self, all: &'a PassRows, distrust: &'a Distrust) -> CgroupRows<'a> {
+    pub(super) fn rows<'a>(&mut self, all: &'a PassRows, distrust: &'a Distrust) -> CgroupRows<'a> {
         let [mut probes, mut rest] = [[None; CgroupRows::MOST]; 2];
-        for (home, inode) in &self.homes {
-            for (rows, when) in [(&mut probes, When::Tick), (&mut rest, When::Asleep)] {
-                if let Some(row) = rows.get_mut(*home) {
-                    *row = all.row(*home, *inode, when);
+        for place in &mut self.homes {
+            let [probe, other] = &mut place.rows;
+            for (rows, when, near) in [(&mut probes, When::Tick, probe), (&mut rest, When::Asleep, other)] {
+                if let Some(row) = rows.get_mut(place.hierarchy) {
+                    *row = all.row_near(near, place.hierarchy, place.inode, when);
                 }
             }
         }
         CgroupRows { probes, rest, distrust }
     }
+    /// Whether these rows show when somebody sets something.
+    pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
+        let is_shown = |slot: &Slot| {
+            let row = rows.rest.get(usize::from(slot.hierarchy)).copied().flatten();
+            let mark = row.zip(slot.file.told).and_then(|(row, told)| told.mark(row));
+            slot.file.when == When::Set && mark.is_some()
+        };
+        self.slots.iter().any(is_shown)
+    }
     /// Whether a kernel pass asks for this very cgroup.
     pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
-        self.homes.iter().any(|(_, inode)| rows.wants(*inode))
+        self.homes.iter().any(|place| rows.wants(place.inode))
     }
 
     /// Reads the probes, if no row tells them. Errors: `Gone`.
@@ -197,7 +220,7 @@ impl CgroupFiles {
             return Err(Gone);
         }
         for index in 0..self.probes {
-            self.read_wanted(index, scratch, raw, rows, false)?;
+            self.read_wanted(index, scratch, raw, rows, Due::default())?;
         }
         self.settle_identity()
     }
@@ -210,47 +233,55 @@ impl CgroupFiles {
         rows: Option<&CgroupRows<'_>>,
         due: Due,
     ) -> Result<(), Gone> {
+        // What somebody sets is looked at in each row: it costs next to nothing there.
+        let told = rows.is_some_and(CgroupRows::are_all);
         for index in self.probes..self.slots.len() {
-            if self.slots.get(index).is_some_and(|slot| due.wants(slot.file.when)) {
-                self.read_wanted(index, scratch, raw, rows, due.set)?;
+            let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && told);
+            if self.slots.get(index).is_some_and(wanted) {
+                self.read_wanted(index, scratch, raw, rows, due)?;
             }
         }
         self.settle_identity()
     }
 
-    /// `anew`: even if nothing of it can have changed but what is set.
     fn read_wanted(
         &mut self,
         index: usize,
         scratch: &mut Scratch,
         raw: &mut Raw,
         rows: Option<&CgroupRows<'_>>,
-        anew: bool,
+        due: Due,
     ) -> Result<(), Gone> {
         let Some(slot) = self.slots.get(index) else { return Ok(()) };
         if slot.absent || !(slot.file.needed)(raw) {
             return Ok(());
         }
-        if slot.up == 1 {
-            raw.ancestors = Ancestors::default();
-        }
         let row = rows.filter(|_| slot.up == 0).and_then(|rows| {
             let rows = if slot.file.when == When::Tick { &rows.probes } else { &rows.rest };
             rows.get(usize::from(slot.hierarchy)).copied().flatten()
         });
-        let mark = match (row, slot.file.told.map(|told| told.how)) {
-            (Some(row), Some(How::Says(says))) => {
-                let trusted = rows.is_some_and(|rows| rows.distrust.trusts(slot.file));
-                if trusted && says(raw, row).is_some() {
+        let mark = match (row, slot.file.told) {
+            (Some(row), Some(told)) => {
+                // A limit above this cgroup stands in no row of it.
+                let above = due.set && matches!(told.how, How::Lines);
+                if !above && rows.is_some_and(|rows| rows.distrust.tells(slot.file, raw, row)) {
+                    // Whatever the file said when it was read last, it is not what was told now.
+                    self.marks.retain(|(slot, _)| *slot != index);
                     return Ok(());
                 }
-                None
+                told.mark(row)
             }
-            (Some(row), Some(How::Marks(mark))) => mark(row),
             (None, _) | (_, None) => None,
         };
-        if !anew && mark.is_some_and(|mark| self.marks.contains(&(index, mark))) {
+        let is_set = slot.file.when == When::Set;
+        if mark.is_some_and(|mark| (is_set || !due.set) && self.marks.contains(&(index, mark))) {
             return Ok(());
+        }
+        if is_set && mark.is_none() && !due.set {
+            return Ok(());
+        }
+        if slot.up == 1 {
+            raw.ancestors = Ancestors::default();
         }
         self.marks.retain(|(slot, _)| *slot != index);
         self.marks.extend(mark.map(|mark| (index, mark)));
@@ -261,7 +292,7 @@ impl CgroupFiles {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         let sampling = &self.sampling;
         let (file, up, hierarchy) = (slot.file, usize::from(slot.up), usize::from(slot.hierarchy));
-        let rank = rank(file.when, self.of_alloc);
+        let rank = slot.rank;
         let opened = match &slot.fd {
             Some(_) => None,
             None => {
@@ -341,10 +372,10 @@ impl CgroupFiles {
     /// In these hierarchies only, one bit each: where nothing was opened by its path, a kept descriptor cannot mean another.
     fn check_identity_in(&self, wanted: u64) -> Result<(), Gone> {
         let hierarchies = self.sampling.layout.hierarchies();
-        let same = |(i, known): &(usize, u64)| {
-            hierarchies.get(*i).and_then(|h| inode(h, self.path.relative())) == Some(*known)
+        let same = |place: &Place| {
+            hierarchies.get(place.hierarchy).and_then(|h| inode(h, self.path.relative())) == Some(place.inode)
         };
-        let mut asked = self.homes.iter().filter(|(i, _)| wanted & (1 << (*i).min(63)) != 0);
+        let mut asked = self.homes.iter().filter(|place| wanted & (1 << place.hierarchy.min(63)) != 0);
         if asked.all(same) { Ok(()) } else { Err(Gone) }
     }
 
@@ -357,7 +388,7 @@ impl CgroupFiles {
             self.sampling.budget.need_no_more(Rank::Moving);
         }
         for slot in self.slots.drain(..) {
-            let rank = rank(slot.file.when, self.of_alloc);
+            let rank = slot.rank;
             if slot.fd.is_some() {
                 self.sampling.budget.give_back(rank);
             }
@@ -375,8 +406,9 @@ impl Drop for CgroupFiles {
 }
 
 /// What stays open when there are not enough descriptors for all.
-fn rank(when: When, of_alloc: bool) -> Rank {
-    match when {
+fn rank(file: &File, of_alloc: bool, passed: bool) -> Rank {
+    match file.when {
+        _ if passed && file.told.is_some_and(|told| told.is_whole()) => Rank::Told,
         When::Tick if of_alloc => Rank::Regular,
         When::Tick => Rank::Probe,
         When::Asleep if of_alloc => Rank::Moving,

@@ -30,6 +30,13 @@ impl Home {
             Home::UnifiedBesideV1(controller) => of(controller, Version::V1).and(layout.unified()),
         }
     }
+    /// Of the files there.
+    pub(super) fn version(self) -> Version {
+        match self {
+            Home::V1(_) => Version::V1,
+            Home::V2(_) | Home::Unified | Home::UnifiedUnlessV1(_) | Home::UnifiedBesideV1(_) => Version::V2,
+        }
+    }
     /// The first part of a key: the v1 controller, `unified` or `hybrid`.
     pub(super) fn label(self) -> &'static str {
         match self {

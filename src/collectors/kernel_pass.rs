@@ -195,6 +195,13 @@ impl KernelPass {
     /// One pass over all hierarchies, for looks at this very moment. Blocks for a microsecond or so for each cgroup. What cannot be walked
     /// has no rows, and is tried again at the next pass.
     pub fn take(&self, layout: &Layout, now: Instant) {
+        self.take_or_all(layout, now, false);
+    }
+    /// The same of everything, whatever moved: for measurements of the walk alone.
+    pub fn take_all(&self, layout: &Layout, now: Instant) {
+        self.take_or_all(layout, now, true);
+    }
+    fn take_or_all(&self, layout: &Layout, now: Instant, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
@@ -213,7 +220,7 @@ impl KernelPass {
             state.take_back(earlier);
         }
         let moved = self.moved.swap(0, Ordering::Relaxed);
-        let all = moved * WORTH > state.count || state.next_rest.is_none_or(|at| at <= now);
+        let all = all || moved * WORTH > state.count || state.next_rest.is_none_or(|at| at <= now);
         if all {
             state.next_rest = Some(now + REST_EACH);
         }

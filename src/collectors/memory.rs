@@ -4,6 +4,7 @@
 use super::home::Home;
 use super::raw::{Ancestors, Raw, lower};
 use super::table::{File, Subject, number, value, values};
+use crate::host::hierarchy::Version;
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
 use crate::model::measure::{Cell, Measure, Nature, ValueSource, When};
@@ -38,8 +39,7 @@ const FILES: &[File] = &[
     File::new(V1, "memory.usage_in_bytes", When::Tick, USAGE, |raw, bytes| usage(raw, "memory.usage_in_bytes", bytes)),
     File::new(V1, "memory.stat", When::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v1);
-        stat(raw, &found);
-        raw.usage.set(Field::memory_swap_bytes, found.swap);
+        stat(raw, Version::V1, &found);
         let lowest = found.hierarchical_limit.map(limit::v1);
         raw.ancestors = lowest.map_or(Ancestors::Unknown, Ancestors::Lowest);
         error
@@ -76,8 +76,7 @@ const FILES: &[File] = &[
     File::new(V2, "memory.current", When::Tick, USAGE, |raw, bytes| usage(raw, "memory.current", bytes)),
     File::new(V2, "memory.stat", When::Asleep, STAT, |raw, bytes| {
         let (found, error) = values(bytes, memory_stat::v2);
-        stat(raw, &found);
-        raw.usage.set(Field::memory_kernel_bytes, found.kernel);
+        stat(raw, Version::V2, &found);
         error
     }),
     File::new(V2, "memory.peak", When::Stirred, PEAK, |raw, bytes| peak(raw, "memory.peak", bytes)),
@@ -121,7 +120,11 @@ pub(super) static ANCESTOR_LIMIT: File =
 
 /// What both versions tell in `memory.stat`. Swap and kernel memory stand there in one version and in a file of their own
 /// in the other.
-fn stat(raw: &mut Raw, stat: &memory_stat::MemoryStat) {
+pub(super) fn stat(raw: &mut Raw, version: Version, stat: &memory_stat::MemoryStat) {
+    match version {
+        Version::V1 => raw.usage.set(Field::memory_swap_bytes, stat.swap),
+        Version::V2 => raw.usage.set(Field::memory_kernel_bytes, stat.kernel),
+    }
     raw.usage.set(Field::memory_rss_bytes, stat.anon);
     raw.usage.set(Field::memory_cache_bytes, stat.file);
     raw.usage.set(Field::memory_shmem_bytes, stat.shmem);

@@ -22,6 +22,7 @@ mod raw;
 pub mod reader;
 pub mod sampling;
 mod scratch;
+mod stat_lines;
 mod subjects;
 mod table;
 mod told;

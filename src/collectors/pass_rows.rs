@@ -39,12 +39,36 @@ pub(super) struct HomeRows {
 impl PassRows {
     /// `home`: the hierarchy's place in the layout. `when`: of the file that it stands for.
     pub(super) fn row(&self, home: usize, inode: u64, when: When) -> Option<Row<'_>> {
+        self.row_near(&mut 0, home, inode, when)
+    }
+    /// `near`: where it was last, and is now.
+    pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64, when: When) -> Option<Row<'_>> {
         let homes = if when == When::Tick { &self.probes } else { self.rest.as_ref()? };
         let home = homes.get(home)?.as_ref()?;
         let width = home.plan.row_bytes() as usize / 8;
-        let at = home.index.places.get(&inode)? * width;
+        if home.index.ids.get(*near) != Some(&inode) {
+            *near = *home.index.places.get(&inode)?;
+        }
+        let at = *near * width;
         let words = home.words.get(at..at + width)?;
         Some(Row { plan: &home.plan, words })
+    }
+    /// Those of some cgroups alone, each by its hierarchy's place and its inode, for who keeps them longer than a pass.
+    pub(super) fn only(&self, wanted: &[(usize, u64)]) -> PassRows {
+        let of = |(place, home): (usize, &Option<HomeRows>)| {
+            let home = home.as_ref()?;
+            let width = home.plan.row_bytes() as usize / 8;
+            let (mut index, mut words) = (Index::default(), Vec::new());
+            for (_, id) in wanted.iter().filter(|(at, _)| *at == place) {
+                let from = home.index.places.get(id)? * width;
+                words.extend_from_slice(home.words.get(from..from + width)?);
+                index.places.insert(*id, index.ids.len());
+                index.ids.push(*id);
+            }
+            Some(HomeRows { plan: Arc::clone(&home.plan), words, index: Arc::new(index) })
+        };
+        let few = |homes: &[Option<HomeRows>]| homes.iter().enumerate().map(of).collect();
+        PassRows { taken: self.taken, probes: few(&self.probes), rest: self.rest.as_deref().map(few), wanted: None }
     }
     /// It tells more than whether anything moved.
     pub(super) fn are_all(&self) -> bool {

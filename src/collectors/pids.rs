@@ -55,7 +55,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .otlp("allostat.task.pids.limit_hits", "{event}"),
     Measure::of(
         Field::processes,
-        "Processes now, threads not counted. Where pids_current stays the same they are listed each 5 s.",
+        "Processes now, threads not counted. Where pids_current stays the same, or they are more than 64, they are listed each 5 s.",
     )
     .sources("cgroup.procs of the cgroup and those below it", "cgroup.procs of the cgroup and those below it")
     .absent_when("cgroup.procs cannot be read")

@@ -33,6 +33,8 @@ const SETTINGS_EACH: Duration = Duration::from_secs(60);
 /// Of a task that runs on with as many processes and threads as before they are listed this often, which costs as much as all else that is
 /// read of it: with a tick each second at each fifth.
 const LIST_EACH: Duration = Duration::from_millis(4_500);
+/// More processes are listed at that time only, whatever comes and goes among them: each costs as much as one alone.
+const MANY: u64 = 64;
 
 /// What a task used, and when that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,6 +109,8 @@ struct Pace {
     /// When its processes are listed again, and how many processes and threads there were at the last time.
     next_list: Option<Instant>,
     listed: Option<u64>,
+    /// They were more than [`MANY`] processes.
+    many: bool,
 }
 
 impl Pace {
@@ -114,7 +118,8 @@ impl Pace {
     fn lists(&mut self, pids: Option<u64>, now: Instant, everything: bool, stagger: impl FnOnce() -> Duration) -> bool {
         let first = self.next_list.is_none();
         // Where nobody tells how many there are, there may be others.
-        if !first && !everything && pids.is_some() && pids == self.listed && self.next_list.is_some_and(|at| at > now) {
+        let same = self.many || (pids.is_some() && pids == self.listed);
+        if !first && !everything && same && self.next_list.is_some_and(|at| at > now) {
             return false;
         }
         (self.listed, self.next_list) = (pids, Some(now + if first { stagger() } else { LIST_EACH }));
@@ -413,7 +418,9 @@ impl Inner {
         let unsettled = std::mem::replace(&mut self.pace.stirred, moved);
         self.pace.probed = probed;
 
-        let set = self.pace.next_settings.is_none_or(|at| at <= now) || (look_due && moved);
+        // Rows tell what somebody sets by themselves.
+        let seldom = look_due && moved && !rows.is_some_and(|rows| files.show_settings(rows));
+        let set = seldom || self.pace.next_settings.is_none_or(|at| at <= now);
         let due = if first || (everything && !told) {
             Due::ALL
         } else {
@@ -444,6 +451,7 @@ impl Inner {
         let stagger = || sampling.stagger(LIST_EACH);
         if processes && due.ran && self.pace.lists(raw.usage.pids_current(), now, everything, stagger) {
             process::count(sampling, files, scratch, &mut raw.usage)?;
+            self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);
         }
         Ok(Read::All)
     }
@@ -482,5 +490,12 @@ mod tests {
         assert!(lists(Some(4), 7 * second, false), "it is time");
         assert!(lists(Some(4), 8 * second, true), "all is read, as at the end");
         assert!(lists(None, 9 * second, false) && lists(None, 10 * second, false), "nobody says how many there are");
+        pace.many = true;
+        let mut lists = |pids, after| pace.lists(pids, now + after, false, || LIST_EACH);
+        assert!(
+            !lists(Some(200), 11 * second) && !lists(Some(300), 14 * second),
+            "so many are listed at their time only"
+        );
+        assert!(lists(Some(300), 15 * second) && !lists(Some(200), 16 * second));
     }
 }

@@ -91,10 +91,12 @@ pub(super) enum Rank {
     Moving,
     /// What changes only if somebody sets it.
     Setting,
+    /// What the kernel pass tells: it is read when its cgroup comes and when it goes.
+    Told,
 }
 
 impl Rank {
-    const COUNT: usize = 5;
+    const COUNT: usize = 6;
 }
 
 impl FdBudget {
@@ -131,7 +133,7 @@ impl FdBudget {
     }
     /// Says once that there are too few.
     pub(super) fn tell_if_short(&self) {
-        let (needed, limit) = (self.needed(), self.limit);
+        let (needed, limit) = (sum(&self.needed[..Rank::Told as usize]), self.limit);
         if needed > limit && !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 needed,
@@ -228,7 +230,7 @@ mod tests {
 
     fn needing(limit: u64, needs: [u64; Rank::COUNT]) -> FdBudget {
         let budget = FdBudget::of(limit);
-        let ranks = [Rank::Probe, Rank::Window, Rank::Regular, Rank::Moving, Rank::Setting];
+        let ranks = [Rank::Probe, Rank::Window, Rank::Regular, Rank::Moving, Rank::Setting, Rank::Told];
         ranks.into_iter().zip(needs).for_each(|(rank, n)| (0..n).for_each(|_| budget.need(rank)));
         budget
     }
@@ -236,20 +238,20 @@ mod tests {
     #[test]
     fn each_rank_gets_what_those_before_it_leave() {
         let taken = |budget: &FdBudget, rank| (0..10).take_while(|_| budget.take(rank)).count();
-        let budget = needing(8, [2, 0, 3, 2, 5]);
+        let budget = needing(8, [2, 0, 3, 2, 5, 3]);
         // In the worst order: who may wait longest asks first.
         let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
         assert_eq!(got, [1, 2, 3, 2]);
-        assert_eq!((budget.used(), budget.needed()), (8, 12));
+        assert_eq!((budget.used(), budget.needed()), (8, 15), "what a pass tells has what is left over");
 
-        let budget = needing(8, [2, 0, 9, 2, 5]);
+        let budget = needing(8, [2, 0, 9, 2, 5, 0]);
         let got = [Rank::Setting, Rank::Moving, Rank::Regular, Rank::Probe].map(|rank| taken(&budget, rank));
         assert_eq!(got, [0, 0, 6, 2]);
     }
 
     #[test]
     fn when_readers_come_the_last_rank_hands_back_first() {
-        let budget = needing(8, [1, 0, 1, 1, 5]);
+        let budget = needing(8, [1, 0, 1, 1, 5, 0]);
         assert!((0..5).all(|_| budget.take(Rank::Setting)) && budget.take(Rank::Moving));
         assert!(!budget.is_over(Rank::Setting));
         budget.need(Rank::Probe);

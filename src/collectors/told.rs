@@ -47,8 +47,30 @@ pub(super) struct Told {
 pub(super) enum How {
     /// Puts into the raw reading what the file would; `None`: this row cannot, and the file is read.
     Says(fn(&mut Raw, Row<'_>) -> Option<()>),
-    /// A mark: as long as it is the same, so is the file. `None`: the file may be another one.
-    Marks(fn(Row<'_>) -> Option<u64>),
+    /// The lines of `memory.stat`, as far as it is known where they are ([`StatLines`](super::stat_lines::StatLines)); else by a mark.
+    Lines,
+    /// A mark, of all numbers that this kernel has of the values: as long as it is the same, so is the file.
+    Marks,
+    /// The same of what somebody sets: without any of the values the file may be another one.
+    Set,
+    /// A mark of its own making. `None`: the file may be another one.
+    MarksAs(fn(Row<'_>) -> Option<u64>),
+}
+
+impl Told {
+    /// While there are rows the file itself is hardly ever read.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.how, How::Says(_) | How::Lines | How::Set)
+    }
+    /// What says whether the file is as it was. `None`: nothing does.
+    pub(super) fn mark(&self, row: Row<'_>) -> Option<u64> {
+        match self.how {
+            How::Says(_) => None,
+            How::Lines | How::Marks => mark(row, self.values),
+            How::Set => self.values.iter().all(|value| row.get(*value).is_some()).then(|| mark(row, self.values))?,
+            How::MarksAs(mark) => mark(row),
+        }
+    }
 }
 
 const PIDS_EVENTS: &[RowValue] = &[RowValue::PidsEventsLimit, RowValue::PidsEvents, RowValue::PidsEventsLocal];
@@ -77,7 +99,7 @@ const CPU_STAT: &[RowValue] = &[
 
 /// `None`: the file is read whenever it is due.
 pub(super) fn told(home: Home, name: &str) -> Option<Told> {
-    use How::{Marks, Says};
+    use How::{Lines, Marks, MarksAs, Says, Set};
     let (values, how): (&'static [RowValue], How) = match (home, name) {
         (_, "memory.usage_in_bytes" | "memory.current") => (
             &[RowValue::MemoryUsage],
@@ -91,8 +113,8 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
                 Some(())
             }),
         ),
-        (_, "memory.stat") => (MEMORY_STAT, Marks(|row| mark(row, MEMORY_STAT))),
-        (_, "memory.zswap.current") => (&[RowValue::MemoryState], Marks(|row| mark(row, &[RowValue::MemoryState]))),
+        (_, "memory.stat") => (MEMORY_STAT, Lines),
+        (_, "memory.zswap.current") => (&[RowValue::MemoryState], Marks),
         (_, "memory.kmem.usage_in_bytes") => (
             &[RowValue::KmemUsage],
             Says(|raw, row| put(raw, Field::memory_kernel_bytes, row.bytes(RowValue::KmemUsage))),
@@ -101,6 +123,15 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
             &[RowValue::SwapUsage],
             Says(|raw, row| put(raw, Field::memory_swap_bytes, row.bytes(RowValue::SwapUsage))),
         ),
+        (_, "memory.limit_in_bytes" | "memory.max") => (&[RowValue::MemoryMax], Set),
+        (_, "memory.high") => (&[RowValue::MemoryHigh], Set),
+        (_, "memory.low") => (&[RowValue::MemoryLow], Set),
+        (_, "memory.soft_limit_in_bytes") => (&[RowValue::SoftLimit], Set),
+        (_, "cpu.cfs_quota_us") => (&[RowValue::CfsQuota], Set),
+        (_, "cpu.cfs_period_us") => (&[RowValue::CfsPeriod], Set),
+        (_, "cpu.max") => (&[RowValue::CfsQuota, RowValue::CfsPeriod], Set),
+        (_, "cpu.shares" | "cpu.weight") => (&[RowValue::Shares], Set),
+        (_, "pids.max") => (&[RowValue::PidsLimit], Set),
         (_, "memory.failcnt") => (
             &[RowValue::MemoryFailcnt],
             Says(|raw, row| {
@@ -169,7 +200,7 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
             (&[RowValue::PidsPeak], Says(|raw, row| put(raw, Field::pids_peak, row.get(RowValue::PidsPeak))))
         }
         // Which of them it prints depends on how the hierarchy is mounted.
-        (_, "pids.events") => (PIDS_EVENTS, Marks(|row| mark(row, PIDS_EVENTS))),
+        (_, "pids.events") => (PIDS_EVENTS, Marks),
         (_, "cpu.pressure") => (
             &[RowValue::PressureEnabled, RowValue::CpuSome, RowValue::CpuFull],
             Says(|raw, row| {
@@ -197,7 +228,7 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
         ),
         // One that has done no I/O on any device has nothing to tell. What one that has done some did since stands elsewhere.
         (_, "io.stat" | "blkio.throttle.io_service_bytes_recursive" | "blkio.throttle.io_serviced_recursive") => {
-            (&[RowValue::BlockGroups], Marks(|row| row.get(RowValue::BlockGroups).filter(|first| *first == 0)))
+            (&[RowValue::BlockGroups], MarksAs(|row| row.get(RowValue::BlockGroups).filter(|first| *first == 0)))
         }
         _ => return None,
     };

@@ -6,11 +6,12 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use super::memory;
 use super::pass_rows::PassRows;
 use super::raw::Raw;
+use super::stat_lines::StatLines;
 use super::subjects::files;
 use super::table::File;
 use super::told::{How, Row};
@@ -30,20 +31,46 @@ const MODES_NS: u64 = 100_000_000;
 
 /// Contradictions in a row, by the file's place among all.
 #[derive(Debug)]
-pub(super) struct Distrust(Vec<AtomicU8>);
+pub(super) struct Distrust {
+    strikes: Vec<AtomicU8>,
+    lines: StatLines,
+}
 
 impl Default for Distrust {
     fn default() -> Distrust {
-        Distrust(files().map(|_| AtomicU8::new(0)).collect())
+        Distrust { strikes: files().map(|_| AtomicU8::new(0)).collect(), lines: StatLines::default() }
     }
 }
 
 impl Distrust {
     pub(super) fn trusts(&self, file: &File) -> bool {
-        self.0.get(file.place).is_some_and(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
+        self.strikes.get(file.place).is_some_and(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
+    }
+    /// Puts into the raw reading what the file would say. `false`: it has to be read.
+    pub(super) fn tells(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+        self.trusts(file) && self.says(file, raw, row).is_some()
+    }
+    fn says(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> Option<()> {
+        match file.told?.how {
+            How::Says(says) => says(raw, row),
+            How::Lines => {
+                memory::stat(raw, file.home.version(), &self.lines.tell(row)?);
+                Some(())
+            }
+            // They are only ever compared with themselves.
+            How::Marks | How::Set | How::MarksAs(_) => None,
+        }
+    }
+    /// What the rows around a file that was read show beside whether they agree.
+    fn learn(&self, sight: &Sight, before: &PassRows, after: &PassRows) {
+        if let Some(text) = sight.lines.as_deref().filter(|_| sight.is_still(before, after))
+            && let Some(row) = after.row(sight.home, sight.inode, sight.file.when)
+        {
+            self.lines.learn(sight.file.home, text, row);
+        }
     }
     fn note(&self, finding: &Finding, weight: u8) {
-        let Some(strikes) = self.0.get(finding.file.place) else { return };
+        let Some(strikes) = self.strikes.get(finding.file.place) else { return };
         let so_far = strikes.load(Ordering::Relaxed);
         if so_far >= STRIKES {
             return;
@@ -73,6 +100,8 @@ struct Sight {
     home: usize,
     inode: u64,
     read: Usage,
+    /// The file itself, where its lines are looked for.
+    lines: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,20 +125,19 @@ struct Finding {
 }
 
 /// What is compared of a reading: throttling is shown only beside a quota, and the second kind of refused charges beside the first.
-fn bare() -> Raw {
-    Raw { quota: Some(Limit::At(1)), failcnt: Some(0), ..Raw::default() }
+fn bare(file: &File) -> Raw {
+    let mut raw = Raw { quota: Some(Limit::At(1)), failcnt: Some(0), ..Raw::default() };
+    if file.told.is_some_and(|told| matches!(told.how, How::Lines)) {
+        // Of what is inactive only the rest of it is shown.
+        raw.usage.set(Field::memory_usage_bytes, Some(u64::MAX));
+    }
+    raw
 }
 
-fn told(file: &File, row: Row<'_>) -> Option<Usage> {
-    match file.told?.how {
-        How::Says(says) => {
-            let mut raw = bare();
-            says(&mut raw, row)?;
-            Some(raw.finish())
-        }
-        // They are only ever compared with themselves.
-        How::Marks(_) => None,
-    }
+fn told(distrust: &Distrust, file: &File, row: Row<'_>) -> Option<Usage> {
+    let mut raw = bare(file);
+    distrust.says(file, &mut raw, row)?;
+    Some(raw.finish())
 }
 
 impl Sight {
@@ -118,27 +146,35 @@ impl Sight {
         let Some(hierarchy) = layout.hierarchies().get(home) else { return Vec::new() };
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
         let here = |file: &&File| {
-            file.told.is_some_and(|told| matches!(told.how, How::Says(_)))
+            file.told.is_some_and(|told| matches!(told.how, How::Says(_) | How::Lines))
                 && file.home.find(layout).is_some_and(|found| std::ptr::eq(found, hierarchy))
         };
         let read = |file: &'static File| {
             let text = std::fs::read(directory.join(file.name)).ok()?;
-            let mut raw = bare();
+            let mut raw = bare(file);
             match file.apply(&mut raw, Some(&text)) {
-                None => Some(Sight { file, home, inode, read: raw.finish() }),
+                None => {
+                    let lines = file.told.is_some_and(|told| matches!(told.how, How::Lines)).then_some(text);
+                    Some(Sight { file, home, inode, read: raw.finish(), lines })
+                }
                 Some(_) => None,
             }
         };
         files().filter(here).filter_map(read).collect()
     }
 
+    /// Nothing of its cgroup moved between the two.
+    fn is_still(&self, before: &PassRows, after: &PassRows) -> bool {
+        [When::Tick, When::Asleep].into_iter().all(|when| {
+            let [first, last] = [before, after].map(|rows| rows.row(self.home, self.inode, when).map(|row| row.words));
+            first == last
+        })
+    }
+
     /// `None`: there is nothing to compare it with.
-    fn judge(self, before: &PassRows, after: &PassRows) -> Option<Finding> {
-        let words = |rows: &PassRows| {
-            [When::Tick, When::Asleep].map(|when| rows.row(self.home, self.inode, when).map(|row| row.words.to_vec()))
-        };
-        let still = words(before) == words(after);
-        let of = |rows: &PassRows| told(self.file, rows.row(self.home, self.inode, self.file.when)?);
+    fn judge(self, distrust: &Distrust, before: &PassRows, after: &PassRows) -> Option<Finding> {
+        let still = self.is_still(before, after);
+        let of = |rows: &PassRows| told(distrust, self.file, rows.row(self.home, self.inode, self.file.when)?);
         let (first, last) = (of(before)?, of(after)?);
         let verdict = |field: &Field| {
             let (first, read, last) = match (first.get(*field), self.read.get(*field), last.get(*field)) {
@@ -169,15 +205,22 @@ impl Sight {
 pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMut() -> PassRows) -> bool {
     // The first one makes room.
     walk();
-    let before = walk();
-    let mut sights = Vec::new();
-    for (home, hierarchy) in layout.hierarchies().iter().enumerate() {
-        for directory in below(&hierarchy.mount) {
-            sights.extend(Sight::all(layout, home, &directory));
-        }
-    }
-    let after = walk();
-    let findings: Vec<Finding> = sights.into_iter().filter_map(|sight| sight.judge(&before, &after)).collect();
+    let mut look = || {
+        let before = walk();
+        let homes = layout.hierarchies().iter().enumerate();
+        let directories =
+            homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d)));
+        let sights: Vec<Sight> = directories.flat_map(|(home, d)| Sight::all(layout, home, &d)).collect();
+        let after = walk();
+        sights.iter().for_each(|sight| distrust.learn(sight, &before, &after));
+        (before, sights, after)
+    };
+    // What one comparison contradicts another one has to contradict, too.
+    look();
+    let (before, sights, after) = look();
+    tracing::debug!(lines = ?distrust.lines, "what is known of memory.stat");
+    let findings: Vec<Finding> =
+        sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, &after)).collect();
     for file in files() {
         let of_it = || findings.iter().filter(|finding| finding.file.place == file.place);
         let agree = of_it().filter(|finding| finding.verdict == Verdict::Agrees).count();
@@ -217,7 +260,7 @@ fn below(root: &Path) -> Vec<PathBuf> {
 pub(super) struct Trial {
     path: CgroupPath,
     /// What its files said, and the rows before that.
-    read: Option<(Vec<Sight>, Arc<PassRows>)>,
+    read: Option<(Vec<Sight>, PassRows)>,
 }
 
 impl Trial {
@@ -226,15 +269,20 @@ impl Trial {
     }
 
     /// After a pass: reads the files the first time, and judges the second. `None`: it is over.
-    pub(super) fn step(self, layout: &Layout, distrust: &Distrust, rows: &Arc<PassRows>) -> Option<Trial> {
+    pub(super) fn step(self, layout: &Layout, distrust: &Distrust, rows: &PassRows) -> Option<Trial> {
         match self.read {
             None => {
                 let directories = layout.hierarchies().iter().map(|home| home.mount.join(self.path.relative()));
                 let sights = directories.enumerate().flat_map(|(home, directory)| Sight::all(layout, home, &directory));
-                Some(Trial { read: Some((sights.collect(), Arc::clone(rows))), path: self.path })
+                let sights: Vec<Sight> = sights.collect();
+                let mut places: Vec<_> = sights.iter().map(|sight| (sight.home, sight.inode)).collect();
+                places.dedup();
+                let read = Some((sights, rows.only(&places)));
+                Some(Trial { read, path: self.path })
             }
             Some((sights, before)) => {
-                for finding in sights.into_iter().filter_map(|sight| sight.judge(&before, rows)) {
+                sights.iter().for_each(|sight| distrust.learn(sight, &before, rows));
+                for finding in sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, rows)) {
                     distrust.note(&finding, 1);
                 }
                 None

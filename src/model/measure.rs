@@ -103,7 +103,7 @@ pub enum When {
     Stirred,
     /// Only if CPU time moved: somebody has to run for it.
     Ran,
-    /// If somebody sets it: each 9 s if something moved meanwhile, else each 60 s.
+    /// If somebody sets it: each 9 s if something moved meanwhile, else each 60 s; where the kernel pass tells that it was set, then.
     Set,
 }
 

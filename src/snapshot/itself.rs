@@ -83,9 +83,9 @@ pub static KEPT_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
 pub static WANTED_FILES: MetricDesc = MetricDesc::gauge(
     "allostat_collector_wanted_files",
     Unit::None,
-    "Kernel files that would be kept open if the limit on descriptors let it. More than the limit: settings are opened anew for \
-     each reading first, then what is read when something moves, then what is read each 9 s, then window peaks of cgroup v2 are \
-     absent, and what is read of a task each second comes last.",
+    "Kernel files that would be kept open if the limit on descriptors let it. More than the limit: what the kernel pass tells, \
+     then settings are opened anew for each reading first, then what is read when something moves, then what is read each 9 s, \
+     then window peaks of cgroup v2 are absent, and what is read of a task each second comes last.",
     &[],
 )
 .otlp("allostat.collector.wanted_files", "{file}");

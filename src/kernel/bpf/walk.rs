@@ -21,6 +21,11 @@ pub enum RowValue {
     MemswFailcnt,
     KmemUsage,
     SwapUsage,
+    /// What somebody sets: pages, the largest number for none.
+    MemoryMax,
+    MemoryHigh,
+    MemoryLow,
+    SoftLimit,
     EventsHigh,
     EventsMax,
     OomKills,
@@ -42,8 +47,13 @@ pub enum RowValue {
     CfsThrottledTime,
     CfsBursts,
     CfsBurstTime,
+    /// Nanoseconds, as they were set.
+    CfsQuota,
+    CfsPeriod,
+    Shares,
     Pids,
     PidsPeak,
+    PidsLimit,
     /// Behind `pids.events`: before 6.11 one number, then two arrays.
     PidsEventsLimit,
     PidsEvents,
@@ -106,6 +116,10 @@ const SPECS: &[Spec] = &[
     spec(RowValue::MemswFailcnt, MEMORY, None, "memsw.failcnt"),
     spec(RowValue::KmemUsage, MEMORY, None, "kmem.usage"),
     spec(RowValue::SwapUsage, MEMORY, None, "swap.usage"),
+    spec(RowValue::MemoryMax, MEMORY, None, "memory.max"),
+    spec(RowValue::MemoryHigh, MEMORY, None, "memory.high"),
+    spec(RowValue::MemoryLow, MEMORY, None, "memory.low"),
+    spec(RowValue::SoftLimit, MEMORY, None, "soft_limit"),
     event(RowValue::EventsHigh, "MEMCG_HIGH"),
     event(RowValue::EventsMax, "MEMCG_MAX"),
     event(RowValue::OomKills, "MEMCG_OOM_KILL"),
@@ -123,8 +137,12 @@ const SPECS: &[Spec] = &[
     spec(RowValue::CfsThrottledTime, CPU, None, "cfs_bandwidth.throttled_time"),
     spec(RowValue::CfsBursts, CPU, None, "cfs_bandwidth.nr_burst"),
     spec(RowValue::CfsBurstTime, CPU, None, "cfs_bandwidth.burst_time"),
+    spec(RowValue::CfsQuota, CPU, None, "cfs_bandwidth.quota"),
+    spec(RowValue::CfsPeriod, CPU, None, "cfs_bandwidth.period"),
+    spec(RowValue::Shares, CPU, None, "shares"),
     spec(RowValue::Pids, PIDS, None, "counter"),
     spec(RowValue::PidsPeak, PIDS, None, "watermark"),
+    spec(RowValue::PidsLimit, PIDS, None, "limit"),
     spec(RowValue::PidsEventsLimit, PIDS, None, "events_limit"),
     spec(RowValue::PidsEvents, PIDS, None, "events"),
     spec(RowValue::PidsEventsLocal, PIDS, None, "events_local"),
@@ -488,7 +506,7 @@ fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<Member, BtfError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::btf::tests::Made;
     use super::*;
 
@@ -511,6 +529,16 @@ mod tests {
         made.structure("mem_cgroup", 2000, &[("css", css, 0), ("memory", counter, 256)]);
         made.structure("pids_cgroup", 300, &[("css", css, 0), ("counter", long, 208)]);
         made.done()
+    }
+
+    /// A plan of what is behind `memory.stat` alone: so many states, then so many events.
+    pub(crate) fn memory_plan(states: u32, events: u32) -> RowPlan {
+        let column = |at, count| Some(Column { group: 0, at, size: 8 * count, count });
+        let mut columns = [None; RowValue::COUNT];
+        columns[RowValue::MemoryState as usize] = column(HEAD, states);
+        columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
+        let row_bytes = HEAD + 8 * (states + events);
+        RowPlan { cgroup: 0, id: [0; 2], groups: Vec::new(), columns, row_bytes, processors: Vec::new() }
     }
 
     const WANTED: [RowValue; 4] =

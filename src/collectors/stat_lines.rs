@@ -1,0 +1,216 @@
+//! Which number of a cgroup's row stands behind which line of its `memory.stat`. That is the kernel's own affair, and differs from one to
+//! the next: it is found out by comparing, and never guessed.
+//!
+//! ```text
+//! line ── every number of the array may be behind it ── not what the file says, twice ── this one is not
+//!            └── all that may still be say the same of this cgroup? ── yes ── told ── no ── the file is read
+//! ```
+//! So a line needs no single number left to be told: of a host without swap all that may be its swap are 0.
+//! One contradiction is not enough, since what rises and falls again while a file is read looks like one.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use super::home::Home;
+use super::told::Row;
+use crate::host::hierarchy::Version;
+use crate::kernel::bpf::walk::RowValue;
+use crate::kernel::cgroup::memory_stat::{self, MemoryStat};
+
+/// So many contradictions rule a number out.
+const AGAINST: u8 = 2;
+/// Longer arrays are left to the file.
+const MOST: usize = 64;
+
+struct Line {
+    slot: fn(&mut MemoryStat) -> &mut Option<u64>,
+    array: RowValue,
+    /// The kernel counts pages, and prints bytes.
+    pages: bool,
+}
+
+const fn line(slot: fn(&mut MemoryStat) -> &mut Option<u64>, array: RowValue, pages: bool) -> Line {
+    Line { slot, array, pages }
+}
+
+const LINES: [Line; 12] = [
+    line(|stat| &mut stat.anon, RowValue::MemoryState, true),
+    line(|stat| &mut stat.file, RowValue::MemoryState, true),
+    line(|stat| &mut stat.shmem, RowValue::MemoryState, true),
+    line(|stat| &mut stat.mapped, RowValue::MemoryState, true),
+    line(|stat| &mut stat.dirty, RowValue::MemoryState, true),
+    line(|stat| &mut stat.swap, RowValue::MemoryState, true),
+    line(|stat| &mut stat.kernel, RowValue::MemoryState, true),
+    line(|stat| &mut stat.inactive_file, RowValue::MemoryState, true),
+    line(|stat| &mut stat.refault_anon, RowValue::MemoryState, false),
+    line(|stat| &mut stat.refault_file, RowValue::MemoryState, false),
+    line(|stat| &mut stat.pgfault, RowValue::MemoryStateEvents, false),
+    line(|stat| &mut stat.pgmajfault, RowValue::MemoryStateEvents, false),
+];
+
+impl Line {
+    /// As the file prints it: below 0 there is nothing.
+    fn printed(&self, word: u64) -> u64 {
+        let count = u64::try_from(word.cast_signed()).unwrap_or_default();
+        if self.pages {
+            count.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or_default())
+        } else {
+            count
+        }
+    }
+}
+
+/// Concurrency: the sampler learns, any thread asks.
+pub(super) struct StatLines {
+    known: [Known; LINES.len()],
+    /// A file was seen.
+    seen: AtomicBool,
+}
+
+struct Known {
+    /// The kernel prints it.
+    is_there: AtomicBool,
+    /// One bit for each number that may be behind it.
+    may_be: AtomicU64,
+    against: [AtomicU8; MOST],
+}
+
+impl Default for StatLines {
+    fn default() -> StatLines {
+        let known = || Known {
+            is_there: AtomicBool::new(false),
+            may_be: AtomicU64::new(u64::MAX),
+            against: [const { AtomicU8::new(0) }; MOST],
+        };
+        StatLines { known: std::array::from_fn(|_| known()), seen: AtomicBool::new(false) }
+    }
+}
+
+impl fmt::Debug for StatLines {
+    /// Of each line that the kernel prints which numbers may be behind it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let there = self.known.iter().enumerate().filter(|(_, known)| known.is_there.load(Ordering::Relaxed));
+        f.debug_map()
+            .entries(there.map(|(n, known)| (n, format!("{:#x}", known.may_be.load(Ordering::Relaxed)))))
+            .finish()
+    }
+}
+
+impl StatLines {
+    /// Of a cgroup whose row was the same before and after its file was read. `text`: that file.
+    pub(super) fn learn(&self, home: Home, text: &[u8], row: Row<'_>) {
+        let parse = if home.version() == Version::V1 { memory_stat::v1 } else { memory_stat::v2 };
+        let (mut stat, error) = parse(text);
+        if error.is_some() {
+            return;
+        }
+        for (line, known) in LINES.iter().zip(&self.known) {
+            let (Some(said), Some(words)) = (*(line.slot)(&mut stat), row.plan.words(row.words, line.array)) else {
+                continue;
+            };
+            known.is_there.store(true, Ordering::Relaxed);
+            for (n, (word, against)) in words.iter().zip(&known.against).enumerate() {
+                let so_far = against.load(Ordering::Relaxed);
+                if line.printed(*word) == said || so_far >= AGAINST {
+                    continue;
+                }
+                against.store(so_far + 1, Ordering::Relaxed);
+                if so_far + 1 == AGAINST {
+                    known.may_be.fetch_and(!(1 << n), Ordering::Relaxed);
+                }
+            }
+        }
+        self.seen.store(true, Ordering::Relaxed);
+    }
+
+    /// What the file of this cgroup says. `None`: not all of it is known.
+    pub(super) fn tell(&self, row: Row<'_>) -> Option<MemoryStat> {
+        let mut stat = MemoryStat::default();
+        for (line, known) in LINES.iter().zip(&self.known) {
+            let words = row.plan.words(row.words, line.array).filter(|words| words.len() <= MOST)?;
+            if !known.is_there.load(Ordering::Relaxed) {
+                continue;
+            }
+            let mut left = known.may_be.load(Ordering::Relaxed) & (u64::MAX >> (MOST - words.len().max(1)));
+            let first = words.get(left.trailing_zeros() as usize)?;
+            while left != 0 {
+                if words.get(left.trailing_zeros() as usize)? != first {
+                    return None;
+                }
+                left &= left - 1;
+            }
+            *(line.slot)(&mut stat) = Some(line.printed(*first));
+        }
+        self.seen.load(Ordering::Relaxed).then_some(stat)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::bpf::walk::RowPlan;
+    use crate::kernel::bpf::walk::tests::memory_plan;
+
+    const PAGE: u64 = 4096;
+    const V2: Home = Home::V2("memory");
+
+    /// Of six states and three events.
+    fn row(plan: &RowPlan, numbers: [u64; 9]) -> Vec<u64> {
+        let mut words = vec![7, 1];
+        words.extend(numbers);
+        assert_eq!(u32::try_from(words.len() * 8), Ok(plan.row_bytes()));
+        words
+    }
+
+    fn learn(lines: &StatLines, plan: &RowPlan, text: &str, numbers: [u64; 9]) {
+        let words = row(plan, numbers);
+        lines.learn(V2, text.as_bytes(), Row { plan, words: &words });
+    }
+    fn tell(lines: &StatLines, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
+        let words = row(plan, numbers);
+        lines.tell(Row { plan, words: &words })
+    }
+
+    #[test]
+    fn a_line_is_told_once_all_that_may_be_behind_it_say_the_same() {
+        let (plan, lines) = (memory_plan(6, 3), StatLines::default());
+        assert_eq!(tell(&lines, &plan, [0; 9]), None, "nothing was ever compared");
+        let text = |anon: u64, faults: u64| format!("anon {}\nshmem 0\npgfault {faults}\n", anon * PAGE);
+        learn(&lines, &plan, &text(5, 90), [5, 1, 5, 2, 0, 0, 90, 3, 90]);
+        assert_eq!(tell(&lines, &plan, [5, 1, 6, 2, 0, 0, 91, 3, 92]), None, "one comparison rules nothing out");
+        learn(&lines, &plan, &text(6, 91), [6, 1, 8, 2, 0, 0, 91, 4, 97]);
+        learn(&lines, &plan, &text(7, 93), [7, 1, 9, 2, 0, 0, 93, 5, 98]);
+        let told = tell(&lines, &plan, [10, 1, 11, 2, 0, 0, 99, 5, 100]).expect("all is known");
+        assert_eq!((told.anon, told.shmem, told.pgfault), (Some(10 * PAGE), Some(0), Some(99)));
+        assert_eq!((told.swap, told.file), (None, None), "what the kernel does not print is absent");
+        // Two numbers may be its shared memory, and are not the same here: nobody knows.
+        assert_eq!(tell(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]), None);
+        learn(&lines, &plan, &text(7, 93).replace("shmem 0", "shmem 16384"), [7, 1, 9, 2, 4, 0, 93, 5, 98]);
+        learn(&lines, &plan, &text(7, 93).replace("shmem 0", "shmem 16384"), [7, 1, 9, 2, 4, 0, 93, 5, 98]);
+        let told = tell(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]).expect("that is known now");
+        assert_eq!(told.shmem, Some(4 * PAGE));
+    }
+
+    #[test]
+    fn one_odd_reading_rules_nothing_out_and_what_nothing_agrees_with_is_left_to_the_file() {
+        let (plan, lines) = (memory_plan(6, 3), StatLines::default());
+        let at = |n: u64| ([n, n + 1, n + 2, 0, 0, 0, 4, 5, 6], format!("anon {}\n", n * PAGE));
+        for n in 1..9 {
+            let (numbers, text) = at(n);
+            learn(&lines, &plan, &text, numbers);
+        }
+        learn(&lines, &plan, "anon 0\n", at(9).0);
+        assert_eq!(tell(&lines, &plan, at(20).0).and_then(|told| told.anon), Some(20 * PAGE));
+        learn(&lines, &plan, "anon 0\n", at(9).0);
+        assert_eq!(tell(&lines, &plan, at(20).0), None);
+    }
+
+    #[test]
+    fn below_nothing_is_nothing_as_the_kernel_prints_it() {
+        let (plan, lines) = (memory_plan(1, 1), StatLines::default());
+        let words = |n: i64| vec![7, 1, n.cast_unsigned(), 3];
+        let row = |words: &[u64]| -> Option<u64> { lines.tell(Row { plan: &plan, words })?.anon };
+        lines.learn(V2, b"anon 8192\npgfault 3\n", Row { plan: &plan, words: &words(2) });
+        assert_eq!((row(&words(2)), row(&words(-1))), (Some(2 * PAGE), Some(0)));
+    }
+}
