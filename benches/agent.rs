@@ -16,8 +16,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use allostat::collectors::KernelPass;
+use allostat::host::hierarchy::Layout;
+use allostat::host::roots::Roots;
+use allostat::model::id::CgroupPath;
 use common::{Agent, Exposition, is_root, mounted_v1};
 use shared::{HOLD, cpu, end, median, report, rss_bytes, scrape, start, supervisors};
 
@@ -56,16 +60,15 @@ fn idle(tasks: usize, long: bool) {
     start(&agent, tasks, HOLD);
     settle();
     let supervisors = Supervisors::of(&agent);
-    let floor = two_preads(&agent);
     let by_hand = format!("agent/two-preads-{tasks}");
-    report(&by_hand, floor, "CPU-us per task and tick: its usage and CPU time, on kept descriptors", None);
-    #[allow(clippy::cast_precision_loss)] // Some thousands.
-    let beside = |cpu: f64| Some((cpu * 1e6 / 60.0 / tasks as f64 / floor, by_hand.as_str()));
+    let unit = "CPU-us per task and tick: its usage and CPU time, on kept descriptors";
+    report(&by_hand, two_preads(&agent), unit, None);
+    let walk = Walk::of(&agent, tasks, "idle");
     let idle = cpu_per_minute(&agent, Duration::from_secs(60), || {});
-    report(&format!("agent/idle-{tasks}"), idle, "CPU-s/min", beside(idle));
+    report(&format!("agent/idle-{tasks}"), idle, "CPU-s/min", beside(walk.as_ref(), idle));
     report(&format!("agent/supervisors-idle-{tasks}"), supervisors.cpu_per_minute(), "CPU-s/min together", None);
     let scraped = cpu_per_minute(&agent, Duration::from_secs(60), || drop(scrape(&agent)));
-    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", beside(scraped));
+    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", beside(walk.as_ref(), scraped));
 
     let body = scrape(&agent);
     let series = Exposition::parse(&body).samples.len();
@@ -115,15 +118,58 @@ fn two_preads(agent: &Agent) -> f64 {
             for file in &files {
                 file.read_at(&mut buffer, 0).expect("its task runs");
             }
-            let after = clock_gettime(ClockId::ThreadCPUTime);
-            #[allow(clippy::cast_precision_loss)] // A second at most.
-            let micros = (after.tv_sec - before.tv_sec) as f64 * 1e6 + (after.tv_nsec - before.tv_nsec) as f64 / 1e3;
+            let micros = micros_since(before);
             #[allow(clippy::cast_precision_loss)] // Some hundreds.
             let tasks = files.len() as f64 / names.len() as f64;
             micros / tasks
         })
         .collect();
     median(&mut passes)
+}
+
+/// What the kernel pass alone costs here: the walks of a tick over everything below the agent's parent, and no agent.
+struct Walk {
+    row: String,
+    cpu_per_minute: f64,
+}
+
+impl Walk {
+    /// `None`: this host has none, or this process may not. `kind`: of idle tasks it is taken as the agent takes it where hardly anything
+    /// moves, of waking ones everything at each tick.
+    fn of(agent: &Agent, tasks: usize, kind: &str) -> Option<Walk> {
+        const TICKS: u32 = 16;
+        let layout = Layout::detect(&Roots::default()).ok()?;
+        let parent = CgroupPath::from(agent.cgroups.parent.as_str());
+        let pass = KernelPass::open(&Roots::default(), &layout, &parent).ok()?;
+        let mut used = 0.0;
+        // The first one makes room for its rows.
+        for tick in 0..=TICKS {
+            std::thread::sleep(Duration::from_secs(1));
+            let before = clock_gettime(ClockId::ThreadCPUTime);
+            match kind {
+                "idle" => pass.take(&layout, Instant::now()),
+                _ => pass.take_all(&layout, Instant::now()),
+            }
+            used += if tick > 0 { micros_since(before) } else { 0.0 };
+        }
+        let each = used / f64::from(TICKS);
+        #[allow(clippy::cast_precision_loss)] // Some thousands; each task has a cgroup, its alloc another one.
+        let cgroups = (2 * tasks + 1) as f64;
+        let row = format!("agent/walk-{kind}-{tasks}");
+        report(&row, each / cgroups, "CPU-us per cgroup and tick: the kernel pass alone", None);
+        Some(Walk { row, cpu_per_minute: each * 60.0 / 1e6 })
+    }
+}
+
+fn beside(walk: Option<&Walk>, cpu_per_minute: f64) -> Option<(f64, &str)> {
+    walk.map(|walk| (cpu_per_minute / walk.cpu_per_minute, walk.row.as_str()))
+}
+
+fn micros_since(before: Timespec) -> f64 {
+    let after = clock_gettime(ClockId::ThreadCPUTime);
+    #[allow(clippy::cast_precision_loss)] // A second at most.
+    let micros = (after.tv_sec - before.tv_sec) as f64 * 1e6 + (after.tv_nsec - before.tv_nsec) as f64 / 1e3;
+    micros
 }
 
 /// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything. They begin when
@@ -135,8 +181,9 @@ fn waking(tasks: usize) {
     start(&agent, tasks, &format!(r#""wake", "10", "3600000", {begin:?}"#));
     let writer = fs::OpenOptions::new().write(true).open(&begin).expect("they wait for it");
     settle();
+    let walk = Walk::of(&agent, tasks, "waking");
     let cpu = cpu_per_minute(&agent, Duration::from_secs(60), || {});
-    report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", None);
+    report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", beside(walk.as_ref(), cpu));
     report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
     drop(writer);
     end(agent);
