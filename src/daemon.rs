@@ -40,7 +40,7 @@ use self::stock::Stock;
 use crate::api::{self, Context, Door};
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
-use crate::collectors::{self, FdBudget, Sampling, capability};
+use crate::collectors::{self, FdBudget, KernelEnds, Sampling, capability};
 use crate::config::Config;
 use crate::devices::keeper::Keeper;
 use crate::devices::{self, DeviceChange};
@@ -167,12 +167,13 @@ impl Daemon {
         .await;
         let handle = start_runner(&config, data_dir.clone(), needs, &ground, &clock, &metrics, &steps).await?;
         steps.at(Step::Sampler);
-        let Ground { sampling, info, parent, home, stock, .. } = ground;
+        let Ground { sampling, info, parent, home, ends, stock, .. } = ground;
 
         let devices = follow_devices(&config, &data_dir, &handle, &clock, &sampling.roots);
         stock.open(&devices);
         let keep = Keep { path: data_dir.observed(), boot_id: info.boot_id.clone() };
-        let observer = observed::observe(&config, &handle, &home, &sampling, &clock, &metrics, keep);
+        let others = observed::Others { sampling: &sampling, ends, keep };
+        let observer = observed::observe(&config, &handle, &home, others, &clock, &metrics);
         let scrapers = Arc::new(Scrapers::default());
         let sampler = Sampler::start(sampler::Parts {
             config: config.telemetry,
@@ -284,6 +285,8 @@ struct Ground {
     /// Errors: why it cannot be made.
     parent: Result<node::Parent, String>,
     home: Home,
+    /// Who tells of what others run when it ends: taken by who looks on.
+    ends: Option<KernelEnds>,
     facts: Arc<Facts>,
     stock: Arc<Stock>,
 }
@@ -306,7 +309,7 @@ impl Ground {
         let make = || node::Parent::make(&layout, &home.parent, mark);
         let made = home.refused.clone().map_or_else(make, Err);
         let refused = made.as_ref().err().map(String::as_str);
-        let (pass, may) = node::may(config, &roots, &layout, &home.parent);
+        let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);
         let info = Arc::new(node::info(&roots, &layout, &home.parent, may, refused)?);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
@@ -315,7 +318,7 @@ impl Ground {
         let windows = can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
-        Ok(Ground { sampling, info, parent: made, home, facts: Arc::default(), stock: Arc::default() })
+        Ok(Ground { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })
     }
 }
 
@@ -329,7 +332,7 @@ async fn start_runner(
     steps: &Steps,
 ) -> Result<Handle, DaemonError> {
     steps.at(Step::Database);
-    let Ground { sampling, info, parent, home, facts, stock } = ground;
+    let Ground { sampling, info, parent, home, facts, stock, .. } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
     close_allocs(&data_dir).await?;
     let store: Arc<dyn Store> = Arc::new(SledStore::open(&data_dir.state())?);

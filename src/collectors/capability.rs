@@ -53,6 +53,9 @@ pub const KERNEL_PASS: &str = "kernel_pass";
 /// What is done to our own tasks' cgroups, and never to those of others.
 pub const OF_OURS: [&str; 4] = [WINDOW_PEAK, "cpuset", "cgroup_kill", "device_nodes"];
 
+/// Whether the kernel tells of what others run when it ends; tried: see [`KernelEnds::open`](super::KernelEnds::open).
+pub const KERNEL_ENDS: &str = "kernel_ends";
+
 #[derive(Debug, Clone, Copy)]
 struct Probe<'a> {
     roots: &'a Roots,

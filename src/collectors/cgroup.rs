@@ -204,6 +204,11 @@ impl CgroupFiles {
         };
         self.slots.iter().any(is_shown)
     }
+    /// Which one it is in a hierarchy. `None`: it is in none there.
+    pub(super) fn inode_in(&self, home: usize) -> Option<u64> {
+        self.homes.iter().find(|place| place.hierarchy == home).map(|place| place.inode)
+    }
+
     /// Whether a kernel pass asks for this very cgroup.
     pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
         self.homes.iter().any(|place| rows.wants(place.inode))

@@ -34,7 +34,7 @@ use crate::model::measure::When;
 use crate::telemetry::{chain, lock};
 
 /// The kernel's description of its own types.
-const DESCRIPTION: &str = "kernel/btf/vmlinux";
+pub(super) const DESCRIPTION: &str = "kernel/btf/vmlinux";
 const PROCESSORS: &str = "devices/system/cpu/possible";
 /// What the kernel calls for each cgroup.
 const ITERATOR: &str = "bpf_iter_cgroup";
@@ -61,6 +61,9 @@ pub enum KernelPassError {
     Contradicted,
     #[error("no hierarchy of cgroups has anything to tell")]
     Nothing,
+    /// Of those who tell of what ends.
+    #[error("{mount} is not the root of its hierarchy")]
+    BelowRoot { mount: String },
 }
 
 impl From<ProcessorsError> for KernelPassError {
@@ -75,16 +78,17 @@ impl From<ProcessorsError> for KernelPassError {
 impl KernelPassError {
     /// A sentence that says what would mend it.
     pub fn reason(&self) -> String {
+        self.reason_with("files are read instead")
+    }
+    /// The same. `instead`: what is done without it.
+    pub fn reason_with(&self, instead: &str) -> String {
         let mend = match self {
-            KernelPassError::Description { .. } => {
-                "it needs a kernel with CONFIG_DEBUG_INFO_BTF; files are read instead"
-            }
-            KernelPassError::Bpf(error) if error.is_refused_right() => {
-                "it needs CAP_BPF and CAP_PERFMON, or root; files are read instead"
-            }
-            _ => "files are read instead",
+            KernelPassError::Description { .. } => "it needs a kernel with CONFIG_DEBUG_INFO_BTF; ",
+            KernelPassError::Bpf(error) if error.is_refused_right() => "it needs CAP_BPF and CAP_PERFMON, or root; ",
+            KernelPassError::BelowRoot { .. } => "it needs the whole tree, as outside of containers; ",
+            _ => "",
         };
-        format!("{}: {mend}", chain(self))
+        format!("{}: {mend}{instead}", chain(self))
     }
 }
 
@@ -100,6 +104,8 @@ pub struct KernelPass {
     flushes: Vec<OwnedFd>,
     /// The unified tree, where it is walked from its root: that one's own `cpu.stat` flushes nothing, those below it do.
     whole: Option<PathBuf>,
+    /// Where each one's own numbers begin.
+    processors: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -189,7 +195,7 @@ impl KernelPass {
         let root = parent.as_str() == "/";
         let whole = layout.unified().filter(|_| root).map(|unified| unified.mount.clone());
         let (rows, moved) = (RwLock::default(), AtomicUsize::new(0));
-        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole })
+        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole, processors })
     }
 
     /// One pass over all hierarchies, for looks at this very moment. Blocks for a microsecond or so for each cgroup. What cannot be walked
@@ -241,6 +247,11 @@ impl KernelPass {
     pub(super) fn rows(&self, now: Instant) -> Option<Arc<PassRows>> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         rows.as_ref().filter(|rows| rows.taken == now).map(Arc::clone)
+    }
+
+    /// Empty: what they count is not read.
+    pub(super) fn processors(&self) -> &[u64] {
+        &self.processors
     }
 
     /// A reader saw something move.

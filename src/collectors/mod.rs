@@ -10,6 +10,7 @@ mod cpu;
 mod home;
 mod host;
 mod io;
+pub mod kernel_ends;
 pub mod kernel_pass;
 mod last;
 mod memory;
@@ -36,6 +37,7 @@ use crate::host::roots::{ReadError, Roots};
 use crate::kernel::ParseError;
 use crate::model::metric::{MetricDesc, Samples};
 
+pub use kernel_ends::{EndedCgroup, KernelEnds};
 pub use kernel_pass::{KernelPass, KernelPassError};
 pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
@@ -49,11 +51,13 @@ pub use window::kept_peak;
 pub struct Config {
     /// By a program inside the kernel, where it may be loaded.
     pub kernel_pass: bool,
+    /// What others run tells of its end, where there is a kernel pass.
+    pub kernel_ends: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { kernel_pass: true }
+        Config { kernel_pass: true, kernel_ends: true }
     }
 }
 

@@ -13,11 +13,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, Due, Gone};
+use super::kernel_ends::{self, EndedCgroup};
 use super::pass_rows::PassRows;
 use super::process;
 use super::raw::Raw;
 use super::sampling::Sampling;
 use super::scratch::{self, Scratch};
+use super::subjects::files;
+use super::told::{How, Told};
 use super::window::{Window, kept_peak};
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::units::Timestamp;
@@ -332,6 +335,29 @@ impl TaskReader {
                 News::Changed
             }
         }
+    }
+
+    /// Whether it was this very cgroup that was removed. `None`: this reader knows of none in that hierarchy.
+    pub fn is_of(&self, ended: &EndedCgroup) -> Option<bool> {
+        match &lock(&self.inner).source {
+            Source::Cgroup { files, .. } => files.inode_in(ended.home).map(|inode| inode == ended.inode),
+            Source::Processes(_) | Source::Told(_) => None,
+        }
+    }
+
+    /// Takes what the kernel said of the cgroup as it was removed: of one hierarchy, and each tells its own. It looks at nothing.
+    pub fn end(&self, ended: &EndedCgroup, at: Timestamp) {
+        let mut inner = lock(&self.inner);
+        let Some(home) = self.sampling.layout.hierarchies().get(ended.home) else { return };
+        let pass = self.sampling.kernel_pass();
+        for file in files().filter(|file| pass.is_none_or(|pass| pass.distrust.trusts(file))) {
+            let Some(Told { how: How::Says(says), .. }) = kernel_ends::says(file) else { continue };
+            if file.home.find(&self.sampling.layout).is_some_and(|found| std::ptr::eq(found, home)) {
+                // What its row lacks stays as it was read last.
+                let _ = says(&mut inner.raw, ended.row());
+            }
+        }
+        self.keep(&inner.raw, at);
     }
 
     /// Whether a look is due even if nothing seems to move.

@@ -226,6 +226,15 @@ static OURS: &[Setting] = &[
         get: |c| Some(c.collectors.kernel_pass.to_string()),
     },
     Setting {
+        stanza: "collectors",
+        key: "kernel_ends",
+        env: "ALLOSTAT_KERNEL_ENDS",
+        about: "Let programs inside the kernel tell how what others run ended and what it had used, however short it was: beside \
+                kernel_pass, with the same rights. \"false\": what was read last is what is known.",
+        kind: Kind::Bool(|c, on| c.collectors.kernel_ends = on),
+        get: |c| Some(c.collectors.kernel_ends.to_string()),
+    },
+    Setting {
         stanza: "drivers",
         key: "enabled",
         env: "ALLOSTAT_DRIVERS",

@@ -42,7 +42,7 @@ impl Onlooker {
         config.observe.enabled = true;
         let (roots, parent) = (Roots::default(), home::last(&config));
         let layout = Layout::detect(&roots)?;
-        let (pass, may) = node::may(&config, &roots, &layout, &parent);
+        let (node::KernelParts { pass, ends }, may) = node::may(&config, &roots, &layout, &parent);
         let info = Arc::new(node::info(&roots, &layout, &parent, node::May { reset_peaks: false, ..may }, None)?);
         let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
@@ -51,6 +51,7 @@ impl Onlooker {
         let observer = Observer::start(observe::Parts {
             config: config.observe.clone(),
             sampling: Arc::clone(&sampling),
+            ends,
             board: Arc::clone(&board),
             ours: parent.clone(),
             clock: Arc::clone(&clock),

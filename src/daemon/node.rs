@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::collectors::{KernelPass, capability};
+use crate::collectors::{KernelEnds, KernelPass, capability};
 use crate::config::Config;
 use crate::host::cgroup::Cgroup;
 use crate::host::hierarchy::{Layout, Mode};
@@ -71,22 +71,40 @@ pub(super) struct May {
     pub(super) pass: Option<String>,
     /// Cgroups of others.
     pub(super) observe: bool,
+    /// Why nobody tells of what ends; `None`: the kernel does.
+    pub(super) ends: Option<String>,
+}
+
+/// What looks into the kernel for it.
+pub(super) struct KernelParts {
+    pub(super) pass: Option<KernelPass>,
+    pub(super) ends: Option<KernelEnds>,
 }
 
 /// What it may, tried. The kernel pass goes over the whole host where others' cgroups are observed: they may be anywhere.
-pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &CgroupPath) -> (Option<KernelPass>, May) {
+pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &CgroupPath) -> (KernelParts, May) {
     let whole = CgroupPath::from("/");
     let top = if config.observe.enabled { &whole } else { parent };
     let pass = match config.collectors.kernel_pass {
         true => KernelPass::open(roots, layout, top).map_err(|e| e.reason()),
         false => Err("it is turned off: collectors.kernel_pass; files are read instead".to_owned()),
     };
+    let ends = match (config.collectors.kernel_ends, config.observe.enabled, &pass) {
+        (false, _, _) => Err("it is turned off: collectors.kernel_ends".to_owned()),
+        (true, false, _) => Err("nothing that others run is observed: observe.enabled".to_owned()),
+        (true, true, Err(_)) => Err("there is no kernel pass: see kernel_pass".to_owned()),
+        (true, true, Ok(pass)) => {
+            let instead = "of what others run the last reading is what is known, and what is shorter may not be seen";
+            KernelEnds::open(roots, layout, pass).map_err(|e| e.reason_with(instead))
+        }
+    };
     let may = May {
         reset_peaks: config.cgroup.peak_window_v1,
-        pass: pass.as_ref().err().cloned(),
         observe: config.observe.enabled,
+        pass: pass.as_ref().err().cloned(),
+        ends: ends.as_ref().err().cloned(),
     };
-    (pass.ok(), may)
+    (KernelParts { pass: pass.ok(), ends: ends.ok() }, may)
 }
 
 /// `refused`: why the parent cgroup could not be made.
@@ -117,6 +135,10 @@ pub(super) fn info(
     capabilities.push(match may.pass {
         None => Capability::yes(capability::KERNEL_PASS),
         Some(why) => Capability::no(capability::KERNEL_PASS, why),
+    });
+    capabilities.push(match may.ends {
+        None => Capability::yes(capability::KERNEL_ENDS),
+        Some(why) => Capability::no(capability::KERNEL_ENDS, why),
     });
     Ok(NodeInfo {
         hostname: text(uname.nodename()),

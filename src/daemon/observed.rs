@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::home::Home;
-use crate::collectors::Sampling;
+use crate::collectors::{KernelEnds, Sampling};
 use crate::config::Config;
 use crate::host::clock::Clock;
 use crate::observe::{self, Keep, Observer};
@@ -13,19 +13,27 @@ use crate::runner::Handle;
 use crate::snapshot::Snapshot;
 use crate::telemetry::Metrics;
 
+/// What tells of them.
+pub(super) struct Others<'a> {
+    pub(super) sampling: &'a Arc<Sampling>,
+    pub(super) ends: Option<KernelEnds>,
+    pub(super) keep: Keep,
+}
+
 /// Looks at what others run, where that is wanted and can be had.
 pub(super) fn observe(
     config: &Config,
     handle: &Handle,
     home: &Home,
-    sampling: &Arc<Sampling>,
+    others: Others<'_>,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
-    keep: Keep,
 ) -> Option<Arc<Observer>> {
+    let Others { sampling, ends, keep } = others;
     let parts = observe::Parts {
         config: config.observe.clone(),
         sampling: Arc::clone(sampling),
+        ends,
         board: Arc::clone(handle.board()),
         ours: home.parent.clone(),
         clock: Arc::clone(clock),

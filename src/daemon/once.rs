@@ -29,6 +29,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let parent = home::last(config);
     let layout = Layout::detect(&roots)?.narrow(&parent);
     let may = node::May {
+        ends: Some("one look does not wait for what ends".to_owned()),
         reset_peaks: config.cgroup.peak_window_v1,
         pass: Some("a single pass, without an agent, reads files".to_owned()),
         observe: false,

@@ -1,12 +1,14 @@
-//! The door to programs inside the kernel: bpf(2). It takes instructions and gives rows, or puts them before the devices of a cgroup;
-//! what they are made of is in [`kernel::bpf`](crate::kernel::bpf).
+//! The door to programs inside the kernel: bpf(2). It takes instructions and gives rows and records, or puts them before the devices of
+//! a cgroup; what they are made of is in [`kernel::bpf`](crate::kernel::bpf).
 //!
 //! Needs CAP_BPF, with CAP_PERFMON for rows and CAP_NET_ADMIN for devices, or CAP_SYS_ADMIN; refused under kernel lockdown `confidentiality` and in most containers.
 
 // bpf(2) has no safe form, and what the kernel writes rows into is memory that it shares with us.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
+mod ring;
+
+use std::ffi::{CStr, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -15,6 +17,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::kernel::bpf::gate;
 use crate::kernel::bpf::insn::AssembleError;
+
+pub use ring::RecordRing;
 
 /// Why a program is not there.
 #[derive(Debug, thiserror::Error)]
@@ -49,12 +53,16 @@ mod command {
     pub(super) const MAP_CREATE: u32 = 0;
     pub(super) const PROG_LOAD: u32 = 5;
     pub(super) const PROG_ATTACH: u32 = 8;
+    pub(super) const RAW_TRACEPOINT_OPEN: u32 = 17;
     pub(super) const LINK_CREATE: u32 = 28;
     pub(super) const ITER_CREATE: u32 = 33;
 }
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
+/// Of what was looked at longest ago the oldest goes, where there is no room.
+const LRU_HASH: u32 = 9;
 const MAPPED: u32 = 1 << 10;
+const RAW_TRACEPOINT: u32 = 17;
 const TRACING: u32 = 26;
 const TRACE_ITER: u32 = 28;
 const CGROUP_DEVICE: u32 = 15;
@@ -64,7 +72,7 @@ const ALLOW_MULTI: u32 = 1 << 1;
 /// A cgroup first, what is below it then.
 const DESCENDANTS_PRE: u32 = 2;
 /// The program is our own text. The kernel lends some functions only to what may be passed on under its own licence.
-const LICENCE: &std::ffi::CStr = c"Dual MIT/GPL";
+const LICENCE: &CStr = c"Dual MIT/GPL";
 
 /// The kernel's argument is a union of structures; of each what is used here, in its order. All begins as 0.
 #[repr(C)]
@@ -129,6 +137,13 @@ struct LinkCreate {
 }
 
 #[repr(C)]
+struct RawTracepointOpen {
+    name: u64,
+    prog_fd: u32,
+    padding: u32,
+}
+
+#[repr(C)]
 struct CgroupIter {
     order: u32,
     cgroup_fd: u32,
@@ -185,6 +200,8 @@ pub struct KernelRows {
 // SAFETY: the memory belongs to this value alone, and is written through `&mut self` only; the kernel writes it while a walk runs, and
 // walks are run by who holds this value.
 unsafe impl Send for KernelRows {}
+// SAFETY: through `&self` one whole number is read, and nothing is written.
+unsafe impl Sync for KernelRows {}
 
 impl KernelRows {
     /// `row_bytes`: a multiple of 8. Errors: no right, no memory.
@@ -239,6 +256,14 @@ impl KernelRows {
     }
 }
 
+impl KernelRows {
+    /// The first number of row 0, as programs leave it at any time.
+    pub fn first_word(&self) -> u64 {
+        // SAFETY: row 0 is inside of the mapping; the kernel writes a whole number.
+        unsafe { self.memory.read_volatile() }
+    }
+}
+
 impl Drop for KernelRows {
     fn drop(&mut self) {
         // SAFETY: it was mapped by this value, which nobody has any more.
@@ -257,6 +282,21 @@ pub fn per_processor() -> Result<OwnedFd, BpfError> {
         ..MapCreate::default()
     };
     bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of processors"))
+}
+
+/// A map of so many values by their keys. Errors: no right, no memory.
+pub fn latest_by_key(key_size: u32, value_size: u32, max_entries: u32) -> Result<OwnedFd, BpfError> {
+    let attributes =
+        MapCreate { map_type: LRU_HASH, key_size, value_size, max_entries, name: NAME, ..MapCreate::default() };
+    bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of notes"))
+}
+
+/// Puts a program at one of the kernel's trace points, where it stays as long as what this gives. Errors: no right; the kernel has no
+/// such place; as of [`load`].
+pub fn trace(instructions: &[u64], at: &CStr) -> Result<OwnedFd, BpfError> {
+    let program = take(instructions, ProgLoad { prog_type: RAW_TRACEPOINT, ..ProgLoad::default() })?;
+    let attributes = RawTracepointOpen { name: address(at), prog_fd: raw(&program), padding: 0 };
+    bpf(command::RAW_TRACEPOINT_OPEN, &attributes).map_err(BpfError::of("a trace point"))
 }
 
 /// A program of the cgroup iterator that the kernel has taken. `iterator`: the id of `bpf_iter_cgroup` in its type description.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +78,13 @@ impl DirWatch {
     }
 }
 
+/// Readable when something has happened.
+impl AsFd for DirWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Wakes who waits. Concurrency: any thread rings; rung twice is rung once.
 #[derive(Debug, Clone)]
 pub struct Bell(Arc<OwnedFd>);
@@ -91,10 +98,10 @@ impl Bell {
         // It rings already: that is enough.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
-    /// Until it rings, or something happens that is watched, or so long. It is silent then.
-    pub fn wait(&self, watch: Option<&DirWatch>, most: Duration) {
+    /// Until it rings, or one of these can be read, or so long. It is silent then.
+    pub fn wait<'a>(&self, watched: impl IntoIterator<Item = BorrowedFd<'a>>, most: Duration) {
         let most = Timespec { tv_sec: most.as_secs().try_into().unwrap_or(1), tv_nsec: most.subsec_nanos().into() };
-        let watched = watch.map(|watch| PollFd::new(&watch.0, PollFlags::IN));
+        let watched = watched.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = [PollFd::new(&*self.0, PollFlags::IN)].into_iter().chain(watched).collect();
         // Interrupted, or silent already: who waits looks anyway, and waits again.
         let _ = poll(&mut fds, Some(&most));
@@ -149,10 +156,10 @@ mod tests {
         let long = Duration::from_secs(600);
         bell.ring();
         bell.ring();
-        bell.wait(Some(&watching), long);
-        bell.wait(Some(&watching), Duration::from_millis(1));
+        bell.wait([watching.as_fd()], long);
+        bell.wait([watching.as_fd()], Duration::from_millis(1));
         std::fs::create_dir(dir.path().join("a")).unwrap();
-        bell.wait(Some(&watching), long);
+        bell.wait([watching.as_fd()], long);
         assert_eq!(notices(&watching).len(), 1);
     }
 }

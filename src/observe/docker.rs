@@ -23,6 +23,7 @@ use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
 use crate::model::alloc::AllocSource;
 use crate::model::id::AllocId;
+use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 
 pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, recognise, runtime: Some(runtime) };
@@ -105,9 +106,9 @@ impl Engine {
 fn died(events: &[Value]) -> Option<ExitFacts> {
     let is = |event: &&Value, what: &str| event["Action"] == what;
     let died = events.iter().rev().find(|event| is(event, "die"))?;
-    let code = died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
+    let status = ExitStatus::Code(died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?);
     let finished_at = died["timeNano"].as_u64().map(Timestamp);
-    Some(ExitFacts { code, oom: events.iter().any(|event| is(&event, "oom")), finished_at })
+    Some(ExitFacts { status, oom: events.iter().any(|event| is(&event, "oom")), finished_at })
 }
 
 impl Runtime for Engine {
@@ -136,7 +137,8 @@ fn exited(state: &Value) -> Option<ExitFacts> {
     }
     let code = state["ExitCode"].as_u64()?;
     let finished_at = state["FinishedAt"].as_str().and_then(facts::moment)?;
-    Some(ExitFacts { code: u8::try_from(code).ok()?, oom: state["OOMKilled"] == true, finished_at: Some(finished_at) })
+    let status = ExitStatus::Code(u8::try_from(code).ok()?);
+    Some(ExitFacts { status, oom: state["OOMKilled"] == true, finished_at: Some(finished_at) })
 }
 
 fn named(container: &Value, driver: &str) -> Option<Naming> {
@@ -240,7 +242,10 @@ mod tests {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         assert_eq!(exited(&state(true, 0, false)), None);
         let at = Some(Timestamp(1_000_000_000));
-        assert_eq!(exited(&state(false, 137, true)), Some(ExitFacts { code: 137, oom: true, finished_at: at }));
+        assert_eq!(
+            exited(&state(false, 137, true)),
+            Some(ExitFacts { status: ExitStatus::Code(137), oom: true, finished_at: at })
+        );
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
         assert_eq!(exited(&never), None, "it was never started");
     }
@@ -248,7 +253,7 @@ mod tests {
     #[test]
     fn of_one_that_is_removed_its_events_tell_the_end() {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
-        let expected = |oom| Some(ExitFacts { code: 3, oom, finished_at: Some(Timestamp(7)) });
+        let expected = |oom| Some(ExitFacts { status: ExitStatus::Code(3), oom, finished_at: Some(Timestamp(7)) });
         assert_eq!(died(&[event("start"), event("die"), event("destroy")]), expected(false));
         assert_eq!(died(&[event("oom"), event("die")]), expected(true));
         assert_eq!(died(&[event("start")]), None);

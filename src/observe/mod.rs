@@ -6,6 +6,7 @@
 //! scanner    follows the directories of cgroups into the tree
 //! kept       what was used, over the lives of agents
 //! lives      when a cgroup was made, and whether what is a task again was there all the time
+//! ends       what the kernel tells of lives that are over
 //! processes  those in no cgroup of their own, where that is wanted
 //! naming     asks runtimes for names and ends, each on a thread of its own
 //! table      the allocs: begun, named, ended; what of them goes to the board
@@ -15,6 +16,7 @@
 
 mod containerd;
 mod docker;
+mod ends;
 mod facts;
 pub mod identity;
 mod kept;

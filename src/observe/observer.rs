@@ -5,16 +5,20 @@
 //!  found ──┐   20 ms      waits until it has           2 s at most                                2 s at most
 //!          └── not wanted, too many: set aside, counted
 //! ```
-//! Nothing is written to any of these cgroups.
+//! Where the kernel tells of what ends (`removed`), the last numbers of a cgroup and how it ended come from there, and one that nobody had
+//! looked at is shown with its whole life. Nothing is written to any of these cgroups.
 
 mod groups;
+mod removed;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::ends::Ends;
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::kept::{BegunTask, Keep, Kept, KeptTask};
 use super::lives::Lives;
@@ -25,7 +29,7 @@ use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
 use super::tree::TaskOf;
 use super::{ALL, Config, ObservedSource};
 use crate::board::Board;
-use crate::collectors::{Sampling, TaskReader};
+use crate::collectors::{EndedCgroup, KernelEnds, Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::host::inotify::Bell;
 use crate::model::alloc::AllocSource;
@@ -50,6 +54,8 @@ const USAGE_KEPT_EACH: Duration = Duration::from_secs(300);
 pub struct Parts {
     pub config: Config,
     pub sampling: Arc<Sampling>,
+    /// Who tells of what ends; `None`: nobody, and what was read last is what is known.
+    pub ends: Option<KernelEnds>,
     pub board: Arc<Board>,
     /// Below it are the agent's own.
     pub ours: CgroupPath,
@@ -147,6 +153,8 @@ struct Work {
     empty: BTreeSet<String>,
     unnamed: HashMap<String, Unnamed>,
     lives: Lives,
+    /// What the kernel has told of what is over.
+    ends: Ends<EndedCgroup>,
     /// `None`: those without a cgroup are not wanted.
     processes: Option<Processes>,
     /// Gone, and how they ended is being asked.
@@ -190,6 +198,7 @@ impl Work {
             empty: BTreeSet::new(),
             unnamed: HashMap::new(),
             lives: Lives::default(),
+            ends: Ends::default(),
             processes,
             ending: HashMap::new(),
             leaving: HashMap::new(),
@@ -222,6 +231,9 @@ impl Work {
         self.wait();
         let ScanNews { removed, made, told, changed } = self.scanner.news();
         let now = self.parts.clock.instant();
+        // What they used last comes before they are gone.
+        self.hear_of_ends(now);
+        self.note_unseen(&removed);
         for path in removed {
             self.lives.removed(&path);
             self.leaving.insert(path, now);
@@ -258,6 +270,7 @@ impl Work {
             changed |= self.scanner.sweep();
             self.look_for_the_dead();
             self.lives.forget(|path| self.scanner.inode(path));
+            self.ends.forget(now, |path| self.unnamed.contains_key(path) || self.allocs.is_known(path));
             self.forget_totals(now);
             self.allocs.forget_earlier();
             for (path, _) in self.found.drain() {
@@ -281,9 +294,11 @@ impl Work {
         let until = self.fresh.values().chain(self.ending.values()).copied();
         let until = until.chain(self.unnamed.values().map(|unnamed| unnamed.until));
         let unnamed = (!self.unnamed.is_empty()).then_some(now + UNNAMED);
-        let until = until.chain(unnamed).chain([self.next_beat, self.next_sweep]).min().unwrap_or(now);
+        let until =
+            until.chain(unnamed).chain(self.ends.next()).chain([self.next_beat, self.next_sweep]).min().unwrap_or(now);
         let left = until.saturating_duration_since(now).max(Duration::from_millis(1));
-        self.bell.wait(self.scanner.watch(), left);
+        let watched = self.scanner.watch().map(AsFd::as_fd).into_iter();
+        self.bell.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
     }
 
     /// Brings what is known in line with the cgroups that there are.
@@ -327,19 +342,19 @@ impl Work {
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
         let plain = found.is_none();
         let found = found.unwrap_or_else(|| Recognised::plain(&path));
-        let config = &self.parts.config;
-        if !config.sources.is_empty() && !config.sources.contains(&found.source) {
+        let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
+        if !self.is_wanted(&found, is_named) {
             self.aside.insert(path, UNWANTED);
             return;
         }
-        let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
-        if is_named && !config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)) {
-            self.aside.insert(path, UNWANTED);
+        // What stands there yet of one that is being removed is not a new one.
+        let is_leaving = self.leaving.get(&path).is_some_and(|at| now.saturating_duration_since(*at) < SWEEP);
+        if is_leaving || self.is_leaving(&path, now) {
             return;
         }
         let made = self.lives.made_at(&path);
         // Of one that was there before, what it has used may be what others used below it.
-        let has_run = || made.is_some() && self.scanner.has_run(&path);
+        let has_run = || made.is_some() && !self.ends.was_above(&path) && self.scanner.has_run(&path);
         if plain && self.scanner.has_processes(&path) != Some(true) && !has_run() {
             if self.empty.insert(path.clone()) {
                 self.scanner.listen(&path);
@@ -347,7 +362,7 @@ impl Work {
             return;
         }
         // Whoever gets a name may turn out not to be wanted.
-        if !self.has_room() && (is_named || !config.chooses()) {
+        if !self.has_room() && (is_named || !self.parts.config.chooses()) {
             self.aside.insert(path, LIMIT);
             return;
         }
@@ -385,6 +400,13 @@ impl Work {
         }
     }
 
+    /// `is_named`: its path tells its name.
+    fn is_wanted(&self, found: &Recognised, is_named: bool) -> bool {
+        let config = &self.parts.config;
+        let is_source = config.sources.is_empty() || config.sources.contains(&found.source);
+        is_source && (!is_named || config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)))
+    }
+
     fn ask(&mut self, path: &str, found: &Recognised, about: About) -> bool {
         let Some(source) = source(found.source) else { return false };
         let lists = self.scanner.lists(path);
@@ -400,11 +422,11 @@ impl Work {
         let config = &self.parts.config;
         let id = ObservedAllocs::id_of(naming.source.unwrap_or(found.source), &naming.native);
         if !config.wants(&id) {
-            self.aside.insert(path.to_owned(), UNWANTED);
+            self.set_aside(path, UNWANTED, is_gone);
             return;
         }
         if self.allocs.running() >= config.max_allocs {
-            self.aside.insert(path.to_owned(), LIMIT);
+            self.set_aside(path, LIMIT, is_gone);
             return;
         }
         if naming.source.is_some() {
@@ -423,6 +445,8 @@ impl Work {
         self.known.insert(path.to_owned(), found);
         if is_gone {
             self.gone(path);
+            // Another one of its name may stand there by now.
+            self.fresh.insert(path.to_owned(), self.parts.clock.instant() + SETTLED);
         }
     }
 
@@ -460,9 +484,13 @@ impl Work {
 
     fn ended(&mut self, path: &str, facts: Option<ExitFacts>) {
         self.ending.remove(path);
+        let (told, is_whole) = self.told_end(path);
+        // What its runtime says comes first. It may learn of the OOM killer later than of the end.
+        let victim = told.as_ref().is_some_and(|told| told.oom);
+        let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(told);
         if let Some(reader) = self.allocs.reader(path) {
             // The last look came after the last process had gone.
-            let is_final = reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
+            let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
             self.parts.metrics.others.ended(is_final);
         }
         self.kept.ends(path);

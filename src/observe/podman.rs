@@ -13,6 +13,7 @@ use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_contain
 use super::naming::{Inquiry, Runtime, RuntimePlaces};
 use super::table::ExitFacts;
 use crate::model::alloc::AllocSource;
+use crate::model::task::ExitStatus;
 
 pub static PODMAN: ObservedSource = ObservedSource { word: AllocSource::Podman, recognise, runtime: Some(runtime) };
 
@@ -54,7 +55,7 @@ impl Runtime for Libpod {
         let id = inquiry.found.container.as_deref()?;
         let code = std::fs::read_to_string(self.places.file(&format!("/run/libpod/exits/{id}")));
         let code = code.ok().and_then(|code| code.trim().parse().ok());
-        let written = code.map(|code| ExitFacts { code, oom: false, finished_at: None });
+        let written = code.map(|code| ExitFacts { status: ExitStatus::Code(code), oom: false, finished_at: None });
         written.or_else(|| self.engine.exit(inquiry))
     }
 }

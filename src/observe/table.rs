@@ -75,10 +75,11 @@ pub struct NewTask {
 /// How it ended, where somebody knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitFacts {
-    pub code: u8,
-    /// The kernel's OOM killer ended it, as its runtime says.
+    /// A code or a signal.
+    pub status: ExitStatus,
+    /// The kernel's OOM killer ended it.
     pub oom: bool,
-    /// By its runtime's clock.
+    /// By the clock of who says it.
     pub finished_at: Option<Timestamp>,
 }
 
@@ -414,9 +415,10 @@ fn exit(
     usage: Arc<Usage>,
 ) -> Exit {
     let (outcome, status) = match &facts {
-        Some(ExitFacts { oom: true, code, .. }) => (Outcome::Oom, ExitStatus::Code(*code)),
-        Some(ExitFacts { code: 0, .. }) => (Outcome::Success, ExitStatus::Code(0)),
-        Some(ExitFacts { code, .. }) => (Outcome::Error, ExitStatus::Code(*code)),
+        Some(ExitFacts { oom: true, status, .. }) => (Outcome::Oom, status.clone()),
+        Some(ExitFacts { status: status @ ExitStatus::Code(0), .. }) => (Outcome::Success, status.clone()),
+        Some(ExitFacts { status: status @ ExitStatus::Signal(_), .. }) => (Outcome::Signal, status.clone()),
+        Some(ExitFacts { status, .. }) => (Outcome::Error, status.clone()),
         None => (Outcome::Unknown, ExitStatus::Unknown("its cgroup is gone, and nobody says how it ended".to_owned())),
     };
     Exit {
@@ -507,7 +509,7 @@ mod tests {
             let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
             assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
             begun.unwrap().apply(&mut totals);
-            let facts = ExitFacts { code: 3, oom: n == 0, finished_at: None };
+            let facts = ExitFacts { status: ExitStatus::Code(3), oom: n == 0, finished_at: None };
             let (_, ended) = allocs.end(&format!("/docker/{n}"), Some(facts), Timestamp(9)).unwrap();
             ended.unwrap().apply(&mut totals);
         }

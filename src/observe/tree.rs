@@ -108,6 +108,18 @@ impl CgroupTree {
         found
     }
 
+    /// It is there, in some hierarchy.
+    pub fn has(&self, path: &str) -> bool {
+        let mut node = &self.root;
+        for part in parts(path) {
+            match node.below.get(part) {
+                Some(below) => node = below,
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// How many cgroups are known.
     pub fn len(&self) -> usize {
         fn count(node: &CgroupNode) -> usize {
@@ -210,6 +222,7 @@ mod tests {
     fn of_plain_cgroups_only_the_lowest_are_tasks_and_ours_are_none() {
         let mut tree = tree(&["/a", "/a/b", "/a/c", "/a/c/d", "/allostat", "/allostat/x", "/allostat/x/y", "/e"]);
         assert_eq!(tasks(&tree), ["/a/b", "/a/c/d", "/e"]);
+        assert!(tree.has("/a/c/d") && tree.has("/a") && !tree.has("/a/d"));
         tree.remove(0, "/a/c/d");
         assert_eq!(tasks(&tree), ["/a/b", "/a/c", "/e"]);
         tree.remove(0, "/a");

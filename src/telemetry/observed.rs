@@ -9,6 +9,7 @@ use super::registered::{counters, gauges};
 use crate::model::alloc::AllocSource;
 use crate::model::metric::{MetricDesc, families};
 use crate::model::units::Unit;
+use crate::model::words;
 
 families! {
 pub static OBSERVED_ALLOCS: MetricDesc = MetricDesc::gauge(
@@ -42,12 +43,45 @@ pub static OBSERVED_ENDS: MetricDesc = MetricDesc::counter(
 .from_source("the tree of cgroups")
 .absent_when("nothing is observed: observe.enabled")
 .otlp("allostat.observed.ends", "{task}");
+
+pub static OBSERVED_ENDS_MISSED: MetricDesc = MetricDesc::counter(
+    "allostat_observed_ends_missed_total",
+    Unit::None,
+    "Cgroups of others that were removed, and of which nothing is told. lost: the kernel had no room to tell it; unseen: it came and \
+     went before anybody looked, where the kernel tells of no ends; limit: observe.max_allocs were shown already; name: its path is \
+     no UTF-8 or too long.",
+    &["reason"],
+)
+.from_source("the kernel's trace points, else the tree of cgroups")
+.absent_when("nothing is observed: observe.enabled")
+.otlp("allostat.observed.ends.missed", "{cgroup}");
+}
+
+words! {
+    /// Why an end is not told.
+    pub enum EndMissed {
+        /// The kernel had no room to tell it.
+        Lost = "lost",
+        /// It was made and removed before anybody looked, where the kernel does not tell.
+        Unseen = "unseen",
+        /// As many are shown as may be.
+        Limit = "limit",
+        /// Its path cannot be told.
+        Unnamed = "name",
+    }
 }
 
 /// Nothing of it is there before somebody looks.
 pub struct Others {
     registry: Registry,
-    counts: OnceLock<(IntGaugeVec, IntGaugeVec, IntCounterVec)>,
+    counts: OnceLock<Counts>,
+}
+
+struct Counts {
+    allocs: IntGaugeVec,
+    left_out: IntGaugeVec,
+    ends: IntCounterVec,
+    missed: IntCounterVec,
 }
 
 impl Others {
@@ -58,7 +92,7 @@ impl Others {
     /// What is there, by who runs it; how much of it is not shown since there is too much, and for its names.
     pub fn there_are(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64, unnamed: u64) {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let (allocs, left_out, _) = self.counts();
+        let Counts { allocs, left_out, .. } = self.counts();
         for source in AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed) {
             let n = by_source.get(&source).copied().unwrap_or(0);
             allocs.with_label_values(&[source.as_str()]).set(number(n));
@@ -70,14 +104,22 @@ impl Others {
     /// `is_final`: its last reading came after its last process had gone.
     pub fn ended(&self, is_final: bool) {
         let reading = if is_final { "final" } else { "sampled" };
-        self.counts().2.with_label_values(&[reading]).inc();
+        self.counts().ends.with_label_values(&[reading]).inc();
     }
 
-    fn counts(&self) -> &(IntGaugeVec, IntGaugeVec, IntCounterVec) {
+    pub fn missed(&self, why: EndMissed, cgroups: u64) {
+        self.counts().missed.with_label_values(&[why.as_str()]).inc_by(cgroups);
+    }
+
+    fn counts(&self) -> &Counts {
         self.counts.get_or_init(|| {
             let ends = counters(&self.registry, &OBSERVED_ENDS);
             ["final", "sampled"].iter().for_each(|reading| ends.with_label_values(&[*reading]).inc_by(0));
-            (gauges(&self.registry, &OBSERVED_ALLOCS), gauges(&self.registry, &OBSERVED_LEFT_OUT), ends)
+            let missed = counters(&self.registry, &OBSERVED_ENDS_MISSED);
+            EndMissed::ALL.iter().for_each(|why| missed.with_label_values(&[why.as_str()]).inc_by(0));
+            let (allocs, left_out) =
+                (gauges(&self.registry, &OBSERVED_ALLOCS), gauges(&self.registry, &OBSERVED_LEFT_OUT));
+            Counts { allocs, left_out, ends, missed }
         })
     }
 }

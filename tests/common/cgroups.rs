@@ -144,6 +144,12 @@ impl Cgroups {
         fs::read_to_string(file).ok()
     }
 
+    /// Where the cgroup `path` stands in the v1 hierarchy of `controller`, else in v2.
+    pub fn directory(&self, controller: &str, path: &str) -> Option<PathBuf> {
+        let root = mounted_v1(controller).or_else(|| mounted_v2(controller))?;
+        Some(root.join(self.parent.trim_start_matches('/')).join(path))
+    }
+
     fn roots(&self) -> Vec<PathBuf> {
         let parent = self.parent.trim_start_matches('/');
         mounts().into_iter().map(|m| m.at.join(parent)).filter(|path| path.is_dir()).collect()

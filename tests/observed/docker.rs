@@ -152,3 +152,52 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     let sampled = body.u64("allostat_observed_ends_total", &[("reading", "sampled")]);
     assert!(right + sampled >= 3, "{right} peaks are right, {sampled} ends were not read");
 }
+
+#[test]
+fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_docker_inspect_tells() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_SOURCES", "docker".to_owned()),
+        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", docker.socket.display().to_string()),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let can = agent.metrics().one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
+    if can != Some(1.0) {
+        skip_test!("no-kernel-pass");
+    }
+    const MANY: u64 = 20;
+    std::thread::scope(|all| {
+        for of in 0..2 {
+            let docker = &docker;
+            all.spawn(move || {
+                for n in (of..MANY).step_by(2) {
+                    let (name, limit) = (format!("brief-{n}"), if n % 5 == 4 { "64m" } else { "400m" });
+                    let dd = "dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null";
+                    let script = format!("sleep 0.2; {dd} || exit 99; exit {}", n % 4);
+                    docker.run(&["--name", &name, "-m", limit, "bb:1", "sh", "-c", &script]);
+                }
+            });
+        }
+    });
+    for n in 0..MANY {
+        let name = format!("brief-{n}");
+        let over = wait_for("its end", LONG, || {
+            let alloc: Value = agent.json(&format!("/v1/allocs/docker:{name}"));
+            Some(alloc).filter(|alloc| !alloc["finished_at"].is_null())
+        });
+        let task = &over["tasks"][name.as_str()];
+        let exit = &task["last_exit"];
+        let said = docker.inspect(&name, "{{.State.ExitCode}} {{.State.OOMKilled}}");
+        assert_eq!(task["exits"].as_array().map(Vec::len), Some(1), "once: {task}");
+        let told = format!("{} {}", exit["status"]["code"], exit["outcome"] == "oom");
+        assert_eq!(told, said, "{name}: {over}");
+        let peak = agent.metrics().u64("allostat_task_memory_peak_bytes", &[("alloc_id", &format!("docker:{name}"))]);
+        let reached = if n % 5 == 4 { 60 * MIB..=64 * MIB } else { 200 * MIB..=230 * MIB };
+        assert!(reached.contains(&peak), "{name}: {peak}");
+    }
+}

@@ -9,6 +9,7 @@ mod common;
 
 mod docker;
 mod dropin;
+mod ends;
 mod live;
 mod lives;
 mod narrow;

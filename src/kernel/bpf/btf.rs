@@ -148,6 +148,27 @@ impl<'a> Btf<'a> {
     /// A field by its way through what is inside of each other: `memory.watermark`. Nothing is followed on the way. Anonymous structures
     /// and unions are looked through.
     pub fn member(&self, of: &str, path: &str) -> Result<Member, BtfError> {
+        let (offset, at) = self.way(of, path)?;
+        let foreign = || BtfError::Foreign(format!("{path} in struct {of}"));
+        let bare = self.bare(at).ok_or_else(foreign)?;
+        let count = if bare.kind == kind::ARRAY { self.array(bare).ok_or_else(foreign)?.1 } else { 1 };
+        let size = self.size(at, DEPTH).ok_or_else(foreign)?;
+        Ok(Member { offset, size, count, is_pointer: bare.kind == kind::POINTER })
+    }
+
+    /// Where a field begins, whatever it is: an array without an end has no size.
+    pub fn member_start(&self, of: &str, path: &str) -> Result<u32, BtfError> {
+        self.way(of, path).map(|(offset, _)| offset)
+    }
+
+    /// Bytes of a structure.
+    pub fn size_of(&self, of: &str) -> Result<u32, BtfError> {
+        let found = self.named(of).filter(|t| t.kind == kind::STRUCT);
+        found.map(|t| t.size_or_type).ok_or_else(|| BtfError::Missing(format!("struct {of}")))
+    }
+
+    /// Its offset in bytes, and its type.
+    fn way(&self, of: &str, path: &str) -> Result<(u32, u32), BtfError> {
         let missing = || BtfError::Missing(format!("struct {of}"));
         let found = self.named(of).filter(|t| t.kind != kind::ENUM).ok_or_else(missing)?;
         let (mut offset, mut at) = (0_u32, found.id);
@@ -160,11 +181,7 @@ impl<'a> Btf<'a> {
             offset = offset.checked_add(bits / 8).ok_or_else(missing)?;
             at = inner;
         }
-        let foreign = || BtfError::Foreign(format!("{path} in struct {of}"));
-        let bare = self.bare(at).ok_or_else(foreign)?;
-        let count = if bare.kind == kind::ARRAY { self.array(bare).ok_or_else(foreign)?.1 } else { 1 };
-        let size = self.size(at, DEPTH).ok_or_else(foreign)?;
-        Ok(Member { offset, size, count, is_pointer: bare.kind == kind::POINTER })
+        Ok((offset, at))
     }
 
     /// In bits from the beginning of the structure, and its type. A bit field is not found.

@@ -23,8 +23,16 @@ pub enum Reg {
 #[repr(i32)]
 pub enum Helper {
     MapLookup = 1,
+    MapUpdate = 2,
+    MapDelete = 3,
     /// 5.5: what cannot be read is an error and never a fault.
     ProbeReadKernel = 113,
+    /// 5.5: as many bytes as the text has, its end included.
+    ProbeReadKernelText = 115,
+    /// 5.8: nanoseconds since the host's boot, suspends included.
+    SinceBoot = 125,
+    /// 5.8: copies into a ring; 0 if there was room.
+    RingOutput = 130,
     /// 5.19.
     MapLookupPerCpu = 195,
 }
@@ -90,6 +98,14 @@ impl BpfProgram {
     pub fn add_reg(&mut self, dst: Reg, src: Reg) {
         self.push(0x0f, dst, src as u8, 0, 0);
     }
+    /// `dst -= src`
+    pub fn subtract_reg(&mut self, dst: Reg, src: Reg) {
+        self.push(0x1f, dst, src as u8, 0, 0);
+    }
+    /// `dst *= number`
+    pub fn multiply(&mut self, dst: Reg, number: i32) {
+        self.push(0x27, dst, 0, 0, number);
+    }
     /// `dst = number`, all 64 bits of it.
     pub fn set_wide(&mut self, dst: Reg, number: u64) {
         self.wide(dst, 0, number);
@@ -128,7 +144,11 @@ impl BpfProgram {
     }
     /// Jumps if `reg` is 0.
     pub fn if_zero(&mut self, reg: Reg, to: JumpTo) {
-        self.jump(0x15, reg, 0, to);
+        self.if_is(reg, 0, to);
+    }
+    /// Jumps if `reg` is this number.
+    pub fn if_is(&mut self, reg: Reg, number: i32, to: JumpTo) {
+        self.jump(0x15, reg, number, to);
     }
     /// Jumps if `reg` is not 0.
     pub fn if_not_zero(&mut self, reg: Reg, to: JumpTo) {
@@ -137,6 +157,15 @@ impl BpfProgram {
     /// Jumps if `reg` is another number.
     pub fn if_not(&mut self, reg: Reg, number: i32, to: JumpTo) {
         self.jump(0x55, reg, number, to);
+    }
+    /// Jumps if `a` is more than `b`, both without a sign.
+    pub fn if_more(&mut self, a: Reg, b: Reg, to: JumpTo) {
+        self.jumps.push((self.code.len(), to));
+        self.push(0x2d, a, b as u8, 0, 0);
+    }
+    /// Jumps.
+    pub fn go(&mut self, to: JumpTo) {
+        self.jump(0x05, Reg::R0, 0, to);
     }
     fn jump(&mut self, op: u8, reg: Reg, number: i32, to: JumpTo) {
         self.jumps.push((self.code.len(), to));

@@ -1,4 +1,4 @@
-//! The one program of this agent: called by the kernel for each cgroup below one (the cgroup iterator, 6.1), it writes one row for it.
+//! The program that measures: called by the kernel for each cgroup below one (the cgroup iterator, 6.1), it writes one row for it.
 //!
 //! ```text
 //! row 0   how many rows there are
@@ -8,8 +8,9 @@
 //! whole, and one bit says so. All is read by `bpf_probe_read_kernel`: a wrong address is an error and never a fault, and the program
 //! needs nothing that a later kernel may do without.
 
+use super::blocks::{KEY, SCRATCH, SUM, address_of, copy_to_row, copy_to_stack, element, follow, number, pointer};
 use super::btf::{Btf, BtfError, Member};
-use super::insn::{AssembleError, BpfProgram, Helper, Reg, Width};
+use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
 
 /// One number, or one array of numbers, of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,10 +70,12 @@ pub enum RowValue {
     IrqFull,
     /// Not 0: it has done I/O on a block device.
     BlockGroups,
+    /// Cgroups that were below it, were removed, and may not have told it all that they counted.
+    Dying,
 }
 
 impl RowValue {
-    const COUNT: usize = RowValue::BlockGroups as usize + 1;
+    const COUNT: usize = RowValue::Dying as usize + 1;
 }
 
 /// How a value is found.
@@ -155,6 +158,7 @@ const SPECS: &[Spec] = &[
     stall(RowValue::IoFull, "PSI_IO_FULL"),
     stall(RowValue::IrqFull, "PSI_IRQ_FULL"),
     spec(RowValue::BlockGroups, Some(("io_cgrp_id", "blkcg")), None, "blkg_list"),
+    spec(RowValue::Dying, None, None, "nr_dying_descendants"),
 ];
 
 /// Where a value stands in a row.
@@ -306,13 +310,22 @@ impl RowPlan {
         p.store(Width::W8, Reg::R0, 0, Reg::R1);
         element(&mut p, rows, out);
         p.copy(Reg::R8, Reg::R0);
+        self.row(&mut p, out)?;
+        p.place(out);
+        p.set(Reg::R0, 0);
+        p.exit();
+        p.assemble()
+    }
+
+    /// The row at `R8` of the cgroup at `R6`; `out` where it has no id.
+    pub(super) fn row(&self, p: &mut BpfProgram, out: JumpTo) -> Result<(), AssembleError> {
         // Its id; without it the row is nobody's.
         p.set(Reg::R1, 0);
         p.store(Width::W8, Reg::R8, 0, Reg::R1);
         p.copy(Reg::R9, Reg::R6);
-        follow(&mut p, self.id[0]);
+        follow(p, self.id[0]);
         p.if_zero(Reg::R9, out);
-        copy_to_row(&mut p, self.id[1], 8, 0);
+        copy_to_row(p, self.id[1], 8, 0);
         p.if_not_zero(Reg::R0, out);
         // What was found so far.
         p.set(Reg::R7, 0);
@@ -320,27 +333,33 @@ impl RowPlan {
             let missing = p.label();
             p.copy(Reg::R9, Reg::R6);
             for &offset in &group.way {
-                follow(&mut p, offset);
+                follow(p, offset);
                 p.if_zero(Reg::R9, missing);
             }
             for &(from, size, to) in &group.copies {
-                copy_to_row(&mut p, from, size, to);
+                copy_to_row(p, from, size, to);
                 p.if_not_zero(Reg::R0, missing);
             }
             if let Some((from, to)) = group.sum {
-                self.sum(&mut p, from, to, missing);
+                self.sum(p, from, to, missing);
             }
             p.add(Reg::R7, i32::try_from(1_u32 << n).map_err(|_| AssembleError::TooFar)?);
             p.place(missing);
         }
         p.store(Width::W8, Reg::R8, 8, Reg::R7);
-        p.place(out);
-        p.set(Reg::R0, 0);
-        p.exit();
-        p.assemble()
+        Ok(())
     }
 
-    fn sum(&self, p: &mut BpfProgram, from: u32, to: u32, missing: super::insn::JumpTo) {
+    /// Where in a row a number of 8 bytes stands.
+    pub(super) fn place_of(&self, value: RowValue) -> Option<i16> {
+        let column = self.columns[value as usize].as_ref().filter(|column| column.size == 8)?;
+        i16::try_from(column.at).ok()
+    }
+    pub(super) fn processors(&self) -> &[u64] {
+        &self.processors
+    }
+
+    fn sum(&self, p: &mut BpfProgram, from: u32, to: u32, missing: JumpTo) {
         follow(p, from);
         p.if_zero(Reg::R9, missing);
         p.set(Reg::R1, 0);
@@ -379,8 +398,7 @@ pub fn processors_program(btf: &Btf<'_>, own: i32, rows: i32, processors: u32) -
         p.set(Reg::R1, 0);
         p.store(Width::W4, Reg::R10, KEY, Reg::R1);
         p.set_map(Reg::R1, own);
-        p.copy(Reg::R2, Reg::R10);
-        p.add(Reg::R2, i32::from(KEY));
+        address_of(&mut p, Reg::R2, KEY);
         p.set(Reg::R3, i32::try_from(n).unwrap_or(i32::MAX));
         p.call(Helper::MapLookupPerCpu);
         p.if_zero(Reg::R0, out);
@@ -398,51 +416,6 @@ pub enum ProcessorsError {
     Btf(#[from] BtfError),
     #[error(transparent)]
     Assemble(#[from] AssembleError),
-}
-
-/// Places on the stack.
-const KEY: i16 = -8;
-const SCRATCH: i16 = -16;
-const SUM: i16 = -24;
-
-/// `R0` = the element of the map whose number is in `R1`.
-fn element(p: &mut BpfProgram, rows: i32, missing: super::insn::JumpTo) {
-    p.store(Width::W4, Reg::R10, KEY, Reg::R1);
-    p.set_map(Reg::R1, rows);
-    p.copy(Reg::R2, Reg::R10);
-    p.add(Reg::R2, i32::from(KEY));
-    p.call(Helper::MapLookup);
-    p.if_zero(Reg::R0, missing);
-}
-
-/// `R9 = *(R9 + offset)`; 0 where that cannot be read.
-fn follow(p: &mut BpfProgram, offset: u32) {
-    at_offset(p, offset);
-    // The kernel writes zeros where it cannot read.
-    copy_to_stack(p);
-    p.load(Width::W8, Reg::R9, Reg::R10, SCRATCH);
-}
-
-/// 8 bytes from `R3` to the stack; `R0` is 0 if that could be done.
-fn copy_to_stack(p: &mut BpfProgram) {
-    p.copy(Reg::R1, Reg::R10);
-    p.add(Reg::R1, i32::from(SCRATCH));
-    p.set(Reg::R2, 8);
-    p.call(Helper::ProbeReadKernel);
-}
-
-/// From `R9 + from` into the row; `R0` is 0 if that could be done.
-fn copy_to_row(p: &mut BpfProgram, from: u32, size: u32, to: u32) {
-    at_offset(p, from);
-    p.copy(Reg::R1, Reg::R8);
-    p.add(Reg::R1, i32::try_from(to).unwrap_or(i32::MAX));
-    p.set(Reg::R2, i32::try_from(size).unwrap_or(i32::MAX));
-    p.call(Helper::ProbeReadKernel);
-}
-
-fn at_offset(p: &mut BpfProgram, offset: u32) {
-    p.copy(Reg::R3, Reg::R9);
-    p.add(Reg::R3, i32::try_from(offset).unwrap_or(i32::MAX));
 }
 
 impl Spec {
@@ -489,20 +462,6 @@ impl Spec {
 
 fn is_sum(value: RowValue) -> bool {
     value == RowValue::CpuacctUsage
-}
-
-fn pointer(btf: &Btf<'_>, of: &str, field: &str) -> Result<u32, BtfError> {
-    let member = btf.member(of, field)?;
-    let is = member.is_pointer && member.count == 1;
-    if is { Ok(member.offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
-}
-
-/// Numbers of 8, 4 or 1 bytes.
-fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<Member, BtfError> {
-    let member = btf.member(of, field)?;
-    let width = member.size.checked_div(member.count).unwrap_or_default();
-    let is = !member.is_pointer && matches!(width, 8 | 4 | 1) && member.offset % width == 0;
-    if is { Ok(member) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
 }
 
 #[cfg(test)]

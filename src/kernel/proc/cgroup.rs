@@ -20,6 +20,15 @@ pub fn places(bytes: &[u8]) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The number of each hierarchy, and its controllers as the text calls them; the unified tree names none.
+pub fn hierarchies(bytes: &[u8]) -> impl Iterator<Item = (u64, Vec<&str>)> {
+    lines(bytes).filter_map(|(_, line)| {
+        let mut parts = std::str::from_utf8(line).ok()?.splitn(3, ':');
+        let (id, controllers) = (parts.next()?.parse().ok()?, parts.next()?);
+        Some((id, controllers.split(',').filter(|name| !name.is_empty()).collect()))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +48,13 @@ mod tests {
     }
 
     #[test]
+    fn hierarchies_have_numbers_and_the_unified_tree_has_no_controllers() {
+        let text = b"4:cpu,cpuacct:/a:b\n1:name=systemd:/\nx:memory:/\n0::/\n";
+        let expected = [(4, vec!["cpu", "cpuacct"]), (1, vec!["name=systemd"]), (0, vec![])];
+        assert_eq!(hierarchies(text).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn what_is_gone_or_absent_is_no_place() {
         for text in [&b""[..], b"4:memory:/\n", b"0::/x (deleted)\n", b"0::\n", b"0::/\xff\n", b"0:/x\n"] {
             assert_eq!(unified(text), None, "{text:?}");
@@ -50,6 +66,7 @@ mod tests {
         fn no_text_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             unified(&bytes);
             places(&bytes).for_each(drop);
+            hierarchies(&bytes).for_each(drop);
         }
     }
 }

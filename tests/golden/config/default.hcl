@@ -48,6 +48,8 @@ cgroup {
 collectors {
   # Measure cgroups by a program inside the kernel, where the agent may load one (CAP_BPF and CAP_PERFMON): the same values at a fraction of the CPU. "false": everything is read from files. (ALLOSTAT_KERNEL_PASS)
   kernel_pass = true
+  # Let programs inside the kernel tell how what others run ended and what it had used, however short it was: beside kernel_pass, with the same rights. "false": what was read last is what is known. (ALLOSTAT_KERNEL_ENDS)
+  kernel_ends = true
 }
 
 drivers {

@@ -45,7 +45,7 @@ pub struct Guest {
 }
 
 /// Those that use real cgroups. Everything else runs on the host only.
-const CGROUP_TESTS: &[&str] = &["places", "kernel_pass", "reader", "live", "observed", "supervisor"];
+const CGROUP_TESTS: &[&str] = &["places", "kernel_pass", "kernel_ends", "reader", "live", "observed", "supervisor"];
 
 pub const GUESTS: &[Guest] = &[
     Guest { name: "v2-6.1", kernel: "6.1", system: System::V2, tests: CGROUP_TESTS },

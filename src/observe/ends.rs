@@ -1,0 +1,347 @@
+//! Lives of cgroups that are over, as the kernel told of them: what is known of how each ended, and those that nobody had looked at. Pure: it
+//! is told what was removed, and whose that was.
+//!
+//! ```text
+//! removed ──► of a task that is shown ──► noted, until its end is told
+//!    └── nobody's ──► gathered, hierarchy by hierarchy ──► nothing more for 20 ms ──► a whole life
+//! ```
+//! On a host with v1 hierarchies a cgroup is removed from each: one life. A path that is removed from the same hierarchy once more is another
+//! life. What is told late of one that is over changes nothing.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::identity::{CgroupParts, CgroupVerdict, Recognised};
+use super::table::ExitFacts;
+use crate::kernel::bpf::ends::{EndNotes, ProcessEnd};
+use crate::model::task::ExitStatus;
+use crate::model::units::Timestamp;
+
+/// What is over is remembered so long.
+const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// What the kernel has told of one life so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LifeNotes {
+    /// The hierarchies that have told, one bit each.
+    homes: u64,
+    /// Processes that ended in it.
+    count: u64,
+    last: Option<(u64, ProcessEnd)>,
+    /// Of the outermost namespace.
+    init: Option<(u64, ProcessEnd)>,
+    /// Nanoseconds since boot.
+    first_start: Option<u64>,
+    /// The CPU time of its whole life is told.
+    pub(super) is_whole: bool,
+}
+
+impl LifeNotes {
+    pub(super) fn has(&self, home: usize) -> bool {
+        self.homes & bit(home) != 0
+    }
+    fn tell(&mut self, home: usize, notes: &EndNotes) {
+        self.homes |= bit(home);
+        self.count = self.count.max(notes.count);
+        self.tell_below(notes);
+    }
+    /// Of a cgroup inside of it.
+    fn tell_below(&mut self, notes: &EndNotes) {
+        if let Some(last) = notes.last
+            && self.last.is_none_or(|(at, _)| at <= notes.last_at)
+        {
+            self.last = Some((notes.last_at, last));
+        }
+        if let Some((level, end)) = notes.init
+            && self.init.is_none_or(|(known, _)| level <= known)
+        {
+            self.init = Some((level, end));
+        }
+        if notes.count > 0 {
+            self.first_start = Some(self.first_start.map_or(notes.first_start, |first| first.min(notes.first_start)));
+        }
+    }
+
+    /// A process has ended in it.
+    pub(super) fn has_run(&self) -> bool {
+        self.last.is_some()
+    }
+    /// A process has ended in the very cgroup, not in one below it.
+    pub(super) fn has_run_itself(&self) -> bool {
+        self.count > 0
+    }
+    pub(super) fn first_start(&self) -> Option<u64> {
+        self.first_start
+    }
+
+    /// How it ended: a container as its first process did, everything else as its last one. `wall`: of nanoseconds since boot.
+    pub(super) fn facts(&self, is_container: bool, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
+        let (at, last) = self.last?;
+        let end = self.init.filter(|_| is_container).map_or(last, |(_, init)| init);
+        let status = match end.signal() {
+            // As every runtime says it, so that one container ends alike whoever tells it.
+            Some(signal) if is_container => ExitStatus::Code(128_u8.saturating_add(signal)),
+            Some(signal) => ExitStatus::Signal(signal),
+            None => ExitStatus::Code(end.code()),
+        };
+        Some(ExitFacts { oom: end.oom_victim && end.signal().is_some(), status, finished_at: Some(wall(at)) })
+    }
+}
+
+fn bit(home: usize) -> u64 {
+    1 << home.min(63)
+}
+
+/// One that nobody had looked at. `T`: what each hierarchy said.
+#[derive(Debug)]
+pub(super) struct BriefLife<T> {
+    /// `None`: a plain cgroup.
+    pub(super) found: Option<Recognised>,
+    pub(super) notes: LifeNotes,
+    pub(super) told: Vec<T>,
+    /// Nothing more is waited for then, and at the latest then.
+    settles: Instant,
+    until: Instant,
+}
+
+/// Whose a cgroup was, by its path alone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum WhoseLife {
+    /// A task, or inside of one; with the path of the task.
+    Task(String, Box<Recognised>),
+    Plain,
+    /// A sum, or a helper.
+    Nobody,
+}
+
+/// Concurrency: whoever owns it.
+#[derive(Debug)]
+pub(super) struct Ends<T> {
+    /// Of tasks that are shown, or will be.
+    notes: HashMap<String, LifeNotes>,
+    brief: HashMap<String, BriefLife<T>>,
+    over: HashMap<String, (u64, Instant)>,
+    /// Somebody's cgroup was below these.
+    above: HashMap<String, Instant>,
+}
+
+impl<T> Default for Ends<T> {
+    fn default() -> Ends<T> {
+        Ends { notes: HashMap::new(), brief: HashMap::new(), over: HashMap::new(), above: HashMap::new() }
+    }
+}
+
+impl<T> Ends<T> {
+    /// A task that is shown was removed from this hierarchy.
+    pub(super) fn note(&mut self, path: &str, home: usize, notes: &EndNotes, is_whole: bool, now: Instant) {
+        let of = self.notes.entry(path.to_owned()).or_default();
+        of.tell(home, notes);
+        of.is_whole |= is_whole;
+        self.stood_above(path, now);
+    }
+    /// A cgroup inside of a task that is shown was removed.
+    pub(super) fn note_below(&mut self, task: &str, notes: &EndNotes) {
+        self.notes.entry(task.to_owned()).or_default().tell_below(notes);
+    }
+    pub(super) fn noted(&self, path: &str) -> Option<&LifeNotes> {
+        self.notes.get(path)
+    }
+
+    /// A cgroup that nobody had looked at was removed. `said`: by its row, of the task's own cgroup.
+    pub(super) fn gather(&mut self, path: &str, home: usize, notes: &EndNotes, is_whole: bool, said: T, now: Wait) {
+        let (task, found) = match whose(path) {
+            WhoseLife::Nobody => return,
+            WhoseLife::Plain => (path.to_owned(), None),
+            WhoseLife::Task(task, found) => (task, Some(*found)),
+        };
+        if self.over.get(&task).is_some_and(|(homes, _)| homes & bit(home) == 0) {
+            if task == path {
+                self.over.entry(task).and_modify(|(homes, _)| *homes |= bit(home));
+            }
+            return;
+        }
+        if task == path {
+            self.over.remove(&task);
+            self.stood_above(path, now.now);
+        }
+        let life = self.brief.entry(task.clone()).or_insert_with(|| BriefLife {
+            found,
+            notes: LifeNotes::default(),
+            told: Vec::new(),
+            settles: now.now + now.settled,
+            until: now.now + now.most,
+        });
+        life.settles = now.now + now.settled;
+        if task == path {
+            life.notes.tell(home, notes);
+            life.notes.is_whole |= is_whole;
+            life.told.push(said);
+        } else {
+            life.notes.tell_below(notes);
+        }
+    }
+    /// One is being gathered there that this hierarchy has told of already: what it tells now is of another one.
+    pub(super) fn is_another(&self, path: &str, home: usize) -> bool {
+        self.brief.get(path).is_some_and(|life| life.notes.has(home))
+    }
+    /// What each hierarchy said of one that is being gathered. `None`: none is.
+    pub(super) fn told_of(&self, path: &str) -> Option<impl Iterator<Item = &T>> {
+        self.brief.get(path).map(|life| life.told.iter())
+    }
+    /// It is taken as it is.
+    pub(super) fn finish(&mut self, path: &str) -> Option<BriefLife<T>> {
+        self.brief.remove(path)
+    }
+    /// Those of which nothing more is waited for. `is_there`: something stands there yet.
+    pub(super) fn settled(&mut self, now: Instant, is_there: impl Fn(&str) -> bool) -> Vec<(String, BriefLife<T>)> {
+        let is_over =
+            |(path, life): &(&String, &BriefLife<T>)| life.until <= now || (life.settles <= now && !is_there(path));
+        let over: Vec<String> = self.brief.iter().filter(is_over).map(|(path, _)| path.clone()).collect();
+        over.into_iter().filter_map(|path| self.brief.remove(&path).map(|life| (path, life))).collect()
+    }
+    /// Whether what it counted may be what others below it used.
+    pub(super) fn was_above(&self, path: &str) -> bool {
+        self.above.contains_key(path)
+    }
+    /// When somebody is to look again.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.brief.values().map(|life| life.settles).min()
+    }
+
+    /// A life becomes a task that is shown, and ends at once.
+    pub(super) fn begin(&mut self, path: &str, notes: LifeNotes) {
+        self.notes.insert(path.to_owned(), notes);
+    }
+    /// Its end is told. Gives what is known of it.
+    pub(super) fn over(&mut self, path: &str, now: Instant) -> Option<LifeNotes> {
+        let notes = self.notes.remove(path)?;
+        self.over.insert(path.to_owned(), (notes.homes, now));
+        Some(notes)
+    }
+
+    /// Forgets what is long over. `is_there`: it is a task that is shown.
+    pub(super) fn forget(&mut self, now: Instant, is_there: impl Fn(&str) -> bool) {
+        let is_young = |at: Instant| now.saturating_duration_since(at) < REMEMBERED;
+        self.notes.retain(|path, _| is_there(path));
+        self.over.retain(|_, (_, at)| is_young(*at));
+        self.above.retain(|_, at| is_young(*at));
+    }
+
+    fn stood_above(&mut self, path: &str, now: Instant) {
+        let above = std::iter::successors(path.rsplit_once('/'), |(above, _)| above.rsplit_once('/'));
+        for (above, _) in above.filter(|(above, _)| !above.is_empty()) {
+            self.above.insert(above.to_owned(), now);
+        }
+    }
+}
+
+/// How long is waited.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    pub(super) now: Instant,
+    pub(super) settled: Duration,
+    pub(super) most: Duration,
+}
+
+pub(super) fn whose(path: &str) -> WhoseLife {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let mut found = WhoseLife::Plain;
+    for depth in 1..=parts.len() {
+        let at = || format!("/{}", parts[..depth].join("/"));
+        match super::recognise(&CgroupParts::new(&parts[..depth])) {
+            Some(CgroupVerdict::Task(task)) if task.is_closed => return WhoseLife::Task(at(), task),
+            Some(CgroupVerdict::Task(task)) => found = WhoseLife::Task(at(), task),
+            Some(CgroupVerdict::Helper) => return WhoseLife::Nobody,
+            Some(CgroupVerdict::Group) => found = WhoseLife::Nobody,
+            // Beside the tasks of a group; or a part of what is above it.
+            None if found == WhoseLife::Nobody => found = WhoseLife::Plain,
+            None => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
+    const KILLED: ProcessEnd = ProcessEnd { status: 9, oom_victim: true };
+    const NONE: EndNotes = EndNotes { count: 0, last: None, init: None, last_at: 0, first_start: 0 };
+
+    fn ended(last: ProcessEnd, at: u64) -> EndNotes {
+        EndNotes { count: 1, last: Some(last), last_at: at, first_start: at - 5, ..NONE }
+    }
+    fn wait(now: Instant) -> Wait {
+        Wait { now, settled: Duration::from_millis(20), most: Duration::from_secs(2) }
+    }
+    fn container() -> String {
+        format!("/docker/{}", "0123456789abcdef".repeat(4))
+    }
+
+    #[test]
+    fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another() {
+        let (mut ends, now) = (Ends::default(), Instant::now());
+        for home in [3, 7, 9] {
+            assert!(!ends.is_another("/a/b", home));
+            ends.gather("/a/b", home, &ended(CODE_3, 50), home == 9, home, wait(now));
+        }
+        assert!(ends.is_another("/a/b", 3) && ends.was_above("/a") && !ends.was_above("/a/b"));
+        let later = now + Duration::from_millis(30);
+        assert!(ends.settled(now, |_| false).is_empty(), "more may come");
+        assert!(ends.settled(later, |_| true).is_empty(), "another hierarchy has it yet");
+        let all = ends.settled(later, |_| false);
+        let [(path, life)] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((path.as_str(), &life.told[..], life.notes.is_whole), ("/a/b", &[3, 7, 9][..], true));
+        assert!(life.notes.has_run_itself() && life.notes.first_start() == Some(45));
+
+        // What comes late is no life of its own, and the same again is.
+        ends.begin("/a/b", life.notes.clone());
+        assert!(ends.over("/a/b", now).is_some() && ends.over("/a/b", now).is_none(), "once");
+        ends.gather("/a/b", 1, &ended(CODE_3, 50), false, 1, wait(now));
+        assert!(ends.next().is_none());
+        ends.gather("/a/b", 3, &ended(CODE_3, 90), false, 3, wait(now));
+        assert!(ends.next().is_some());
+        ends.forget(now + REMEMBERED, |_| false);
+        assert!(ends.over.is_empty() && ends.above.is_empty());
+    }
+
+    #[test]
+    fn a_container_ends_as_its_first_process_and_everything_else_as_its_last() {
+        let mut notes = LifeNotes::default();
+        let init = |level, end| EndNotes { init: Some((level, end)), ..ended(end, 70) };
+        notes.tell_below(&init(2, KILLED));
+        notes.tell(3, &EndNotes { last_at: 60, ..init(1, CODE_3) });
+        notes.tell(7, &NONE);
+        let facts = |is_container| notes.facts(is_container, Timestamp).unwrap();
+        let expected = |status, oom| ExitFacts { status, oom, finished_at: Some(Timestamp(70)) };
+        assert_eq!(facts(true), expected(ExitStatus::Code(3), false), "the outermost namespace's");
+        assert_eq!(facts(false), expected(ExitStatus::Signal(9), true));
+        let mut killed = LifeNotes::default();
+        killed.tell(3, &init(1, KILLED));
+        assert_eq!(killed.facts(true, Timestamp), Some(expected(ExitStatus::Code(137), true)), "as runtimes say it");
+        assert_eq!(LifeNotes::default().facts(true, Timestamp), None, "nothing has ended in it");
+    }
+
+    #[test]
+    fn what_ends_inside_of_a_container_is_the_containers() {
+        let (mut ends, now, task) = (Ends::default(), Instant::now(), container());
+        ends.gather(&format!("{task}/inner"), 9, &ended(KILLED, 50), true, "inner", wait(now));
+        ends.gather(&task, 9, &NONE, false, "task", wait(now));
+        let life = ends.finish(&task).unwrap();
+        assert!(life.notes.has_run() && !life.notes.has_run_itself() && life.found.is_some());
+        assert_eq!((&life.told[..], life.notes.is_whole), (&["task"][..], false), "only its own row counts");
+    }
+
+    #[test]
+    fn slices_and_helpers_are_nobodys_lives() {
+        assert_eq!(whose("/system.slice"), WhoseLife::Nobody);
+        assert_eq!(whose("/batch/1"), WhoseLife::Plain);
+        let id = "0123456789abcdef".repeat(4);
+        assert_eq!(whose(&format!("/machine.slice/libpod-conmon-{id}.scope")), WhoseLife::Nobody);
+        let WhoseLife::Task(path, _) = whose(&format!("{}/a/b.service", container())) else { panic!("a container") };
+        assert_eq!(path, container());
+        let WhoseLife::Task(path, _) = whose("/system.slice/x.service/worker") else { panic!("a unit") };
+        assert_eq!(path, "/system.slice/x.service");
+    }
+}

@@ -1,0 +1,187 @@
+//! Cgroups that the kernel told of as they were removed: the last numbers of those that are shown, and the lives of those that nobody had
+//! looked at.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{ANSWER, LIMIT, SETTLED, Unnamed, Work, source};
+use crate::collectors::{EndedCgroup, TaskReader};
+use crate::host::hierarchy::Version;
+use crate::model::units::{Nanos, Timestamp};
+use crate::observe::ends::{BriefLife, Wait, WhoseLife, whose};
+use crate::observe::identity::Recognised;
+use crate::observe::naming::About;
+use crate::observe::table::ExitFacts;
+use crate::telemetry::observed::EndMissed;
+
+impl Work {
+    /// What has ended since.
+    pub(super) fn hear_of_ends(&mut self, now: Instant) {
+        let Some(source) = &mut self.parts.ends else { return };
+        let (ended, lost) = (source.take(), source.lost());
+        self.parts.metrics.others.missed(EndMissed::Lost, lost);
+        for ended in ended {
+            self.removed(ended, now);
+        }
+        let tree = self.scanner.tree();
+        let settled = self.ends.settled(now, |path| tree.has(path));
+        for (path, life) in settled {
+            self.lived(&path, life, now);
+        }
+    }
+
+    fn removed(&mut self, ended: EndedCgroup, now: Instant) {
+        let path = if ended.path.is_empty() { self.path_of(&ended) } else { Some(ended.path.clone()) };
+        let Some(path) = path else {
+            self.parts.metrics.others.missed(EndMissed::Unnamed, 1);
+            return;
+        };
+        let ours = self.parts.ours.as_str().trim_end_matches('/');
+        if path.strip_prefix(ours).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
+            return;
+        }
+        // Of a container or a unit what is inside is a part; of a plain cgroup what is below is somebody else.
+        let part_of = match whose(&path) {
+            WhoseLife::Task(task, _) if task != path && self.reader_of(&path).is_none() => Some(task),
+            WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => None,
+        };
+        match part_of.filter(|task| self.reader_of(task).is_some()) {
+            Some(task) => self.ends.note_below(&task, &ended.notes),
+            None if self.is_of_shown(&path, &ended) => self.tell(&path, &ended, now),
+            None => {
+                if self.ends.is_another(&path, ended.home)
+                    && let Some(life) = self.ends.finish(&path)
+                {
+                    self.lived(&path, life, now);
+                }
+                let (home, notes, is_whole) = (ended.home, ended.notes, self.is_whole(&ended));
+                let wait = Wait { now, settled: SETTLED, most: ANSWER };
+                self.ends.gather(&path, home, &notes, is_whole, ended, wait);
+            }
+        }
+    }
+
+    /// The cgroup of a task that is shown, and not another one of its name.
+    fn is_of_shown(&self, path: &str, ended: &EndedCgroup) -> bool {
+        let was_told = self.ends.noted(path).is_some_and(|notes| notes.has(ended.home));
+        !was_told && self.reader_of(path).is_some_and(|reader| reader.is_of(ended) != Some(false))
+    }
+
+    fn tell(&mut self, path: &str, ended: &EndedCgroup, now: Instant) {
+        if let Some(reader) = self.reader_of(path) {
+            reader.end(ended, self.parts.clock.now());
+        }
+        self.ends.note(path, ended.home, &ended.notes, self.is_whole(ended), now);
+    }
+
+    fn reader_of(&self, path: &str) -> Option<&Arc<TaskReader>> {
+        self.unnamed.get(path).map(|unnamed| &unnamed.reader).or_else(|| self.allocs.reader(path))
+    }
+
+    /// Of one whose path the kernel could not tell: that of the task which it is.
+    fn path_of(&self, ended: &EndedCgroup) -> Option<String> {
+        let is_it = |path: &&str| self.reader_of(path).is_some_and(|reader| reader.is_of(ended) == Some(true));
+        let paths = self.allocs.paths().chain(self.unnamed.keys().map(String::as_str));
+        paths.into_iter().find(is_it).map(str::to_owned)
+    }
+
+    /// Its record tells the CPU time of its whole life.
+    fn is_whole(&self, ended: &EndedCgroup) -> bool {
+        let layout = &self.parts.sampling.layout;
+        let v1 = layout.controller("cpuacct").filter(|home| home.version == Version::V1);
+        match (layout.hierarchies().get(ended.home), v1) {
+            (Some(home), Some(v1)) => std::ptr::eq(home, v1),
+            (Some(home), None) => home.version == Version::V2 && ended.is_whole,
+            (None, _) => false,
+        }
+    }
+
+    /// A life that nobody had looked at is over.
+    fn lived(&mut self, path: &str, life: BriefLife<EndedCgroup>, now: Instant) {
+        let BriefLife { found, notes, told, .. } = life;
+        if self.reader_of(path).is_some() {
+            // Begun meanwhile, from what of it was still there.
+            for ended in told {
+                if self.is_of_shown(path, &ended) {
+                    self.tell(path, &ended, now);
+                }
+            }
+            return;
+        }
+        let is_closed = found.as_ref().is_some_and(|found| found.is_closed);
+        let has_run = if found.is_some() { notes.has_run() } else { notes.has_run_itself() };
+        if !has_run || told.is_empty() || (!is_closed && self.ends.was_above(path)) {
+            return;
+        }
+        let found = found.unwrap_or_else(|| Recognised::plain(path));
+        let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
+        if !self.is_wanted(&found, is_named) {
+            return;
+        }
+        if !self.has_room() && (is_named || !self.parts.config.chooses()) {
+            self.parts.metrics.others.missed(EndMissed::Limit, 1);
+            return;
+        }
+        let reader = Arc::new(TaskReader::told(&self.parts.sampling));
+        told.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
+        let since = notes.first_start().map(|at| self.wall(at));
+        self.ends.begin(path, notes);
+        let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + ANSWER, is_gone: true };
+        let is_asked = self.ask(path, &unnamed.found, About::Name);
+        self.unnamed.insert(path.to_owned(), unnamed);
+        if !is_asked {
+            self.admit(path, None);
+        }
+    }
+
+    /// What stands there was removed from some hierarchy already: nobody begins it any more. One that was made anew there is another one, and
+    /// the one before is over.
+    pub(super) fn is_leaving(&mut self, path: &str, now: Instant) -> bool {
+        let layout = &self.parts.sampling.layout;
+        let stands = |home: usize| {
+            layout.hierarchies().get(home).is_some_and(|h| h.mount.join(path.trim_start_matches('/')).is_dir())
+        };
+        let Some(stands_again) = self.ends.told_of(path).map(|mut told| told.any(|ended| stands(ended.home))) else {
+            return false;
+        };
+        if stands_again && let Some(life) = self.ends.finish(path) {
+            self.lived(path, life, now);
+        }
+        !stands_again || self.reader_of(path).is_some()
+    }
+
+    /// What is known of how one ended, beside what its runtime says; and whether the kernel told of its whole life.
+    pub(super) fn told_end(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
+        let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
+        let is_container = matches!(whose(path), WhoseLife::Task(task, found) if task == path && found.is_closed);
+        (notes.facts(is_container, |at| self.wall(at)), notes.is_whole)
+    }
+
+    /// Of nanoseconds since boot.
+    fn wall(&self, at: u64) -> Timestamp {
+        let ago = self.parts.clock.since_boot().saturating_sub(Nanos(at));
+        Timestamp(self.parts.clock.now().0.saturating_sub(ago.0))
+    }
+
+    /// Where nobody tells of ends: it was made, and removed before it was looked at.
+    pub(super) fn note_unseen(&mut self, removed: &[String]) {
+        if self.parts.ends.is_some() {
+            return;
+        }
+        let unseen = removed.iter().filter(|path| !self.scanner.tree().has(path) && self.fresh.remove(*path).is_some());
+        let unseen = unseen.count() as u64;
+        self.parts.metrics.others.missed(EndMissed::Unseen, unseen);
+    }
+
+    /// One that was named does not fit any more.
+    pub(super) fn set_aside(&mut self, path: &str, why: &'static str, is_gone: bool) {
+        if !is_gone {
+            self.aside.insert(path.to_owned(), why);
+            return;
+        }
+        let _ = self.ends.over(path, self.parts.clock.instant());
+        if why == LIMIT {
+            self.parts.metrics.others.missed(EndMissed::Limit, 1);
+        }
+    }
+}

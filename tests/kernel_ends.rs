@@ -1,0 +1,175 @@
+//! What the kernel's trace points tell of cgroups that are gone, beside what its files say of those above them and `wait` of their processes.
+
+mod common;
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, Sampling, TaskReader};
+use allostat::host::hierarchy::{Layout, Version};
+use allostat::host::roots::Roots;
+use allostat::kernel::bpf::ends::{EndNotes, ProcessEnd};
+use allostat::model::id::CgroupPath;
+use allostat::model::units::Timestamp;
+use allostat::model::usage::Usage;
+use common::{Cgroups, is_root, wait_for, workload};
+
+const LONG: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+
+struct Scene {
+    ends: KernelEnds,
+    sampling: Arc<Sampling>,
+    others: Cgroups,
+}
+
+impl Scene {
+    /// `None`: this kernel has no such programs, or gives no right.
+    fn new() -> Option<Scene> {
+        let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
+        let pass = KernelPass::open(&Roots::default(), &layout, &CgroupPath::from("/")).ok()?;
+        let ends = KernelEnds::open(&Roots::default(), &layout, &pass);
+        let ends = ends.expect("where there is a kernel pass there are trace points");
+        let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
+        Some(Scene { ends, sampling, others: Cgroups::new() })
+    }
+
+    /// Runs a shell in a cgroup of its own, and removes that when the shell has ended.
+    fn live(&mut self, name: &str, script: &str) -> Vec<EndedCgroup> {
+        self.others.make(name);
+        let mut child = start(&format!("read go; {script}"));
+        self.others.place(name, child.id());
+        drop(child.stdin.take());
+        child.wait().expect("it can be waited for");
+        self.removed(name)
+    }
+
+    /// Removes it. Gives what was told of it by each hierarchy.
+    fn removed(&mut self, name: &str) -> Vec<EndedCgroup> {
+        self.others.remove(name);
+        let path = format!("{}/{name}", self.others.parent);
+        let mut told = Vec::new();
+        wait_for("the kernel's word", LONG, || {
+            told.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
+            // The unified tree is removed last, where there is one; it is told of at once.
+            (!told.is_empty()).then_some(())
+        });
+        told.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
+        told
+    }
+
+    fn usage(&self, told: &[EndedCgroup]) -> Usage {
+        let reader = TaskReader::told(&self.sampling);
+        told.iter().for_each(|ended| reader.end(ended, Timestamp(1)));
+        Usage::clone(&reader.latest().expect("something was told").usage)
+    }
+
+    /// What the one above all has used, by the kernel's file.
+    fn used_above(&self) -> u64 {
+        let read = |controller, name| self.others.read(controller, "", name);
+        if let Some(ns) = read("cpuacct", "cpuacct.usage") {
+            return ns.trim().parse().expect("a number");
+        }
+        let stat = read("cpu", "cpu.stat").expect("a cgroup counts CPU time");
+        let usec = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).expect("its first line");
+        usec.parse::<u64>().expect("a number") * 1_000
+    }
+}
+
+fn start(script: &str) -> Child {
+    Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().expect("there is a shell")
+}
+
+/// That of the hierarchy which has seen most of it.
+fn notes(told: &[EndedCgroup]) -> EndNotes {
+    told.iter().map(|ended| ended.notes).max_by_key(|notes| notes.count).expect("something was told")
+}
+
+const SPIN: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+
+#[test]
+fn the_cpu_time_that_is_told_of_what_is_gone_is_what_the_one_above_it_has_used_and_its_peak_is_its_own() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
+    let mut all = 0;
+    for (n, mib) in [20, 40, 3].into_iter().enumerate() {
+        let name = format!("short-{n}");
+        // Nobody reads a file of it: what its processors have counted is summed up by nobody else.
+        let told = scene.live(&name, &format!("{SPIN}; {} touch {mib} 1 >/dev/null", workload().display()));
+        let usage = scene.usage(&told);
+        all += usage.cpu_usage_ns().expect("CPU time is told");
+        assert!(usage.memory_peak_bytes() >= Some(mib * MIB), "{usage:?}");
+        assert!(usage.memory_peak_bytes() < Some((mib + 16) * MIB), "{usage:?}");
+        let above = scene.used_above();
+        // What a process uses after it has left its cgroup is not in there yet, and microseconds are cut off.
+        assert!(all <= above && above - all < 2_000_000 + above / 10, "{all} {above}");
+    }
+    assert_eq!(scene.ends.lost(), 0);
+}
+
+#[test]
+fn how_a_process_ended_is_told_as_wait_tells_it_and_its_threads_are_one() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
+    let code = notes(&scene.live("code", "exit 3"));
+    let of = |status| Some(ProcessEnd { status, oom_victim: false });
+    assert_eq!((code.count, code.last, code.init), (1, of(3 << 8), None));
+    assert!(code.first_start < code.last_at, "{code:?}");
+    assert_eq!(notes(&scene.live("signal", "kill -9 $$")).last, of(9));
+    let threads = notes(&scene.live("threads", &format!("exec {} burn 20 4", workload().display())));
+    // Of two that end at the same moment each may be the last one.
+    assert!(threads.last == of(0) && (1..4).contains(&threads.count), "{threads:?}");
+    let many = notes(&scene.live("many", "sh -c 'exit 1'; sh -c 'exit 2'; exit 5"));
+    assert_eq!((many.count, many.last), (3, of(5 << 8)), "the last one's");
+
+    // The first process of a namespace, and of one inside of that.
+    let inside = "unshare -p -f sh -c \"exit 8\"; exit 7";
+    let init = notes(&scene.live("init", &format!("unshare -p -f sh -c '{inside}'; exit 4")));
+    if init.init.is_none() {
+        skip_test!("cannot-unshare");
+    }
+    let (level, end) = init.init.expect("it was found");
+    assert_eq!((end, init.last), (of(7 << 8).expect("one"), of(4 << 8)), "level {level}");
+}
+
+#[test]
+fn a_victim_of_the_oom_killer_is_told_apart_from_one_that_was_killed() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
+    scene.others.make("oom");
+    let Some(home) = scene.sampling.layout.controller("memory") else { skip_test!("no-cgroup-controller") };
+    let file = if home.version == Version::V1 { "memory.limit_in_bytes" } else { "memory.max" };
+    let directory = home.mount.join(scene.others.parent.trim_start_matches('/')).join("oom");
+    fs::write(directory.join(file), (16 * MIB).to_string()).expect("root may set a limit");
+    let told = scene.live("oom", &format!("exec {} touch 64 1", workload().display()));
+    assert_eq!(notes(&told).last, Some(ProcessEnd { status: 9, oom_victim: true }));
+    let usage = scene.usage(&told);
+    assert_eq!(usage.oom_kills(), Some(1));
+    assert!(usage.memory_peak_bytes() <= Some(16 * MIB), "{usage:?}");
+}
+
+#[test]
+fn a_path_that_is_too_long_is_none_and_everything_else_is_told() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
+    let long = vec!["x".repeat(250); 5].join("/");
+    scene.others.make(&long);
+    scene.others.remove(&long);
+    let told = wait_for("the kernel's word", LONG, || {
+        let found = scene.ends.take().into_iter().find(|ended| ended.path.is_empty());
+        found.filter(|ended| ended.inode > 1)
+    });
+    assert_eq!(told.notes, EndNotes::default());
+    // One that is left again is told of under its name.
+    assert!(!scene.live("short", "exit 0").is_empty());
+}

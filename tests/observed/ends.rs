@@ -1,0 +1,181 @@
+//! The end of what others run: told by the kernel, once, however short it was.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::common::{Sample, is_root, place, wait_for, workload};
+use crate::live::{LONG, Scene};
+
+const MIB: u64 = 1 << 20;
+
+/// An agent that the kernel tells of ends. `None`: this one does not.
+fn told(more: &[(&str, &str)]) -> Option<Scene> {
+    let scene = Scene::new(more);
+    let body = scene.agent.metrics();
+    let can = body.one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
+    (can == Some(1.0)).then_some(scene)
+}
+
+impl Scene {
+    /// A whole life, as short as can be: nobody waits for anybody to see it.
+    fn live(&self, name: &str, script: &str) {
+        self.others.make(name);
+        let mut child =
+            Command::new("sh").args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
+        self.others.place(name, child.id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        self.others.remove(name);
+    }
+    /// Those with another number of ends than one.
+    fn odd(&self) -> Vec<Value> {
+        let id = |alloc: &Value| alloc["id"].as_str().unwrap_or_default().replace('/', "%2F");
+        let all = self.allocs().into_iter().map(|alloc| self.agent.json(&format!("/v1/allocs/{}", id(&alloc))));
+        all.filter(|alloc| {
+            alloc["tasks"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .any(|(_, task)| task["exits"].as_array().is_none_or(|exits| exits.len() != 1))
+        })
+        .collect()
+    }
+    fn last_exit(&self, name: &str) -> Value {
+        let over = self.wait(name, "its end", |alloc| !alloc["finished_at"].is_null());
+        over["tasks"][name]["last_exit"].clone()
+    }
+}
+
+#[test]
+fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let work = format!("{} touch 40 1 >/dev/null; exit 3", workload().display());
+    for n in 0..5 {
+        let name = format!("short-{n}");
+        scene.live(&name, &work);
+        let exit = scene.last_exit(&name);
+        assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&"error".into(), &3.into()), "{exit}");
+        assert!(exit["started_at"].as_u64() < exit["finished_at"].as_u64(), "{exit}");
+        let value = |family: &str| wait_for(family, LONG, || scene.value(family, &name));
+        let peak = value("allostat_task_memory_peak_bytes");
+        assert!(peak >= (40 * MIB) as f64 && peak < (60 * MIB) as f64, "{peak}");
+        let cpu = value("allostat_task_cpu_usage_seconds_total");
+        assert!(cpu > 0.001, "{cpu}");
+        assert_eq!(scene.value("allostat_task_memory_usage_bytes", &name), None, "nothing is used any more");
+    }
+    let body = scene.agent.metrics();
+    assert_eq!(body.u64("allostat_observed_ends_total", &[("reading", "final")]), 5);
+    assert_eq!(body.u64("allostat_observed_ends_total", &[("reading", "sampled")]), 0);
+    assert_eq!(body.u64("allostat_observed_ends_missed_total", &[("reason", "lost")]), 0);
+}
+
+#[test]
+fn a_signal_and_the_oom_killer_are_told_of_what_was_seen_and_what_was_not() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    scene.live("unseen", "kill -15 $$");
+    let exit = scene.last_exit("unseen");
+    assert_eq!((&exit["outcome"], &exit["status"]["signal"]), (&"signal".into(), &15.into()), "{exit}");
+    let child = scene.run("seen", "exec sleep 1000");
+    scene.wait("seen", "the cgroup", |alloc| alloc["status"] == "running");
+    scene.end("seen", child);
+    let exit = scene.last_exit("seen");
+    assert_eq!((&exit["outcome"], &exit["status"]["signal"]), (&"signal".into(), &9.into()), "{exit}");
+
+    scene.others.make("oom");
+    let limit = [("memory", "memory.limit_in_bytes"), ("memory", "memory.max")];
+    let set = limit.iter().any(|(controller, file)| {
+        let directory = scene.others.directory(controller, "oom");
+        directory.is_some_and(|directory| std::fs::write(directory.join(file), (16 * MIB).to_string()).is_ok())
+    });
+    assert!(set, "root may set a limit");
+    scene.live("oom", &format!("exec {} touch 64 1", workload().display()));
+    let exit = scene.last_exit("oom");
+    assert_eq!((&exit["outcome"], &exit["oom_kills"]), (&"oom".into(), &1.into()), "{exit}");
+}
+
+#[test]
+fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    for n in 1..=8 {
+        scene.live("again", &format!("exit {n}"));
+    }
+    scene.wait("again", "the alloc", |_| true);
+    let exits = wait_for("all ends", LONG, || {
+        let alloc: Value = scene.agent.json(&format!("/v1/allocs/{}", scene.id("again").replace('/', "%2F")));
+        alloc["tasks"]["again"]["exits"].as_array().filter(|exits| exits.len() == 8).cloned()
+    });
+    let codes: Vec<u64> = exits.iter().map(|exit| exit["status"]["code"].as_u64().unwrap()).collect();
+    assert_eq!(codes, (1..=8).collect::<Vec<_>>(), "in their order");
+}
+
+#[test]
+fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_none() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
+    let many = if place() == "host" { 300 } else { 60 };
+    std::thread::scope(|all| {
+        for of in 0..4 {
+            let scene = &scene;
+            all.spawn(move || {
+                for n in (of..many).step_by(4) {
+                    scene.live(&format!("above-{}/n-{n}", n % 4), "exit 1");
+                }
+            });
+        }
+    });
+    for of in 0..4 {
+        scene.others.remove(&format!("above-{of}"));
+    }
+    let ends = || {
+        let body = scene.agent.metrics();
+        let mut ends = BTreeMap::new();
+        for sample in body.all("allostat_task_exits_total", &[]) {
+            let label = |name: &str| sample.labels.get(name).cloned().unwrap_or_default();
+            if label("workload").starts_with(&scene.others.parent) && sample.f64() > 0.0 {
+                *ends.entry(label("task")).or_insert(0.0) += sample.f64();
+            }
+        }
+        ends
+    };
+    let all = wait_for("all ends", LONG, || Some(ends()).filter(|ends| ends.len() >= many));
+    assert_eq!(all.len(), many, "one for each, and none for those above them");
+    assert!(all.iter().all(|(task, ends)| task.starts_with("n-") && *ends == 1.0), "{all:?}, {:?}", scene.odd());
+    let body = scene.agent.metrics();
+    for reason in ["lost", "unseen", "limit"] {
+        assert_eq!(body.u64("allostat_observed_ends_missed_total", &[("reason", reason)]), 0, "{reason}");
+    }
+}
+
+#[test]
+fn what_is_missed_where_the_kernel_does_not_tell_is_counted() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[("ALLOSTAT_KERNEL_ENDS", "false")]);
+    let why = [("reason", "unseen")];
+    let missed = || scene.agent.metrics().one("allostat_observed_ends_missed_total", &why).map_or(0.0, Sample::f64);
+    let mut n = 0;
+    wait_for("one that nobody saw", LONG, || {
+        n += 1;
+        let name = format!("short-{n}");
+        scene.others.make(&name);
+        scene.others.remove(&name);
+        (missed() > 0.0).then_some(())
+    });
+    let node: Value = scene.agent.json("/v1/node");
+    let why = node["capabilities"].as_array().unwrap().iter().find(|c| c["feature"] == "kernel_ends").unwrap();
+    assert!(why["reason"].as_str().unwrap().contains("collectors.kernel_ends"), "{why}");
+}
