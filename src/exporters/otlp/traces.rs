@@ -3,6 +3,8 @@
 //! ```text
 //! alloc                       made → its last event
 //! ├─ submit                   made → received
+//! ├─ prerun                   all hooks of the alloc, before those of its tasks
+//! │  └─ hook NAME             one of them
 //! └─ task                     received → its last event
 //!    ├─ attempt 0             set up → ended
 //!    │  ├─ start              its hooks begin → it runs
@@ -207,6 +209,9 @@ impl Heard<'_> {
             let task = &mut open.tasks[place];
             (task.has_ended, task.began, task.life) = (false, at, open.life);
         }
+        if self.event.kind == TaskSetup {
+            self.prerun(open.life);
+        }
         let task = &mut open.tasks[place];
         match self.event.kind {
             TaskSetup => self.begins(task),
@@ -240,6 +245,25 @@ impl Heard<'_> {
         self.last_of(open, place, known);
     }
 
+    /// The alloc's own hooks, which are told with the first event behind them.
+    fn prerun(&mut self, life: u32) {
+        let Some(over) = self.event.details.get("alloc_hooks_over_ns").and_then(|at| at.parse::<u64>().ok()) else {
+            return;
+        };
+        let hooks = hook_times(self.event, "alloc_hooks");
+        let mut from = over.saturating_sub(hooks.iter().map(|(_, took)| took).sum());
+        // They run again with the next agent, if a task of it begins then.
+        let at = over.to_string();
+        let all = SpanId::of(self.alloc, &["prerun", &at]);
+        self.span(None, "prerun", all, SpanId::alloc(self.alloc, life), (from, over), Vec::new());
+        for (name, took) in hooks {
+            let to = from.saturating_add(took);
+            let id = SpanId::of(self.alloc, &["prerun", &at, name]);
+            self.span(None, &format!("hook {name}"), id, all, (from, to), Vec::new());
+            from = to;
+        }
+    }
+
     fn begins(&mut self, task: &mut OpenTask) {
         self.ends(task);
         let at = self.event.time.0;
@@ -264,16 +288,14 @@ impl Heard<'_> {
         let (Some(prestart), Some(setup), Some(driver)) = (told("prestart"), told("setup"), told("driver")) else {
             return;
         };
-        let hooks: Vec<(&str, u64)> = self.event.details.get("hooks").map_or_else(Vec::new, |all| {
-            let pairs = all.split(' ').filter_map(|pair| pair.split_once('='));
-            pairs.filter_map(|(name, took)| Some((name, took.parse().ok()?))).collect()
-        });
+        let hooks = hook_times(self.event, "hooks");
         let number = attempt.number.to_string();
         let place = |rest: &[&str]| -> SpanId {
             let words = [&["task", self.task.as_str(), "attempt", &number], rest].concat();
             SpanId::of(self.alloc, &words)
         };
-        let began = |before: u64| at.saturating_sub(before);
+        // Durations and the clock differ by some microseconds, and no part begins before the whole.
+        let began = |before: u64| at.saturating_sub(before).max(task.began.min(at));
         let marks = [began(driver + setup + prestart), began(driver + setup), began(driver), at];
         // The event that it begins with is told when its first hooks have run.
         attempt.began = attempt.began.min(marks[0]);
@@ -412,6 +434,12 @@ impl Heard<'_> {
     }
 }
 
+/// `env=1200 devices=800`; what is not said so is left out.
+fn hook_times<'e>(event: &'e Event, detail: &str) -> Vec<(&'e str, u64)> {
+    let pairs = event.details.get(detail).into_iter().flat_map(|all| all.split(' '));
+    pairs.filter_map(|pair| pair.split_once('=')).filter_map(|(name, took)| Some((name, took.parse().ok()?))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -453,7 +481,11 @@ mod tests {
         let end = [("attempt", "1"), ("outcome", "killed"), ("signal", "15")];
         vec![
             event(1, Received, &[]),
-            event(2, TaskSetup, &[("attempt", "0")]),
+            event(
+                2,
+                TaskSetup,
+                &[("attempt", "0"), ("alloc_hooks", "dir=20 cgroup=30"), ("alloc_hooks_over_ns", "190")],
+            ),
             event(3, DriverFailure, &[("error", "no such file")]),
             event(4, Restarting, &[("reason", "start_failure")]),
             event(5, TaskSetup, &[("attempt", "1")]),
@@ -469,6 +501,9 @@ mod tests {
         let all = life();
         let whole = told(tempfile::tempdir().unwrap().path(), &[&all]);
         let expected = [
+            ("prerun", 140, 190),
+            ("hook dir", 140, 160),
+            ("hook cgroup", 160, 190),
             ("attempt", 200, 400),
             ("backoff", 400, 500),
             ("start", 480, 600),

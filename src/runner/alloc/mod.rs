@@ -16,6 +16,7 @@ mod gone;
 mod show;
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
@@ -29,7 +30,7 @@ use super::decide::step::State;
 use super::decide::wish::{Wishes, wanted};
 use super::drivers::call::Running;
 use super::ground::Context;
-use super::hooks::{Hooks, OfAlloc, OfTask};
+use super::hooks::{Hooks, OfAlloc, OfTask, hook_times};
 use super::kept::record::{self, AllocRecord, Backoff, Kill, TaskRecord};
 use super::kept::samples::Whose;
 use crate::collectors::TaskReader;
@@ -81,6 +82,8 @@ struct Inner {
     finish_shown: bool,
     generation: u64,
     cells: Vec<TaskCell>,
+    /// How long its hooks before its tasks took, and when the last was through; until that is told.
+    prerun: Option<(Vec<(&'static str, Duration)>, Timestamp)>,
 }
 
 impl Inner {
@@ -162,6 +165,7 @@ impl Alloc {
                 reader: None,
                 base,
                 finish_shown: record.finished.is_some(),
+                prerun: None,
                 generation: 0,
                 cells,
                 record,
@@ -511,13 +515,30 @@ impl Alloc {
         // A handle that was kept names what may still be there, and its record is in its directory.
         let ended =
             inner.cells.iter().filter(|c| c.record.handle.is_none()).map(|c| c.record.status.name.clone()).collect();
-        OfAlloc { ctx: Arc::clone(&self.ctx), id: self.id.clone(), cgroup, ended, reader: inner.reader.clone() }
+        OfAlloc {
+            ctx: Arc::clone(&self.ctx),
+            id: self.id.clone(),
+            cgroup,
+            ended,
+            reader: inner.reader.clone(),
+            took: Vec::new(),
+        }
     }
     /// What its hooks have made for it.
     pub fn take_up(&self, made: OfAlloc) {
+        let now = self.ctx.clock.now();
+        let mut inner = self.lock();
         if let Some(reader) = made.reader {
-            self.lock().reader.get_or_insert(reader);
+            inner.reader.get_or_insert(reader);
         }
+        if !made.took.is_empty() {
+            inner.prerun = Some((made.took, now));
+        }
+    }
+    /// How long its hooks took before its tasks, and when they were through: for the first event that comes after that, once.
+    pub fn prerun_details(&self) -> Option<[(&'static str, String); 2]> {
+        let (took, at) = self.lock().prerun.take()?;
+        Some([("alloc_hooks", hook_times(&took)), ("alloc_hooks_over_ns", at.0.to_string())])
     }
     /// One of its tasks, for its hooks.
     pub fn subject_of(&self, at: usize) -> OfTask {

@@ -102,7 +102,7 @@ pub trait Subject: Send {
     fn done(&self, _hook: &str) -> Option<Value> {
         None
     }
-    /// How long a hook of its prestart took.
+    /// How long a hook of its prerun or prestart took.
     fn took(&mut self, _hook: &'static str, _took: Duration) {}
     /// Whether it is recorded.
     fn set_done(&mut self, _hook: &'static str, _data: Value) -> bool {

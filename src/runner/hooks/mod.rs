@@ -23,6 +23,7 @@ mod tests;
 mod validate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(test)]
 pub use self::frame::HookOutcome;
@@ -49,6 +50,12 @@ pub static TASK: &[Make<OfTask>] = &[
 pub struct Hooks {
     pub alloc: Suite<OfAlloc>,
     pub task: Suite<OfTask>,
+}
+
+/// For an event's details: `env=1200 devices=800`, nanoseconds.
+pub fn hook_times(took: &[(&'static str, Duration)]) -> String {
+    let times: Vec<String> = took.iter().map(|(name, took)| format!("{name}={}", took.as_nanos())).collect();
+    times.join(" ")
 }
 
 /// Hooks beyond our own: what tests look with.

@@ -26,16 +26,28 @@ pub struct OfAlloc {
     pub ended: Vec<TaskName>,
     /// By which its cgroup is read. There already: so is the cgroup.
     pub reader: Option<Arc<TaskReader>>,
+    /// How long each hook took that ran before its tasks.
+    pub took: Vec<(&'static str, Duration)>,
 }
 
 impl OfAlloc {
     pub fn collected(ctx: &Arc<Context>, id: &AllocId) -> OfAlloc {
-        OfAlloc { ctx: Arc::clone(ctx), id: id.clone(), cgroup: None, ended: Vec::new(), reader: None }
+        OfAlloc {
+            ctx: Arc::clone(ctx),
+            id: id.clone(),
+            cgroup: None,
+            ended: Vec::new(),
+            reader: None,
+            took: Vec::new(),
+        }
     }
 }
 
 impl Subject for OfAlloc {
     const RUNNER: &'static str = "alloc";
+    fn took(&mut self, hook: &'static str, took: Duration) {
+        self.took.push((hook, took));
+    }
 }
 
 /// A task, for its hooks, and what they prepare for a start.

@@ -87,7 +87,7 @@ impl<S: Subject> Suite<S> {
         let outcome = bounded(deadline, hook.run(phase, subject)).await;
         let took = began.elapsed();
         self.metrics.hook_took(S::RUNNER, hook.name(), phase.as_str(), took);
-        if phase == Phase::Prestart {
+        if matches!(phase, Phase::Prerun | Phase::Prestart) {
             subject.took(hook.name(), took);
         }
         let outcome = outcome

@@ -26,6 +26,7 @@ impl Owner {
             return;
         }
         let again = event == Cue::BackoffOver;
+        let prerun = self.alloc.prerun_details();
         // Recorded, and shown, with the handle.
         self.alloc.edit(self.at, |edit| {
             edit.enter_state(state);
@@ -34,7 +35,8 @@ impl Owner {
             }
             edit.count_restart();
             let attempt = edit.status().attempt.to_string();
-            edit.event(EventKind::TaskSetup, "building the task directory", &[("attempt", attempt)]);
+            let details: Vec<_> = [("attempt", attempt)].into_iter().chain(prerun.into_iter().flatten()).collect();
+            edit.event(EventKind::TaskSetup, "building the task directory", &details);
         });
         self.deaths = 0;
         self.launching = Some(AbortOnDrop(tokio::spawn(launch(Arc::clone(&self.alloc), self.at))));

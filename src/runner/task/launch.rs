@@ -14,7 +14,7 @@ use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, StartRequest};
 use crate::runner::ground::AbortOnDrop;
-use crate::runner::hooks::{FailedHook, HookError, Phase};
+use crate::runner::hooks::{FailedHook, HookError, Phase, hook_times};
 use crate::telemetry::durations::StartPhase;
 
 /// Why an attempt did not come to run.
@@ -97,9 +97,8 @@ impl StartTook {
     /// For the event that tells of the start.
     pub fn details(&self) -> Vec<(&'static str, String)> {
         const KEYS: [&str; StartPhase::ALL.len()] = ["prestart_ns", "setup_ns", "driver_ns"];
-        let hooks: Vec<String> = self.hooks.iter().map(|(name, took)| format!("{name}={}", took.as_nanos())).collect();
         let phases = KEYS.into_iter().zip(self.phases).map(|(key, took)| (key, took.as_nanos().to_string()));
-        [("hooks", hooks.join(" "))].into_iter().chain(phases).collect()
+        [("hooks", hook_times(&self.hooks))].into_iter().chain(phases).collect()
     }
 }
 
