@@ -74,25 +74,25 @@ fn a_collector_of_another_language_is_told_the_same_over_grpc_and_over_http() {
         (has_task(&python.points("grpc")) && has_task(&python.points("http"))).then_some(())
     });
     wait_for("ours too", limit(), || ledger_is_good(&agent).then_some(()));
+    // Each pushes at its own time: of some moments all of them tell.
+    let enough = || ["grpc", "http"].iter().all(|over| agreed(&ours, &python.points(over)) > 200);
+    wait_for("moments of which all have told", limit(), || enough().then_some(()));
     agent.stop();
+    for over in ["grpc", "http"] {
+        assert!(agreed(&ours, &python.points(over)) > 200, "over {over}");
+    }
+}
+
+/// How many of these points we were told as well; each of them must be the same.
+fn agreed(ours: &Receiver, theirs: &[Told]) -> usize {
     let mut ours: Vec<Told> = ours.taken().iter().flat_map(|request| request.points()).collect();
     ours.iter_mut().for_each(|told| told.exemplars.iter_mut().for_each(String::clear));
-    for over in ["grpc", "http"] {
-        let mut agreed = 0;
-        for theirs in python.points(over) {
-            let same = |told: &&Told| {
-                (&told.metric, &told.attributes, &told.resource, told.at)
-                    == (&theirs.metric, &theirs.attributes, &theirs.resource, theirs.at)
-            };
-            // What the agent counts itself goes on between two walks of one moment.
-            let of_agent = theirs.resource["service.instance.id"].ends_with("/agent");
-            if let Some(ours) = ours.iter().find(same).filter(|_| !of_agent) {
-                assert_eq!(*ours, theirs);
-                agreed += 1;
-            }
-        }
-        assert!(agreed > 200, "{agreed} points over {over} were compared");
-    }
+    let key = |told: &Told| format!("{:?}", (&told.metric, &told.attributes, &told.resource, told.at));
+    let ours: std::collections::HashMap<String, Told> = ours.into_iter().map(|told| (key(&told), told)).collect();
+    // What the agent counts itself goes on between two walks of one moment.
+    let of_agent = |told: &&Told| told.resource["service.instance.id"].ends_with("/agent");
+    let both = theirs.iter().filter(|told| !of_agent(told)).filter_map(|told| Some((ours.get(&key(told))?, told)));
+    both.map(|(ours, theirs)| assert_eq!(ours, theirs)).count()
 }
 
 /// Of one alloc that ran and ended.

@@ -124,10 +124,7 @@ mod tests {
             ],
             |_| true,
         );
-        assert!(
-            text.contains("| 0.7 CPU-s/min | 2.7 | its floor | at most 0.6 | **short** | cAdvisor 22"),
-            "{text}"
-        );
+        assert!(text.contains("| 0.7 CPU-s/min | 2.7 | its floor | at most 0.6 | **short** | cAdvisor 22"), "{text}");
         assert!(text.contains("| 1.5 | its floor | at most 2 times | kept |"), "{text}");
         assert!(
             text.contains("|  |  | at least 0.8 times | not measured |"),
