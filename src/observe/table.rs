@@ -18,7 +18,7 @@ use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::observed::{ObservedAlloc, ObservedTask};
 use crate::model::task::{Exit, ExitStatus, Outcome};
-use crate::model::totals::Totals;
+use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
@@ -86,6 +86,8 @@ pub struct ExitFacts {
 /// What is to be done with totals, once it is shown.
 #[derive(Debug, Clone)]
 pub enum TotalsChange {
+    /// What an agent before this one counted.
+    Earlier(JobId, TaskName, Arc<TaskTotals>),
     /// It counts from then on.
     Begun(JobId, TaskName, Timestamp),
     Ended(JobId, TaskName, Box<Exit>),
@@ -96,6 +98,7 @@ pub enum TotalsChange {
 impl TotalsChange {
     pub fn apply(&self, totals: &mut Totals) {
         match self {
+            TotalsChange::Earlier(workload, task, earlier) => totals.add(workload, task, earlier),
             TotalsChange::Begun(workload, task, at) => totals.submitted(workload, task, *at),
             TotalsChange::Ended(workload, task, exit) => totals.task_mut(workload, task).add_exit(exit),
             TotalsChange::Covered(workload, task, usage) => totals.task_mut(workload, task).add_usage(usage),
@@ -103,7 +106,8 @@ impl TotalsChange {
     }
     pub fn key(&self) -> (JobId, TaskName) {
         match self {
-            TotalsChange::Begun(workload, task, _)
+            TotalsChange::Earlier(workload, task, _)
+            | TotalsChange::Begun(workload, task, _)
             | TotalsChange::Ended(workload, task, _)
             | TotalsChange::Covered(workload, task, _) => (workload.clone(), task.clone()),
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Work;
 use crate::model::id::{JobId, TaskName};
 use crate::observe::kept::{Found, Kept};
-use crate::observe::table;
+use crate::observe::table::{self, TotalsChange};
 
 /// Totals of workloads of which nothing is left are kept so long, and no more than so many.
 const KEPT: Duration = Duration::from_secs(86_400);
@@ -16,11 +16,9 @@ impl Work {
     pub(super) fn go_on(&mut self) {
         let (kept, Found { workloads, tasks }) = Kept::open(self.parts.keep.take());
         self.kept = kept;
-        let now = self.parts.clock.instant();
-        self.seen.extend(workloads.iter().map(|(workload, task, _)| ((workload.clone(), task.clone()), now)));
-        self.parts.board.observe([], &[], |totals| {
-            workloads.iter().for_each(|(workload, task, earlier)| totals.add(workload, task, earlier));
-        });
+        // Shown together with what runs: a sum without that would fall.
+        let earlier = |(workload, task, totals)| TotalsChange::Earlier(workload, task, totals);
+        self.changes.extend(workloads.into_iter().map(earlier));
         for (path, task) in tasks {
             let (alloc, name) = (task.alloc.clone(), task.task.clone());
             let is_there = self.kept.is_of_this_boot(&task) && self.scanner.inode(&path) == Some(task.inode);
