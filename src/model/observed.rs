@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::alloc::{AllocSource, AllocState};
 use super::id::CgroupPath;
-use super::task::{Exit, Outcome, TaskState};
+use super::task::{Exit, ExitStatus, Outcome, TaskState};
 use super::units::Timestamp;
 use super::usage::Usage;
 
@@ -56,11 +56,14 @@ impl ObservedTask {
 impl ObservedAlloc {
     /// In the words of our own allocs.
     pub fn state(&self) -> AllocState {
-        let went_wrong = |task: &Arc<ObservedTask>| {
-            task.exits
-                .back()
-                .is_some_and(|exit| matches!(exit.outcome, Outcome::Error | Outcome::Signal | Outcome::Oom))
+        // Who asks a program to end sends one of these signals: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
+        let asked = |exit: &Exit| matches!(exit.status, ExitStatus::Signal(1 | 2 | 13 | 15));
+        let is_wrong = |exit: &Arc<Exit>| match exit.outcome {
+            Outcome::Error | Outcome::Oom => true,
+            Outcome::Signal => !asked(exit),
+            Outcome::Success | Outcome::Killed | Outcome::Unknown => false,
         };
+        let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(is_wrong);
         match self.ended_at {
             None => AllocState::Running,
             Some(_) if self.tasks.iter().any(went_wrong) => AllocState::Failed,
@@ -144,6 +147,29 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_asked_to_end_has_not_failed_and_what_was_killed_has() {
+        let ended = |outcome, status| {
+            let exit = Exit {
+                attempt: 0,
+                outcome,
+                status,
+                started_at: None,
+                finished_at: Timestamp(5),
+                oom_kills: None,
+                usage: Arc::default(),
+            };
+            let task = ObservedTask { exits: [Arc::new(exit)].into(), ..ObservedTask::default() };
+            ObservedAlloc { ended_at: Some(Timestamp(5)), tasks: vec![Arc::new(task)], ..ObservedAlloc::default() }
+                .state()
+        };
+        assert_eq!(ended(Outcome::Signal, ExitStatus::Signal(15)), AllocState::Complete);
+        assert_eq!(ended(Outcome::Signal, ExitStatus::Signal(9)), AllocState::Failed);
+        assert_eq!(ended(Outcome::Oom, ExitStatus::Signal(9)), AllocState::Failed);
+        assert_eq!(ended(Outcome::Error, ExitStatus::Code(3)), AllocState::Failed);
+        assert_eq!(ended(Outcome::Success, ExitStatus::Code(0)), AllocState::Complete);
+    }
 
     #[test]
     fn whoever_runs_it_has_a_command_of_its_own_and_nobody_has_none() {
