@@ -16,7 +16,7 @@ use allostat::kernel::bpf::btf::Btf;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use common::{Cgroups, in_guest, is_root, patience, wait_for, work_in};
+use common::{Cgroups, is_root, patience, wait_for, work_in};
 
 /// Modes of CPU time are divided in the proportion of clock ticks, of which there are 250 a second or fewer.
 const MODES_NS: u64 = 100_000_000;
@@ -266,10 +266,6 @@ fn what_somebody_sets_is_read_when_its_row_moved_and_not_before() {
     if !is_root() {
         skip_test!("not-root");
     }
-    // Not run there yet with what it tests today.
-    if in_guest() {
-        skip_test!("emulated-processor");
-    }
     let Some(description) = description() else { skip_test!("no-kernel-pass") };
     let mut scene = Scene::new();
     scene.work(1, &["hold", "60000"]);
@@ -340,10 +336,6 @@ fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[Ta
 fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
     if !is_root() {
         skip_test!("not-root");
-    }
-    // Not run there yet with what it tests today.
-    if in_guest() {
-        skip_test!("emulated-processor");
     }
     let Some(description) = description() else { skip_test!("no-kernel-pass") };
     let mut scene = Scene::new();

@@ -153,6 +153,25 @@ fn a_real_cgroup_reads_as_its_files_say_with_and_without_descriptors() {
     }
 }
 
+/// Other tests may set a rule, or take the last one away, at the same time.
+#[test]
+fn io_is_there_where_the_kernel_counts_it_on_some_disk_and_else_absent_with_a_reason() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let site = Site::new(1000);
+    let parent = CgroupPath::from(site._parent.parent.as_str());
+    common::wait_for("the kernel, the values and the reason to say the same", Duration::from_secs(20), || {
+        let expected = common::counts_io();
+        let read = usage(&site.reader());
+        let all = capability::probe(&site.sampling.roots, &site.sampling.layout, &parent, true);
+        let told = all.into_iter().find(|c| c.feature == "io").expect("it is always told");
+        let shown = [read.io_read_bytes(), read.io_written_bytes(), read.io_reads(), read.io_writes()];
+        let is_so = shown.iter().all(|value| value.is_some() == expected) && told.available == expected;
+        (is_so && told.reason.is_empty() == expected).then_some(())
+    });
+}
+
 #[test]
 fn what_processes_leave_behind_is_still_read_and_a_removed_cgroup_is_gone_for_ever() {
     if !is_root() {

@@ -5,109 +5,17 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, Cgroups, allostat, alone, is_root, patience, test_dir, wait_for};
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+use common::{Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, is_root, patience, test_dir, wait_for};
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 const LONG: Duration = Duration::from_secs(30);
 const JOB: &str = "job \"shop\" {\n group \"g\" {\n task \"steady\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sh\"\n \
                    args = [\"-c\", \"echo hello from the log; exec sleep 600\"]\n }\n }\n }\n}\n";
-
-/// A command on a terminal of its own.
-struct OnTerminal {
-    child: Child,
-    terminal: OwnedFd,
-    before: Termios,
-    said: Arc<Mutex<Vec<u8>>>,
-}
-
-impl OnTerminal {
-    fn start(mut command: Command, (columns, rows): (u16, u16)) -> OnTerminal {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&terminal).unwrap();
-        unlockpt(&terminal).unwrap();
-        let name = ptsname(&terminal, Vec::new()).unwrap();
-        let ours = std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-        tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-        let before = tcgetattr(&ours).unwrap();
-        let said = Arc::<Mutex<Vec<u8>>>::default();
-        let (mut from, into) = (std::fs::File::from(terminal.try_clone().unwrap()), Arc::clone(&said));
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // Ends with an error when nobody has the other end any more.
-            while let Ok(read @ 1..) = from.read(&mut buffer) {
-                into.lock().unwrap().extend_from_slice(&buffer[..read]);
-            }
-        });
-        command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
-        let io = || Stdio::from(ours.try_clone().unwrap());
-        let child = command.stdin(io()).stdout(io()).stderr(io()).spawn().unwrap();
-        OnTerminal { child, terminal, before, said }
-    }
-    fn of(agent: &Agent) -> OnTerminal {
-        let address = format!("unix:{}", agent.socket().display());
-        let mut command = Command::new(allostat());
-        command.arg("top").env("ALLOSTAT_ADDR", &address);
-        OnTerminal::start(command, (120, 40))
-    }
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
-    }
-    /// What is said from now on.
-    fn forget(&self) {
-        self.said.lock().unwrap().clear();
-    }
-    #[track_caller]
-    fn shows(&self, word: &str) {
-        wait_for(&format!("{word:?} on the screen"), LONG * patience(), || self.text().contains(word).then_some(()));
-    }
-    fn press(&self, keys: &str) {
-        std::fs::File::from(self.terminal.try_clone().unwrap()).write_all(keys.as_bytes()).unwrap();
-    }
-    fn pid(&self) -> Pid {
-        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
-    }
-    fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).unwrap();
-    }
-    fn is_raw(&self) -> bool {
-        !tcgetattr(&self.terminal).unwrap().local_modes.contains(LocalModes::ICANON)
-    }
-    /// As it was: modes, screen, cursor, mouse.
-    #[track_caller]
-    fn is_given_back(&self) {
-        let now = tcgetattr(&self.terminal).unwrap();
-        assert_eq!(
-            (now.local_modes, now.input_modes, now.output_modes),
-            (self.before.local_modes, self.before.input_modes, self.before.output_modes)
-        );
-        let text = self.text();
-        for end in ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"] {
-            assert!(text.contains(end), "{end:?} is not in {text:?}");
-        }
-        assert!(text.rfind("\x1b[?1049l") > text.rfind("\x1b[?1049h"), "{text:?}");
-    }
-    #[track_caller]
-    fn ends(&mut self) -> ExitStatus {
-        wait_for("its end", LONG * patience(), || self.child.try_wait().unwrap())
-    }
-}
-
-impl Drop for OnTerminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// With one task that runs and was measured.
 fn agent() -> (Agent, String) {

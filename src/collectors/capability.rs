@@ -14,6 +14,7 @@ use super::window::can_keep;
 use crate::host::bpf;
 use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
 use crate::host::roots::Roots;
+use crate::kernel::cgroup::blkio;
 use crate::model::capability::Capability;
 use crate::model::id::CgroupPath;
 use crate::telemetry::chain;
@@ -34,7 +35,7 @@ pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1
         probe.controller("cpu", "cpuacct"),
         probe.file("cpu_quota", "cpu", "cpu.cfs_quota_us", "cpu.max", "a kernel with CONFIG_CFS_BANDWIDTH"),
         probe.cpuset(),
-        probe.file("io", "blkio", "blkio.throttle.io_service_bytes_recursive", "io.stat", "kernel 4.20"),
+        probe.io(),
         probe.controller("pids", "pids"),
         probe.file("pids_peak", "pids", "pids.peak", "pids.peak", "a newer kernel"),
         probe.psi(),
@@ -186,6 +187,22 @@ impl<'a> Probe<'a> {
         // Somebody else's.
         let mut others = std::fs::read_dir(&home.mount).ok()?.flatten().map(|entry| entry.path());
         others.any(|other| other.join(file).exists()).then_some(true)
+    }
+
+    /// Whether it is counted what is read from disks and written to them.
+    fn io(self) -> Capability {
+        const NAME: &str = "io";
+        const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
+        let found = self.file(NAME, "blkio", BYTES, "io.stat", "kernel 4.20");
+        let v1 = self.home("blkio").filter(|home| found.available && home.version == Version::V1);
+        match v1.and_then(|home| std::fs::read(home.mount.join(BYTES)).ok()) {
+            Some(text) if !blkio::names_a_device(&text) => Capability::no(
+                NAME,
+                "on cgroup v1 this kernel counts on no disk before a throttle rule was set on it, and none was when the agent started: \
+                 set one in any cgroup (blkio.throttle.read_bps_device), or boot with cgroup v2",
+            ),
+            _ => found,
+        }
     }
 
     /// Whether the kernel's peak can be reset each 5 s, without anybody losing that of the whole life.

@@ -51,8 +51,8 @@ struct Place {
     /// By position in the layout.
     hierarchy: usize,
     inode: u64,
-    /// Where its rows were last: nearly always they are there again.
-    rows: [usize; 2],
+    /// Where its row was last: nearly always it is there again.
+    row: usize,
 }
 
 /// Small: there are some twenty of them for each task, and as many for its alloc.
@@ -71,18 +71,20 @@ struct Slot {
 /// What the kernel pass of this tick says of one cgroup, by the places of the hierarchies in the layout.
 #[derive(Debug)]
 pub(super) struct CgroupRows<'a> {
-    probes: [Option<Row<'a>>; CgroupRows::MOST],
-    rest: [Option<Row<'a>>; CgroupRows::MOST],
+    rows: [Option<Row<'a>>; CgroupRows::MOST],
+    /// They tell more than whether anything moved.
+    are_all: bool,
     distrust: &'a Distrust,
 }
 
-impl CgroupRows<'_> {
+impl<'a> CgroupRows<'a> {
     /// What stands in a hierarchy beyond these is read from files.
     const MOST: usize = 16;
 
-    /// They tell more than whether anything moved.
-    fn are_all(&self) -> bool {
-        self.rest.iter().any(Option::is_some)
+    /// What tells this file.
+    fn of(&self, slot: &Slot) -> Option<Row<'a>> {
+        let row = self.rows.get(usize::from(slot.hierarchy)).copied().flatten();
+        row.filter(|_| self.are_all || slot.file.when == When::Tick)
     }
 }
 
@@ -115,7 +117,7 @@ impl CgroupFiles {
     pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
-        let place = |(hierarchy, home)| Some(Place { hierarchy, inode: inode(home, path.relative())?, rows: [0; 2] });
+        let place = |(hierarchy, home)| Some(Place { hierarchy, inode: inode(home, path.relative())?, row: 0 });
         let homes: Vec<_> = placed.filter_map(place).collect();
         let position = |file: &File| {
             let home = file.home.find(&sampling.layout)?;
@@ -129,20 +131,13 @@ impl CgroupFiles {
                 continue;
             }
             let Some(hierarchy) = position(file).and_then(|at| u8::try_from(at).ok()) else { continue };
+            if let Some(above) = file.above {
+                let rank = Rank::Setting;
+                let each = above.up(depth(&path)).filter_map(|up| u8::try_from(up).ok());
+                slots.extend(each.map(|up| Slot { file: above.file(), hierarchy, up, rank, fd: None, absent: false }));
+            }
             let rank = rank(file, of_alloc, passed);
             slots.push(Slot { file, hierarchy, up: 0, rank, fd: None, absent: false });
-            if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
-                let above = 1..u8::try_from(depth(&path)).unwrap_or(u8::MAX);
-                let rank = Rank::Setting;
-                slots.extend(above.map(|up| Slot {
-                    file: &ANCESTOR_LIMIT,
-                    hierarchy,
-                    up,
-                    rank,
-                    fd: None,
-                    absent: false,
-                }));
-            }
         }
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
@@ -184,22 +179,18 @@ impl CgroupFiles {
 
     /// What a kernel pass says of this cgroup.
     pub(super) fn rows<'a>(&mut self, all: &'a PassRows, distrust: &'a Distrust) -> CgroupRows<'a> {
-        let [mut probes, mut rest] = [[None; CgroupRows::MOST]; 2];
+        let mut rows = [None; CgroupRows::MOST];
         for place in &mut self.homes {
-            let [probe, other] = &mut place.rows;
-            for (rows, when, near) in [(&mut probes, When::Tick, probe), (&mut rest, When::Asleep, other)] {
-                if let Some(row) = rows.get_mut(place.hierarchy) {
-                    *row = all.row_near(near, place.hierarchy, place.inode, when);
-                }
+            if let Some(row) = rows.get_mut(place.hierarchy) {
+                *row = all.row_near(&mut place.row, place.hierarchy, place.inode);
             }
         }
-        CgroupRows { probes, rest, distrust }
+        CgroupRows { rows, are_all: all.are_all, distrust }
     }
     /// Whether these rows show when somebody sets something.
     pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
         let is_shown = |slot: &Slot| {
-            let row = rows.rest.get(usize::from(slot.hierarchy)).copied().flatten();
-            let mark = row.zip(slot.file.told).and_then(|(row, told)| told.mark(row));
+            let mark = rows.of(slot).zip(slot.file.told).and_then(|(row, told)| told.mark(row));
             slot.file.when == When::Set && mark.is_some()
         };
         self.slots.iter().any(is_shown)
@@ -239,7 +230,7 @@ impl CgroupFiles {
         due: Due,
     ) -> Result<(), Gone> {
         // What somebody sets is looked at in each row: it costs next to nothing there.
-        let told = rows.is_some_and(CgroupRows::are_all);
+        let told = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
             let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && told);
             if self.slots.get(index).is_some_and(wanted) {
@@ -261,10 +252,7 @@ impl CgroupFiles {
         if slot.absent || !(slot.file.needed)(raw) {
             return Ok(());
         }
-        let row = rows.filter(|_| slot.up == 0).and_then(|rows| {
-            let rows = if slot.file.when == When::Tick { &rows.probes } else { &rows.rest };
-            rows.get(usize::from(slot.hierarchy)).copied().flatten()
-        });
+        let row = rows.filter(|_| slot.up == 0).and_then(|rows| rows.of(slot));
         let mark = match (row, slot.file.told) {
             (Some(row), Some(told)) => {
                 // A limit above this cgroup stands in no row of it.
@@ -285,7 +273,7 @@ impl CgroupFiles {
         if is_set && mark.is_none() && !due.set {
             return Ok(());
         }
-        if slot.up == 1 {
+        if slot.up == 1 && std::ptr::eq(slot.file, &ANCESTOR_LIMIT) {
             raw.ancestors = Ancestors::default();
         }
         self.marks.retain(|(slot, _)| *slot != index);

@@ -1,10 +1,16 @@
 //! Bytes and operations of a task on block devices. Source: cgroup v1 `blkio.throttle.*_recursive`, v2 `io.stat`.
 //!
 //! Shape: summed over devices. A stacked device (LVM, RAID, encryption) may count the same bytes once per layer.
+//!
+//! On cgroup v1 newer kernels (seen on 6.18) count nothing on a disk before somebody has set a throttle rule there, in any cgroup. The root has
+//! a line for each disk on which is counted: without one, all is absent.
 
 use super::home::Home;
-use super::table::{File, Subject, values};
-use crate::kernel::cgroup::{blkio, io_stat};
+use super::raw::Raw;
+use super::table::{Above, File, Subject, values};
+use crate::kernel::Parsed;
+use crate::kernel::cgroup::blkio::{self, Blkio};
+use crate::kernel::cgroup::io_stat;
 use crate::model::measure::{Measure, When};
 use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
@@ -21,15 +27,16 @@ const FILES: &[File] = &[
         When::Asleep,
         &[Field::io_read_bytes, Field::io_written_bytes, Field::io_discarded_bytes],
         |raw, bytes| {
-            let (sums, error) = values(bytes, |b| blkio::parse(BYTES, b));
+            let (sums, error) = counted(raw, BYTES, bytes);
             raw.usage.set(Field::io_read_bytes, sums.read);
             raw.usage.set(Field::io_written_bytes, sums.write);
             raw.usage.set(Field::io_discarded_bytes, sums.discard);
             error
         },
-    ),
+    )
+    .with_above(Above::Root(&DISKS)),
     File::new(Home::V1("blkio"), OPERATIONS, When::Asleep, &[Field::io_reads, Field::io_writes], |raw, bytes| {
-        let (sums, error) = values(bytes, |b| blkio::parse(OPERATIONS, b));
+        let (sums, error) = counted(raw, OPERATIONS, bytes);
         raw.usage.set(Field::io_reads, sums.read);
         raw.usage.set(Field::io_writes, sums.write);
         error
@@ -50,6 +57,16 @@ const FILES: &[File] = &[
         },
     ),
 ];
+
+/// Of the root: on which disks is counted.
+static DISKS: File = File::new(Home::V1("blkio"), BYTES, When::Set, &[], |raw, bytes| {
+    raw.no_disk_counts = bytes.is_some_and(|text| !blkio::names_a_device(text));
+    None
+});
+
+fn counted(raw: &Raw, file: &'static str, bytes: Option<&[u8]>) -> Parsed<Blkio> {
+    values(bytes.filter(|_| !raw.no_disk_counts), |b| blkio::parse(file, b))
+}
 
 const MEASURES: &[Measure<Usage>] = &[
     io(
@@ -88,5 +105,7 @@ const MEASURES: &[Measure<Usage>] = &[
 ];
 
 const fn io(field: Field, help: &'static str) -> Measure<Usage> {
-    Measure::of(field, help).absent_when("the io (v1: blkio) controller is not on")
+    Measure::of(field, help).absent_when(
+        "the io (v1: blkio) controller is not on; on v1, newer kernels: no throttle rule was set on any disk",
+    )
 }

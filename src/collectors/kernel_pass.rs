@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! tick ── flush: the parent's own memory.stat and cpu.stat ── walk: what tells whether anything moved ── rows, for looks of this tick only
-//!            └── many moved at the last tick, or 8 s since the last one? ── walk: everything else
+//!            └── many moved at the last tick, or 8 s since the last one? ── walk: everything, instead
 //! ```
-//! The second walk costs as much for a cgroup that sleeps as for one that works: where few work, their files are read.
+//! Everything costs as much of a cgroup that sleeps as of one that works: where few work, their files are read.
 //! A row is looked for by the inode of its cgroup, which the kernel gives to no other one. A look at another moment than the tick's (the
 //! first of a reader, the last of a task) reads files.
 //!
@@ -41,7 +41,7 @@ const ITERATOR: &str = "bpf_iter_cgroup";
 /// For so many rows there is room at first; it grows with what is there.
 const ROOM: u32 = 64;
 /// Everything is walked at least this often: with a tick each second no reader is due to look by itself then.
-const REST_EACH: Duration = Duration::from_millis(7_500);
+const WHOLE_EACH: Duration = Duration::from_millis(7_500);
 /// Reading the files of one that moved costs as much as walking over so many.
 const WORTH: usize = 16;
 
@@ -110,10 +110,10 @@ pub struct KernelPass {
 
 #[derive(Debug)]
 struct State {
-    /// By the places of the hierarchies in the layout: for what tells whether anything moved, and for everything else.
+    /// By the places of the hierarchies in the layout: for what tells whether anything moved, and for everything.
     probes: Vec<Option<Hill>>,
-    rest: Vec<Option<Hill>>,
-    next_rest: Option<Instant>,
+    whole: Vec<Option<Hill>>,
+    next_whole: Option<Instant>,
     /// How many cgroups there were.
     count: usize,
     trial: Option<Trial>,
@@ -171,16 +171,16 @@ impl KernelPass {
             let each = layout.hierarchies().iter();
             each.map(|home| Hill::of(&btf, iterator, &wanted(layout, home, probes), &processors, home)).collect()
         };
-        let (probes, rest) = (hills(true)?, hills(false)?);
-        if probes.iter().chain(&rest).all(Option::is_none) {
+        let (probes, whole) = (hills(true)?, hills(false)?);
+        if whole.iter().all(Option::is_none) {
             return Err(KernelPassError::Nothing);
         }
-        let mut state = State { probes, rest, next_rest: None, count: 0, trial: None, turn: 0 };
+        let mut state = State { probes, whole, next_whole: None, count: 0, trial: None, turn: 0 };
         let distrust = Distrust::default();
         if !trust::at_start(layout, &distrust, || state.walk(Instant::now(), true)) {
             return Err(KernelPassError::Contradicted);
         }
-        for hills in [&mut state.probes, &mut state.rest] {
+        for hills in [&mut state.probes, &mut state.whole] {
             for (hill, hierarchy) in hills.iter_mut().zip(layout.hierarchies()) {
                 let Some(hill) = hill else { continue };
                 hill.directory = hierarchy.mount.join(parent.relative());
@@ -226,9 +226,9 @@ impl KernelPass {
             state.take_back(earlier);
         }
         let moved = self.moved.swap(0, Ordering::Relaxed);
-        let all = all || moved * WORTH > state.count || state.next_rest.is_none_or(|at| at <= now);
+        let all = all || moved * WORTH > state.count || state.next_whole.is_none_or(|at| at <= now);
         if all {
-            state.next_rest = Some(now + REST_EACH);
+            state.next_whole = Some(now + WHOLE_EACH);
         }
         let mut rows = state.walk(now, all);
         state.count = rows.count();
@@ -272,18 +272,16 @@ impl KernelPass {
 
 impl State {
     fn walk(&mut self, taken: Instant, all: bool) -> PassRows {
-        let over =
-            |hills: &mut Vec<Option<Hill>>| hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
-        PassRows { taken, probes: over(&mut self.probes), rest: all.then(|| over(&mut self.rest)), wanted: None }
+        let hills = if all { &mut self.whole } else { &mut self.probes };
+        let homes = hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
+        PassRows { taken, homes, are_all: all, wanted: None }
     }
     /// The memory of rows that nobody looks at any more.
     fn take_back(&mut self, rows: PassRows) {
-        let rest = rows.rest.unwrap_or_default();
-        for (hills, homes) in [(&mut self.probes, rows.probes), (&mut self.rest, rest)] {
-            for (hill, home) in hills.iter_mut().zip(homes) {
-                if let (Some(hill), Some(home)) = (hill, home) {
-                    hill.spare = home.words;
-                }
+        let hills = if rows.are_all { &mut self.whole } else { &mut self.probes };
+        for (hill, home) in hills.iter_mut().zip(rows.homes) {
+            if let (Some(hill), Some(home)) = (hill, home) {
+                hill.spare = home.words;
             }
         }
     }
@@ -365,10 +363,10 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
     CgroupWalk::over(program, directory.as_fd())
 }
 
-/// What the files that stand in a hierarchy are told by: the probes, or all others.
+/// What the files that stand in a hierarchy are told by: the probes, or all of them.
 fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
     let here = |file: &&super::table::File| {
-        (file.when == When::Tick) == probes && file.home.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy))
+        (!probes || file.when == When::Tick) && file.home.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy))
     };
     files().filter(here).filter_map(|file| file.told.as_ref()).flat_map(|told| told.values).copied().collect()
 }

@@ -6,7 +6,6 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::cgroup::{above, depth};
-use super::memory::ANCESTOR_LIMIT;
 use super::raw::Raw;
 use super::subjects::files;
 use super::table::File;
@@ -28,13 +27,10 @@ pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
     let mut found = Vec::new();
     for file in files().filter(|f| f.is_read_at_end()) {
         let Some(home) = file.home.find(layout) else { continue };
-        found.push(FinalFile { key: file.key(), path: home.mount.join(path.relative()).join(file.name) });
-        if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
-            found.extend((1..depth(path)).map(|up| FinalFile {
-                key: format!("{}@{up}", file.key()),
-                path: home.mount.join(above(path.relative(), up)).join(file.name),
-            }));
-        }
+        let at = |up| home.mount.join(above(path.relative(), up)).join(file.name);
+        let others = file.above.into_iter().flat_map(|above| above.up(depth(path)));
+        found.extend(others.map(|up| FinalFile { key: format!("{}@{up}", file.key()), path: at(up) }));
+        found.push(FinalFile { key: file.key(), path: at(0) });
     }
     found
 }
@@ -69,12 +65,12 @@ pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec
     };
     for file in files() {
         let key = file.key();
-        apply(file, &key, &mut raw);
-        if file.home == ANCESTOR_LIMIT.home && file.name == ANCESTOR_LIMIT.name {
-            for up in (1..).map(|up| format!("{key}@{up}")).take_while(|key| found(key).is_some()) {
-                apply(&ANCESTOR_LIMIT, &up, &mut raw);
-            }
+        let prefix = format!("{key}@");
+        if let Some(above) = file.above {
+            let keys = files_read.iter().map(|(key, _)| key.as_str()).filter(|key| key.starts_with(&prefix));
+            keys.for_each(|key| apply(above.file(), key, &mut raw));
         }
+        apply(file, &key, &mut raw);
     }
     if !files_read.is_empty() && files_read.iter().all(|(_, r)| r.is_err()) {
         problems.push("the cgroup was gone before its last reading".to_owned());
@@ -124,6 +120,18 @@ mod tests {
             ("unified/memory.max@2", Ok("max\n")),
         ]);
         assert_eq!(usage.memory_limit_bytes(), Some(300));
+    }
+
+    #[test]
+    fn where_the_kernel_counts_on_no_disk_its_zero_is_absent() {
+        let of = |root: &'static str| {
+            let bytes = "blkio/blkio.throttle.io_service_bytes_recursive";
+            let operations = ("blkio/blkio.throttle.io_serviced_recursive", Ok("Total 0\n"));
+            read(&[(&format!("{bytes}@2"), Ok(root)), (bytes, Ok("Total 0\n")), operations]).0
+        };
+        assert_eq!(of("Total 0\n"), Usage::default());
+        let counted = of("8:0 Read 0\n8:0 Write 0\n8:0 Total 0\nTotal 0\n");
+        assert_eq!((counted.io_read_bytes(), counted.io_writes()), (Some(0), Some(0)));
     }
 
     #[test]

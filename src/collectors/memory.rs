@@ -3,7 +3,7 @@
 
 use super::home::Home;
 use super::raw::{Ancestors, Raw, lower};
-use super::table::{File, Subject, number, value, values};
+use super::table::{Above, File, Subject, number, value, values};
 use crate::host::hierarchy::Version;
 use crate::kernel::ParseError;
 use crate::kernel::cgroup::{limit, memory_events, memory_stat, oom_control};
@@ -98,7 +98,8 @@ const FILES: &[File] = &[
         let (limit, error) = value(bytes, |b| limit::parse("memory.max", b));
         raw.memory_limit = limit;
         error
-    }),
+    })
+    .with_above(Above::Each(&ANCESTOR_LIMIT)),
     File::new(V2, "memory.low", When::Set, &[Field::memory_reservation_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.low", b));
         // 0 is the default: nothing is reserved.

@@ -20,10 +20,10 @@ pub(super) struct Index {
 pub(super) struct PassRows {
     /// The tick's moment.
     pub(super) taken: Instant,
-    /// What tells whether anything moved: taken at each tick. By the places of the hierarchies in the layout.
-    pub(super) probes: Vec<Option<HomeRows>>,
-    /// Everything else, of a tick in which it is worth a walk.
-    pub(super) rest: Option<Vec<Option<HomeRows>>>,
+    /// By the places of the hierarchies in the layout.
+    pub(super) homes: Vec<Option<HomeRows>>,
+    /// They tell more than whether anything moved: of a tick in which that is worth it.
+    pub(super) are_all: bool,
     /// The reader of this cgroup is asked for its path.
     pub(super) wanted: Option<u64>,
 }
@@ -39,12 +39,11 @@ pub(super) struct HomeRows {
 impl PassRows {
     /// `home`: the hierarchy's place in the layout. `when`: of the file that it stands for.
     pub(super) fn row(&self, home: usize, inode: u64, when: When) -> Option<Row<'_>> {
-        self.row_near(&mut 0, home, inode, when)
+        self.row_near(&mut 0, home, inode).filter(|_| self.are_all || when == When::Tick)
     }
     /// `near`: where it was last, and is now.
-    pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64, when: When) -> Option<Row<'_>> {
-        let homes = if when == When::Tick { &self.probes } else { self.rest.as_ref()? };
-        let home = homes.get(home)?.as_ref()?;
+    pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64) -> Option<Row<'_>> {
+        let home = self.homes.get(home)?.as_ref()?;
         let width = home.plan.row_bytes() as usize / 8;
         if home.index.ids.get(*near) != Some(&inode) {
             *near = *home.index.places.get(&inode)?;
@@ -67,23 +66,19 @@ impl PassRows {
             }
             Some(HomeRows { plan: Arc::clone(&home.plan), words, index: Arc::new(index) })
         };
-        let few = |homes: &[Option<HomeRows>]| homes.iter().enumerate().map(of).collect();
-        PassRows { taken: self.taken, probes: few(&self.probes), rest: self.rest.as_deref().map(few), wanted: None }
-    }
-    /// It tells more than whether anything moved.
-    pub(super) fn are_all(&self) -> bool {
-        self.rest.is_some()
+        let homes = self.homes.iter().enumerate().map(of).collect();
+        PassRows { taken: self.taken, homes, are_all: self.are_all, wanted: None }
     }
     /// How many cgroups there are in the hierarchy that has most.
     pub(super) fn count(&self) -> usize {
-        self.probes.iter().flatten().map(|home| home.index.ids.len()).max().unwrap_or_default()
+        self.homes.iter().flatten().map(|home| home.index.ids.len()).max().unwrap_or_default()
     }
     pub(super) fn wants(&self, inode: u64) -> bool {
         self.wanted == Some(inode)
     }
     /// The id of some cgroup, another one for each number.
     pub(super) fn nth(&self, n: usize) -> Option<u64> {
-        let ids = &self.probes.iter().flatten().next()?.index.ids;
+        let ids = &self.homes.iter().flatten().next()?.index.ids;
         ids.get(n.checked_rem(ids.len())?).copied()
     }
 }

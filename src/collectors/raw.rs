@@ -36,6 +36,8 @@ pub(super) struct Raw {
     pub(super) system_ns: Option<u64>,
     pub(super) ticks: CpuacctStat,
     pub(super) ns_per_tick: u64,
+    /// v1: the kernel counts on no disk, so that its 0 says nothing.
+    pub(super) no_disk_counts: bool,
 }
 
 /// The lowest memory limit above the cgroup: on v1 `memory.stat` tells it, on v2 each `memory.max` up to the root.

@@ -424,7 +424,7 @@ impl Inner {
         // The first look is one at all files: what is not there is known from then on.
         let pass = sampling.kernel_pass().filter(|_| !first);
         // Where a pass tells everything, looking costs next to nothing.
-        let told_all = pass.is_some() && rows.is_some_and(PassRows::are_all) && !told;
+        let told_all = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !told;
         let look = look_due || told_all;
         let rows = pass.zip(rows).map(|(pass, rows)| {
             if files.is_wanted(rows) {

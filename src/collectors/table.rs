@@ -30,7 +30,33 @@ pub(super) struct File {
     /// How the kernel pass tells it, and its place among all files: see [`File::at`].
     pub(super) told: Option<Told>,
     pub(super) place: usize,
+    /// What else has to be read for it, of cgroups above.
+    pub(super) above: Option<Above>,
     tell: Tell,
+}
+
+/// Files of the same hierarchy that are not the cgroup's own.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Above {
+    /// Of each cgroup above it; the root has none.
+    Each(&'static File),
+    /// Of the root alone.
+    Root(&'static File),
+}
+
+impl Above {
+    pub(super) fn file(self) -> &'static File {
+        match self {
+            Above::Each(file) | Above::Root(file) => file,
+        }
+    }
+    /// How many cgroups above one they stand. `depth`: of that one; the root's is 0.
+    pub(super) fn up(self, depth: usize) -> std::ops::Range<usize> {
+        match self {
+            Above::Each(_) => 1..depth,
+            Above::Root(_) => depth..depth + 1,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,10 +75,24 @@ impl File {
         fields: &'static [Field],
         tell: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
     ) -> File {
-        File { home, name, when, fields, needed: |_| true, told: None, place: usize::MAX, tell: Tell::Text(tell) }
+        File {
+            home,
+            name,
+            when,
+            fields,
+            needed: |_| true,
+            told: None,
+            place: usize::MAX,
+            above: None,
+            tell: Tell::Text(tell),
+        }
     }
     pub(super) const fn if_needed(mut self, needed: fn(&Raw) -> bool) -> File {
         self.needed = needed;
+        self
+    }
+    pub(super) const fn with_above(mut self, above: Above) -> File {
+        self.above = Some(above);
         self
     }
     /// As it stands in the list of all.
@@ -65,7 +105,7 @@ impl File {
         let of = |home: fn(&'static str) -> Home, source| match (source, measure.field) {
             (ValueSource::Number { controller, file, when }, Some(field)) => {
                 let (home, needed, tell) = (home(controller), |_: &Raw| true, Tell::Number(field));
-                Some(File { home, name: file, when, fields, needed, told: None, place: usize::MAX, tell })
+                Some(File { home, name: file, when, fields, needed, told: None, place: usize::MAX, above: None, tell })
             }
             _ => None,
         };

@@ -8,7 +8,7 @@ use allostat::exporters::catalogue::family;
 use allostat::model::metric::MetricDesc;
 use allostat::model::profile::Profile;
 
-use crate::common::{Agent, Prometheus, is_root, wait_for, workload};
+use crate::common::{Agent, Prometheus, counts_io, is_root, wait_for, workload};
 use crate::files::{boards, documented, in_folder, list, rules, text};
 use crate::gpus::{self, Gpus};
 use crate::profiles::missing;
@@ -25,11 +25,13 @@ pub fn job() -> String {
              resources {{\n {resources}\n }}\n kill_timeout = \"1s\"\n }}\n"
         )
     };
+    // So that there is something to be shown of it.
+    let io = if counts_io() { "" } else { "io_read_bps = 1000000000" };
     let tasks = [
         task(
             "steady",
             r#""touch", "32", "3600000""#,
-            "pids_limit = 64",
+            &format!("pids_limit = 64\n {io}"),
             &format!("memory = 128\n device {:?} {{}}", gpus::IDLE),
         ),
         task(

@@ -17,6 +17,13 @@ pub fn mounted_v1(controller: &str) -> Option<PathBuf> {
         .map(|m| m.at)
 }
 
+/// Whether the kernel counts what is read from some disk: newer ones with cgroup v1 only once somebody has set a throttle rule on one.
+pub fn counts_io() -> bool {
+    let Some(root) = mounted_v1("blkio") else { return true };
+    let text = fs::read_to_string(root.join("blkio.throttle.io_service_bytes_recursive"));
+    text.expect("the root has it too").lines().any(|line| !line.starts_with("Total"))
+}
+
 /// The root of the cgroup2 tree, if `controller` can be used in it.
 pub fn mounted_v2(controller: &str) -> Option<PathBuf> {
     let root = mounts().into_iter().find(|m| m.v1_options.is_none())?.at;

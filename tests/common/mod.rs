@@ -25,9 +25,10 @@ mod monotone;
 mod programs;
 mod prometheus;
 mod skip;
+mod terminal;
 
 pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
-pub use cgroups::{Cgroups, is_root, mounted_v1, mounted_v2, work_in};
+pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
 pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use golden::{golden, golden_part};
@@ -36,6 +37,7 @@ pub use monotone::{Random, counters, none_fell};
 pub use programs::{allostat, in_guest, part, part_file, place, test_dir, workload};
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics, python_parsed};
 pub use skip::{skip, skip_here};
+pub use terminal::OnTerminal;
 
 use std::time::{Duration, Instant};
 

@@ -55,6 +55,11 @@ pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
     (sums, error)
 }
 
+/// Whether it has a line of any device.
+pub fn names_a_device(bytes: &[u8]) -> bool {
+    lines(bytes).any(|(_, line)| words(line).next().is_some_and(|first| first != b"Total"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +75,7 @@ mod tests {
     #[test]
     fn a_file_without_devices_is_zero_and_an_old_kernel_has_no_discards() {
         assert_eq!(parse("f", b"Total 0\n").0, Blkio { read: Some(0), write: Some(0), discard: Some(0) });
+        assert!(!names_a_device(b"Total 0\n") && !names_a_device(b"") && names_a_device(b"8:0 Read 0\nTotal 0\n"));
         assert_eq!(parse("f", b"8:0 Read 1\n8:0 Write 2\nTotal 3\n").0.discard, None);
     }
 

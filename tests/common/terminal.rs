@@ -1,0 +1,109 @@
+//! A terminal of one's own, for what draws on one.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+
+use super::{Agent, allostat, patience, wait_for};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A command on a terminal of its own.
+pub struct OnTerminal {
+    child: Child,
+    terminal: OwnedFd,
+    before: Termios,
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl OnTerminal {
+    pub fn start(mut command: Command, (columns, rows): (u16, u16)) -> OnTerminal {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&terminal).expect("a terminal");
+        unlockpt(&terminal).expect("a terminal");
+        let name = ptsname(&terminal, Vec::new()).expect("a terminal");
+        let ours = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(name.to_str().expect("a terminal"))
+            .expect("a terminal");
+        tcsetwinsize(&ours, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a terminal");
+        let before = tcgetattr(&ours).expect("a terminal");
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let (mut from, into) = (std::fs::File::from(terminal.try_clone().expect("a terminal")), Arc::clone(&said));
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // Ends with an error when nobody has the other end any more.
+            while let Ok(read @ 1..) = from.read(&mut buffer) {
+                into.lock().expect("nobody panics with it").extend_from_slice(&buffer[..read]);
+            }
+        });
+        command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
+        let io = || Stdio::from(ours.try_clone().expect("a terminal"));
+        let child = command.stdin(io()).stdout(io()).stderr(io()).spawn().expect("it must start");
+        OnTerminal { child, terminal, before, said }
+    }
+    /// `allostat top` of this agent.
+    pub fn of(agent: &Agent) -> OnTerminal {
+        let address = format!("unix:{}", agent.socket().display());
+        let mut command = Command::new(allostat());
+        command.arg("top").env("ALLOSTAT_ADDR", &address);
+        OnTerminal::start(command, (120, 40))
+    }
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().expect("nobody panics with it")).into_owned()
+    }
+    /// What is said from now on.
+    pub fn forget(&self) {
+        self.said.lock().expect("nobody panics with it").clear();
+    }
+    #[track_caller]
+    pub fn shows(&self, word: &str) {
+        wait_for(&format!("{word:?} on the screen"), LONG * patience(), || self.text().contains(word).then_some(()));
+    }
+    pub fn press(&self, keys: &str) {
+        std::fs::File::from(self.terminal.try_clone().expect("a terminal"))
+            .write_all(keys.as_bytes())
+            .expect("a terminal");
+    }
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a pid fits")).expect("a pid")
+    }
+    pub fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("our own child");
+    }
+    pub fn is_raw(&self) -> bool {
+        !tcgetattr(&self.terminal).expect("a terminal").local_modes.contains(LocalModes::ICANON)
+    }
+    /// As it was: modes, screen, cursor, mouse.
+    #[track_caller]
+    pub fn is_given_back(&self) {
+        let now = tcgetattr(&self.terminal).expect("a terminal");
+        assert_eq!(
+            (now.local_modes, now.input_modes, now.output_modes),
+            (self.before.local_modes, self.before.input_modes, self.before.output_modes)
+        );
+        let text = self.text();
+        for end in ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"] {
+            assert!(text.contains(end), "{end:?} is not in {text:?}");
+        }
+        assert!(text.rfind("\x1b[?1049l") > text.rfind("\x1b[?1049h"), "{text:?}");
+    }
+    #[track_caller]
+    pub fn ends(&mut self) -> ExitStatus {
+        wait_for("its end", LONG * patience(), || self.child.try_wait().expect("our own child"))
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
