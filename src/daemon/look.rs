@@ -75,9 +75,14 @@ impl Onlooker {
         Ok(all)
     }
 
-    /// Everything that runs has been found, and is shown under its names.
+    /// Everything that runs has been found, and the newest look has it, under its names.
     pub fn is_settled(&self) -> bool {
-        self.observer.is_settled()
+        if !self.observer.is_settled() {
+            return false;
+        }
+        let (shown, snapshot) = (self.board.view(), self.sampler.snapshots.borrow());
+        let seen: BTreeSet<&AllocId> = snapshot.allocs.iter().map(|alloc| &alloc.identity.id).collect();
+        snapshot.epoch > 0 && shown.allocs.iter().all(|alloc| seen.contains(&alloc.identity.id))
     }
 
     /// The newest; none has been taken where its epoch is 0.

@@ -75,7 +75,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// What runs already is on the board when this returns. Errors: no thread or no descriptor can be had.
+    /// What runs already is on the board soon after: see [`Observer::is_settled`]. Errors: no thread or no descriptor can be had.
     pub fn start(parts: Parts) -> std::io::Result<Observer> {
         let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config))?;
         let bell = inquiries.bell();
@@ -149,8 +149,8 @@ struct Work {
     waiting: Arc<AtomicUsize>,
     /// Just made.
     fresh: HashMap<String, Instant>,
-    /// Plain cgroups without processes.
-    empty: BTreeSet<String>,
+    /// Plain cgroups without processes, and whether something had run there when they were looked at last.
+    empty: BTreeMap<String, bool>,
     unnamed: HashMap<String, Unnamed>,
     lives: Lives,
     /// What the kernel has told of what is over.
@@ -195,7 +195,7 @@ impl Work {
             delivered,
             waiting,
             fresh: HashMap::new(),
-            empty: BTreeSet::new(),
+            empty: BTreeMap::new(),
             unnamed: HashMap::new(),
             lives: Lives::default(),
             ends: Ends::default(),
@@ -246,7 +246,7 @@ impl Work {
             self.lives.made(&path, self.parts.clock.now());
             self.fresh.insert(path, now + SETTLED);
         }
-        let comes = told.iter().any(|path| self.empty.contains(path));
+        let comes = told.iter().any(|path| self.empty.contains_key(path));
         for path in told {
             self.read(&path);
         }
@@ -319,7 +319,7 @@ impl Work {
         let gone: Vec<String> = gone.into_iter().chain(unnamed.map(|(path, _)| path.clone())).collect();
         gone.iter().for_each(|path| self.gone(path));
         self.aside.retain(|path, _| there.contains(path));
-        self.empty.retain(|path| there.contains(path));
+        self.empty.retain(|path, _| there.contains(path));
         self.fresh.retain(|path, until| *until > now && there.contains(path));
         self.leaving.retain(|path, _| there.contains(path));
         for (path, found) in tasks {
@@ -333,6 +333,21 @@ impl Work {
             || self.unnamed.contains_key(path)
             || self.aside.get(path).is_some_and(|why| *why == UNWANTED || !self.has_room())
             || self.fresh.get(path).is_some_and(|until| *until > now)
+    }
+
+    /// Processes of a plain cgroup that has none now came and went since it was made. That what it has used is not what a cgroup below it used,
+    /// of which nobody has told yet, is known at the second look.
+    fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
+        // Of one that was there before, what it has used may be what others used below it.
+        let has_run = is_made && !self.ends.was_above(path) && self.scanner.has_run(path);
+        let before = self.empty.insert(path.to_owned(), has_run);
+        if before.is_none() {
+            self.scanner.listen(path);
+        }
+        if has_run && before != Some(true) {
+            self.fresh.insert(path.to_owned(), now + SETTLED);
+        }
+        has_run && before == Some(true)
     }
 
     fn has_room(&self) -> bool {
@@ -353,12 +368,7 @@ impl Work {
             return;
         }
         let made = self.lives.made_at(&path);
-        // Of one that was there before, what it has used may be what others used below it.
-        let has_run = || made.is_some() && !self.ends.was_above(&path) && self.scanner.has_run(&path);
-        if plain && self.scanner.has_processes(&path) != Some(true) && !has_run() {
-            if self.empty.insert(path.clone()) {
-                self.scanner.listen(&path);
-            }
+        if plain && self.scanner.has_processes(&path) != Some(true) && !self.ran_unseen(&path, made.is_some(), now) {
             return;
         }
         // Whoever gets a name may turn out not to be wanted.
@@ -376,7 +386,7 @@ impl Work {
             // Gone again, or nothing of it is where we look.
             return;
         }
-        let was_empty = self.empty.remove(&path);
+        let was_empty = self.empty.remove(&path).is_some();
         self.aside.remove(&path);
         let own = match found.own {
             OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),

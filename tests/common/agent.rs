@@ -14,6 +14,8 @@ use super::http::{self, Response};
 use super::{patience, programs, wait_for};
 
 const NOBODY: u32 = 65534;
+/// With two hundred tasks to find again, on a machine that runs all other tests beside it.
+const READY: Duration = Duration::from_secs(30);
 
 /// What differs from a plain agent.
 #[derive(Debug, Clone, Default)]
@@ -105,8 +107,7 @@ impl Agent {
     #[track_caller]
     pub fn start_again(&mut self) {
         self.begin();
-        let limit = Duration::from_secs(10) * patience();
-        wait_for("the agent to be ready", limit, || {
+        wait_for("the agent to be ready", READY * patience(), || {
             let child = self.child.as_mut().expect("just started");
             if let Some(status) = child.try_wait().expect("our own child") {
                 panic!("the agent ended with {status} before it was ready:\n{}", self.log());
@@ -171,7 +172,7 @@ impl Agent {
     #[track_caller]
     pub fn start_behind_its_socket(&mut self) {
         self.begin();
-        wait_for("the agent to be ready", Duration::from_secs(10) * patience(), || {
+        wait_for("the agent to be ready", READY * patience(), || {
             let ready = self.asked("/readyz").is_some_and(|ready| ready.status == 200);
             (ready || self.has_ended()).then_some(())
         });

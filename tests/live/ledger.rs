@@ -58,8 +58,9 @@ fn no_counter_falls_and_no_event_is_lost_or_repeated_whenever_the_agent_is_kille
         if round == ROUNDS / 2 {
             agent.cli(&["stop", "--detach", &stubborn]).ok();
         }
-        let (events, next, missed) = read_events(&agent, since);
+        // Events last: a task's ring keeps ten, and what is told between the look at them and the kill has to be in it.
         let before = counters(&agent.metrics());
+        let (events, next, missed) = read_events(&agent, since);
         agent.kill();
         (since, lost) = (next, lost + missed);
         known.extend(events.into_iter().map(|event| (seq(&event), event)));

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Sample, in_guest, is_root, place, wait_for, workload};
+use crate::common::{Sample, is_root, place, wait_for, workload};
 use crate::live::{LONG, Scene};
 
 const MIB: u64 = 1 << 20;
@@ -52,10 +52,6 @@ impl Scene {
 fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
     if !is_root() {
         skip_test!("not-root");
-    }
-    // Not run there yet with what it tests today.
-    if in_guest() {
-        skip_test!("emulated-processor");
     }
     let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
     let work = format!("{} touch 40 1 >/dev/null; exit 3", workload().display());
@@ -127,10 +123,6 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
 fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_none() {
     if !is_root() {
         skip_test!("not-root");
-    }
-    // Not run there yet with what it tests today.
-    if in_guest() {
-        skip_test!("emulated-processor");
     }
     let Some(scene) = told(&[]) else { skip_test!("no-kernel-pass") };
     let many = if place() == "host" { 300 } else { 60 };

@@ -1,6 +1,6 @@
 //! What others used before an agent was started again.
 
-use crate::common::{Sample, in_guest, is_root, wait_for};
+use crate::common::{Sample, is_root, wait_for};
 use crate::live::{LONG, SOME_WORK, Scene};
 
 const CPU: &str = "allostat_workload_cpu_usage_seconds_total";
@@ -24,10 +24,6 @@ fn ended(alloc: &serde_json::Value) -> bool {
 fn sums_names_and_beginnings_go_on_with_the_next_agent_and_what_ended_meanwhile_is_in_them() {
     if !is_root() {
         skip_test!("not-root");
-    }
-    // Not run there yet as it is today.
-    if in_guest() {
-        skip_test!("emulated-processor");
     }
     let mut scene = Scene::new(&[]);
     let child = scene.run("twice", SOME_WORK);

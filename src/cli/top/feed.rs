@@ -91,11 +91,11 @@ impl Feed {
         }
     }
 
-    /// Waits until what runs has its names, where that is not the agent's to do.
+    /// Waits until a look has what runs under its names, where that is not the agent's to do.
     pub fn settle(&mut self) {
         let Feed::Own(onlooker) = self else { return };
         let began = Instant::now();
-        while began.elapsed() < NAMED && !(onlooker.is_settled() && onlooker.snapshot().epoch > 0) {
+        while began.elapsed() < NAMED && !onlooker.is_settled() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
