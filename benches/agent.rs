@@ -15,15 +15,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, Mode, mkfifoat};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 
-use allostat::collectors::KernelPass;
-use allostat::host::hierarchy::Layout;
-use allostat::host::roots::Roots;
-use allostat::model::id::CgroupPath;
-use common::{Agent, Exposition, is_root, mounted_v1};
-use shared::{HOLD, cpu, end, median, report, rss_bytes, scrape, start, supervisors};
+use common::{Agent, Exposition, OnTerminal, is_root, mounted_v1};
+use shared::walk::{Walk, micros_since};
+use shared::{
+    HOLD, as_a_unit, cpu, cpu_per_minute, end, median, report, rss_bytes, scrape, settle, start, supervisors,
+};
 
 fn main() {
     let all = std::env::args().any(|word| word == "--all");
@@ -42,17 +40,6 @@ fn main() {
     }
 }
 
-/// What systemd gives every unit that asks for nothing else: a shell's hard limit on descriptors may be far lower, and with too
-/// few of them the agent opens the rarest files anew.
-fn as_a_unit() {
-    const HARD: u64 = 524_288;
-    let now = getrlimit(Resource::Nofile);
-    if now.maximum.is_some_and(|maximum| maximum < HARD) {
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: now.current, maximum: Some(HARD) });
-        eprintln!("descriptors: {:?} at most here, now {HARD} as under systemd: {raised:?}", now.maximum);
-    }
-}
-
 /// Idle tasks: not scraped, then scraped each 15 s as Prometheus does; with `long` for ten minutes more.
 fn idle(tasks: usize, long: bool) {
     let agent = Agent::start();
@@ -63,12 +50,12 @@ fn idle(tasks: usize, long: bool) {
     let by_hand = format!("agent/two-preads-{tasks}");
     let unit = "CPU-us per task and tick: its usage and CPU time, on kept descriptors";
     report(&by_hand, two_preads(&agent), unit, None);
-    let walk = Walk::of(&agent, tasks, "idle");
-    let idle = cpu_per_minute(&agent, Duration::from_secs(60), || {});
-    report(&format!("agent/idle-{tasks}"), idle, "CPU-s/min", beside(walk.as_ref(), idle));
+    let walk = walk(&agent, tasks, "idle");
+    let idle = cpu_per_minute(agent.pid(), Duration::from_secs(60), || {});
+    report(&format!("agent/idle-{tasks}"), idle, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(idle)));
     report(&format!("agent/supervisors-idle-{tasks}"), supervisors.cpu_per_minute(), "CPU-s/min together", None);
-    let scraped = cpu_per_minute(&agent, Duration::from_secs(60), || drop(scrape(&agent)));
-    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", beside(walk.as_ref(), scraped));
+    let scraped = cpu_per_minute(agent.pid(), Duration::from_secs(60), || drop(scrape(&agent)));
+    report(&format!("agent/scraped-{tasks}"), scraped, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(scraped)));
 
     let body = scrape(&agent);
     let series = Exposition::parse(&body).samples.len();
@@ -84,7 +71,7 @@ fn idle(tasks: usize, long: bool) {
         report(&format!("agent/rss-{tasks}"), resident, "MiB", Some((resident / allowed, ALLOWED)));
         if long {
             let seconds = std::env::var("ALLOSTAT_BENCH_LATER").ok().and_then(|s| s.parse().ok()).unwrap_or(600);
-            cpu_per_minute(&agent, Duration::from_secs(seconds), || drop(scrape(&agent)));
+            cpu_per_minute(agent.pid(), Duration::from_secs(seconds), || drop(scrape(&agent)));
             let resident = mib(rss_bytes(agent.pid()) as f64);
             let unit = format!("MiB, after {seconds} more seconds of scrapes");
             report(&format!("agent/rss-{tasks}-later"), resident, &unit, Some((resident / allowed, ALLOWED)));
@@ -127,49 +114,9 @@ fn two_preads(agent: &Agent) -> f64 {
     median(&mut passes)
 }
 
-/// What the kernel pass alone costs here: the walks of a tick over everything below the agent's parent, and no agent.
-struct Walk {
-    row: String,
-    cpu_per_minute: f64,
-}
-
-impl Walk {
-    /// `None`: this host has none, or this process may not. `kind`: of idle tasks it is taken as the agent takes it where hardly anything
-    /// moves, of waking ones everything at each tick.
-    fn of(agent: &Agent, tasks: usize, kind: &str) -> Option<Walk> {
-        const TICKS: u32 = 16;
-        let layout = Layout::detect(&Roots::default()).ok()?;
-        let parent = CgroupPath::from(agent.cgroups.parent.as_str());
-        let pass = KernelPass::open(&Roots::default(), &layout, &parent).ok()?;
-        let mut used = 0.0;
-        // The first one makes room for its rows.
-        for tick in 0..=TICKS {
-            std::thread::sleep(Duration::from_secs(1));
-            let before = clock_gettime(ClockId::ThreadCPUTime);
-            match kind {
-                "idle" => pass.take(&layout, Instant::now()),
-                _ => pass.take_all(&layout, Instant::now()),
-            }
-            used += if tick > 0 { micros_since(before) } else { 0.0 };
-        }
-        let each = used / f64::from(TICKS);
-        #[allow(clippy::cast_precision_loss)] // Some thousands; each task has a cgroup, its alloc another one.
-        let cgroups = (2 * tasks + 1) as f64;
-        let row = format!("agent/walk-{kind}-{tasks}");
-        report(&row, each / cgroups, "CPU-us per cgroup and tick: the kernel pass alone", None);
-        Some(Walk { row, cpu_per_minute: each * 60.0 / 1e6 })
-    }
-}
-
-fn beside(walk: Option<&Walk>, cpu_per_minute: f64) -> Option<(f64, &str)> {
-    walk.map(|walk| (cpu_per_minute / walk.cpu_per_minute, walk.row.as_str()))
-}
-
-fn micros_since(before: Timespec) -> f64 {
-    let after = clock_gettime(ClockId::ThreadCPUTime);
-    #[allow(clippy::cast_precision_loss)] // A second at most.
-    let micros = (after.tv_sec - before.tv_sec) as f64 * 1e6 + (after.tv_nsec - before.tv_nsec) as f64 / 1e3;
-    micros
+/// Each task has a cgroup, its alloc another one.
+fn walk(agent: &Agent, tasks: usize, kind: &str) -> Option<Walk> {
+    Walk::below(&agent.cgroups.parent, 2 * tasks + 1, kind, &format!("agent/walk-{kind}-{tasks}"))
 }
 
 /// Tasks that wake ten times a second: their CPU moves between any two samples, so every tick reads everything. They begin when
@@ -181,12 +128,37 @@ fn waking(tasks: usize) {
     start(&agent, tasks, &format!(r#""wake", "10", "3600000", {begin:?}"#));
     let writer = fs::OpenOptions::new().write(true).open(&begin).expect("they wait for it");
     settle();
-    let walk = Walk::of(&agent, tasks, "waking");
-    let cpu = cpu_per_minute(&agent, Duration::from_secs(60), || {});
-    report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", beside(walk.as_ref(), cpu));
+    let walk = walk(&agent, tasks, "waking");
+    let cpu = cpu_per_minute(agent.pid(), Duration::from_secs(60), || {});
+    report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(cpu)));
     report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
+    looked_at(&agent, tasks, cpu);
     drop(writer);
     end(agent);
+}
+
+/// `allostat top` on a terminal, a frame each second: what it takes, and what the agent takes beside what it takes unseen, `alone`.
+fn looked_at(agent: &Agent, tasks: usize, alone: f64) {
+    const SPAN: Duration = Duration::from_secs(60);
+    let mut top = OnTerminal::of(agent);
+    top.shows("bench/t");
+    settle();
+    top.forget();
+    let pid = u32::try_from(top.pid().as_raw_nonzero().get()).expect("a pid");
+    let (began, before) = (Instant::now(), cpu(pid));
+    let beside = cpu_per_minute(agent.pid(), SPAN, || {});
+    let share = cpu(pid).saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64();
+    assert!(!top.text().is_empty(), "it drew all the while");
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
+    report(&format!("top/waking-{tasks}"), share * 100.0, "% of a core: `allostat top`, a frame each second", None);
+    let row = format!("agent/waking-{tasks}");
+    report(
+        &format!("agent/looked-at-{tasks}"),
+        beside,
+        "CPU-s/min beside `allostat top`",
+        Some((beside / alone, &row)),
+    );
 }
 
 /// The oldest sample that anybody is shown: one task after another, evenly over all of them, is asked for its age. Idle ones
@@ -201,22 +173,6 @@ fn oldest_sample(agent: &Agent) -> f64 {
         stats["tasks"]["t"]["age_ms"].as_f64().expect("a running task was sampled")
     });
     oldest.fold(0.0, f64::max)
-}
-
-/// What starting left to do is not what running costs.
-fn settle() {
-    std::thread::sleep(Duration::from_secs(12));
-}
-
-/// CPU seconds per minute of the agent over `span`, with `each` run every 15 s.
-fn cpu_per_minute(agent: &Agent, span: Duration, each: impl Fn()) -> f64 {
-    let (began, before) = (Instant::now(), cpu(agent.pid()));
-    while began.elapsed() < span {
-        each();
-        std::thread::sleep(Duration::from_secs(15).min(span.saturating_sub(began.elapsed())));
-    }
-    let used = cpu(agent.pid()).saturating_sub(before);
-    used.as_secs_f64() * 60.0 / began.elapsed().as_secs_f64()
 }
 
 /// The supervisors of all tasks, and what they had used at a moment.

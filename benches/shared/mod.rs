@@ -4,8 +4,11 @@
 #![allow(dead_code)]
 
 pub mod sink;
+pub mod walk;
 
 use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common::{self, Agent, wait_for, workload};
 
@@ -73,6 +76,33 @@ pub fn cpu(pid: u32) -> Duration {
         unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) == 0 && libc::clock_gettime(clock, &raw mut ran) == 0 };
     let nanos = u64::try_from(ran.tv_sec).ok().zip(u64::try_from(ran.tv_nsec).ok()).map(|(s, n)| s * 1_000_000_000 + n);
     Duration::from_nanos(nanos.filter(|_| known).unwrap_or(0))
+}
+
+/// What systemd gives every unit that asks for nothing else: a shell's hard limit on descriptors may be far lower, and with too
+/// few of them the agent opens the rarest files anew.
+pub fn as_a_unit() {
+    const HARD: u64 = 524_288;
+    let now = getrlimit(Resource::Nofile);
+    if now.maximum.is_some_and(|maximum| maximum < HARD) {
+        let raised = setrlimit(Resource::Nofile, Rlimit { current: now.current, maximum: Some(HARD) });
+        eprintln!("descriptors: {:?} at most here, now {HARD} as under systemd: {raised:?}", now.maximum);
+    }
+}
+
+/// What starting left to do is not what running costs.
+pub fn settle() {
+    std::thread::sleep(Duration::from_secs(12));
+}
+
+/// CPU seconds per minute of a process over `span`, with `each` run every 15 s.
+pub fn cpu_per_minute(pid: u32, span: Duration, each: impl Fn()) -> f64 {
+    let (began, before) = (Instant::now(), cpu(pid));
+    while began.elapsed() < span {
+        each();
+        std::thread::sleep(Duration::from_secs(15).min(span.saturating_sub(began.elapsed())));
+    }
+    let used = cpu(pid).saturating_sub(before);
+    used.as_secs_f64() * 60.0 / began.elapsed().as_secs_f64()
 }
 
 /// With thousands of allocs their last cgroups go a while after the last task: an agent that ends before leaves them to the next.

@@ -5,6 +5,8 @@
 //! bench <tab> name <tab> value <tab> unit <tab> ratio, or - <tab> to which floor or peer of the same run
 //! ```
 //! A number goes on to what is named: tasks, or minutes of `hour`.
+//!
+//! `cargo xtask bench --from FILE` measures nothing: it writes down what a run printed into that file, if every benchmark is in it.
 
 mod budgets;
 mod table;
@@ -35,6 +37,9 @@ pub struct Ratio {
 }
 
 pub fn run(words: &[&str]) -> Result<bool> {
+    if let ["--from", file] = words {
+        return write_again(Path::new(file));
+    }
     let all = words.contains(&"--all");
     let (numbers, names): (Vec<&str>, Vec<&str>) =
         words.iter().copied().filter(|word| *word != "--all").partition(|word| word.parse::<u64>().is_ok());
@@ -50,7 +55,7 @@ pub fn run(words: &[&str]) -> Result<bool> {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     for bench in built.benches.iter().filter(|bench| names.is_empty() || names.contains(&bench.name.as_str())) {
-        println!("--- {} ---", bench.name);
+        println!("{}", heading(&bench.name));
         let mut command = Command::new(&bench.path);
         command.current_dir(&root).env("ALLOSTAT_PARTS", &parts.dir).arg("--bench");
         command.args(all.then_some("--all")).args(&numbers);
@@ -78,6 +83,41 @@ pub fn run(words: &[&str]) -> Result<bool> {
         if failed.is_empty() { "all ran".into() } else { format!("FAILED: {failed:?}") }
     );
     Ok(failed.is_empty())
+}
+
+fn heading(bench: &str) -> String {
+    format!("--- {bench} ---")
+}
+
+/// What a run printed. Errors: a benchmark has no figure there, and which.
+fn write_again(file: &Path) -> Result<bool> {
+    let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let rows = rows_of(&text);
+    let root = crate::root();
+    let benches = fs::read_dir(root.join("benches"))?.flatten().map(|entry| entry.path());
+    let names = benches.filter(|path| path.extension().is_some_and(|e| e == "rs"));
+    let names: Vec<String> = names.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    let has = |name: &String| rows.iter().any(|row| row.bench == *name);
+    // It measures nothing unless it is asked to.
+    let lacking: Vec<&String> = names.iter().filter(|name| *name != "hour" && !has(name)).collect();
+    if !lacking.is_empty() {
+        return Err(format!("{}: no figure of {lacking:?}", file.display()).into());
+    }
+    write(&root, &rows)?;
+    println!("{} figures written to docs/figures.md and README.md", rows.len());
+    Ok(true)
+}
+
+fn rows_of(printed: &str) -> Vec<Row> {
+    let mut bench = "";
+    let mut rows = Vec::new();
+    for line in printed.lines() {
+        match line.strip_prefix("--- ").and_then(|line| line.strip_suffix(" ---")) {
+            Some(name) => bench = name,
+            None => rows.extend(row(bench, line)),
+        }
+    }
+    rows
 }
 
 fn row(bench: &str, line: &str) -> Option<Row> {
@@ -134,5 +174,7 @@ mod tests {
         let ratio = Ratio { times: "1.2".into(), to: "nginx, same bytes".into() };
         assert_eq!(row("agent", "bench\ta\t1\tus\t1.2\tnginx, same bytes").unwrap().ratio, Some(ratio));
         assert_eq!(row("agent", "measuring for 30 s"), None);
+        let printed = format!("{}\nbench\tagent/idle\t0.40\tCPU-s/min\t-\n{}\n", heading("agent"), heading("kill"));
+        assert_eq!(rows_of(&printed), [row("agent", "bench\tagent/idle\t0.40\tCPU-s/min\t-").unwrap()]);
     }
 }

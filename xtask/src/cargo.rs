@@ -29,7 +29,16 @@ impl Built {
 }
 
 pub fn cargo() -> Command {
-    Command::new(program())
+    as_by_hand(Command::new(program()))
+}
+
+/// What cargo tells of a package to what it runs stays here: build scripts look at it, and would build anew what was built by hand.
+fn as_by_hand(mut command: Command) -> Command {
+    let is_told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_told)) {
+        command.env_remove(name);
+    }
+    command
 }
 
 fn program() -> OsString {
@@ -43,7 +52,7 @@ pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
 
 /// The same while tests run on the host.
 pub fn build_behind(root: &Path, arguments: &[&str]) -> Result<Built> {
-    build_by(run::behind(program()), root, arguments)
+    build_by(as_by_hand(run::behind(program())), root, arguments)
 }
 
 fn build_by(mut command: Command, root: &Path, arguments: &[&str]) -> Result<Built> {

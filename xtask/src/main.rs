@@ -37,6 +37,7 @@ cargo xtask test [--only PLACE]... [FILTER]   every test: on this host, and in s
                                               PLACE: host, checks, power, v2-6.1, v2-6.12, v2-systemd, v1-6.1; FILTER: part of a test's name
 cargo xtask bench [--all] [NAME]... [NUMBER]  the benchmarks, into docs/figures.md and the table of README.md
                                               NUMBER: goes on to what is named, as the minutes of `hour` or the tasks of `encode`
+cargo xtask bench --from FILE                 the same of a run that printed into that file
 cargo xtask chaos [KILLS]                     200 allocs and an agent that is killed again and again (default: 300 times);
                                               then one that dies before and after each single write
 cargo xtask pictures [--hold] [SECONDS]       the boards drawn by Grafana's own components, on real data, into docs/boards; needs root,

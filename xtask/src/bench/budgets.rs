@@ -40,12 +40,12 @@ pub const BUDGETS: &[Budget] = &[
         Limit::Ratio(1.3),
         "cAdvisor 370 us",
     ),
-    on_the_front(budget(
+    budget(
         "agent/idle-1000",
         "the whole agent, 1,000 idle tasks, a sample each second",
         Limit::Value(0.6),
         "cAdvisor 22 CPU-s/min, Netdata 6.1, collectd 1.7 (2 series a cgroup)",
-    )),
+    ),
     budget("agent/idle-1000", "the same, to the walk of the kernel alone", Limit::Ratio(3.0), ""),
     budget("agent/scraped-1000", "the same, scraped each 15 s", Limit::Value(0.8), ""),
     budget("agent/idle-5000", "the whole agent, 5,000 idle tasks", Limit::Value(3.0), "cAdvisor 82 CPU-s/min"),
@@ -71,6 +71,24 @@ pub const BUDGETS: &[Budget] = &[
         Limit::Value(1_100.0),
         "cAdvisor 5,600 ms, at 5,000 idle ones",
     ),
+    budget("top/waking-1000", "`allostat top` itself, 1,000 tasks, a frame each second", Limit::Value(2.0), ""),
+    budget("agent/looked-at-1000", "the agent while somebody looks at that", Limit::Ratio(1.1), ""),
+    on_the_front(budget(
+        "observed/beside-netdata-waking-1000",
+        "1,000 cgroups of others that wake ten times a second, seen without a word of configuration",
+        Limit::Ratio(0.5),
+        "",
+    )),
+    budget("observed/beside-netdata-idle-1000", "the same, idle", Limit::Ratio(0.5), ""),
+    budget("observed/waking-1000", "waking, to the walk of the kernel alone", Limit::Ratio(3.0), ""),
+    budget("observed/waking-1000", "the same, as CPU", Limit::Value(1.0), ""),
+    budget("observed/beside-files-waking-1000", "to our own reading of files", Limit::Ratio(0.5), ""),
+    budget("observed/each-waking-1000", "CPU for each series, to collectd's", Limit::Ratio(1.0), ""),
+    budget("observed/oldest-waking-1000", "the oldest sample of them", Limit::Value(1_100.0), ""),
+    budget("observed/new-waking-1000", "one more, from its process to its shown usage", Limit::Value(1_000.0), ""),
+    budget("observed/waking-5000", "5,000 of them", Limit::Value(3.0), ""),
+    budget("observed/waking-5000", "the same, to the walk of the kernel alone", Limit::Ratio(3.0), ""),
+    budget("observed/oldest-waking-5000", "the oldest sample of them", Limit::Value(1_100.0), ""),
     budget("agent/oldest-idle-1000", "the oldest sample shown, 1,000 idle tasks", Limit::Value(10_000.0), ""),
     budget("agent/rss-1000", "resident memory at 1,000 tasks", Limit::Ratio(1.0), "cAdvisor 596 MiB"),
     on_the_front(budget("scrape/p50", "a scrape of 1,000 tasks, median", Limit::Ratio(2.0), "cAdvisor 89 to 163 ms")),
@@ -217,7 +235,10 @@ mod tests {
                     .any(|text| text.contains(&name) && text.contains(&what))
                     .then(|| name.trim_matches('"').to_owned())
             });
-            let names = [Some(budget.row.to_owned()), numbered, formatted];
+            // `observed/waking-1000` as `observed/{kind}-{tasks}`.
+            let kinds = ["idle", "waking"].iter().fold(budget.row.to_owned(), |row, kind| row.replace(kind, "{kind}"));
+            let kinds = ["1000", "5000"].iter().fold(kinds, |row, tasks| row.replace(tasks, "{tasks}"));
+            let names = [Some(budget.row.to_owned()), numbered, formatted, Some(kinds)];
             let printed = |name: &String| texts.iter().any(|text| text.contains(&format!("\"{name}\"")));
             assert!(names.iter().flatten().any(printed), "no benchmark prints {}", budget.row);
         }

@@ -207,6 +207,24 @@ const PARTS: &[Part] = &[
         reason: "no-process-exporter",
         purpose: Purpose::Bench,
     },
+    Part {
+        name: "netdata",
+        packages: Packages::WithDependencies(&["netdata-core"]),
+        programs: &["netdata"],
+        megabytes: 15,
+        why: "a peer that looks at cgroups",
+        reason: "no-netdata",
+        purpose: Purpose::Bench,
+    },
+    Part {
+        name: "collectd",
+        packages: Packages::WithDependencies(&["collectd-core"]),
+        programs: &["collectd"],
+        megabytes: 15,
+        why: "another one",
+        reason: "no-collectd",
+        purpose: Purpose::Bench,
+    },
 ];
 
 /// What is there, and why the rest is not.
@@ -325,7 +343,8 @@ fn check(dir: &Path, part: &Part) -> Result<()> {
         let question = match *program {
             "busybox" => "true",
             "nginx" | "wrk" => "-v",
-            "mke2fs" => "-V",
+            "mke2fs" | "netdata" => "-V",
+            "collectd" => "-h",
             "openssl" => "version",
             _ => "--version",
         };
