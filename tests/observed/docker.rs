@@ -1,6 +1,6 @@
 //! A real Docker beside a real agent: names, values and ends are those that Docker tells.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, test_dir, wait_for};
 
-const LONG: Duration = Duration::from_secs(120);
-const MIB: u64 = 1 << 20;
+pub const LONG: Duration = Duration::from_secs(120);
+pub const MIB: u64 = 1 << 20;
 
 /// A daemon of the test's own, with one image of nothing but busybox.
 struct Docker {
@@ -23,18 +23,10 @@ struct Docker {
 impl Docker {
     /// `None`: this machine has no Docker, or nothing to make an image of.
     fn start() -> Option<Docker> {
-        let busybox =
-            ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| std::fs::exists(path).unwrap_or(false))?;
         Command::new("dockerd").arg("--version").output().ok().filter(|said| said.status.success())?;
         let (dir, cgroups) = (test_dir(), Cgroups::new());
         let at = |name: &str| dir.path().join(name);
-        let bin = at("rootfs/bin");
-        std::fs::create_dir_all(&bin).unwrap();
-        // One that needs libraries would not start in there.
-        std::fs::copy(busybox, bin.join("busybox")).unwrap();
-        for name in ["sh", "sleep", "dd"] {
-            std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
-        }
+        make_rootfs(&at("rootfs"))?;
         let socket = at("d.sock");
         let mut command = Command::new("dockerd");
         command.args(["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]);
@@ -86,7 +78,21 @@ impl Drop for Docker {
     }
 }
 
-fn find(agent: &Agent, id: &str) -> Option<Value> {
+/// Nothing but busybox. `None`: this machine has none.
+pub fn make_rootfs(at: &Path) -> Option<()> {
+    let busybox =
+        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| std::fs::exists(path).unwrap_or(false))?;
+    let bin = at.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    // One that needs libraries would not start in there.
+    std::fs::copy(busybox, bin.join("busybox")).unwrap();
+    for name in ["sh", "sleep", "dd"] {
+        std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
+    }
+    Some(())
+}
+
+pub fn find(agent: &Agent, id: &str) -> Option<Value> {
     agent.json("/v1/allocs")["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == id).cloned()
 }
 

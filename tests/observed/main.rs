@@ -13,6 +13,7 @@ mod ends;
 mod live;
 mod lives;
 mod narrow;
+mod podman;
 mod processes;
 mod restarts;
 mod trees;
