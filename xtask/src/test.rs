@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{self, Built, TestBinary};
-use crate::guest::{self, GUESTS, Guest, Job, System};
+use crate::guest::{self, Chosen, GUESTS, Guest, Job, System};
 use crate::libtest::{self, Printed};
 use crate::parts::{self, Parts, Purpose};
 use crate::skips::{AllowedSkips, Circumstances, Judgement};
@@ -16,6 +16,8 @@ use crate::{Result, power, run};
 
 /// These start agents and compare what they measure: one test at a time.
 const ONE_AT_A_TIME: &[&str] = &["live", "observed", "supervisor", "prometheus", "boards", "systemd", "chaos"];
+/// These take longest in a guest, by far, and ask least of its kernel: each of their tests runs in one of those with cgroup v2, not in all.
+const DIVIDED: &[&str] = &["live"];
 const HOST_LIMIT: Duration = Duration::from_secs(900);
 /// So many tests may fail beside all else and pass alone: what is late once on a busy machine is told and no verdict. More are one.
 const MOST_AGAIN: usize = 2;
@@ -248,16 +250,29 @@ impl All<'_> {
 
     fn guests(self) -> Result<Vec<Section>> {
         let (mut sections, mut running) = (Vec::new(), Vec::new());
-        for guest in GUESTS.iter().filter(|guest| self.options.wants(guest.name) && needed(guest, self.options)) {
+        let wanted = || GUESTS.iter().filter(|guest| self.options.wants(guest.name) && needed(guest, self.options));
+        // Who asks for one of them asks for all that it can run.
+        let divide = self.options.only.is_empty();
+        let same = |guest: &&Guest| divide && guest.system == System::V2 && guest.missing(self.parts).is_none();
+        for guest in wanted() {
             let of = |test: &&TestBinary| guest.tests.contains(&test.name.as_str());
-            let tests: Vec<TestBinary> = self.built.tests.iter().filter(of).cloned().collect();
-            let lists = tests.iter().map(|test| list(test, self.options)).collect::<Result<Vec<_>>>()?;
+            let share = wanted().filter(same).position(|same| same.name == guest.name);
+            let mut tests = Vec::new();
+            for test in self.built.tests.iter().filter(of) {
+                let mut names = list(test, self.options)?;
+                if let Some(share) = share.filter(|_| DIVIDED.contains(&test.name.as_str())) {
+                    names = names.into_iter().skip(share).step_by(wanted().filter(same).count()).collect();
+                }
+                if !names.is_empty() {
+                    tests.push(Chosen { test: test.clone(), names });
+                }
+            }
             // Nothing to do there is no reason to boot.
-            if lists.iter().all(Vec::is_empty) {
+            if tests.is_empty() {
                 continue;
             }
             let Some(missing) = guest.missing(self.parts) else {
-                running.push((guest, tests, lists));
+                running.push((guest, tests));
                 continue;
             };
             println!("  {:<8} cannot run: {}", guest.name, missing.why);
@@ -268,9 +283,8 @@ impl All<'_> {
         }
         if !running.is_empty() {
             let agent = &self.steps.step("guests' agent", || self.guests_agent())?;
-            let begin = |(guest, tests, lists): (&'static Guest, Vec<TestBinary>, Vec<Vec<String>>)| {
-                let run: Step<'_, _> =
-                    (guest.name, Box::new(move || self.guest(guest, agent, &tests, (lists, &self.options.filter))));
+            let begin = |(guest, tests): (&'static Guest, Vec<Chosen>)| {
+                let run: Step<'_, _> = (guest.name, Box::new(move || self.guest(guest, agent, &tests)));
                 run
             };
             let ran = self.steps.beside(running.into_iter().map(begin).collect())?;
@@ -316,25 +330,19 @@ impl All<'_> {
         Ok(run::logged(&mut command, &log, HOST_LIMIT)?.is_some_and(|status| status.success()))
     }
     fn alone_in(self, guest: &Guest, test: &TestBinary, name: &str) -> Result<bool> {
-        let lists = vec![vec![name.to_owned()]];
-        let ran = self.guest(guest, &self.guests_agent()?, std::slice::from_ref(test), (lists, name))?;
+        let chosen = Chosen { test: test.clone(), names: vec![name.to_owned()] };
+        let ran = self.guest(guest, &self.guests_agent()?, &[chosen])?;
         Ok(ran.iter().all(|section| section.printed.finished && section.printed.failures == 0))
     }
 
-    /// Its test binaries, one after the other, on a machine of its own.
-    fn guest(
-        self,
-        guest: &Guest,
-        agent: &Built,
-        tests: &[TestBinary],
-        (lists, filter): (Vec<Vec<String>>, &str),
-    ) -> Result<Vec<Section>> {
+    /// Test binaries, one after the other, on a machine of its own.
+    fn guest(self, guest: &Guest, agent: &Built, tests: &[Chosen]) -> Result<Vec<Section>> {
         let allostat = agent.binary("allostat").ok_or("cargo built no allostat")?;
         let workload = self.built.binary("workload").ok_or("cargo built no workload")?;
-        let job = Job { tests, allostat, workload, filter, logs: self.logs };
+        let job = Job { tests, allostat, workload, logs: self.logs };
         let report = guest.run(self.parts, &job)?;
         let mut sections = Vec::new();
-        for (test, names) in tests.iter().zip(lists) {
+        for Chosen { test, names } in tests {
             let ran = report.ran.iter().find(|ran| ran.binary == test.name);
             let mut printed = ran.map(|ran| libtest::parse(&ran.output)).unwrap_or_default();
             printed.finished &= ran.is_some_and(|ran| ran.code == Some(0) || printed.failures > 0);
@@ -350,7 +358,7 @@ impl All<'_> {
             let section = Section {
                 place: guest.name.into(),
                 binary: test.name.clone(),
-                tests: names,
+                tests: names.clone(),
                 printed,
                 skips: own.filter_map(|(_, line)| skip_line(line)).collect(),
                 passed_alone: Vec::new(),

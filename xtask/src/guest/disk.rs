@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Guest, Job, System, init, systemd};
+use super::{Chosen, Guest, Job, System, init, systemd};
 use crate::parts::Parts;
 use crate::{Result, run};
 
@@ -32,7 +32,7 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
     fs::write(tree.join("etc/hosts"), "127.0.0.1 localhost\n")?;
 
     let mut programs = vec![(job.allostat, "allostat".to_owned()), (job.workload, "workload".to_owned())];
-    programs.extend(job.tests.iter().map(|test| (test.path.as_path(), format!("tests/{}", test.name))));
+    programs.extend(job.tests.iter().map(|Chosen { test, .. }| (test.path.as_path(), format!("tests/{}", test.name))));
     let mut copied = BTreeSet::new();
     for (program, place) in &programs {
         add(program, &tree.join(place))?;
@@ -49,9 +49,8 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
             fs::copy(&library, &copy).map_err(|e| format!("cannot copy {}: {e}", library.display()))?;
         }
     }
-    let names: Vec<&str> = job.tests.iter().map(|test| test.name.as_str()).collect();
     let script = tree.join(if guest.system == System::Systemd { systemd::SCRIPT } else { "init" });
-    fs::write(&script, init::script(guest, &names, job.filter))?;
+    fs::write(&script, init::script(guest, job.tests))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
 
     let size = size_of(tree)?.div_ceil(1 << 20) + FREE_MIB;

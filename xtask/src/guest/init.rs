@@ -7,7 +7,7 @@
 //! @@DONE
 //! ```
 
-use super::{Guest, LIMIT, Ran, Report, System};
+use super::{Chosen, Guest, LIMIT, Ran, Report, System};
 
 /// `/init` of a first root: loads the disk's driver, mounts the disk on `place`, and goes on with `rest`.
 pub fn first(place: &str, rest: &str) -> String {
@@ -41,7 +41,7 @@ done
 
 /// What runs the tests: `/init` on the disk, or under systemd a unit's program. Standard output and error of a test binary are
 /// the second serial line, so that nothing of the kernel mixes in.
-pub fn script(guest: &Guest, binaries: &[&str], filter: &str) -> String {
+pub fn script(guest: &Guest, tests: &[Chosen]) -> String {
     let begin = |mounts: &str| {
         format!(
             "export PATH=/bin HOME=/root\n\
@@ -60,7 +60,6 @@ pub fn script(guest: &Guest, binaries: &[&str], filter: &str) -> String {
     };
     let seconds = LIMIT.as_secs();
     let name = guest.name;
-    let filter = if filter.is_empty() { String::new() } else { format!(" '{}'", filter.replace('\'', "")) };
     let mut script = format!(
         "#!/bin/busybox sh\n\
          # What is there already stays.\n\
@@ -72,11 +71,12 @@ pub fn script(guest: &Guest, binaries: &[&str], filter: &str) -> String {
          since_boot() {{ cut -d ' ' -f 1 /proc/uptime; }}\n\
          cd /data\n"
     );
-    for binary in binaries {
+    for Chosen { test, names } in tests {
+        let (binary, names) = (&test.name, names.join(" "));
         script += &format!(
             "export ALLOSTAT_SKIPS=/tmp/skips-{binary}\n\
              echo \"@@BEGIN {binary} $(since_boot)\" > /dev/ttyS1\n\
-             timeout -s KILL {seconds} /tests/{binary} --test-threads=1{filter} > /dev/ttyS1 2>&1 < /dev/null\n\
+             timeout -s KILL {seconds} /tests/{binary} --test-threads=1 --exact {names} > /dev/ttyS1 2>&1 < /dev/null\n\
              echo \"@@END {binary} $? $(since_boot)\" > /dev/ttyS1\n\
              echo '@@SKIPS {binary}' > /dev/ttyS1\n\
              [ -f $ALLOSTAT_SKIPS ] && cat $ALLOSTAT_SKIPS > /dev/ttyS1\n"
@@ -128,7 +128,10 @@ pub fn read_results(text: &str) -> Report {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::cargo::TestBinary;
     use proptest::prelude::*;
 
     #[test]
@@ -154,8 +157,17 @@ mod tests {
     #[test]
     fn a_script_runs_each_binary_with_its_place() {
         let guest = super::super::GUESTS[0];
-        let script = script(&guest, &["live", "places"], "it's");
-        for part in ["/tests/live --test-threads=1 'its'", "/tests/places", "ALLOSTAT_PLACE=v2-6.1", "cgroup2"] {
+        let chosen = |name: &str, names: &[&str]| {
+            let (path, package) = (PathBuf::from(name), PathBuf::new());
+            Chosen {
+                test: TestBinary { name: name.into(), path, package },
+                names: names.iter().map(|n| (*n).into()).collect(),
+            }
+        };
+        let script = script(&guest, &[chosen("live", &["a::b", "c"]), chosen("places", &["d"])]);
+        for part in
+            ["/tests/live --test-threads=1 --exact a::b c >", "/tests/places", "ALLOSTAT_PLACE=v2-6.1", "cgroup2"]
+        {
             assert!(script.contains(part), "{part} is not in {script}");
         }
     }

@@ -66,15 +66,20 @@ pub const LIMIT: Duration = Duration::from_secs(1_500);
 /// How the agent is built that runs in it (`Cargo.toml`): `live` took 880 s with one that nothing was done for.
 pub const PROFILE: &str = "guest";
 
+/// The tests of one binary that are to run, one at least.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    pub test: TestBinary,
+    pub names: Vec<String>,
+}
+
 /// What the binaries of one guest need.
 #[derive(Debug)]
 pub struct Job<'a> {
-    pub tests: &'a [TestBinary],
+    pub tests: &'a [Chosen],
     /// `/allostat` and `/workload`.
     pub allostat: &'a Path,
     pub workload: &'a Path,
-    /// Part of the names of the tests to run; empty: all.
-    pub filter: &'a str,
     /// Logs go there.
     pub logs: &'a Path,
 }
