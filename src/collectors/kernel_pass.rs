@@ -104,6 +104,8 @@ pub struct KernelPass {
     flushes: Vec<OwnedFd>,
     /// The unified tree, where it is walked from its root: that one's own `cpu.stat` flushes nothing, those below it do.
     whole: Option<PathBuf>,
+    /// Everything is walked, and not only what is below a parent.
+    is_of_all: bool,
     /// Where each one's own numbers begin.
     processors: Vec<u64>,
 }
@@ -133,6 +135,8 @@ struct Hill {
     walk: CgroupWalk,
     /// Where each cgroup stands, as long as there are the same ones in the same order.
     index: Arc<Index>,
+    /// How often others have come or some have gone; `None`: there is no room for all.
+    changes: Option<u64>,
     /// Memory of an earlier pass.
     spare: Vec<u64>,
 }
@@ -192,10 +196,10 @@ impl KernelPass {
             ["memory.stat", "cpu.stat"].map(|name| File::open(directory.join(name)).ok())
         });
         let flushes = flushes.flatten().map(OwnedFd::from).collect();
-        let root = parent.as_str() == "/";
-        let whole = layout.unified().filter(|_| root).map(|unified| unified.mount.clone());
+        let is_of_all = parent.as_str() == "/";
+        let whole = layout.unified().filter(|_| is_of_all).map(|unified| unified.mount.clone());
         let (rows, moved) = (RwLock::default(), AtomicUsize::new(0));
-        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole, processors })
+        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole, is_of_all, processors })
     }
 
     /// One pass over all hierarchies, for looks at this very moment. Blocks for a microsecond or so for each cgroup. What cannot be walked
@@ -252,6 +256,14 @@ impl KernelPass {
     /// Empty: what they count is not read.
     pub(super) fn processors(&self) -> &[u64] {
         &self.processors
+    }
+
+    /// Another number after cgroups have come or gone in these hierarchies, by their places in the layout. What has come is in it after the next
+    /// walk over everything. `None`: not all of them are walked.
+    pub fn population(&self, homes: &[usize]) -> Option<u64> {
+        let state = lock(&self.state);
+        let changes = |home: &usize| state.whole.get(*home)?.as_ref()?.changes;
+        homes.iter().map(changes).sum::<Option<u64>>().filter(|_| self.is_of_all)
     }
 
     /// A reader saw something move.
@@ -318,8 +330,8 @@ impl Hill {
         let rows = KernelRows::create(plan.row_bytes(), room)?;
         let program = bpf::load(&plan.program(rows.descriptor())?, iterator)?;
         let walk = over(&program, &directory)?;
-        let (index, spare) = (Arc::default(), Vec::new());
-        Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, spare })
+        let (index, changes, spare) = (Arc::default(), Some(0), Vec::new());
+        Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, changes, spare })
     }
 
     /// From what stands at its directory now.
@@ -331,6 +343,7 @@ impl Hill {
     fn walk(&mut self) -> Option<HomeRows> {
         let mut words = std::mem::take(&mut self.spare);
         let mut there = self.rows.fill(&self.walk, &mut words).unwrap_or_default();
+        let changes = self.changes.unwrap_or_default();
         if there > self.room as usize {
             // Some more may come before the next pass.
             let room = u32::try_from(there).ok()?.checked_next_power_of_two()?.checked_mul(2)?;
@@ -343,6 +356,7 @@ impl Hill {
             }
             there = self.rows.fill(&self.walk, &mut words).unwrap_or_default();
         }
+        self.changes = (there > 0 && there <= self.room as usize).then_some(changes);
         if there == 0 {
             // Where the walk began was removed; perhaps another one stands there.
             let _ = self.begin();
@@ -353,6 +367,7 @@ impl Hill {
         if !ids().eq(self.index.ids.iter().copied()) {
             let places = ids().enumerate().map(|(at, id)| (id, at)).collect();
             self.index = Arc::new(Index { ids: ids().collect(), places });
+            self.changes = self.changes.map(|changes| changes + 1);
         }
         Some(HomeRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
     }

@@ -34,8 +34,8 @@ const LOOK_EACH: Duration = Duration::from_millis(8_500);
 const SETTINGS_EACH: Duration = Duration::from_secs(60);
 
 /// Of a task that runs on with as many processes and threads as before they are listed this often, which costs as much as all else that is
-/// read of it: with a tick each second at each fifth.
-const LIST_EACH: Duration = Duration::from_millis(4_500);
+/// read of it.
+const LIST_EACH: Duration = LOOK_EACH;
 /// More processes are listed at that time only, whatever comes and goes among them: each costs as much as one alone.
 const MANY: u64 = 64;
 
@@ -512,16 +512,16 @@ mod tests {
         assert!(lists(Some(3), Duration::ZERO, false), "the first time");
         assert!(!lists(Some(3), second, false));
         assert!(lists(Some(4), 2 * second, false), "one more");
-        assert!(!lists(Some(4), 6 * second, false));
-        assert!(lists(Some(4), 7 * second, false), "it is time");
-        assert!(lists(Some(4), 8 * second, true), "all is read, as at the end");
-        assert!(lists(None, 9 * second, false) && lists(None, 10 * second, false), "nobody says how many there are");
+        assert!(!lists(Some(4), 10 * second, false));
+        assert!(lists(Some(4), 11 * second, false), "it is time");
+        assert!(lists(Some(4), 12 * second, true), "all is read, as at the end");
+        assert!(lists(None, 13 * second, false) && lists(None, 14 * second, false), "nobody says how many there are");
         pace.many = true;
         let mut lists = |pids, after| pace.lists(pids, now + after, false, || LIST_EACH);
         assert!(
-            !lists(Some(200), 11 * second) && !lists(Some(300), 14 * second),
+            !lists(Some(200), 15 * second) && !lists(Some(300), 22 * second),
             "so many are listed at their time only"
         );
-        assert!(lists(Some(300), 15 * second) && !lists(Some(200), 16 * second));
+        assert!(lists(Some(300), 23 * second) && !lists(Some(200), 24 * second));
     }
 }

@@ -6,6 +6,10 @@ mod fields;
 pub mod nomad;
 pub mod tasks;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use self::fields::set;
@@ -176,10 +180,18 @@ pub fn stats(snapshot: &Snapshot, alloc: &AllocView, detail: Detail, now: Timest
     all
 }
 
-/// What every alloc uses: `{"allocs":[...]}`.
-pub fn stats_of_all(snapshot: &Snapshot, detail: Detail, now: Timestamp) -> Value {
-    let each: Vec<Value> = snapshot.allocs.iter().map(|alloc| stats(snapshot, alloc, detail, now)).collect();
-    json!({ "allocs": each })
+/// What every alloc uses: `{"allocs":[...]}`. Each is made as it is written: all of thousands at once is memory that a heap does not give
+/// back.
+pub fn stats_of_all(snapshot: &Snapshot, detail: Detail, now: Timestamp) -> impl Serialize {
+    BTreeMap::from([("allocs", Each(&snapshot.allocs, move |alloc: &AllocView| stats(snapshot, alloc, detail, now)))])
+}
+
+struct Each<'a, F>(&'a [Arc<AllocView>], F);
+
+impl<F: Fn(&AllocView) -> Value> Serialize for Each<'_, F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|alloc| (self.1)(alloc)))
+    }
 }
 
 fn task_stats(

@@ -5,7 +5,7 @@
 //!                   └── too much at once, or no watches left ──► look at all again, each 10 s
 //! ```
 //! A directory is watched where tasks may come to be. Inside of a container nothing is; a plain cgroup that is a task is looked at each
-//! 10 s, by the number of its links: the kernel counts directories in them.
+//! 10 s, by the number of its links: the kernel counts directories in them. Where the kernel pass walks all, only after something has come or gone.
 //!
 //! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup has gone.
 
@@ -44,6 +44,8 @@ pub struct Scanner {
     unnamed: BTreeSet<(usize, String)>,
     /// Something may have come or gone unseen.
     is_blind: bool,
+    /// What the kernel pass said at the last look into plain cgroups.
+    population: Option<u64>,
 }
 
 /// What has happened.
@@ -74,6 +76,7 @@ impl Scanner {
             ours: ours.to_owned(),
             tree: CgroupTree::new(ours),
             is_blind: watch.is_err(),
+            population: None,
             watch: watch.ok(),
             directories: HashMap::new(),
             watches: HashMap::new(),
@@ -165,6 +168,11 @@ impl Scanner {
             self.is_blind = self.watch.is_none();
             self.scan();
             return true;
+        }
+        let population = self.sampling.kernel_pass().and_then(|pass| pass.population(&self.walked));
+        let earlier = std::mem::replace(&mut self.population, population);
+        if population.is_some() && population == earlier {
+            return false;
         }
         let grown: Vec<(usize, String)> = self
             .settled

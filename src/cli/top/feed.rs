@@ -115,7 +115,11 @@ impl Feed {
     pub fn stats(&mut self) -> Result<Value, CliError> {
         match self {
             Feed::Agent(feed) => feed.agent.get_json("/v1/stats"),
-            Feed::Own(onlooker) => Ok(views::stats_of_all(&onlooker.snapshot(), Detail::Full, SystemClock.now())),
+            Feed::Own(onlooker) => {
+                let snapshot = onlooker.snapshot();
+                let all = views::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
+                Ok(serde_json::to_value(all).expect("views hold only maps with string keys, so they must serialize"))
+            }
         }
     }
 }
