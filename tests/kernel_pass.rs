@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use allostat::collectors::{FdBudget, KernelPass, KernelPassError, Sampling, TaskReader};
 use allostat::host::cgroup::Cgroup;
-use allostat::host::hierarchy::Layout;
+use allostat::host::hierarchy::{Hierarchy, Layout, Version};
 use allostat::host::roots::Roots;
 use allostat::kernel::bpf::btf::Btf;
 use allostat::model::id::CgroupPath;
@@ -452,4 +452,36 @@ fn without_the_right_and_without_a_description_it_is_said_what_would_mend_it() {
     });
     let why = refused.join().expect("it does not panic").expect_err("it has no right").reason();
     assert!(why.contains("CAP_BPF and CAP_PERFMON"), "{why}");
+}
+
+/// Other tests make cgroups at the same time.
+#[test]
+fn whether_cgroups_have_come_or_gone_is_told_where_all_are_walked() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let scene = Scene::new();
+    // Of the others nothing is read.
+    let is_walked = |home: &Hierarchy| {
+        home.version == Version::V2 || ["memory", "pids", "cpuacct"].iter().any(|controller| home.has(controller))
+    };
+    let hierarchies = scene.layout.hierarchies().iter().enumerate();
+    let homes: Vec<usize> = hierarchies.filter(|(_, home)| is_walked(home)).map(|(at, _)| at).collect();
+    let below = scene.open(&description).expect("this host has a kernel pass");
+    assert_eq!(below.population(&homes), None, "of others nothing is known");
+    let pass = scene.open_at(&description, &CgroupPath::from("/")).expect("this host has a kernel pass");
+    let told = || {
+        pass.take_all(&scene.layout, Instant::now());
+        pass.population(&homes)
+    };
+    let Some(first) = told() else { skip_test!("no-kernel-pass") };
+    let limit = Duration::from_secs(20) * patience();
+    let before =
+        wait_for("a moment in which nobody comes or goes", limit, || told().filter(|now| told() == Some(*now)));
+    assert!(before >= first);
+    let path = scene.parent.child("one-more");
+    let one_more = Cgroup::at(&scene.layout, &path);
+    one_more.create().expect("root can make a cgroup");
+    assert_ne!(told(), Some(before));
 }
