@@ -426,6 +426,8 @@ impl Inner {
         // Where a pass tells everything, looking costs next to nothing.
         let told_all = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !told;
         let look = look_due || told_all;
+        // The next rows of everything, in some seconds, tell what somebody has set: no file is opened for that.
+        let waits = pass.is_some() && !told && rows.is_some_and(|rows| !rows.are_all);
         let rows = pass.zip(rows).map(|(pass, rows)| {
             if files.is_wanted(rows) {
                 pass.offer(files.path());
@@ -446,7 +448,7 @@ impl Inner {
 
         // Rows tell what somebody sets by themselves.
         let seldom = look_due && moved && !rows.is_some_and(|rows| files.show_settings(rows));
-        let set = seldom || self.pace.next_settings.is_none_or(|at| at <= now);
+        let set = !waits && (seldom || self.pace.next_settings.is_none_or(|at| at <= now));
         let due = if first || (everything && !told) {
             Due::ALL
         } else {
