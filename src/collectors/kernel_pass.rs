@@ -328,7 +328,7 @@ impl Hill {
 
     fn open(plan: Arc<RowPlan>, iterator: u32, directory: PathBuf, room: u32) -> Result<Hill, KernelPassError> {
         let rows = KernelRows::create(plan.row_bytes(), room)?;
-        let program = bpf::load(&plan.program(rows.descriptor())?, iterator)?;
+        let program = program(&plan, &rows, iterator)?;
         let walk = over(&program, &directory)?;
         let (index, changes, spare) = (Arc::default(), Some(0), Vec::new());
         Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, changes, spare })
@@ -371,6 +371,21 @@ impl Hill {
         }
         Some(HomeRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
     }
+}
+
+/// As the kernel takes it: by the cheapest way of reading that its verifier admits.
+fn program(plan: &RowPlan, rows: &KernelRows, iterator: u32) -> Result<OwnedFd, KernelPassError> {
+    let mut refused = KernelPassError::Nothing;
+    for access in plan.accesses() {
+        match bpf::load(&plan.program(rows.descriptor(), access)?, iterator) {
+            Ok(program) => return Ok(program),
+            Err(error) => {
+                tracing::debug!(?access, error = %chain(&error), "the kernel refused this program");
+                refused = error.into();
+            }
+        }
+    }
+    Err(refused)
 }
 
 fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {

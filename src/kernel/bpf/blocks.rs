@@ -1,9 +1,110 @@
 //! What our programs are put together from: elements of maps, pointers that are followed, numbers that are read.
 //!
-//! All is read by `bpf_probe_read_kernel`, which takes any address.
+//! All is read by `bpf_probe_read_kernel`, which takes any address, or through a [`Lens`].
 
 use super::btf::{Btf, BtfError, Member};
 use super::insn::{BpfProgram, Helper, JumpTo, Reg, Width};
+
+/// What an address is taken for, so that the program loads from it by itself: a structure that begins with numbers of 8 bytes. The kernel guards such
+/// loads (6.2): one from an address that cannot be read gives 0, and never faults. A function of the kernel for each read costs
+/// several times as much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lens {
+    /// `bpf_rdonly_cast`, which costs nothing: the verifier alone takes note of it.
+    cast: i32,
+    structure: i32,
+    bytes: u32,
+}
+
+impl Lens {
+    /// Errors: this kernel has none.
+    pub fn of(btf: &Btf<'_>) -> Result<Lens, BtfError> {
+        // Made of nothing but numbers.
+        const NUMBERS: (&str, &str) = ("kernel_cpustat", "cpustat");
+        let foreign = || BtfError::Foreign(format!("struct {}", NUMBERS.0));
+        let id = |id: u32| i32::try_from(id).map_err(|_| foreign());
+        let numbers = number(btf, NUMBERS.0, NUMBERS.1)?;
+        if numbers.offset != 0 || numbers.size != 8 * numbers.count {
+            return Err(foreign());
+        }
+        let (cast, structure) = (id(btf.function("bpf_rdonly_cast")?)?, id(btf.structure(NUMBERS.0)?)?);
+        Ok(Lens { cast, structure, bytes: numbers.size })
+    }
+
+    /// `R0` = what stands at `R9 + offset`, to be loaded from.
+    fn look(self, p: &mut BpfProgram, offset: u32) {
+        p.copy(Reg::R1, Reg::R9);
+        p.add(Reg::R1, i32::try_from(offset).unwrap_or(i32::MAX));
+        self.look_at(p);
+    }
+    /// The same at `R1`.
+    fn look_at(self, p: &mut BpfProgram) {
+        p.set(Reg::R2, self.structure);
+        p.call_function(self.cast);
+    }
+}
+
+/// How the kernel's memory is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryAccess {
+    /// By a function of the kernel; 6.1 has no other.
+    Checked,
+    Direct(Lens),
+}
+
+impl MemoryAccess {
+    /// `R9 = *(R9 + offset)`; 0 where that cannot be read.
+    pub(super) fn follow(self, p: &mut BpfProgram, offset: u32) {
+        match self {
+            MemoryAccess::Checked => follow(p, offset),
+            MemoryAccess::Direct(lens) => {
+                lens.look(p, offset);
+                p.load(Width::W8, Reg::R9, Reg::R0, 0);
+            }
+        }
+    }
+
+    /// From `R9 + from` into the row, as far behind a multiple of 8 there as here.
+    pub(super) fn copy_to_row(self, p: &mut BpfProgram, [from, size, to]: [u32; 3], missing: JumpTo) {
+        let lens = match self {
+            MemoryAccess::Checked => {
+                copy_to_row(p, from, size, to);
+                p.if_not_zero(Reg::R0, missing);
+                return;
+            }
+            MemoryAccess::Direct(lens) => lens,
+        };
+        // Whole numbers; what stands before and behind is of the same structure, and has its place in the row.
+        let (begin, row, end) = (from - from % 8, to - to % 8, (from + size).next_multiple_of(8));
+        for at in (begin..end).step_by(8) {
+            let inside = (at - begin) % lens.bytes;
+            if inside == 0 {
+                lens.look(p, at);
+            }
+            p.load(Width::W8, Reg::R1, Reg::R0, i16::try_from(inside).unwrap_or(i16::MAX));
+            p.store(Width::W8, Reg::R8, i16::try_from(row + at - begin).unwrap_or(i16::MAX), Reg::R1);
+        }
+    }
+
+    /// `R1` = the number at `R9` as each processor has its own, `processor` further on.
+    pub(super) fn number_of(self, p: &mut BpfProgram, processor: u64, missing: JumpTo) {
+        match self {
+            MemoryAccess::Checked => {
+                p.set_wide(Reg::R3, processor);
+                p.add_reg(Reg::R3, Reg::R9);
+                copy_to_stack(p);
+                p.if_not_zero(Reg::R0, missing);
+                p.load(Width::W8, Reg::R1, Reg::R10, SCRATCH);
+            }
+            MemoryAccess::Direct(lens) => {
+                p.set_wide(Reg::R1, processor);
+                p.add_reg(Reg::R1, Reg::R9);
+                lens.look_at(p);
+                p.load(Width::W8, Reg::R1, Reg::R0, 0);
+            }
+        }
+    }
+}
 
 /// Places on the stack.
 pub(super) const KEY: i16 = -8;

@@ -161,6 +161,12 @@ impl<'a> Btf<'a> {
         self.way(of, path).map(|(offset, _)| offset)
     }
 
+    /// The id of a structure.
+    pub fn structure(&self, name: &str) -> Result<u32, BtfError> {
+        let found = self.named(name).filter(|t| t.kind == kind::STRUCT);
+        found.map(|t| t.id).ok_or_else(|| BtfError::Missing(format!("struct {name}")))
+    }
+
     /// Bytes of a structure.
     pub fn size_of(&self, of: &str) -> Result<u32, BtfError> {
         let found = self.named(of).filter(|t| t.kind == kind::STRUCT);

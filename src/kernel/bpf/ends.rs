@@ -11,7 +11,7 @@
 //!
 //! Source: include/trace/events/{cgroup,sched}.h; `do_exit` and `wait_task_zombie` of kernel/exit.c for what a process ended with.
 
-use super::blocks::{address_of, element, follow, number, pointer, read_number};
+use super::blocks::{MemoryAccess, address_of, element, follow, number, pointer, read_number};
 use super::btf::{Btf, BtfError};
 use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
 use super::walk::{RowPlan, RowValue};
@@ -253,7 +253,7 @@ impl EndPlan {
         address_of(&mut p, Reg::R2, CGROUP);
         p.call(Helper::MapDelete);
         p.place(none);
-        self.rows.row(&mut p, out)?;
+        self.rows.row(&mut p, MemoryAccess::Checked, out)?;
         if let Some(pending) = &self.pending {
             pending.add(&self.rows, &mut p);
         }

@@ -130,6 +130,10 @@ impl BpfProgram {
     pub fn call(&mut self, helper: Helper) {
         self.push(0x85, Reg::R0, 0, 0, helper as i32);
     }
+    /// A function of the kernel that has no number as a helper, by its id in the kernel's type description (5.13).
+    pub fn call_function(&mut self, id: i32) {
+        self.push(0x85, Reg::R0, 2, 0, id);
+    }
     pub fn exit(&mut self) {
         self.push(0x95, Reg::R0, 0, 0, 0);
     }
@@ -207,6 +211,7 @@ mod tests {
         program.set_map(Reg::R1, 7);
         program.set_wide(Reg::R3, 0xffff_8880_0000_1234);
         program.call(Helper::ProbeReadKernel);
+        program.call_function(0x1234);
         program.and(Reg::R2, 0xffff);
         program.exit();
         let expected = [
@@ -219,6 +224,7 @@ mod tests {
             [0x18, 0x03, 0, 0, 0x34, 0x12, 0, 0],
             [0, 0, 0, 0, 0x80, 0x88, 0xff, 0xff],
             [0x85, 0, 0, 0, 113, 0, 0, 0],
+            [0x85, 0x20, 0, 0, 0x34, 0x12, 0, 0],
             [0x57, 0x02, 0, 0, 0xff, 0xff, 0, 0],
             [0x95, 0, 0, 0, 0, 0, 0, 0],
         ];

@@ -5,7 +5,7 @@
 //! from kernel to kernel. An object would need a compiler of another language to be made again, and its relocations would need the
 //! same description of the kernel's types that is read here.
 
-mod blocks;
+pub mod blocks;
 pub mod btf;
 pub mod ends;
 pub mod gate;

@@ -5,10 +5,9 @@
 //! row n   id │ what was found │ the bytes of each group, as they stand in the kernel
 //! ```
 //! A group is what one pointer leads to: the cgroup itself, its `mem_cgroup`, the `psi_group` behind it. It is found or not as a
-//! whole, and one bit says so. All is read by `bpf_probe_read_kernel`: a wrong address is an error and never a fault, and the program
-//! needs nothing that a later kernel may do without.
+//! whole, and one bit says so. A wrong address is an error or reads as 0, and never a fault ([`MemoryAccess`]).
 
-use super::blocks::{KEY, SCRATCH, SUM, address_of, copy_to_row, copy_to_stack, element, follow, number, pointer};
+use super::blocks::{KEY, Lens, MemoryAccess, SUM, address_of, element, follow, number, pointer};
 use super::btf::{Btf, BtfError, Member};
 use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
 
@@ -207,6 +206,7 @@ pub struct RowPlan {
     row_bytes: u32,
     /// Where the numbers of each processor begin, as seen from the first one's.
     processors: Vec<u64>,
+    lens: Option<Lens>,
 }
 
 /// Less than that between two fields is copied with them.
@@ -242,6 +242,7 @@ impl RowPlan {
             columns: [None; RowValue::COUNT],
             row_bytes: HEAD,
             processors: processors.to_vec(),
+            lens: Lens::of(btf).ok(),
         };
         // What counts by processor is a group of its own.
         found.sort_by(|a, b| (&a.0, is_sum(a.1), a.2.offset).cmp(&(&b.0, is_sum(b.1), b.2.offset)));
@@ -296,8 +297,13 @@ impl RowPlan {
         self.row_bytes
     }
 
+    /// The ways to read that may work here, the cheapest first.
+    pub fn accesses(&self) -> impl Iterator<Item = MemoryAccess> {
+        self.lens.map(MemoryAccess::Direct).into_iter().chain([MemoryAccess::Checked])
+    }
+
     /// The program for rows in this map.
-    pub fn program(&self, rows: i32) -> Result<Vec<u64>, AssembleError> {
+    pub fn program(&self, rows: i32, access: MemoryAccess) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
         p.load(Width::W8, Reg::R6, Reg::R1, i16::try_from(self.cgroup).map_err(|_| AssembleError::TooFar)?);
@@ -310,7 +316,7 @@ impl RowPlan {
         p.store(Width::W8, Reg::R0, 0, Reg::R1);
         element(&mut p, rows, out);
         p.copy(Reg::R8, Reg::R0);
-        self.row(&mut p, out)?;
+        self.row(&mut p, access, out)?;
         p.place(out);
         p.set(Reg::R0, 0);
         p.exit();
@@ -318,30 +324,28 @@ impl RowPlan {
     }
 
     /// The row at `R8` of the cgroup at `R6`; `out` where it has no id.
-    pub(super) fn row(&self, p: &mut BpfProgram, out: JumpTo) -> Result<(), AssembleError> {
+    pub(super) fn row(&self, p: &mut BpfProgram, access: MemoryAccess, out: JumpTo) -> Result<(), AssembleError> {
         // Its id; without it the row is nobody's.
         p.set(Reg::R1, 0);
         p.store(Width::W8, Reg::R8, 0, Reg::R1);
         p.copy(Reg::R9, Reg::R6);
-        follow(p, self.id[0]);
+        access.follow(p, self.id[0]);
         p.if_zero(Reg::R9, out);
-        copy_to_row(p, self.id[1], 8, 0);
-        p.if_not_zero(Reg::R0, out);
+        access.copy_to_row(p, [self.id[1], 8, 0], out);
         // What was found so far.
         p.set(Reg::R7, 0);
         for (n, group) in self.groups.iter().enumerate() {
             let missing = p.label();
             p.copy(Reg::R9, Reg::R6);
             for &offset in &group.way {
-                follow(p, offset);
+                access.follow(p, offset);
                 p.if_zero(Reg::R9, missing);
             }
             for &(from, size, to) in &group.copies {
-                copy_to_row(p, from, size, to);
-                p.if_not_zero(Reg::R0, missing);
+                access.copy_to_row(p, [from, size, to], missing);
             }
             if let Some((from, to)) = group.sum {
-                self.sum(p, from, to, missing);
+                self.sum(p, access, from, to, missing);
             }
             p.add(Reg::R7, i32::try_from(1_u32 << n).map_err(|_| AssembleError::TooFar)?);
             p.place(missing);
@@ -359,17 +363,13 @@ impl RowPlan {
         &self.processors
     }
 
-    fn sum(&self, p: &mut BpfProgram, from: u32, to: u32, missing: JumpTo) {
-        follow(p, from);
+    fn sum(&self, p: &mut BpfProgram, access: MemoryAccess, from: u32, to: u32, missing: JumpTo) {
+        access.follow(p, from);
         p.if_zero(Reg::R9, missing);
         p.set(Reg::R1, 0);
         p.store(Width::W8, Reg::R10, SUM, Reg::R1);
         for &processor in &self.processors {
-            p.set_wide(Reg::R3, processor);
-            p.add_reg(Reg::R3, Reg::R9);
-            copy_to_stack(p);
-            p.if_not_zero(Reg::R0, missing);
-            p.load(Width::W8, Reg::R1, Reg::R10, SCRATCH);
+            access.number_of(p, processor, missing);
             p.load(Width::W8, Reg::R2, Reg::R10, SUM);
             p.add_reg(Reg::R1, Reg::R2);
             p.store(Width::W8, Reg::R10, SUM, Reg::R1);
@@ -497,7 +497,7 @@ pub(crate) mod tests {
         columns[RowValue::MemoryState as usize] = column(HEAD, states);
         columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
         let row_bytes = HEAD + 8 * (states + events);
-        RowPlan { cgroup: 0, id: [0; 2], groups: Vec::new(), columns, row_bytes, processors: Vec::new() }
+        RowPlan { cgroup: 0, id: [0; 2], groups: Vec::new(), columns, row_bytes, processors: Vec::new(), lens: None }
     }
 
     const WANTED: [RowValue; 4] =
@@ -521,7 +521,36 @@ pub(crate) mod tests {
         // A cgroup without that controller, and a row that is cut off.
         assert_eq!(plan.read(&[7, 0, 100, 3, 250], RowValue::MemoryUsage), None, "absent, not what was there before");
         assert_eq!(plan.read(&row[..3], RowValue::MemoryWatermark), None);
-        assert!(!plan.program(3).unwrap().is_empty());
+        assert!(!plan.program(3, MemoryAccess::Checked).unwrap().is_empty());
+        assert_eq!(plan.accesses().collect::<Vec<_>>(), [MemoryAccess::Checked], "a kernel without the cast");
+    }
+
+    #[test]
+    fn whoever_has_the_cast_reads_by_loads_and_whole_numbers_around_what_is_wanted() {
+        let bytes = |numbers: u32, at: u32| {
+            let mut made = Made::new();
+            let long = made.number("long", 8);
+            let array = made.array(long, numbers);
+            made.structure("kernel_cpustat", at + 8 * numbers, &[("cpustat", array, at)]);
+            made.function("bpf_rdonly_cast");
+            made.done()
+        };
+        let lens = |bytes: &[u8]| Lens::of(&Btf::parse(bytes).unwrap());
+        assert!(lens(&bytes(4, 0)).is_ok());
+        assert_eq!(lens(&bytes(4, 8)), Err(BtfError::Foreign("struct kernel_cpustat".into())), "other things first");
+        let mut program = BpfProgram::default();
+        let missing = program.label();
+        // 36 bytes that begin and end within a number: 5 numbers, and a look for each four.
+        let access = MemoryAccess::Direct(lens(&bytes(4, 0)).unwrap());
+        access.copy_to_row(&mut program, [1028, 36, 20], missing);
+        program.place(missing);
+        let code: Vec<[u8; 8]> = program.assemble().unwrap().into_iter().map(u64::to_ne_bytes).collect();
+        let places = |op: u8| -> Vec<i16> {
+            code.iter().filter(|i| i[0] == op).map(|i| i16::from_ne_bytes([i[2], i[3]])).collect()
+        };
+        assert_eq!(places(0x79), [0, 8, 16, 24, 0], "loads");
+        assert_eq!(places(0x7b), [16, 24, 32, 40, 48], "stores");
+        assert_eq!(code.iter().filter(|i| i[0] == 0x85).count(), 2, "looks");
     }
 
     #[test]
