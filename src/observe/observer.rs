@@ -8,6 +8,7 @@
 //! Where the kernel tells of what ends (`removed`), the last numbers of a cgroup and how it ended come from there, and one that nobody had
 //! looked at is shown with its whole life. Nothing is written to any of these cgroups.
 
+mod follow;
 mod groups;
 mod removed;
 mod sums;
@@ -26,7 +27,6 @@ use super::naming::{About, Inquiries, Inquiry, RuntimePlaces, SourceReply};
 use super::processes::Processes;
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
-use super::tree::TaskOf;
 use super::{ALL, Config, ObservedSource};
 use crate::board::Board;
 use crate::collectors::{EndedCgroup, KernelEnds, Sampling, TaskReader};
@@ -301,40 +301,6 @@ impl Work {
         self.bell.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
     }
 
-    /// Brings what is known in line with the cgroups that there are.
-    fn follow(&mut self) {
-        let now = self.parts.clock.instant();
-        let all = self.scanner.tree().tasks();
-        let there: BTreeSet<String> = all.iter().map(|(path, _)| path.clone()).collect();
-        let open = all.into_iter().filter(|(path, _)| !self.is_settled(path, now));
-        let tasks: Vec<(String, Option<Recognised>)> = open
-            .map(|(path, whose)| match whose {
-                TaskOf::Recognised(found) => (path, Some(found.clone())),
-                TaskOf::Plain => (path, None),
-            })
-            .collect();
-        let is_gone = |path: &&str| !there.contains(*path);
-        let gone: Vec<String> = self.known.keys().map(String::as_str).filter(is_gone).map(str::to_owned).collect();
-        let unnamed = self.unnamed.iter().filter(|(path, unnamed)| !unnamed.is_gone && !there.contains(*path));
-        let gone: Vec<String> = gone.into_iter().chain(unnamed.map(|(path, _)| path.clone())).collect();
-        gone.iter().for_each(|path| self.gone(path));
-        self.aside.retain(|path, _| there.contains(path));
-        self.empty.retain(|path, _| there.contains(path));
-        self.fresh.retain(|path, until| *until > now && there.contains(path));
-        self.leaving.retain(|path, _| there.contains(path));
-        for (path, found) in tasks {
-            self.found(path, found, now);
-        }
-    }
-
-    /// Nothing is to be done about it now.
-    fn is_settled(&self, path: &str, now: Instant) -> bool {
-        self.known.contains_key(path)
-            || self.unnamed.contains_key(path)
-            || self.aside.get(path).is_some_and(|why| *why == UNWANTED || !self.has_room())
-            || self.fresh.get(path).is_some_and(|until| *until > now)
-    }
-
     /// Processes of a plain cgroup that has none now came and went since it was made. That what it has used is not what a cgroup below it used,
     /// of which nobody has told yet, is known at the second look.
     fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
@@ -533,7 +499,7 @@ impl Work {
         }
     }
 
-    /// TaskOf cgroup is gone without a word, or is another one by now.
+    /// Its cgroup is gone without a word, or is another one by now.
     fn look_for_the_dead(&mut self) {
         let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
         let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();

@@ -100,12 +100,9 @@ impl CgroupTree {
         self.root.below.retain(|_, node| !leave(node, place(hierarchy)));
     }
 
-    /// Each task, by its path.
-    pub fn tasks(&self) -> Vec<(String, TaskOf<'_>)> {
-        let mut found = Vec::new();
-        let mut path = String::new();
-        self.root.collect(&mut path, &mut found);
-        found
+    /// Each task, by its path. There may be thousands, of which nearly all are known: nothing is kept of them.
+    pub fn each_task<'a>(&'a self, mut see: impl FnMut(&str, TaskOf<'a>)) {
+        self.root.see_tasks(&mut String::new(), &mut see);
     }
 
     /// It is there, in some hierarchy.
@@ -150,7 +147,7 @@ impl CgroupTree {
 }
 
 impl CgroupNode {
-    fn collect<'a>(&'a self, path: &mut String, found: &mut Vec<(String, TaskOf<'a>)>) {
+    fn see_tasks<'a>(&'a self, path: &mut String, see: &mut impl FnMut(&str, TaskOf<'a>)) {
         for (name, node) in &self.below {
             let length = path.len();
             path.push('/');
@@ -158,10 +155,10 @@ impl CgroupNode {
             match &node.what {
                 What::Ours | What::Said(CgroupVerdict::Helper) => {}
                 What::Said(CgroupVerdict::Task(task)) if task.is_closed || !node.holds_whole() => {
-                    found.push((path.clone(), TaskOf::Recognised(task)));
+                    see(path, TaskOf::Recognised(task));
                 }
-                What::Unknown if node.below.is_empty() => found.push((path.clone(), TaskOf::Plain)),
-                What::Said(CgroupVerdict::Task(_) | CgroupVerdict::Group) | What::Unknown => node.collect(path, found),
+                What::Unknown if node.below.is_empty() => see(path, TaskOf::Plain),
+                What::Said(CgroupVerdict::Task(_) | CgroupVerdict::Group) | What::Unknown => node.see_tasks(path, see),
             }
             path.truncate(length);
         }
@@ -215,7 +212,9 @@ mod tests {
     }
 
     fn tasks(tree: &CgroupTree) -> Vec<String> {
-        tree.tasks().into_iter().map(|(path, _)| path).collect()
+        let mut tasks = Vec::new();
+        tree.each_task(|path, _| tasks.push(path.to_owned()));
+        tasks
     }
 
     #[test]

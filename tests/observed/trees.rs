@@ -182,10 +182,9 @@ fn tasks(listing: &str) -> Vec<(String, &'static str)> {
         TaskOf::Recognised(task) => task.source.as_str(),
         TaskOf::Plain => "cgroup",
     };
-    tree.tasks()
-        .into_iter()
-        .map(|(path, whose)| (path.replace(ID, "{id}").replace(UUID, "{uuid}"), word(whose)))
-        .collect()
+    let mut tasks = Vec::new();
+    tree.each_task(|path, whose| tasks.push((path.replace(ID, "{id}").replace(UUID, "{uuid}"), word(whose))));
+    tasks
 }
 
 #[test]

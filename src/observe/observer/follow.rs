@@ -1,0 +1,63 @@
+//! What is remembered of tasks beside the cgroups that there are.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use super::{UNWANTED, Work};
+use crate::observe::tree::TaskOf;
+
+impl Work {
+    /// Brings what is known in line with the cgroups that there are. Something comes or goes all the time where thousands are: what is known, and
+    /// still there, costs a look each.
+    pub(super) fn follow(&mut self) {
+        let now = self.parts.clock.instant();
+        let (mut open, mut remembered) = (Vec::new(), 0);
+        self.scanner.tree().each_task(|path, whose| {
+            remembered += self.remembers(path);
+            if !self.is_settled(path, now) {
+                let found = match whose {
+                    TaskOf::Recognised(found) => Some(found.clone()),
+                    TaskOf::Plain => None,
+                };
+                open.push((path.to_owned(), found));
+            }
+        });
+        let unnamed = self.unnamed.values().filter(|unnamed| !unnamed.is_gone).count();
+        let places = [self.known.len(), unnamed, self.aside.len(), self.empty.len(), self.leaving.len()];
+        if remembered < places.iter().sum() {
+            self.forget_the_gone();
+        }
+        self.fresh.retain(|_, until| *until > now);
+        for (path, found) in open {
+            self.found(path, found, now);
+        }
+    }
+
+    /// In how many of the places where tasks are remembered this one is.
+    fn remembers(&self, path: &str) -> usize {
+        let is_unnamed = self.unnamed.get(path).is_some_and(|unnamed| !unnamed.is_gone);
+        let (is_aside, is_empty) = (self.aside.contains_key(path), self.empty.contains_key(path));
+        let places = [self.known.contains_key(path), is_unnamed, is_aside, is_empty, self.leaving.contains_key(path)];
+        places.into_iter().map(usize::from).sum()
+    }
+
+    /// What is remembered of tasks that are there no more.
+    fn forget_the_gone(&mut self) {
+        let mut there = HashSet::new();
+        self.scanner.tree().each_task(|path, _| _ = there.insert(path.to_owned()));
+        let unnamed = self.unnamed.iter().filter(|(_, unnamed)| !unnamed.is_gone).map(|(path, _)| path);
+        let gone = self.known.keys().chain(unnamed).filter(|path| !there.contains(*path));
+        gone.cloned().collect::<Vec<String>>().iter().for_each(|path| self.gone(path));
+        self.aside.retain(|path, _| there.contains(path));
+        self.empty.retain(|path, _| there.contains(path));
+        self.leaving.retain(|path, _| there.contains(path));
+    }
+
+    /// Nothing is to be done about it now.
+    fn is_settled(&self, path: &str, now: Instant) -> bool {
+        self.known.contains_key(path)
+            || self.unnamed.contains_key(path)
+            || self.aside.get(path).is_some_and(|why| *why == UNWANTED || !self.has_room())
+            || self.fresh.get(path).is_some_and(|until| *until > now)
+    }
+}
