@@ -38,6 +38,7 @@ use self::signals::Signals;
 use self::steps::{Step, Steps};
 use self::stock::Stock;
 use crate::api::{self, Context, Door};
+use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
 use crate::collectors::{self, FdBudget, KernelEnds, Sampling, capability};
@@ -59,7 +60,7 @@ use crate::runner::drivers::{self, DriverContext};
 use crate::runner::journal::Journal;
 use crate::runner::{self, Handle, HostCgroups};
 use crate::snapshot::sampler::{self, Sampler};
-use crate::snapshot::{Scrapers, Snapshot};
+use crate::snapshot::{Scrapers, Snapshots};
 use crate::store::{SledStore, Store};
 use crate::telemetry::Metrics;
 
@@ -189,6 +190,8 @@ impl Daemon {
         .map_err(DaemonError::Setup)?;
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(config.selection.clone())));
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
+        let visited = Arc::clone(&bodies);
+        snapshots.foresee(Box::new(move || visited.is_visited_within(tick)));
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),
             snapshots,
@@ -200,7 +203,7 @@ impl Daemon {
         };
         let mut chores = vec![
             tokio::spawn(observed::hand_over_retired(handle.clone(), observer.clone(), sampler.snapshots.clone())),
-            tokio::spawn(give_back_heap(sampler.snapshots.clone())),
+            tokio::spawn(give_back_heap(Arc::clone(handle.board()), sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
         let plugins = devices.follow().into_iter().map(tokio::spawn).collect();
@@ -458,15 +461,11 @@ fn inherited() -> BTreeMap<String, String> {
 
 /// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once more after
 /// the last change.
-async fn give_back_heap(mut snapshots: watch::Receiver<Arc<Snapshot>>) {
+async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
     const TICKS: u64 = 10;
     let (mut given_back, mut earliest) = (0, 0);
     while snapshots.changed().await.is_ok() {
-        let (epoch, changes) = {
-            let snapshot = snapshots.borrow_and_update();
-            // Each tick is a version too.
-            (snapshot.epoch, snapshot.version - snapshot.epoch)
-        };
+        let (epoch, changes) = (snapshots.borrow_and_update().epoch, board.version());
         if changes != given_back && epoch >= earliest {
             (given_back, earliest) = (changes, epoch + TICKS);
             if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {

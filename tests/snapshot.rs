@@ -806,6 +806,32 @@ fn a_failing_collector_is_counted_and_costs_no_other_its_values() {
 }
 
 #[test]
+fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
+    let board = Arc::new(Board::default());
+    let sampler = Sampler::start(parts(&board, Duration::from_millis(10))).unwrap();
+    let first = wait(&sampler, |s| s.epoch == 1);
+    // It sees what is published, and asks for nothing.
+    let unasked = wait(&sampler, |s| s.epoch > 60);
+    let most = 2 + unasked.epoch / 8;
+    assert!(unasked.version - first.version <= most, "{} snapshots of {} ticks", unasked.version, unasked.epoch);
+    let read = |s: &Snapshot| named(&s.host, "allostat_host_test_bytes", &[]);
+    assert_eq!(read(&unasked), Some(Value::Int(unasked.epoch - 1)), "what its own tick read");
+
+    std::thread::sleep(Duration::from_millis(55));
+    let seen = sampler.snapshots.borrow().epoch;
+    let newest = sampler.snapshots.newest();
+    assert_eq!(read(&newest), Some(Value::Int(newest.epoch - 1)), "each tick reads, whoever looks");
+    assert!(newest.epoch > unasked.epoch && newest.epoch >= seen, "{} after {seen}", newest.epoch);
+    assert!(newest.version > unasked.version && newest.steady_at >= unasked.steady_at);
+    // The tick after a look is put together at once: who looked may look again.
+    let soon = (0..20).filter(|_| {
+        let looked = sampler.snapshots.newest().epoch;
+        wait(&sampler, |s| s.epoch > looked).epoch <= looked + 2
+    });
+    assert!(soon.count() > 10);
+}
+
+#[test]
 fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
     let board = Arc::new(Board::default());
     // Ticks are far apart: whatever comes soon comes from a change.

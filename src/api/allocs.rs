@@ -22,7 +22,8 @@ pub(super) static LIST: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            let mut list = views::allocs(&context.snapshot(), request.origin.detail());
+            let snapshot = context.snapshots.bring().await;
+            let mut list = views::allocs(&snapshot, request.origin.detail());
             if let Some(watchers) = context.runner.watchers() {
                 list["supervisors"] = node::supervisors(&watchers);
             }
@@ -39,7 +40,8 @@ pub(super) static SHOW: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            let alloc = find(&context.snapshot(), request.param(0))?;
+            let snapshot = context.snapshots.bring().await;
+            let alloc = find(&snapshot, request.param(0))?;
             Ok(Reply::json(&views::alloc(&alloc, request.origin.detail())))
         })
     },
@@ -53,7 +55,7 @@ pub(super) static STATS: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            let snapshot = context.snapshot();
+            let snapshot = context.snapshots.bring().await;
             let alloc = find(&snapshot, request.param(0))?;
             Ok(Reply::json(&views::stats(&snapshot, &alloc, request.origin.detail(), context.clock.now())))
         })

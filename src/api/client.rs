@@ -17,7 +17,7 @@ pub(super) static ALLOCATION: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(BESIDE)?;
-            let snapshot = context.snapshot();
+            let snapshot = context.snapshots.bring().await;
             let alloc = find(&snapshot, request.param(0))?;
             Ok(Reply::json(&views::allocation(&snapshot, &alloc, request.origin.detail())))
         })
@@ -32,7 +32,7 @@ pub(super) static HOST: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(BESIDE)?;
-            let (snapshot, detail) = (context.snapshot(), request.origin.detail());
+            let (snapshot, detail) = (context.snapshots.bring().await, request.origin.detail());
             encoded(move || Reply::json(&views::client(&snapshot, detail))).await
         })
     },

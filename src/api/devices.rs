@@ -13,7 +13,7 @@ pub(super) static DEVICES: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            let (snapshot, detail) = (context.snapshot(), request.origin.detail());
+            let (snapshot, detail) = (context.snapshots.bring().await, request.origin.detail());
             encoded(move || Reply::json(&views::all(&snapshot, detail))).await
         })
     },

@@ -20,7 +20,7 @@ pub(super) static CADVISOR: Route = Route {
     about: "containers under the names of cAdvisor and the kubelet, in the formats of /metrics",
     handler: |context, request| {
         Box::pin(page(context, request, |context, format| {
-            cadvisor::encode(&context.snapshot(), &context.metrics, format)
+            cadvisor::encode(&context.snapshots.newest(), &context.metrics, format)
         }))
     },
 };
@@ -33,7 +33,7 @@ pub(super) static NOMAD: Route = Route {
     handler: |context, request| {
         Box::pin(page(context, request, |context, format| {
             let window = (&context.cpu_window, total_mhz(context));
-            nomad::encode(&context.snapshot(), &context.metrics, format, window)
+            nomad::encode(&context.snapshots.newest(), &context.metrics, format, window)
         }))
     },
 };

@@ -67,7 +67,7 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     if let Some(scraper) = &wanted.scraper {
         context.scrapers.seen(scraper);
     }
-    let snapshot = context.snapshot();
+    let snapshot = context.snapshots.bring().await;
     let version = snapshot.version;
     let body = body(context, snapshot, &wanted).await;
     let (format, encoding) = (wanted.form.format.as_str(), wanted.encoding.as_str());

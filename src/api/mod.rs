@@ -39,8 +39,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 pub use crate::host::http::Method;
 pub use access::{Access, Public};
 pub use door::Door;
@@ -62,7 +60,7 @@ use crate::runner::Handle;
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::BoxFuture;
 use crate::snapshot::sampler::Heartbeat;
-use crate::snapshot::{Scrapers, Snapshot};
+use crate::snapshot::{Scrapers, Snapshot, Snapshots};
 use crate::telemetry::Metrics;
 
 /// Settings of the servers.
@@ -114,7 +112,7 @@ impl Default for Config {
 
 /// What the handlers know.
 pub struct Context {
-    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub snapshots: Snapshots,
     pub bodies: Arc<Bodies>,
     pub runner: Handle,
     pub data_dir: Arc<DataDir>,
@@ -130,6 +128,7 @@ pub struct Context {
 }
 
 impl Context {
+    /// For who asks what there is, and not what it uses: its values may be some ticks old.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshots.borrow())
     }

@@ -16,7 +16,8 @@ pub(super) static ALL: Route = Route {
         Box::pin(async {
             request.query().only(&[])?;
             let (context, detail) = (Arc::clone(context), request.origin.detail());
-            encoded(move || Reply::json(&views::stats_of_all(&context.snapshot(), detail, context.clock.now()))).await
+            encoded(move || Reply::json(&views::stats_of_all(&context.snapshots.newest(), detail, context.clock.now())))
+                .await
         })
     },
 };

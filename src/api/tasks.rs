@@ -16,7 +16,7 @@ pub(super) static TASKS: Route = Route {
         Box::pin(async {
             request.query().only(&[])?;
             let (context, detail) = (Arc::clone(context), request.origin.detail());
-            encoded(move || Reply::new("application/json", tasks::all(&context.snapshot(), detail))).await
+            encoded(move || Reply::new("application/json", tasks::all(&context.snapshots.newest(), detail))).await
         })
     },
 };

@@ -34,8 +34,10 @@ use crate::runner::drivers::{DriverContext, Mock};
 use crate::runner::events::Log;
 use crate::runner::journal::Journal;
 use crate::runner::{self, Drivers};
+use crate::snapshot::assemble::Assembler;
+use crate::snapshot::desk::Desk;
 use crate::snapshot::sampler::Heartbeat;
-use crate::snapshot::{Scrapers, Snapshot, WorkloadView};
+use crate::snapshot::{Scrapers, Snapshot, Snapshots, WorkloadView};
 use crate::store::MemoryStore;
 
 /// More than the kernel keeps for a peer that does not read.
@@ -151,9 +153,11 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let data_dir = Arc::new(DataDir::open(&dir.path().join("data")).unwrap());
     let runner = runtime.block_on(runner(&data_dir, &metrics));
     let fingerprints = runtime.block_on(fingerprints(&runner, &metrics));
-    let (snapshots, receiver) = watch::channel(Arc::new(snapshot));
+    let (snapshots, receiver) = watch::channel(Arc::new(snapshot.clone()));
+    let of = (Arc::clone(runner.board()), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::clone(&metrics));
+    let desk = Desk::new(of, Assembler::new(snapshot, &Default::default()), snapshots.clone());
     let context = Arc::new(Context {
-        snapshots: receiver,
+        snapshots: Snapshots::new(receiver, Arc::new(desk)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
         runner: runner.clone(),
         data_dir,

@@ -80,7 +80,7 @@ impl Onlooker {
         if !self.observer.is_settled() {
             return false;
         }
-        let (shown, snapshot) = (self.board.view(), self.sampler.snapshots.borrow());
+        let (shown, snapshot) = (self.board.view(), self.sampler.snapshots.newest());
         let seen: BTreeSet<&AllocId> = snapshot.allocs.iter().map(|alloc| &alloc.identity.id).collect();
         snapshot.epoch > 0 && shown.allocs.iter().all(|alloc| seen.contains(&alloc.identity.id))
     }
@@ -88,7 +88,7 @@ impl Onlooker {
     /// The newest; none has been taken where its epoch is 0.
     pub fn snapshot(&mut self) -> Arc<Snapshot> {
         self.follow_ours();
-        let snapshot = Arc::clone(&self.sampler.snapshots.borrow());
+        let snapshot = self.sampler.snapshots.newest();
         let retired = snapshot.allocs.iter().filter(|alloc| alloc.ended && alloc.retired);
         self.observer.delivered(retired.map(|alloc| alloc.identity.id.clone()));
         snapshot

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 use super::home::Home;
 use crate::collectors::{KernelEnds, Sampling};
 use crate::config::Config;
 use crate::host::clock::Clock;
 use crate::observe::{self, Keep, Observer};
 use crate::runner::Handle;
-use crate::snapshot::Snapshot;
+use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
 
 /// What tells of them.
@@ -45,11 +43,7 @@ pub(super) fn observe(
 }
 
 /// Ended allocs whose series have retired may be forgotten by who shows them.
-pub(super) async fn hand_over_retired(
-    handle: Handle,
-    observer: Option<Arc<Observer>>,
-    mut snapshots: watch::Receiver<Arc<Snapshot>>,
-) {
+pub(super) async fn hand_over_retired(handle: Handle, observer: Option<Arc<Observer>>, mut snapshots: Snapshots) {
     let mut epoch = 0;
     while snapshots.changed().await.is_ok() {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());

@@ -14,12 +14,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::model::metric::MetricDesc;
 use crate::runner::events::Log;
-use crate::snapshot::Snapshot;
+use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
 use walk::Walk;
 
@@ -45,7 +44,7 @@ pub type Written = (&'static str, Vec<u8>);
 #[derive(Debug)]
 pub struct Parts {
     pub bodies: Arc<prometheus::Bodies>,
-    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub snapshots: Snapshots,
     /// What happens.
     pub events: Arc<Log>,
     /// Between two snapshots of which the later was read anew.

@@ -86,7 +86,22 @@ pub fn sum(tasks: &[Arc<TaskView>]) -> Usage {
 /// It was read right after its tasks, not in the same instant, and what of them did not move was not read again: where it says
 /// less than they do, they are right about the moment in which they were read. Without an attempt that was read nothing of it
 /// runs, and nothing is used now.
-pub fn own_cgroup(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
+pub fn own_cgroup(reading: Option<&Reading>, base: &Arc<Usage>, tasks: &[Arc<TaskView>]) -> Arc<Usage> {
+    if let ([only], Some(reading)) = (tasks, reading)
+        && is_its_own(only, reading, base)
+    {
+        return Arc::clone(&only.usage);
+    }
+    Arc::new(beside_its_tasks(reading, base, tasks))
+}
+
+/// The task's cgroup is the alloc's, and what was before it too: the two use the same.
+fn is_its_own(task: &TaskView, reading: &Reading, base: &Arc<Usage>) -> bool {
+    let same_attempt = task.attempt.as_ref().is_some_and(|attempt| Arc::ptr_eq(attempt, &reading.usage));
+    same_attempt && task.observed.as_ref().is_some_and(|observed| Arc::ptr_eq(&observed.base, base))
+}
+
+fn beside_its_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskView>]) -> Usage {
     let mut own = match reading {
         // Its first cgroup has nothing below it: nothing to add.
         Some(reading) if *base == Usage::default() => Usage::clone(&reading.usage),

@@ -59,6 +59,8 @@ pub struct Tick {
     pub oldest: Vec<(&'static str, Timestamp)>,
     /// See [`super::Scrapers::acknowledged_by_all`].
     pub acknowledged: Option<u64>,
+    /// So many ticks before it, since the last snapshot, were read and are in none.
+    pub unseen: u64,
 }
 
 /// What a tick took out of the exposition, or did not let into it.
@@ -137,8 +139,21 @@ impl Assembler {
         self.withdraw(&withdrawn.retired);
         withdrawn.unshown = self.overflow.take_unshown();
         let host = Host { samples: Arc::new(tick.host), agent: Arc::new(tick.agent), devices: tick.devices };
-        let epoch = self.last.epoch + 1;
+        let epoch = self.last.epoch + tick.unseen + 1;
         (self.publish(board, moment, epoch, host), withdrawn)
+    }
+
+    /// Every reader is asked, and nothing is built of what it says. Gives `false` if nothing was read, since the board has not what is shown.
+    pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) -> bool {
+        let all = || self.entries.iter().zip(&board.allocs);
+        let is_same = all().all(|(entry, alloc)| Arc::ptr_eq(&entry.published, alloc));
+        if !is_same || self.entries.len() != board.allocs.len() {
+            return false;
+        }
+        let asked: Vec<Asked<'_>> =
+            board.allocs.iter().map(|alloc| Asked { alloc, anew: false, wanted: false }).collect();
+        readings.read(&asked);
+        true
     }
 
     /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is read.
@@ -325,10 +340,10 @@ impl Assembler {
         }
         let reading = said.alloc.as_ref();
         let aggregation = if identity.cgroup.is_some() { Aggregation::Cgroup } else { Aggregation::Sum };
-        let mut usage = Arc::new(match aggregation {
+        let mut usage = match aggregation {
             Aggregation::Cgroup => aggregate::own_cgroup(reading, &published.alloc_base, &tasks),
-            Aggregation::Sum => aggregate::sum(&tasks),
-        });
+            Aggregation::Sum => Arc::new(aggregate::sum(&tasks)),
+        };
         if let Some(earlier) = &earlier {
             aggregate::never_fall(&mut usage, &earlier.usage);
         }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! Board ──view──┐
-//! TaskReaders ──┤ sampler (a thread: ticks, changes) ── assemble (pure) ──► watch::Receiver<Arc<Snapshot>>
-//! Collectors ───┘                                        │
-//!                                        aggregate, workloads, retention
+//! TaskReaders ──┤ sampler (a thread: ticks, changes) ── desk ── assemble (pure) ──► watch::Receiver<Arc<Snapshot>>
+//! Collectors ───┘              until somebody looks ──────┘       │
+//!                                                aggregate, workloads, retention
 //! ```
 
 pub mod aggregate;
 pub mod assemble;
+pub mod desk;
 pub mod failed;
 pub mod itself;
 pub mod overflow;
@@ -33,6 +34,7 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::model::words;
 
+pub use desk::Snapshots;
 pub use retention::RetentionConfig;
 pub use sampler::{Heartbeat, Parts, Sampler};
 pub use scrapers::{ScraperKey, Scrapers};
@@ -56,7 +58,8 @@ impl Default for Config {
 /// The truth of one moment. Shared; never changed.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Sampling ticks so far; 0 before the first. A lifecycle change publishes a new snapshot with the same epoch.
+    /// Sampling ticks so far; 0 before the first. A lifecycle change publishes a new snapshot with the same epoch, and a tick that nobody
+    /// looks at none.
     pub epoch: u64,
     /// Grows by one with each published snapshot.
     pub version: u64,

@@ -28,17 +28,36 @@ pub struct Pass {
     moment: Moment,
     /// Those that were read before, too.
     all: bool,
+    tells: Tells,
     threads: usize,
+}
+
+/// Of which allocs it says what was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tells {
+    /// Of those of which something is new, or wanted.
+    News,
+    All,
+    None,
 }
 
 impl Pass {
     /// A tick: every reader is asked.
     pub fn over_all(moment: Moment) -> Pass {
-        Pass { moment, all: true, threads: 1 }
+        Pass { moment, all: true, tells: Tells::News, threads: 1 }
     }
     /// A change: what was never read, since its counters are born with its task and not with the next tick.
     pub fn over_new(moment: Moment) -> Pass {
-        Pass { moment, all: false, threads: 1 }
+        Pass { moment, all: false, tells: Tells::News, threads: 1 }
+    }
+    /// What a silent pass has read, and what was never read.
+    pub fn over_read(moment: Moment) -> Pass {
+        Pass { moment, all: false, tells: Tells::All, threads: 1 }
+    }
+    /// It reads and says nothing: a later one does.
+    #[must_use]
+    pub fn silent(self) -> Pass {
+        Pass { tells: Tells::None, ..self }
     }
     #[must_use]
     pub fn on(self, threads: NonZero<usize>) -> Pass {
@@ -74,7 +93,12 @@ impl Pass {
                 news |= self.look(reader, moved) != News::None;
             }
         }
-        (news || asked.wanted).then(|| Said::latest(alloc))
+        let tells = match self.tells {
+            Tells::News => news || asked.wanted,
+            Tells::All => true,
+            Tells::None => false,
+        };
+        tells.then(|| Said::latest(alloc))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one thread that reads: each tick, and at once when something on the board changes.
 //!
 //! ```text
-//!            ┌──────────── deadline reached ───► collect host, ask every reader, publish (epoch + 1) ─┐
+//!            ┌──────────── deadline reached ───► collect host, ask every reader, to the desk (epoch + 1) ─┐
 //! wait ──────┤                                                                                        ├──► wait
 //!            └── board changed ── 2 ms since the last one? ──► publish what changed, read what has begun ─────┘
 //! ```
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::assemble::{Assembler, Moment, Tick};
+use super::desk::{Desk, Snapshots};
 use super::itself::{self, Record, TASKS};
-use super::pass::Pass;
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot};
 use crate::board::Board;
@@ -26,7 +26,6 @@ use crate::host::clock::Clock;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
 use crate::model::units::{Nanos, Timestamp};
-use crate::telemetry::metrics::DropReason;
 use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
@@ -52,7 +51,7 @@ pub struct Parts {
 
 /// A running sampler. Dropping it ends the thread within a tick.
 pub struct Sampler {
-    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub snapshots: Snapshots,
     pub heartbeat: Arc<Heartbeat>,
     stop: Arc<AtomicBool>,
 }
@@ -97,6 +96,7 @@ impl Sampler {
         let stop = Arc::new(AtomicBool::new(false));
         let work = Work::new(parts, empty, publish, Arc::clone(&heartbeat));
         let stopped = Arc::clone(&stop);
+        let snapshots = Snapshots::new(snapshots, Arc::clone(&work.desk));
         std::thread::Builder::new().name("sampler".into()).spawn(move || work.run(&stopped))?;
         Ok(Sampler { snapshots, heartbeat, stop })
     }
@@ -120,14 +120,10 @@ pub fn once(parts: Parts) -> Arc<Snapshot> {
 
 struct Work {
     parts: Parts,
-    assembler: Assembler,
-    publish: watch::Sender<Arc<Snapshot>>,
+    desk: Arc<Desk>,
     heartbeat: Arc<Heartbeat>,
     /// Of the tasks' readers first, then of each host collector.
     records: Vec<Record>,
-    /// The board's version that was published last.
-    seen: u64,
-    published: Instant,
     clocks: (Instant, Timestamp),
     /// A long pass is shared by so many.
     threads: NonZero<usize>,
@@ -143,28 +139,20 @@ impl Work {
             parts.metrics.collector_known(record.name);
         }
         let clocks = (parts.clock.instant(), parts.clock.now());
-        let assembler = Assembler::new(empty, &parts.config);
+        let of = (Arc::clone(&parts.board), Arc::clone(&parts.clock), Arc::clone(&parts.metrics));
+        let desk = Arc::new(Desk::new(of, Assembler::new(empty, &parts.config), publish));
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-        Work {
-            parts,
-            assembler,
-            publish,
-            heartbeat,
-            records,
-            seen: 0,
-            published: clocks.0,
-            clocks,
-            threads,
-            took: Duration::ZERO,
-        }
+        Work { parts, desk, heartbeat, records, clocks, threads, took: Duration::ZERO }
     }
 
     fn run(mut self, stop: &AtomicBool) {
         let tick = self.parts.config.tick;
         let mut deadline = Instant::now();
+        let desk = Arc::clone(&self.desk);
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
+            let (seen, published) = desk.newest();
             if now >= deadline {
                 self.tick();
                 let (next, skipped) = next_deadline(deadline, tick, Instant::now());
@@ -172,14 +160,14 @@ impl Work {
                 if skipped > 0 {
                     self.parts.metrics.ticks_skipped(skipped);
                 }
-            } else if self.parts.board.version() != self.seen {
-                let free = self.published + COALESCE;
+            } else if self.parts.board.version() != seen {
+                let free = published + COALESCE;
                 match free.min(deadline).checked_duration_since(now) {
                     Some(wait) if !wait.is_zero() => std::thread::sleep(wait),
-                    _ => self.change(),
+                    _ => desk.change(),
                 }
             } else {
-                self.parts.board.wait_change(self.seen, deadline - now);
+                self.parts.board.wait_change(seen, deadline - now);
             }
         }
     }
@@ -192,8 +180,9 @@ impl Work {
             collect(collector.as_mut(), record, &self.parts.sampling, &mut host, &self.parts.metrics, moment.at);
         }
         let started = Instant::now();
+        let desk = Arc::clone(&self.desk);
+        let mut work = desk.begin();
         self.parts.sampling.take_pass(moment.now);
-        let board = self.parts.board.view();
         let mut agent = Samples::default();
         self.records[0].last_sample = Some(moment.at);
         for (slot, (_, n)) in self.records[0].errors.iter_mut().zip(self.parts.sampling.errors.iter()) {
@@ -207,40 +196,13 @@ impl Work {
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
-        let tick = Tick { host, agent, devices, oldest, acknowledged };
-        let (mut snapshot, withdrawn) =
-            self.assembler.tick(&board, &mut Pass::over_all(moment).on(threads), tick, moment);
-        let mut version = board.version;
-        if self.seen == 0 && self.parts.board.version() != version {
-            // A task that was found running and ended between the look at the board and its first reading has taken its cgroup
-            // with it: nothing would be known of it here. The board knows already.
-            let board = self.parts.board.view();
-            version = board.version;
-            snapshot = self.assembler.change(&board, &mut Pass::over_new(moment), moment);
-        }
+        let tick = Tick { host, agent, devices, oldest, acknowledged, unseen: 0 };
+        desk.tick(&mut work, tick, moment, threads);
+        drop(work);
         self.took = started.elapsed();
         self.parts.metrics.collector_took(TASKS, self.took);
-        for (reason, series) in withdrawn.retired.iter().filter_map(|r| r.lost) {
-            self.parts.metrics.series_dropped(reason, series);
-        }
-        self.parts.metrics.series_dropped(DropReason::Churn, withdrawn.unshown);
-        self.show(version, snapshot);
         self.heartbeat.beat();
         logging::tell_suppressed(&self.parts.metrics);
-    }
-
-    fn change(&mut self) {
-        let board = self.parts.board.view();
-        let moment = self.moment();
-        let snapshot = self.assembler.change(&board, &mut Pass::over_new(moment), moment);
-        self.show(board.version, snapshot);
-    }
-
-    fn show(&mut self, version: u64, snapshot: Arc<Snapshot>) {
-        self.seen = version;
-        self.parts.board.mark(snapshot.steady_at);
-        self.published = Instant::now();
-        self.publish.send_replace(snapshot);
     }
 
     fn moment(&self) -> Moment {

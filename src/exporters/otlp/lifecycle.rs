@@ -16,7 +16,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use tokio::sync::watch;
 
 use super::batch::Counted;
 use super::logs;
@@ -32,7 +31,7 @@ use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::trace::SpanId;
 use crate::runner::events::{Item, Log};
-use crate::snapshot::{AllocView, Snapshot};
+use crate::snapshot::{AllocView, Snapshot, Snapshots};
 use crate::telemetry::otlp::{LossReason, Signal};
 
 /// What has begun of traces, in the queue's directory.
@@ -179,12 +178,7 @@ fn event(item: &Item) -> Option<&Arc<Event>> {
 }
 
 /// Until the log is closed.
-pub(super) async fn run(
-    mut maker: Maker,
-    outbox: Arc<Outbox>,
-    events: &Arc<Log>,
-    mut snapshots: watch::Receiver<Arc<Snapshot>>,
-) {
+pub(super) async fn run(mut maker: Maker, outbox: Arc<Outbox>, events: &Arc<Log>, mut snapshots: Snapshots) {
     let newest = events.since(u64::MAX, 0).newest;
     let mut reader = events.follow(maker.from(newest));
     while let Some(items) = reader.next(EVENTS).await {
@@ -205,7 +199,7 @@ pub(super) async fn run(
 }
 
 /// The first snapshot that has these events. `None`: there will be no more.
-async fn known(items: &[Item], snapshots: &mut watch::Receiver<Arc<Snapshot>>) -> Option<Arc<Snapshot>> {
+async fn known(items: &[Item], snapshots: &mut Snapshots) -> Option<Arc<Snapshot>> {
     let mut since = None;
     loop {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
@@ -214,6 +208,7 @@ async fn known(items: &[Item], snapshots: &mut watch::Receiver<Arc<Snapshot>>) -
         if snapshot.epoch > 0 && (is_late || items.iter().filter_map(event).all(|event| has(&snapshot, event))) {
             return Some(snapshot);
         }
+        snapshots.expect();
         snapshots.changed().await.ok()?;
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use prost::Message;
-use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
@@ -23,7 +22,7 @@ use super::{deliver, lifecycle, packed};
 use crate::exporters::walk::{Filter, Walk};
 use crate::host::clock::{Clock, SystemClock};
 use crate::runner::events::Log;
-use crate::snapshot::Snapshot;
+use crate::snapshot::Snapshots;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
 use crate::telemetry::otlp::{Lane, Signal};
 use crate::telemetry::{Metrics, chain};
@@ -40,7 +39,7 @@ pub fn run(
     config: &Config,
     data_dir: &Path,
     metrics: &Arc<Metrics>,
-    snapshots: &watch::Receiver<Arc<Snapshot>>,
+    snapshots: &Snapshots,
     events: &Arc<Log>,
 ) -> Option<JoinHandle<()>> {
     let mut all = JoinSet::new();
@@ -76,7 +75,7 @@ struct Opening {
     metrics: Arc<Metrics>,
 }
 
-async fn to(opening: Opening, mut sender: Sender, snapshots: watch::Receiver<Arc<Snapshot>>, events: Arc<Log>) {
+async fn to(opening: Opening, mut sender: Sender, snapshots: Snapshots, events: Arc<Log>) {
     let Opening { lane: (name, signal), config, dir, metrics } = opening.clone();
     let (service_name, attributes) = (config.service_name.clone(), config.resource_attributes.clone());
     let identity = HostIdentity { host_id: host_id(), service_name, attributes };
@@ -163,7 +162,7 @@ async fn collect_all(
     identity: HostIdentity,
     outbox: &Arc<Outbox>,
     metrics: &Arc<Metrics>,
-    snapshots: &watch::Receiver<Arc<Snapshot>>,
+    snapshots: &Snapshots,
 ) {
     let mut interval = tokio::time::interval(config.interval);
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -177,7 +176,7 @@ async fn collect_all(
     }
     loop {
         interval.tick().await;
-        let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        let snapshot = snapshots.bring().await;
         // Its points would have the times of those before them.
         if std::mem::replace(&mut told, snapshot.version) == snapshot.version {
             continue;

@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tokio::sync::watch;
 
 use super::ahead::Visits;
 use super::encode::Encoder;
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::model::answer::{Encoding, Format};
 use crate::model::profile::Profile;
-use crate::snapshot::{ScraperKey, Snapshot};
+use crate::snapshot::{ScraperKey, Snapshot, Snapshots};
 use crate::telemetry::{Metrics, lock};
 
 /// A format that nobody asked for during so long gives its memory back.
@@ -161,8 +160,13 @@ impl Bodies {
         lock(&self.visits).came(scraper, (format, encoding), Instant::now());
     }
 
+    /// Somebody who comes regularly is about to come.
+    pub fn is_visited_within(&self, tick: Duration) -> bool {
+        !lock(&self.visits).expected(Instant::now(), tick).is_empty()
+    }
+
     /// Encodes ahead, tick by tick, until there are no more snapshots.
-    pub async fn run_ahead(self: Arc<Self>, mut snapshots: watch::Receiver<Arc<Snapshot>>, tick: Duration) {
+    pub async fn run_ahead(self: Arc<Self>, mut snapshots: Snapshots, tick: Duration) {
         let mut epoch = 0;
         while snapshots.changed().await.is_ok() {
             let snapshot = Arc::clone(&snapshots.borrow_and_update());

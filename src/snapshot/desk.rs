@@ -1,0 +1,216 @@
+//! Between who reads and who looks. Everything is read at each tick; what was read is put together when somebody looks.
+//!
+//! ```text
+//! tick ── read ──► does anybody look, or is about to? ── yes ──► put together, published
+//!                        └── no ──► left on the desk ◄── "what is new?" ── a scraper, a push, a command: put together for it
+//! ```
+//! A scraper that comes each 15 s sees one tick of fifteen: to put the others together costs as much as to read, for nobody. Who looks gets
+//! what was read at the newest tick, as if it had been put together then.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::Snapshot;
+use super::assemble::{Assembler, Moment, Tick};
+use super::pass::Pass;
+use crate::board::{Board, BoardView};
+use crate::host::clock::Clock;
+use crate::telemetry::metrics::DropReason;
+use crate::telemetry::{Metrics, lock};
+
+/// So many ticks in a row are left; the one after them is put together for whoever waits for time to pass: what has ended retires then.
+const MOST_LEFT: u64 = 9;
+
+/// Whether somebody is about to look before the next tick.
+pub type Foresight = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// Concurrency: one thread reads, any thread looks.
+pub struct Desk {
+    board: Arc<Board>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    work: Mutex<Assembly>,
+    /// What was read last is in no snapshot.
+    is_left: AtomicBool,
+    /// Somebody has looked since the last tick.
+    is_watched: AtomicBool,
+    foresight: OnceLock<Foresight>,
+}
+
+/// What snapshots are made with.
+pub(super) struct Assembly {
+    assembler: Assembler,
+    publish: watch::Sender<Arc<Snapshot>>,
+    /// The newest tick that was left.
+    left: Option<Tick>,
+    /// So far, and up to the newest snapshot.
+    ticks: u64,
+    shown: u64,
+    /// The board's version that was published last.
+    seen: u64,
+    published: Instant,
+}
+
+/// What was put together, for who looks at it: the lifecycle is of now, and values of the newest tick for whoever asks for the newest.
+#[derive(Debug, Clone)]
+pub struct Snapshots {
+    published: watch::Receiver<Arc<Snapshot>>,
+    desk: Arc<Desk>,
+}
+
+impl Snapshots {
+    pub(crate) fn new(published: watch::Receiver<Arc<Snapshot>>, desk: Arc<Desk>) -> Snapshots {
+        Snapshots { published, desk }
+    }
+    /// As it is: its values may be some ticks old.
+    pub fn borrow(&self) -> watch::Ref<'_, Arc<Snapshot>> {
+        self.published.borrow()
+    }
+    pub fn borrow_and_update(&mut self) -> watch::Ref<'_, Arc<Snapshot>> {
+        self.published.borrow_and_update()
+    }
+    /// Another one is there. Errors: there will be no more.
+    pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
+        self.published.changed().await
+    }
+    /// Errors: there will be no more.
+    pub async fn wait_for(&mut self, is_it: impl FnMut(&Arc<Snapshot>) -> bool) -> Result<(), watch::error::RecvError> {
+        self.published.wait_for(is_it).await.map(drop)
+    }
+
+    /// What the newest tick has read. Blocks while it is put together, some milliseconds for a thousand tasks, or until a tick is over.
+    pub fn newest(&self) -> Arc<Snapshot> {
+        if self.desk.watch() {
+            self.desk.put_together();
+        }
+        Arc::clone(&self.borrow())
+    }
+    /// The same for who must not block.
+    pub async fn bring(&self) -> Arc<Snapshot> {
+        if self.desk.watch() {
+            let desk = Arc::clone(&self.desk);
+            if tokio::task::spawn_blocking(move || desk.put_together()).await.is_err() {
+                tracing::error!("putting a snapshot together failed");
+            }
+        }
+        Arc::clone(&self.borrow())
+    }
+    /// What is read next will be looked at.
+    pub fn expect(&self) {
+        self.desk.watch();
+    }
+    /// Asked at each tick whether somebody is about to look. A second one is none.
+    pub fn foresee(&self, foresight: Foresight) {
+        let _ = self.desk.foresight.set(foresight);
+    }
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk")
+            .field("is_left", &self.is_left)
+            .field("is_watched", &self.is_watched)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(
+        (board, clock, metrics): (Arc<Board>, Arc<dyn Clock>, Arc<Metrics>),
+        assembler: Assembler,
+        publish: watch::Sender<Arc<Snapshot>>,
+    ) -> Desk {
+        let published = clock.instant();
+        let work = Assembly { assembler, publish, left: None, ticks: 0, shown: 0, seen: 0, published };
+        let (is_left, is_watched) = (AtomicBool::new(false), AtomicBool::new(false));
+        Desk { board, clock, metrics, work: Mutex::new(work), is_left, is_watched, foresight: OnceLock::new() }
+    }
+
+    /// Somebody looks. Gives whether what was read last is in no snapshot.
+    fn watch(&self) -> bool {
+        self.is_watched.store(true, Ordering::Relaxed);
+        self.is_left.load(Ordering::Acquire)
+    }
+
+    /// Whoever else wants something of it waits.
+    pub(super) fn begin(&self) -> MutexGuard<'_, Assembly> {
+        lock(&self.work)
+    }
+
+    /// The board's version that was published last, and when that was.
+    pub(super) fn newest(&self) -> (u64, Instant) {
+        let work = self.begin();
+        (work.seen, work.published)
+    }
+
+    /// What is read by a tick. `threads`: so many may read.
+    pub(super) fn tick(&self, work: &mut Assembly, tick: Tick, moment: Moment, threads: NonZero<usize>) {
+        let board = self.board.view();
+        let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
+        let is_wanted = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
+        let pass = Pass::over_all(moment).on(threads);
+        work.ticks += 1;
+        // For the first one everybody waits; and what has begun or ended is built of what is read with it.
+        let is_late = work.shown == 0 || work.ticks > work.shown + MOST_LEFT;
+        let may_wait = !is_wanted && !is_late && work.seen == board.version;
+        if may_wait && work.assembler.only_read(&board, &mut pass.silent()) {
+            work.left = Some(tick);
+            self.is_left.store(true, Ordering::Release);
+            return;
+        }
+        self.build(work, &board, tick, moment, &mut Pass::over_all(moment).on(threads));
+    }
+
+    /// The board has changed.
+    pub(super) fn change(&self) {
+        let mut work = self.begin();
+        let (board, moment) = (self.board.view(), self.moment());
+        let snapshot = work.assembler.change(&board, &mut Pass::over_new(moment), moment);
+        self.show(&mut work, board.version, snapshot);
+    }
+
+    fn put_together(&self) {
+        let mut work = self.begin();
+        if let Some(tick) = work.left.take() {
+            let moment = self.moment();
+            self.build(&mut work, &self.board.view(), tick, moment, &mut Pass::over_read(moment));
+        }
+    }
+
+    fn build(&self, work: &mut Assembly, board: &BoardView, mut tick: Tick, moment: Moment, readings: &mut Pass) {
+        self.is_left.store(false, Ordering::Release);
+        // It has what those before it would have told.
+        work.left = None;
+        tick.unseen = work.ticks - work.shown - 1;
+        work.shown = work.ticks;
+        let (mut snapshot, withdrawn) = work.assembler.tick(board, readings, tick, moment);
+        let mut version = board.version;
+        if work.seen == 0 && self.board.version() != version {
+            // A task that was found running and ended between the look at the board and its first reading has taken its cgroup
+            // with it: nothing would be known of it here. The board knows already.
+            let board = self.board.view();
+            version = board.version;
+            snapshot = work.assembler.change(&board, &mut Pass::over_new(moment), moment);
+        }
+        for (reason, series) in withdrawn.retired.iter().filter_map(|r| r.lost) {
+            self.metrics.series_dropped(reason, series);
+        }
+        self.metrics.series_dropped(DropReason::Churn, withdrawn.unshown);
+        self.show(work, version, snapshot);
+    }
+
+    fn show(&self, work: &mut Assembly, version: u64, snapshot: Arc<Snapshot>) {
+        work.seen = version;
+        self.board.mark(snapshot.steady_at);
+        work.published = Instant::now();
+        work.publish.send_replace(snapshot);
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { now: self.clock.instant(), at: self.clock.now() }
+    }
+}
