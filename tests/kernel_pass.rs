@@ -508,3 +508,37 @@ fn whether_cgroups_have_come_or_gone_is_told_where_all_are_walked() {
     one_more.create().expect("root can make a cgroup");
     assert_ne!(told(), Some(before));
 }
+
+/// Where it stands the walk has met another one before.
+#[test]
+fn a_cgroup_that_is_made_again_has_a_row_of_its_own() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let scene = Scene::new();
+    let sampling = scene.sampling();
+    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let path = scene.parent.child("again");
+    let cgroup = Cgroup::at(&scene.layout, &path);
+    let mut now = Instant::now();
+    for round in 0..4 {
+        cgroup.create().expect("root can make a cgroup");
+        let reader = TaskReader::for_cgroup(&sampling, path.clone());
+        reader.look(now, Timestamp(1), false).expect("it is there");
+        wait_for("a row that tells all of it", Duration::from_secs(20) * patience(), || {
+            now += Duration::from_secs(1);
+            let before = sampling.budget.reopened();
+            sampling.take_pass(now);
+            reader.look(now, Timestamp(2), false).expect("it is there");
+            (sampling.budget.reopened() == before).then_some(())
+        });
+        cgroup.places.iter().for_each(|place| fs::remove_dir(&place.directory).expect("nothing is in it"));
+        // The next one has its place, and in the order of the walk too.
+        if round % 2 == 0 {
+            now += Duration::from_secs(10);
+            sampling.take_pass(now);
+            assert!(reader.look(now, Timestamp(3), true).is_err(), "it is gone");
+        }
+    }
+}
