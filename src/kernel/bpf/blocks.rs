@@ -32,7 +32,7 @@ impl Lens {
     }
 
     /// `R0` = what stands at `R9 + offset`, to be loaded from.
-    pub(super) fn look(self, p: &mut BpfProgram, offset: u32) {
+    fn look(self, p: &mut BpfProgram, offset: u32) {
         p.copy(Reg::R1, Reg::R9);
         p.add(Reg::R1, i32::try_from(offset).unwrap_or(i32::MAX));
         self.look_at(p);

@@ -162,11 +162,6 @@ impl BpfProgram {
     pub fn if_not(&mut self, reg: Reg, number: i32, to: JumpTo) {
         self.jump(0x55, reg, number, to);
     }
-    /// Jumps if `a` is `b`.
-    pub fn if_same(&mut self, a: Reg, b: Reg, to: JumpTo) {
-        self.jumps.push((self.code.len(), to));
-        self.push(0x1d, a, b as u8, 0, 0);
-    }
     /// Jumps if `a` is more than `b`, both without a sign.
     pub fn if_more(&mut self, a: Reg, b: Reg, to: JumpTo) {
         self.jumps.push((self.code.len(), to));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! row 0   how many rows there are
-//! row n   id │ what was found │ the bytes of each group, as they stand in the kernel │ which one it was at the last walk
+//! row n   id │ what was found │ the bytes of each group, as they stand in the kernel
 //! ```
 //! A group is what one pointer leads to: the cgroup itself, its `mem_cgroup`, the `psi_group` behind it. It is found or not as a
 //! whole, and one bit says so. A wrong address is an error or reads as 0, and never a fault ([`MemoryAccess`]).
@@ -207,8 +207,6 @@ pub struct RowPlan {
     /// Where the numbers of each processor begin, as seen from the first one's.
     processors: Vec<u64>,
     lens: Option<Lens>,
-    /// The number that no other cgroup has, where the walk looks anyway, and where in a row it stands.
-    serial: Option<(u32, u32)>,
 }
 
 /// Less than that between two fields is copied with them.
@@ -245,18 +243,11 @@ impl RowPlan {
             row_bytes: HEAD,
             processors: processors.to_vec(),
             lens: Lens::of(btf).ok(),
-            serial: None,
         };
         // What counts by processor is a group of its own.
         found.sort_by(|a, b| (&a.0, is_sum(a.1), a.2.offset).cmp(&(&b.0, is_sum(b.1), b.2.offset)));
         for together in found.chunk_by(|a, b| a.0 == b.0 && is_sum(a.1) == is_sum(b.1)) {
             plan.add(together);
-        }
-        if plan.lens.is_some()
-            && let Ok(serial) = number(btf, "cgroup", "self.serial_nr")
-        {
-            plan.serial = (serial.size == 8).then_some((serial.offset, plan.row_bytes));
-            plan.row_bytes += 8;
         }
         Ok((plan, refused))
     }
@@ -334,7 +325,13 @@ impl RowPlan {
 
     /// The row at `R8` of the cgroup at `R6`; `out` where it has no id.
     pub(super) fn row(&self, p: &mut BpfProgram, access: MemoryAccess, out: JumpTo) -> Result<(), AssembleError> {
-        self.id(p, access, out)?;
+        // Its id; without it the row is nobody's.
+        p.set(Reg::R1, 0);
+        p.store(Width::W8, Reg::R8, 0, Reg::R1);
+        p.copy(Reg::R9, Reg::R6);
+        access.follow(p, self.id[0]);
+        p.if_zero(Reg::R9, out);
+        access.copy_to_row(p, [self.id[1], 8, 0], out);
         // What was found so far.
         p.set(Reg::R7, 0);
         for (n, group) in self.groups.iter().enumerate() {
@@ -354,41 +351,6 @@ impl RowPlan {
             p.place(missing);
         }
         p.store(Width::W8, Reg::R8, 8, Reg::R7);
-        Ok(())
-    }
-
-    /// Its id; without it the row is nobody's. It stands far from everything else in memory: where the row has it from an earlier walk it is not
-    /// looked at again.
-    fn id(&self, p: &mut BpfProgram, access: MemoryAccess, out: JumpTo) -> Result<(), AssembleError> {
-        let known = p.label();
-        let serial = match access {
-            MemoryAccess::Direct(lens) => self.serial.map(|(from, to)| (lens, from, to)),
-            MemoryAccess::Checked => None,
-        };
-        let at = |to: u32| i16::try_from(to).map_err(|_| AssembleError::TooFar);
-        if let Some((lens, from, to)) = serial {
-            let other = p.label();
-            p.copy(Reg::R9, Reg::R6);
-            lens.look(p, from);
-            p.load(Width::W8, Reg::R7, Reg::R0, 0);
-            // The root has none.
-            p.if_zero(Reg::R7, other);
-            p.load(Width::W8, Reg::R1, Reg::R8, at(to)?);
-            p.if_same(Reg::R1, Reg::R7, known);
-            p.place(other);
-            p.set(Reg::R1, 0);
-            p.store(Width::W8, Reg::R8, at(to)?, Reg::R1);
-        }
-        p.set(Reg::R1, 0);
-        p.store(Width::W8, Reg::R8, 0, Reg::R1);
-        p.copy(Reg::R9, Reg::R6);
-        access.follow(p, self.id[0]);
-        p.if_zero(Reg::R9, out);
-        access.copy_to_row(p, [self.id[1], 8, 0], out);
-        if let Some((_, _, to)) = serial {
-            p.store(Width::W8, Reg::R8, at(to)?, Reg::R7);
-        }
-        p.place(known);
         Ok(())
     }
 
@@ -535,16 +497,7 @@ pub(crate) mod tests {
         columns[RowValue::MemoryState as usize] = column(HEAD, states);
         columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
         let row_bytes = HEAD + 8 * (states + events);
-        RowPlan {
-            cgroup: 0,
-            id: [0; 2],
-            groups: Vec::new(),
-            columns,
-            row_bytes,
-            processors: Vec::new(),
-            lens: None,
-            serial: None,
-        }
+        RowPlan { cgroup: 0, id: [0; 2], groups: Vec::new(), columns, row_bytes, processors: Vec::new(), lens: None }
     }
 
     const WANTED: [RowValue; 4] =
