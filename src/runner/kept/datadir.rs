@@ -108,6 +108,7 @@ impl DataDir {
         let whereabouts = Whereabouts::find(&own, used).map_err(failed)?;
         let data = DataDir { root: own, gates: Gates::default(), whereabouts, _lock: lock };
         make_dirs([Wanted::ours(&data.state(), 0o700)]).and_then(|()| data.build_tops()).map_err(failed)?;
+        data.tops().iter().for_each(|top| modes::spread(top));
         Ok(data)
     }
 
@@ -209,11 +210,15 @@ impl DataDir {
         let _ = std::fs::remove_dir(self.run(id));
     }
 
-    /// Those of all allocs: whoever removes them under a running agent takes what was in them, and no later start.
+    /// Those of all allocs.
+    fn tops(&self) -> [PathBuf; 2] {
+        [self.run_top(), self.root.join("alloc")]
+    }
+    /// Whoever removes them under a running agent takes what was in them, and no later start.
     fn build_tops(&self) -> io::Result<()> {
-        // Tasks of any user pass through it to their own.
-        let alloc = self.root.join("alloc");
-        make_dirs([Wanted::ours(&self.run_top(), 0o700), Wanted::ours(&alloc, DATA)])
+        let [run, alloc] = self.tops();
+        // Tasks of any user pass through the second to their own.
+        make_dirs([Wanted::ours(&run, 0o700), Wanted::ours(&alloc, DATA)])
     }
 
     fn build_alloc(&self, id: &AllocId) -> io::Result<()> {
@@ -387,6 +392,19 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let message = DataDir::open(&file.join("data")).unwrap_err().to_string();
         assert!(message.contains("file/data"), "{message}");
+    }
+
+    #[test]
+    fn allocs_have_places_of_their_own_where_the_file_system_takes_word_of_that() {
+        use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+        let dir = tempfile::tempdir().unwrap();
+        let probe = std::fs::File::open(dir.path()).unwrap();
+        let takes_it = ioctl_getflags(&probe).and_then(|flags| ioctl_setflags(&probe, flags | IFlags::TOPDIR)).is_ok();
+        let data = DataDir::open(&dir.path().join("data")).unwrap();
+        for top in data.tops() {
+            let flags = std::fs::File::open(&top).ok().and_then(|top| ioctl_getflags(&top).ok());
+            assert_eq!(flags.is_some_and(|flags| flags.contains(IFlags::TOPDIR)), takes_it, "{}", top.display());
+        }
     }
 
     #[test]
