@@ -61,7 +61,7 @@ use crate::runner::journal::Journal;
 use crate::runner::{self, Handle, HostCgroups};
 use crate::snapshot::sampler::{self, Sampler};
 use crate::snapshot::{Scrapers, Snapshots};
-use crate::store::{SledStore, Store};
+use crate::store::{SledStore, Store, StoreError};
 use crate::telemetry::Metrics;
 
 /// This very binary, even if its file was replaced meanwhile.
@@ -151,6 +151,9 @@ impl Daemon {
         }
 
         steps.at(Step::Host);
+        // Meanwhile: reading it takes as long as looking at this host, and neither needs the other.
+        let state = data_dir.state();
+        let store = tokio::task::spawn_blocking(move || SledStore::open(&state));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         metrics.begins(clock.now());
         let roots = Roots::default();
@@ -166,7 +169,11 @@ impl Daemon {
             metrics: Arc::clone(&metrics),
         })
         .await;
-        let handle = start_runner(&config, data_dir.clone(), needs, &ground, &clock, &metrics, &steps).await?;
+        steps.at(Step::Database);
+        close_allocs(&data_dir).await?;
+        let journal = start_journal(store, &metrics).await?;
+        steps.at(Step::Restore);
+        let handle = start_runner(&config, data_dir.clone(), journal, needs, &ground, &clock, &metrics).await?;
         steps.at(Step::Sampler);
         let Ground { sampling, info, parent, home, ends, stock, .. } = ground;
 
@@ -325,24 +332,30 @@ impl Ground {
     }
 }
 
+/// Errors: the database cannot be opened, or no thread was left for it.
+async fn start_journal(
+    store: JoinHandle<Result<SledStore, StoreError>>,
+    metrics: &Arc<Metrics>,
+) -> Result<Journal, DaemonError> {
+    // Ends: with the disk, or at the deadline of this step.
+    let store = store.await.map_err(|e| DaemonError::Setup(std::io::Error::other(e)))?;
+    let store: Arc<dyn Store> = Arc::new(store?);
+    #[cfg(debug_assertions)]
+    let store = crate::store::deadly::from_environment(store);
+    Journal::start(store, Arc::clone(metrics)).map_err(DaemonError::Setup)
+}
+
 async fn start_runner(
     config: &Config,
     data_dir: Arc<DataDir>,
+    journal: Journal,
     needs: Needs,
     ground: &Ground,
     clock: &Arc<dyn Clock>,
     metrics: &Arc<Metrics>,
-    steps: &Steps,
 ) -> Result<Handle, DaemonError> {
-    steps.at(Step::Database);
     let Ground { sampling, info, parent, home, facts, stock, .. } = ground;
     let no_cgroups = parent.as_ref().err().cloned();
-    close_allocs(&data_dir).await?;
-    let store: Arc<dyn Store> = Arc::new(SledStore::open(&data_dir.state())?);
-    #[cfg(debug_assertions)]
-    let store = crate::store::deadly::from_environment(store);
-    let journal = Journal::start(store, Arc::clone(metrics)).map_err(DaemonError::Setup)?;
-    steps.at(Step::Restore);
     let context = DriverContext {
         sampling: Arc::clone(sampling),
         clock: Arc::clone(clock),

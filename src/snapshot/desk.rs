@@ -152,7 +152,8 @@ impl Desk {
         let board = self.board.view();
         let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
         let is_wanted = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
-        let pass = Pass::over_all(moment).on(threads);
+        let pass = if work.shown == 0 { Pass::first(moment) } else { Pass::over_all(moment) };
+        let mut pass = pass.on(threads);
         work.ticks += 1;
         // For the first one everybody waits; and what has begun or ended is built of what is read with it.
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_LEFT;
@@ -162,7 +163,7 @@ impl Desk {
             self.is_left.store(true, Ordering::Release);
             return;
         }
-        self.build(work, &board, tick, moment, &mut Pass::over_all(moment).on(threads));
+        self.build(work, &board, tick, moment, &mut pass);
     }
 
     /// The board has changed.

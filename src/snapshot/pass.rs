@@ -21,15 +21,19 @@ use crate::telemetry::lock;
 
 /// So many allocs a thread takes at a time.
 const CHUNK: usize = 16;
-/// Fewer are no work for one more thread.
+/// Fewer are no work for one more thread; of those whose files are to be opened, which costs some ten times as much, these.
 const LEAST: usize = 128;
+const LEAST_TO_OPEN: usize = 16;
 
+#[derive(Clone, Copy)]
 pub struct Pass {
     moment: Moment,
     /// Those that were read before, too.
     all: bool,
     tells: Tells,
     threads: usize,
+    /// So many allocs are work for one thread.
+    least: usize,
 }
 
 /// Of which allocs it says what was read.
@@ -44,15 +48,19 @@ enum Tells {
 impl Pass {
     /// A tick: every reader is asked.
     pub fn over_all(moment: Moment) -> Pass {
-        Pass { moment, all: true, tells: Tells::News, threads: 1 }
+        Pass { moment, all: true, tells: Tells::News, threads: 1, least: LEAST }
+    }
+    /// The first tick: every reader opens its files.
+    pub fn first(moment: Moment) -> Pass {
+        Pass { least: LEAST_TO_OPEN, ..Pass::over_all(moment) }
     }
     /// A change: what was never read, since its counters are born with its task and not with the next tick.
     pub fn over_new(moment: Moment) -> Pass {
-        Pass { moment, all: false, tells: Tells::News, threads: 1 }
+        Pass { all: false, ..Pass::over_all(moment) }
     }
     /// What a silent pass has read, and what was never read.
     pub fn over_read(moment: Moment) -> Pass {
-        Pass { moment, all: false, tells: Tells::All, threads: 1 }
+        Pass { tells: Tells::All, ..Pass::over_new(moment) }
     }
     /// It reads and says nothing: a later one does.
     #[must_use]
@@ -117,7 +125,7 @@ impl Readings for Pass {
                 }
             }
         };
-        let others = self.threads.min(asked.len() / LEAST).saturating_sub(1);
+        let others = self.threads.min(asked.len() / self.least).saturating_sub(1);
         thread::scope(|scope| {
             for _ in 0..others {
                 // Without it the others read its share.

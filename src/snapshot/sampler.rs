@@ -30,7 +30,8 @@ use crate::telemetry::{Metrics, chain, logging};
 
 /// Changes within so long after a publication share the next one.
 const COALESCE: Duration = Duration::from_millis(2);
-/// A pass after one that took longer is shared by all cores. What a shorter one would win nobody sees.
+/// A pass after one that took longer is shared by all cores, and so is the first, which opens every file. What a shorter one would
+/// win nobody sees.
 const LONG: Duration = Duration::from_millis(50);
 /// A difference between the two clocks that is a jump and no drift.
 const STEP: Duration = Duration::from_millis(500);
@@ -127,8 +128,8 @@ struct Work {
     clocks: (Instant, Timestamp),
     /// A long pass is shared by so many.
     threads: NonZero<usize>,
-    /// The last one over everything.
-    took: Duration,
+    /// The last one over everything; `None`: there was none yet.
+    took: Option<Duration>,
 }
 
 impl Work {
@@ -143,7 +144,7 @@ impl Work {
         let desk = Arc::new(Desk::new(of, Assembler::new(empty, &parts.config), publish));
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-        Work { parts, desk, heartbeat, records, clocks, threads, took: Duration::ZERO }
+        Work { parts, desk, heartbeat, records, clocks, threads, took: None }
     }
 
     fn run(mut self, stop: &AtomicBool) {
@@ -192,15 +193,16 @@ impl Work {
         itself::capabilities(&mut agent, &self.parts.info);
         itself::descriptors(&mut agent, &self.parts.sampling);
         itself::process(&mut agent, &self.parts.sampling.roots, &self.parts.info);
-        let threads = if self.took > LONG { self.threads } else { NonZero::<usize>::MIN };
+        let threads = if self.took.is_none_or(|took| took > LONG) { self.threads } else { NonZero::<usize>::MIN };
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
         let tick = Tick { host, agent, devices, oldest, acknowledged, unseen: 0 };
         desk.tick(&mut work, tick, moment, threads);
         drop(work);
-        self.took = started.elapsed();
-        self.parts.metrics.collector_took(TASKS, self.took);
+        let took = started.elapsed();
+        self.took = Some(took);
+        self.parts.metrics.collector_took(TASKS, took);
         self.heartbeat.beat();
         logging::tell_suppressed(&self.parts.metrics);
     }
