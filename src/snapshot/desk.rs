@@ -9,8 +9,8 @@
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -24,6 +24,9 @@ use crate::telemetry::{Metrics, lock};
 
 /// So many ticks in a row are left; the one after them is put together for whoever waits for time to pass: what has ended retires then.
 const MOST_LEFT: u64 = 9;
+
+/// So long who looks waits for a pass: one over thousands of tasks takes a tenth of it. One that hangs is told by `/healthz`.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether somebody is about to look before the next tick.
 pub type Foresight = Box<dyn Fn() -> bool + Send + Sync>;
@@ -141,6 +144,19 @@ impl Desk {
         lock(&self.work)
     }
 
+    /// The same for who looks. `None`: a pass hangs, and what was shown before has to do.
+    fn begin_soon(&self) -> Option<MutexGuard<'_, Assembly>> {
+        let began = Instant::now();
+        loop {
+            match self.work.try_lock() {
+                Ok(work) => return Some(work),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if began.elapsed() > PATIENCE => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
     /// The board's version that was published last, and when that was.
     pub(super) fn newest(&self) -> (u64, Instant) {
         let work = self.begin();
@@ -175,7 +191,7 @@ impl Desk {
     }
 
     fn put_together(&self) {
-        let mut work = self.begin();
+        let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.left.take() {
             let moment = self.moment();
             self.build(&mut work, &self.board.view(), tick, moment, &mut Pass::over_read(moment));
@@ -213,5 +229,36 @@ impl Desk {
 
     fn moment(&self) -> Moment {
         Moment { now: self.clock.instant(), at: self.clock.now() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::clock::SystemClock;
+    use crate::model::units::Timestamp;
+    use crate::snapshot::Config;
+    use crate::snapshot::itself::tests::info;
+
+    #[test]
+    fn a_pass_that_hangs_keeps_nobody_from_what_was_shown() {
+        let empty = Snapshot::empty(Arc::new(info()), Timestamp(7));
+        let (publish, published) = watch::channel(Arc::new(empty.clone()));
+        let of = (Arc::<Board>::default(), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::new(Metrics::new()));
+        let desk = Arc::new(Desk::new(of, Assembler::new(empty, &Config::default()), publish));
+        let snapshots = Snapshots::new(published, Arc::clone(&desk));
+        let left = || {
+            let mut work = desk.begin();
+            (work.ticks, work.left) = (work.ticks + 1, Some(Tick::default()));
+            desk.is_left.store(true, Ordering::Release);
+            work
+        };
+        drop(left());
+        assert_eq!(snapshots.newest().epoch, 1, "what was left is put together");
+        let hangs = left();
+        let seen = std::thread::scope(|scope| scope.spawn(|| snapshots.newest().epoch).join());
+        assert_eq!(seen.ok(), Some(1));
+        drop(hangs);
+        assert_eq!(snapshots.newest().epoch, 2);
     }
 }

@@ -229,11 +229,11 @@ fn open_fds(roots: &Roots) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::id::BootId;
 
-    fn info() -> NodeInfo {
+    pub(in crate::snapshot) fn info() -> NodeInfo {
         NodeInfo {
             hostname: "h".into(),
             kernel: "6.1".into(),
