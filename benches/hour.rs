@@ -1,7 +1,7 @@
 //! A long run of the whole agent with 1,000 idle tasks, pushed each 10 s and scraped each 15 s: whether its CPU and its memory stay flat.
 //!
 //! `cargo xtask bench hour 60`: so many minutes; without a number it measures nothing. Each whole minute is one point: the CPU
-//! seconds that it took, and resident memory at its end. What is told are the means, the slopes of the least squares for an hour, and
+//! seconds that it took, and resident memory at its end, with that of files and without. What is told are the means, the slopes of the least squares for an hour, and
 //! the standard errors of the slopes: a slope that is no greater than twice its error is no slope. The two minutes after the start are no
 //! points.
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Agent, AgentOptions, Exposition, is_root};
-use shared::{HOLD, cpu, end, report, rss_bytes, scrape, sink, start};
+use shared::{HOLD, anonymous_bytes, cpu, end, report, rss_bytes, scrape, sink, start};
 
 const TASKS: usize = 1000;
 const WARM_UP: u32 = 2;
@@ -45,20 +45,23 @@ fn main() {
         clock.minute(&agent);
     }
     let (pushed_before, scraped_before) = (pushes.load(Ordering::Relaxed), clock.scrapes);
-    let (mut used, mut resident) = (Vec::new(), Vec::new());
+    let (mut used, mut resident, mut anonymous) = (Vec::new(), Vec::new(), Vec::new());
     for minute in 1..=minutes {
         let before = cpu(agent.pid());
         let took = clock.minute(&agent);
         let ran = cpu(agent.pid()).saturating_sub(before);
         #[allow(clippy::cast_precision_loss)] // Some tens of MiB.
-        let (seconds, mib) =
-            (ran.as_secs_f64() * 60.0 / took.as_secs_f64(), rss_bytes(agent.pid()) as f64 / f64::from(1 << 20));
-        println!("minute {minute}: {seconds:.3} CPU-s, {mib:.2} MiB");
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let seconds = ran.as_secs_f64() * 60.0 / took.as_secs_f64();
+        let (all, own) = (mib(rss_bytes(agent.pid())), mib(anonymous_bytes(agent.pid())));
+        println!("minute {minute}: {seconds:.3} CPU-s, {all:.2} MiB, {own:.2} without files");
         used.push(seconds);
-        resident.push(mib);
+        resident.push(all);
+        anonymous.push(own);
     }
     tell(["hour/cpu", "hour/cpu-slope", "hour/cpu-slope-error"], "CPU-s/min", &used);
     tell(["hour/rss", "hour/rss-slope", "hour/rss-slope-error"], "MiB", &resident);
+    tell(["hour/anonymous", "hour/anonymous-slope", "hour/anonymous-slope-error"], "MiB without files", &anonymous);
     #[allow(clippy::cast_precision_loss)] // Counts of some thousands.
     {
         report(
