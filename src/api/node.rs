@@ -10,6 +10,7 @@ use crate::fingerprint::{FingerprinterInfo, FingerprinterState};
 use crate::model::answer::{Detail, WITHHELD};
 use crate::runner::drivers::{DriverInfo, Fingerprint};
 use crate::runner::{Fate, Orphan, Stray, Watchers};
+use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::WatchedBy;
 
 pub(super) static NODE: Route = Route {
@@ -20,14 +21,15 @@ pub(super) static NODE: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
-            Ok(Reply::json(&node(context, request.origin.detail())))
+            let snapshot = context.snapshots.bring().await;
+            Ok(Reply::json(&node(context, &snapshot, request.origin.detail())))
         })
     },
 };
 
-fn node(context: &Context, detail: Detail) -> Value {
+fn node(context: &Context, snapshot: &Snapshot, detail: Detail) -> Value {
     let runner = &context.runner;
-    let mut node = views::node(&context.snapshot());
+    let mut node = views::node(snapshot);
     node["drivers"] = runner.driver_infos().iter().map(|(name, info)| driver(name, info)).collect();
     node["attributes"] = json!(*runner.facts().now());
     node["fingerprinters"] = context.fingerprinters.now().iter().map(|one| fingerprinter(one, detail)).collect();

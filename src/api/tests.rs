@@ -57,7 +57,8 @@ struct Server {
     metrics: Arc<Metrics>,
     stop: watch::Sender<bool>,
     _runtime: tokio::runtime::Runtime,
-    _snapshots: watch::Sender<Arc<Snapshot>>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    desk: Arc<Desk>,
     _fingerprints: Fingerprinting,
     _dir: tempfile::TempDir,
 }
@@ -155,9 +156,9 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let fingerprints = runtime.block_on(fingerprints(&runner, &metrics));
     let (snapshots, receiver) = watch::channel(Arc::new(snapshot.clone()));
     let of = (Arc::clone(runner.board()), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::clone(&metrics));
-    let desk = Desk::new(of, Assembler::new(snapshot, &Default::default()), snapshots.clone());
+    let desk = Arc::new(Desk::new(of, Assembler::new(snapshot, &Default::default()), snapshots.clone()));
     let context = Arc::new(Context {
-        snapshots: Snapshots::new(receiver, Arc::new(desk)),
+        snapshots: Snapshots::new(receiver, Arc::clone(&desk)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
         runner: runner.clone(),
         data_dir,
@@ -192,7 +193,8 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         metrics,
         stop,
         _runtime: runtime,
-        _snapshots: snapshots,
+        snapshots,
+        desk,
         _fingerprints: fingerprints,
         _dir: dir,
     }
@@ -593,4 +595,23 @@ fn no_two_routes_are_the_same() {
     for (i, a) in ROUTES.iter().enumerate() {
         assert!(ROUTES[i + 1..].iter().all(|b| (a.path, a.method) != (b.path, b.method)), "{}", a.path);
     }
+}
+
+#[test]
+fn who_asks_what_is_used_gets_what_the_newest_tick_has_read() {
+    let server = start(Config::default(), true);
+    let epoch = |path: &str| {
+        let answer: Value = serde_json::from_slice(&server.unix("GET", path, "").body).unwrap();
+        answer["epoch"].as_u64().unwrap_or_else(|| panic!("{path} tells no epoch: {answer}"))
+    };
+    let paths = ["/v1/node", "/v1/tasks", "/v1/devices"];
+    let mut before = paths.map(epoch).into_iter().max().unwrap();
+    for path in paths {
+        server.desk.leave();
+        before += 1;
+        assert_eq!(epoch(path), before, "{path}");
+    }
+    server.desk.leave();
+    assert_eq!(server.tcp("GET", "/metrics", "").status, 200);
+    assert_eq!(server.snapshots.borrow().epoch, before + 1, "/metrics");
 }

@@ -190,6 +190,14 @@ impl Desk {
         self.show(&mut work, board.version, snapshot);
     }
 
+    /// As a tick that nobody looked at.
+    #[cfg(test)]
+    pub(crate) fn leave(&self) {
+        let mut work = self.begin();
+        (work.ticks, work.left) = (work.ticks + 1, Some(Tick::default()));
+        self.is_left.store(true, Ordering::Release);
+    }
+
     fn put_together(&self) {
         let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.left.take() {
@@ -247,15 +255,10 @@ mod tests {
         let of = (Arc::<Board>::default(), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::new(Metrics::new()));
         let desk = Arc::new(Desk::new(of, Assembler::new(empty, &Config::default()), publish));
         let snapshots = Snapshots::new(published, Arc::clone(&desk));
-        let left = || {
-            let mut work = desk.begin();
-            (work.ticks, work.left) = (work.ticks + 1, Some(Tick::default()));
-            desk.is_left.store(true, Ordering::Release);
-            work
-        };
-        drop(left());
+        desk.leave();
         assert_eq!(snapshots.newest().epoch, 1, "what was left is put together");
-        let hangs = left();
+        desk.leave();
+        let hangs = desk.begin();
         let seen = std::thread::scope(|scope| scope.spawn(|| snapshots.newest().epoch).join());
         assert_eq!(seen.ok(), Some(1));
         drop(hangs);
