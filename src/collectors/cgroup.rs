@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -12,10 +13,11 @@ use super::raw::{Ancestors, Raw};
 use super::sampling::{ErrorReason, Rank, Sampling};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
-use super::table::File;
+use super::table::{Above, File};
 use super::told::{How, Row};
 use super::trust::Distrust;
 use crate::host::hierarchy::{Hierarchy, Version};
+use crate::kernel::ParseError;
 use crate::model::id::CgroupPath;
 use crate::model::measure::When;
 
@@ -62,6 +64,8 @@ struct Slot {
     hierarchy: u8,
     /// How many cgroups above ours the file stands.
     up: u8,
+    /// It is the root's, and read for all: it takes no descriptor.
+    is_roots: bool,
     rank: Rank,
     fd: Option<OwnedFd>,
     /// This cgroup has no such file: remembered.
@@ -134,14 +138,15 @@ impl CgroupFiles {
             if let Some(above) = file.above {
                 let rank = Rank::Setting;
                 let each = above.up(depth(&path)).filter_map(|up| u8::try_from(up).ok());
-                slots.extend(each.map(|up| Slot { file: above.file(), hierarchy, up, rank, fd: None, absent: false }));
+                let (file, is_roots) = (above.file(), matches!(above, Above::Root(_)));
+                slots.extend(each.map(|up| Slot { file, hierarchy, up, is_roots, rank, fd: None, absent: false }));
             }
             let rank = rank(file, of_alloc, passed);
-            slots.push(Slot { file, hierarchy, up: 0, rank, fd: None, absent: false });
+            slots.push(Slot { file, hierarchy, up: 0, is_roots: false, rank, fd: None, absent: false });
         }
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
-        slots.iter().for_each(|slot| sampling.budget.need(slot.rank));
+        slots.iter().filter(|slot| !slot.is_roots).for_each(|slot| sampling.budget.need(slot.rank));
         sampling.budget.tell_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
         CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
@@ -285,6 +290,10 @@ impl CgroupFiles {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         let sampling = &self.sampling;
         let (file, up, hierarchy) = (slot.file, usize::from(slot.up), usize::from(slot.hierarchy));
+        if slot.is_roots {
+            self.read_roots(file, hierarchy, scratch, raw);
+            return Ok(());
+        }
         let rank = slot.rank;
         let opened = match &slot.fd {
             Some(_) => None,
@@ -338,16 +347,35 @@ impl CgroupFiles {
             }
             Err(errno) => {
                 file.apply(raw, None);
-                let why = std::io::Error::from(errno);
-                let reason = ErrorReason::of(&why);
-                sampling.errors.report(reason, || format!("{}: {}: {why}", self.path, file.name));
+                self.report(file, errno);
                 None
             }
         };
         if let Some(error) = error {
-            sampling.errors.report(ErrorReason::Parse, || format!("{}: {error}", self.path));
+            self.report_parse(&error);
         }
         Ok(())
+    }
+
+    fn read_roots(&self, file: &File, hierarchy: usize, scratch: &mut Scratch, raw: &mut Raw) {
+        let Some(home) = self.sampling.layout.hierarchies().get(hierarchy) else { return };
+        let root = (hierarchy, home.root());
+        let said = self.sampling.root_files.read(root, file.name, scratch, Instant::now());
+        if let Some(error) = file.apply(raw, said.as_deref().ok()) {
+            self.report_parse(&error);
+        }
+        match said {
+            Ok(_) | Err(Errno::NOENT | Errno::OPNOTSUPP) => {}
+            Err(errno) => self.report(file, errno),
+        }
+    }
+
+    fn report(&self, file: &File, errno: Errno) {
+        let why = std::io::Error::from(errno);
+        self.sampling.errors.report(ErrorReason::of(&why), || format!("{}: {}: {why}", self.path, file.name));
+    }
+    fn report_parse(&self, error: &ParseError) {
+        self.sampling.errors.report(ErrorReason::Parse, || format!("{}: {error}", self.path));
     }
 
     /// Files that were opened by their path may belong to a cgroup that took the place of ours meanwhile.
@@ -385,7 +413,7 @@ impl CgroupFiles {
             if slot.fd.is_some() {
                 self.sampling.budget.give_back(rank);
             }
-            if !slot.absent {
+            if !slot.absent && !slot.is_roots {
                 self.sampling.budget.need_no_more(rank);
             }
         }

@@ -21,6 +21,7 @@ mod proc;
 mod process;
 mod raw;
 pub mod reader;
+mod root_files;
 pub mod sampling;
 mod scratch;
 mod stat_lines;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::kernel_pass::KernelPass;
 use super::pass_rows::PassRows;
 use super::proc::Proc;
+use super::root_files::RootFiles;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::words;
@@ -22,6 +23,7 @@ pub struct Sampling {
     pub(super) windows: bool,
     /// `None` where there is none: then nothing is known about processes.
     pub(super) proc: Option<Proc>,
+    pub(super) root_files: RootFiles,
     /// Without it everything is read from files.
     pass: OnceLock<KernelPass>,
     readers: AtomicU64,
@@ -35,7 +37,8 @@ impl Sampling {
     pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<Sampling> {
         let proc = Proc::open(&roots.proc);
         let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
-        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, pass, readers })
+        let root_files = RootFiles::default();
+        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, root_files, pass, readers })
     }
 
     /// From now on its rows are looked at before any file. A second one is none.

@@ -7,6 +7,7 @@
 //! An alloc is known by its name: a container that is started again, or made anew under its name, is the same alloc, and its counters
 //! go on from where they were.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub struct ObservedAllocs {
     places: HashMap<String, (AllocId, usize)>,
     /// What tasks were when an agent before this one looked, until they are there again.
     earlier: HashMap<(AllocId, TaskName), EarlierTask>,
+    /// Counted again after a change.
+    by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
 
 #[derive(Debug)]
@@ -160,16 +163,19 @@ impl ObservedAllocs {
         self.allocs.get(id)?.tasks.get(*at)?.reader.as_ref()
     }
     /// Allocs that have not ended, by source.
-    pub fn by_source(&self) -> BTreeMap<AllocSource, u64> {
-        let mut counts = BTreeMap::new();
-        for held in self.allocs.values().filter(|held| held.ended_at.is_none()) {
-            *counts.entry(held.identity.source).or_default() += 1;
-        }
-        counts
+    pub fn by_source(&self) -> &BTreeMap<AllocSource, u64> {
+        self.by_source.get_or_init(|| {
+            let mut counts = BTreeMap::new();
+            for held in self.allocs.values().filter(|held| held.ended_at.is_none()) {
+                *counts.entry(held.identity.source).or_default() += 1;
+            }
+            counts
+        })
     }
 
     /// Gives whose it is now, and what its totals gain.
     pub fn begin(&mut self, begun: NewTask) -> (AllocId, Option<TotalsChange>) {
+        self.by_source.take();
         let NewTask { path, source, own, naming, labels, reader, own_reader, since } = begun;
         let naming = printable(naming);
         let id = self.free_id(naming.source.unwrap_or(source), &naming, &path);
@@ -224,6 +230,7 @@ impl ObservedAllocs {
 
     /// Its names are known by now. Gives whose it is, if that changes anything; its id stays.
     pub fn rename(&mut self, path: &str, naming: &Naming, labels: Vec<(String, String)>) -> Option<AllocId> {
+        self.by_source.take();
         let (id, at) = self.places.get(path)?;
         let held = self.allocs.get_mut(id)?;
         let source = naming.source.unwrap_or(held.identity.source);
@@ -243,6 +250,7 @@ impl ObservedAllocs {
         facts: Option<ExitFacts>,
         now: Timestamp,
     ) -> Option<(AllocId, Option<TotalsChange>)> {
+        self.by_source.take();
         let (id, at) = self.places.remove(path)?;
         let held = self.allocs.get_mut(&id)?;
         let task = &mut held.tasks[at];
@@ -266,6 +274,7 @@ impl ObservedAllocs {
 
     /// Tasks of others have begun inside of its cgroup: it is none any more, and how it goes on nobody can tell. As [`ObservedAllocs::end`].
     pub fn cover(&mut self, path: &str, now: Timestamp) -> Option<(AllocId, Option<TotalsChange>)> {
+        self.by_source.take();
         let (id, at) = self.places.remove(path)?;
         let held = self.allocs.get_mut(&id)?;
         let task = &mut held.tasks[at];

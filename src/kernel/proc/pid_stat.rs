@@ -8,7 +8,7 @@ use crate::kernel::text::{digits, trim, words};
 pub struct PidStat {
     pub state: u8,
     pub parent: u32,
-    /// Its process group; 0: none, of a thread of the kernel.
+    /// Its process group; 0: none, of a thread of the kernel, or of one that is being reaped.
     pub group: u32,
     pub minor_faults: u64,
     pub waited_minor_faults: u64,
@@ -36,10 +36,12 @@ pub fn parse(bytes: &[u8]) -> Result<PidStat, ParseError> {
     }
     // Field 4 is at 0.
     let field = |number: usize| numbers.get(number - 4).copied().flatten().ok_or_else(|| bad("24 fields"));
+    // Of one that is being reaped the kernel prints -1.
+    let group = if state == b'X' { field(5).unwrap_or(0) } else { field(5)? };
     Ok(PidStat {
         state,
         parent: u32::try_from(field(4)?).map_err(|_| bad("a parent"))?,
-        group: u32::try_from(field(5)?).map_err(|_| bad("a process group"))?,
+        group: u32::try_from(group).map_err(|_| bad("a process group"))?,
         minor_faults: field(10)?,
         waited_minor_faults: field(11)?,
         major_faults: field(12)?,
@@ -93,6 +95,14 @@ mod tests {
         assert_eq!((stat.minor_faults, stat.major_faults), (94, 2));
         assert_eq!((stat.user_ticks, stat.system_ticks), (10, 11));
         assert_eq!((stat.waited_user_ticks, stat.waited_system_ticks), (12, 13));
+    }
+
+    #[test]
+    fn one_that_is_being_reaped_has_no_group_and_is_who_it_was() {
+        let text = line("sh", 99, 0).replace("S 7 42 42 0", "X 0 -1 -1 0");
+        let stat = parse(text.as_bytes()).unwrap();
+        assert_eq!((stat.state, stat.group, stat.start_ticks), (b'X', 0, 99));
+        assert!(parse(text.replace(" X ", " S ").as_bytes()).is_err());
     }
 
     proptest! {

@@ -1,0 +1,81 @@
+//! Files of a hierarchy's root that say something of every cgroup below it: read once a second for all who ask.
+//!
+//! For the root's `blkio.throttle.*_recursive` the kernel goes over all cgroups there are: read for each of five thousand it costs more
+//! than everything else that is read of them.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::scratch::{self, Scratch};
+use crate::telemetry::lock;
+
+/// So old may be what is said.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Concurrency: any thread; one reads while the others wait for what it has read.
+#[derive(Debug, Default)]
+pub(super) struct RootFiles(Mutex<Vec<RootFile>>);
+
+#[derive(Debug)]
+struct RootFile {
+    /// The hierarchy's place in the layout.
+    hierarchy: usize,
+    name: &'static str,
+    read_at: Instant,
+    said: Result<Arc<[u8]>, Errno>,
+}
+
+impl RootFiles {
+    /// What the file says, or said less than a second before `now`. Errors: those of opening and reading.
+    pub(super) fn read(
+        &self,
+        (hierarchy, root): (usize, BorrowedFd<'_>),
+        name: &'static str,
+        scratch: &mut Scratch,
+        now: Instant,
+    ) -> Result<Arc<[u8]>, Errno> {
+        let mut known = lock(&self.0);
+        let place = known.iter().position(|file| file.hierarchy == hierarchy && file.name == name);
+        if let Some(file) = place.and_then(|place| known.get(place))
+            && now.saturating_duration_since(file.read_at) < FRESH
+        {
+            return file.said.clone();
+        }
+        let said = scratch::open(root, name, OFlags::empty()).and_then(|fd| scratch.read(fd).map(Arc::from));
+        if let Some(place) = place {
+            known.swap_remove(place);
+        }
+        known.push(RootFile { hierarchy, name, read_at: now, said: said.clone() });
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_the_root_is_read_once_a_second_for_all_who_ask() {
+        let root = tempfile::tempdir().unwrap();
+        let (home, file) = (std::fs::File::open(&root).unwrap(), root.path().join("disks"));
+        let (files, now) = (RootFiles::default(), Instant::now());
+        let read = |hierarchy, after| {
+            let said = scratch::with(|s| files.read((hierarchy, home.as_fd()), "disks", s, now + after));
+            said.map(|text| String::from_utf8_lossy(&text).into_owned())
+        };
+        assert_eq!(read(0, Duration::ZERO), Err(Errno::NOENT));
+        std::fs::write(&file, "8:0\n").unwrap();
+        assert_eq!(read(0, FRESH / 2), Err(Errno::NOENT), "what was said holds for a second");
+        assert_eq!(read(1, FRESH / 2).as_deref(), Ok("8:0\n"), "another hierarchy");
+        assert_eq!(read(0, FRESH).as_deref(), Ok("8:0\n"));
+        std::fs::write(&file, "8:0\n8:16\n").unwrap();
+        assert_eq!(read(0, FRESH * 3 / 2).as_deref(), Ok("8:0\n"));
+        assert_eq!(read(0, FRESH * 2).as_deref(), Ok("8:0\n8:16\n"));
+    }
+}
