@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use allostat::board::{Board, BoardView, Published};
-use allostat::collectors::{CollectError, Collector, FdBudget, Sampling, measures};
+use allostat::collectors::{CollectError, Collector, FdBudget, Sampling, TaskReader, measures};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
 use allostat::host::clock::SystemClock;
@@ -829,6 +829,23 @@ fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
         wait(&sampler, |s| s.epoch > looked).epoch <= looked + 2
     });
     assert!(soon.count() > 10);
+}
+
+#[test]
+fn what_changed_at_a_tick_that_nobody_looked_at_is_told_by_the_next_snapshot() {
+    let board = Arc::new(Board::default());
+    let parts = parts(&board, Duration::from_millis(10));
+    let reader = Arc::new(TaskReader::told(&parts.sampling));
+    let sampler = Sampler::start(parts).unwrap();
+    let alloc = one_running("a", &synthetic::job("shop", &["web"]));
+    board.publish([Published { readers: vec![Some(Arc::clone(&reader))], ..alloc }], |_| ());
+    for n in 1..6 {
+        let before = wait(&sampler, |s| s.allocs.len() == 1 && s.epoch > 1).epoch;
+        // Ticks that are in no snapshot of their own have seen it by then.
+        reader.tell(used(n, 7, 7), Timestamp(n));
+        let after = wait(&sampler, |s| s.epoch > before + 12);
+        assert_eq!(after.allocs[0].usage.cpu_usage_ns(), Some(n), "at tick {}", after.epoch);
+    }
 }
 
 #[test]

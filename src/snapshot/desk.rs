@@ -179,6 +179,9 @@ impl Desk {
             self.is_left.store(true, Ordering::Release);
             return;
         }
+        if work.left.is_some() {
+            pass = pass.telling_all();
+        }
         self.build(work, &board, tick, moment, &mut pass);
     }
 

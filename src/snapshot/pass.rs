@@ -67,6 +67,11 @@ impl Pass {
     pub fn silent(self) -> Pass {
         Pass { tells: Tells::None, ..self }
     }
+    /// It says what silent ones before it have read, too.
+    #[must_use]
+    pub fn telling_all(self) -> Pass {
+        Pass { tells: Tells::All, ..self }
+    }
     #[must_use]
     pub fn on(self, threads: NonZero<usize>) -> Pass {
         Pass { threads: threads.get(), ..self }
