@@ -39,16 +39,13 @@ impl RootFiles {
         now: Instant,
     ) -> Result<Arc<[u8]>, Errno> {
         let mut known = lock(&self.0);
-        let place = known.iter().position(|file| file.hierarchy == hierarchy && file.name == name);
-        if let Some(file) = place.and_then(|place| known.get(place))
-            && now.saturating_duration_since(file.read_at) < FRESH
-        {
+        let is_it = |file: &RootFile| file.hierarchy == hierarchy && file.name == name;
+        let is_fresh = |file: &&RootFile| is_it(file) && now.saturating_duration_since(file.read_at) < FRESH;
+        if let Some(file) = known.iter().find(is_fresh) {
             return file.said.clone();
         }
         let said = scratch::open(root, name, OFlags::empty()).and_then(|fd| scratch.read(fd).map(Arc::from));
-        if let Some(place) = place {
-            known.swap_remove(place);
-        }
+        known.retain(|file| !is_it(file));
         known.push(RootFile { hierarchy, name, read_at: now, said: said.clone() });
         said
     }

@@ -205,7 +205,7 @@ impl Desk {
         let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.left.take() {
             let moment = self.moment();
-            self.build(&mut work, &self.board.view(), tick, moment, &mut Pass::over_read(moment));
+            self.build(&mut work, &self.board.view(), tick, moment, &mut Pass::over_new(moment).telling_all());
         }
     }
 

@@ -58,10 +58,6 @@ impl Pass {
     pub fn over_new(moment: Moment) -> Pass {
         Pass { all: false, ..Pass::over_all(moment) }
     }
-    /// What a silent pass has read, and what was never read.
-    pub fn over_read(moment: Moment) -> Pass {
-        Pass { tells: Tells::All, ..Pass::over_new(moment) }
-    }
     /// It reads and says nothing: a later one does.
     #[must_use]
     pub fn silent(self) -> Pass {
