@@ -166,7 +166,9 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     sampling.set_kernel_pass(pass);
     let plain = scene.sampling();
     let of = |sampling: &Arc<Sampling>| {
-        scene.tasks.iter().map(|(path, _)| TaskReader::for_cgroup(sampling, path.clone())).collect::<Vec<_>>()
+        // Of others' rows tell the modes of CPU time too.
+        let of = |(path, _): &(CgroupPath, _)| TaskReader::for_cgroup(sampling, path.clone()).that_only_reads();
+        scene.tasks.iter().map(of).collect::<Vec<_>>()
     };
     let (passed, files) = (of(&sampling), of(&plain));
     // The first look of each is one at files.
@@ -276,6 +278,40 @@ fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     let later = now + Duration::from_secs(2);
     sampling.take_pass(later);
     assert!(reader.look(later, Timestamp(4), false).is_err(), "{path} is gone, and no row says otherwise");
+}
+
+/// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take back.
+#[test]
+fn whoever_reads_after_this_agent_finds_no_less_cpu_time_of_any_mode_of_our_own_tasks() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(description) = description() else { skip_test!("no-kernel-pass") };
+    let mut scene = Scene::new();
+    let sampling = scene.sampling();
+    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let plain = scene.sampling();
+    let path = &scene.tasks[0].0.clone();
+    let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, path.clone());
+    for round in 0..10 {
+        let reader = of(&sampling);
+        drop(read(&reader, Instant::now()));
+        // First one mode, then the other: of the ticks by which the kernel divides each has few.
+        scene.work(0, &["touch", "24", "1"]);
+        scene.work(0, &["burn", "40", "1"]);
+        let mut shown = None;
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(3));
+            let now = Instant::now();
+            sampling.take_pass(now);
+            shown = Some(read(&reader, now));
+        }
+        let (shown, next) = (shown.expect("it was read"), read(&of(&plain), Instant::now()));
+        for field in [Field::cpu_user_ns, Field::cpu_system_ns, Field::cpu_usage_ns] {
+            let (before, after) = (shown.get(field), next.get(field));
+            assert!(before.is_some() && before <= after, "round {round}: {} {before:?}, then {after:?}", field.name());
+        }
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::sampling::{ErrorReason, Rank, Sampling};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::table::{Above, File};
-use super::told::{How, Row};
+use super::told::{How, Row, Told};
 use super::trust::Distrust;
 use crate::host::hierarchy::{Hierarchy, Version};
 use crate::kernel::ParseError;
@@ -79,6 +79,8 @@ pub(super) struct CgroupRows<'a> {
     /// They tell more than whether anything moved.
     are_all: bool,
     distrust: &'a Distrust,
+    /// The cgroup is somebody else's.
+    are_of_others: bool,
 }
 
 impl<'a> CgroupRows<'a> {
@@ -89,6 +91,11 @@ impl<'a> CgroupRows<'a> {
     fn of(&self, slot: &Slot) -> Option<Row<'a>> {
         let row = self.rows.get(usize::from(slot.hierarchy)).copied().flatten();
         row.filter(|_| self.are_all || slot.file.when == When::Tick)
+    }
+    /// Puts into the raw reading what the file would say. `false`: it has to be read.
+    fn tell(&self, told: Told, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+        // Tasks of ours outlive an agent, and the next one must never show less of them.
+        (self.are_of_others || !told.rests_on_what_was_shown()) && self.distrust.tells(file, raw, row)
     }
 }
 
@@ -183,14 +190,14 @@ impl CgroupFiles {
     }
 
     /// What a kernel pass says of this cgroup.
-    pub(super) fn rows<'a>(&mut self, all: &'a PassRows, distrust: &'a Distrust) -> CgroupRows<'a> {
+    pub(super) fn rows<'a>(&mut self, all: &'a PassRows, distrust: &'a Distrust, of_others: bool) -> CgroupRows<'a> {
         let mut rows = [None; CgroupRows::MOST];
         for place in &mut self.homes {
             if let Some(row) = rows.get_mut(place.hierarchy) {
                 *row = all.row_near(&mut place.row, place.hierarchy, place.inode);
             }
         }
-        CgroupRows { rows, are_all: all.are_all, distrust }
+        CgroupRows { rows, are_all: all.are_all, distrust, are_of_others: of_others }
     }
     /// Whether these rows show when somebody sets something.
     pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
@@ -262,7 +269,7 @@ impl CgroupFiles {
             (Some(row), Some(told)) => {
                 // A limit above this cgroup stands in no row of it.
                 let above = due.set && matches!(told.how, How::Lines);
-                if !above && rows.is_some_and(|rows| rows.distrust.tells(slot.file, raw, row)) {
+                if !above && rows.is_some_and(|rows| rows.tell(told, slot.file, raw, row)) {
                     // Whatever the file said when it was read last, it is not what was told now.
                     self.marks.retain(|(slot, _)| *slot != index);
                     return Ok(());

@@ -432,7 +432,7 @@ impl Inner {
             if files.is_wanted(rows) {
                 pass.offer(files.path());
             }
-            files.rows(rows, &pass.distrust)
+            files.rows(rows, &pass.distrust, only_reads)
         });
         let rows = rows.as_ref();
         if told && !everything && !look {

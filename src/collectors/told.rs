@@ -62,9 +62,14 @@ impl Told {
     pub(super) fn is_whole(&self) -> bool {
         matches!(self.how, How::Says(_) | How::Lines | How::Set)
     }
+    /// The kernel never shows less of it than its file has shown before, and remembers that; what a row has told only we remember.
+    pub(super) fn rests_on_what_was_shown(&self) -> bool {
+        self.values.contains(&RowValue::ShownUser)
+    }
     /// What says whether the file is as it was. `None`: nothing does.
     pub(super) fn mark(&self, row: Row<'_>) -> Option<u64> {
         match self.how {
+            How::Says(_) if self.rests_on_what_was_shown() => mark(row, self.values),
             How::Says(_) => None,
             How::Lines | How::Marks => mark(row, self.values),
             How::Set => self.values.iter().all(|value| row.get(*value).is_some()).then(|| mark(row, self.values))?,
@@ -273,7 +278,9 @@ fn modes(raw: &mut Raw, row: Row<'_>) -> Option<(u64, u64)> {
 fn mark(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
     let mut mark = 0_u64;
     let mut any = false;
-    for words in values.iter().filter_map(|value| row.plan.words(row.words, *value)) {
+    // What was shown changes as it is shown.
+    let own = values.iter().filter(|value| !matches!(value, RowValue::ShownUser | RowValue::ShownSystem));
+    for words in own.filter_map(|value| row.plan.words(row.words, *value)) {
         any = true;
         for word in words {
             // Each word changes all that come after it.

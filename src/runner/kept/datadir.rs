@@ -33,6 +33,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 pub use self::error::DataDirError;
 pub use self::lock::LET_GO;
@@ -45,12 +46,16 @@ use crate::host::process::Account;
 use crate::host::tree::{self, RemoveError};
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::runner::decide::limits::Fill;
+use crate::telemetry::lock;
 
 /// A locked data directory; the lock goes with it, and with the process.
 #[derive(Debug)]
 pub struct DataDir {
     root: PathBuf,
     gates: Gates,
+    /// Held while the directories that tasks of an alloc share are made: none of them works in one that has not its mode yet, or gets
+    /// through a door that is still being hung.
+    making: [Mutex<()>; 16],
     whereabouts: Whereabouts,
     _lock: File,
 }
@@ -106,7 +111,7 @@ impl DataDir {
         let lock = lock::lock(&own)?;
         let used = own.join("state").exists();
         let whereabouts = Whereabouts::find(&own, used).map_err(failed)?;
-        let data = DataDir { root: own, gates: Gates::default(), whereabouts, _lock: lock };
+        let data = DataDir { root: own, gates: Gates::default(), making: Default::default(), whereabouts, _lock: lock };
         make_dirs([Wanted::ours(&data.state(), 0o700)]).and_then(|()| data.build_tops()).map_err(failed)?;
         data.tops().iter().for_each(|top| modes::spread(top));
         Ok(data)
@@ -225,6 +230,8 @@ impl DataDir {
         let (alloc, logs) = (self.alloc(id), self.logs(id));
         let shared = alloc.join(SHARED_NAME);
         self.build_tops()?;
+        let place = id.as_str().bytes().last().map_or(0, usize::from) % self.making.len();
+        let _alone = self.making.get(place).map(lock);
         let alloc = match alloc.symlink_metadata() {
             // Closed by its gate, which knows who passes.
             Ok(found) if found.is_dir() => None,
@@ -437,6 +444,33 @@ mod tests {
         data.remove(&id).unwrap();
         assert!(!data.alloc(&id).exists() && !data.run(&id).exists());
         data.remove(&id).unwrap();
+    }
+
+    #[test]
+    fn tasks_of_an_alloc_that_start_together_all_reach_what_is_theirs() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        if rustix::process::geteuid().as_raw() != 0 || !data.keeps_acls() {
+            return;
+        }
+        let owners = [("daemon", Some(Owner { uid: 1, gid: 1 })), ("agent", None), ("root", None)];
+        for round in 0..200 {
+            let id = AllocId::from(format!("11111111-2222-4333-8444-{round:012}").as_str());
+            let start = std::sync::Barrier::new(owners.len());
+            std::thread::scope(|scope| {
+                for (task, owner) in owners {
+                    let (start, data, id) = (&start, &data, &id);
+                    scope.spawn(move || {
+                        start.wait();
+                        data.build(id, &task.into(), 0, owner).unwrap();
+                        let shared = std::fs::metadata(data.alloc(id).join(SHARED_NAME).join("data")).unwrap();
+                        assert_eq!(shared.permissions().mode() & 0o7777, SHARED, "round {round}: what {task} shares");
+                    });
+                }
+            });
+            let passers = access::passers(&access::open_dir(&data.alloc(&id)).unwrap()).unwrap();
+            assert_eq!(passers, [1].into(), "round {round}");
+        }
     }
 
     #[test]
