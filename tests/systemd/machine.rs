@@ -93,7 +93,7 @@ impl Agent {
 
     #[track_caller]
     pub fn wait_ready(&self) {
-        wait_for("the agent to be ready", Duration::from_secs(10) * patience(), || {
+        wait_for("the agent to be ready", Duration::from_secs(20) * patience(), || {
             (unix(&self.socket(), "GET", "/readyz", &[], b"").ok()?.status == 200).then_some(())
         });
     }
@@ -166,11 +166,12 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let journal = Who::Root.command("journalctl").args(["--no-pager", "-n", "80"]).output();
+            let of_ours = ["--no-pager", "-n", "80", "--unit=allostat*", "--user-unit=allostat*"];
+            let journal = Who::Root.command("journalctl").args(of_ours).output();
             eprintln!("{}", String::from_utf8_lossy(&journal.expect("journalctl is there").stdout));
         }
         let user = if self.who == Who::User { &["--user"][..] } else { &[] };
-        for unit in ["allostat.service", &self.scope] {
+        for unit in ["allostat.service", "allostat-observe.service", &self.scope] {
             let _ = self.who.command("systemctl").args(user).args(["stop", unit]).output();
         }
         let _ = fs::remove_dir_all(&self.data);
