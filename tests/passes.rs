@@ -13,6 +13,7 @@ use allostat::board::{BoardView, Published};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, read_final};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
+use allostat::model::alloc::{AllocIdentity, AllocSource};
 use allostat::model::id::CgroupPath;
 use allostat::model::measure::Nature;
 use allostat::model::metric::{Sample, Value};
@@ -398,6 +399,33 @@ fn the_age_of_the_oldest_value_that_is_shown_is_told_and_the_last_sample_is_not_
     }
     world.snapshot_of_change();
     assert_eq!(oldest(&world.snapshot_of_tick()), None, "what has ended grows no older");
+}
+
+#[test]
+fn what_others_run_stands_where_it_is_spared_and_is_read_for_who_looks() {
+    for (source, waits) in [(AllocSource::Docker, true), (AllocSource::Managed, false), (AllocSource::Process, false)] {
+        let mut world = World::of(1);
+        world.begin(0);
+        let identity = Arc::new(AllocIdentity { source, ..(*world.published.identity).clone() });
+        world.published = Arc::new(Published { identity, ..(*world.published).clone() });
+        world.snapshot_of_tick();
+        let reader = world.tasks[0].reader.clone().expect("it runs");
+        let used = || reader.latest().and_then(|reading| reading.usage.cpu_usage_ns());
+        let before = used();
+        assert!(before.is_some());
+        world.work(0, 8_192, 500);
+        world.elapsed += Duration::from_secs(1);
+        let (board, moment) = (world.board(), world.moment());
+        assert!(world.assembler.shows(&board));
+        world.assembler.only_read(&board, &mut Pass::over_all(moment).sparing_others().silent());
+        assert_eq!(used() == before, waits, "{source:?}");
+        world.elapsed += Duration::from_millis(300);
+        let moment = world.moment();
+        let mut pass = Pass::over_new(moment).telling_all().with_others();
+        let (shown, _) = world.assembler.tick(&board, &mut pass, Tick::default(), moment);
+        let now = before.map(|before| before + 500_000);
+        assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");
+    }
 }
 
 #[test]

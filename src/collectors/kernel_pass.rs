@@ -98,8 +98,8 @@ pub struct KernelPass {
     state: Mutex<State>,
     rows: RwLock<Option<Arc<PassRows>>>,
     pub(super) distrust: Distrust,
-    /// Readers that saw something move since the last pass.
-    moved: AtomicUsize,
+    /// Readers of our own and of others that saw something move since they were asked last.
+    moved: [AtomicUsize; 2],
     /// What flushes the statistics of everything that is walked.
     flushes: Vec<OwnedFd>,
     /// The unified tree, where it is walked from its root: that one's own `cpu.stat` flushes nothing, those below it do.
@@ -108,6 +108,25 @@ pub struct KernelPass {
     is_of_all: bool,
     /// Where each one's own numbers begin.
     processors: Vec<u64>,
+}
+
+/// Which readers a pass is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    All,
+    Ours,
+    Others,
+}
+
+impl Whose {
+    /// Of those of ours and of others.
+    fn counts(self, counts: &[AtomicUsize; 2]) -> &[AtomicUsize] {
+        match self {
+            Whose::All => counts,
+            Whose::Ours => &counts[..1],
+            Whose::Others => &counts[1..],
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -198,20 +217,24 @@ impl KernelPass {
         let flushes = flushes.flatten().map(OwnedFd::from).collect();
         let is_of_all = parent.as_str() == "/";
         let whole = layout.unified().filter(|_| is_of_all).map(|unified| unified.mount.clone());
-        let (rows, moved) = (RwLock::default(), AtomicUsize::new(0));
+        let (rows, moved) = (RwLock::default(), Default::default());
         Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole, is_of_all, processors })
     }
 
-    /// One pass over all hierarchies, for looks at this very moment. Blocks for a microsecond or so for each cgroup. What cannot be walked
-    /// has no rows, and is tried again at the next pass.
-    pub fn take(&self, layout: &Layout, now: Instant) {
-        self.take_or_all(layout, now, false);
+    /// One pass over all hierarchies, for looks at this very moment, of these readers. Blocks for a microsecond or so for each cgroup. What
+    /// cannot be walked has no rows, and is tried again at the next pass.
+    pub fn take(&self, layout: &Layout, now: Instant, whose: Whose) {
+        self.take_or_all(layout, now, whose, false);
     }
     /// The same of everything, whatever moved: for measurements of the walk alone.
     pub fn take_all(&self, layout: &Layout, now: Instant) {
-        self.take_or_all(layout, now, true);
+        self.take_or_all(layout, now, Whose::All, true);
     }
-    fn take_or_all(&self, layout: &Layout, now: Instant, all: bool) {
+    /// Whether the next pass goes over everything whatever moved: all readers are to be asked then, none of which has to look by itself.
+    pub fn is_due(&self, now: Instant) -> bool {
+        lock(&self.state).is_due(now)
+    }
+    fn take_or_all(&self, layout: &Layout, now: Instant, whose: Whose, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
@@ -229,9 +252,10 @@ impl KernelPass {
         if let Some(Ok(earlier)) = earlier.map(Arc::try_unwrap) {
             state.take_back(earlier);
         }
-        let moved = self.moved.swap(0, Ordering::Relaxed);
-        let all = all || moved * WORTH > state.count || state.next_whole.is_none_or(|at| at <= now);
-        if all {
+        let moved: usize = whose.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
+        let are_all_asked = whose == Whose::All;
+        let all = all || moved * WORTH > state.count || (are_all_asked && state.is_due(now));
+        if all && are_all_asked {
             state.next_whole = Some(now + WHOLE_EACH);
         }
         let mut rows = state.walk(now, all);
@@ -266,9 +290,11 @@ impl KernelPass {
         homes.iter().map(changes).sum::<Option<u64>>().filter(|_| self.is_of_all)
     }
 
-    /// A reader saw something move.
-    pub(super) fn note_moved(&self) {
-        self.moved.fetch_add(1, Ordering::Relaxed);
+    /// A reader of this kind saw something move.
+    pub(super) fn note_moved(&self, whose: Whose) {
+        for count in whose.counts(&self.moved) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// A reader tells where its cgroup is, which was wanted: it is compared with its files at the next pass.
@@ -283,6 +309,9 @@ impl KernelPass {
 }
 
 impl State {
+    fn is_due(&self, now: Instant) -> bool {
+        self.next_whole.is_none_or(|at| at <= now)
+    }
     fn walk(&mut self, taken: Instant, all: bool) -> PassRows {
         let hills = if all { &mut self.whole } else { &mut self.probes };
         let homes = hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::kernel_pass::KernelPass;
+use super::kernel_pass::{KernelPass, Whose};
 use super::pass_rows::PassRows;
 use super::proc::Proc;
 use super::root_files::RootFiles;
@@ -50,8 +50,12 @@ impl Sampling {
     }
     /// Takes a kernel pass for looks at this very moment, where there is one. Blocks: see [`KernelPass::take`].
     pub fn take_pass(&self, now: Instant) {
+        self.take_pass_for(now, Whose::All);
+    }
+    /// The same, where some of the readers are asked.
+    pub fn take_pass_for(&self, now: Instant, whose: Whose) {
         if let Some(pass) = self.pass.get() {
-            pass.take(&self.layout, now);
+            pass.take(&self.layout, now, whose);
         }
     }
     pub(super) fn rows(&self, now: Instant) -> Option<Arc<PassRows>> {

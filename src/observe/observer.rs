@@ -445,6 +445,10 @@ impl Work {
         let Some(found) = self.known.remove(path) else { return };
         if self.lives.ends(path, self.scanner.inode(path)) {
             self.kept.ends(path);
+            // It is there yet, and what it has used up to now is all of it.
+            if let Some(reader) = self.allocs.reader(path) {
+                let _ = reader.look(self.parts.clock.instant(), self.parts.clock.now(), true);
+            }
             if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
                 self.touched.insert(id);
                 self.changes.extend(change);

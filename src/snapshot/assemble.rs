@@ -143,17 +143,16 @@ impl Assembler {
         (self.publish(board, moment, epoch, host), withdrawn)
     }
 
-    /// Every reader is asked, and nothing is built of what it says. Gives `false` if nothing was read, since the board has not what is shown.
-    pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) -> bool {
-        let all = || self.entries.iter().zip(&board.allocs);
-        let is_same = all().all(|(entry, alloc)| Arc::ptr_eq(&entry.published, alloc));
-        if !is_same || self.entries.len() != board.allocs.len() {
-            return false;
-        }
-        let asked: Vec<Asked<'_>> =
-            board.allocs.iter().map(|alloc| Asked { alloc, anew: false, wanted: false }).collect();
-        readings.read(&asked);
-        true
+    /// The board has what is shown, and nothing else.
+    pub fn shows(&self, board: &BoardView) -> bool {
+        let mut both = self.entries.iter().zip(&board.allocs);
+        self.entries.len() == board.allocs.len() && both.all(|(entry, alloc)| Arc::ptr_eq(&entry.published, alloc))
+    }
+
+    /// Every reader is asked, and nothing is built of what it says: of a board that has what is shown.
+    pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) {
+        let ask = |alloc| Asked { alloc, anew: false, wanted: false };
+        readings.read(&board.allocs.iter().map(|alloc| ask(&**alloc)).collect::<Vec<_>>());
     }
 
     /// A lifecycle change: only the allocs that changed are looked at, and of them only what has begun or ended is read.

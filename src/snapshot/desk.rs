@@ -6,6 +6,9 @@
 //! ```
 //! A scraper that comes each 15 s sees one tick of fifteen: to put the others together costs as much as to read, for nobody. Who looks gets
 //! what was read at the newest tick, as if it had been put together then.
+//!
+//! Others' cgroups are not even read for nobody, where the kernel tells what each has used when it ends: at each third such tick they are, and
+//! at once for who looks in between.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,17 +19,42 @@ use tokio::sync::watch;
 
 use super::Snapshot;
 use super::assemble::{Assembler, Moment, Tick};
-use super::pass::Pass;
+use super::pass::{Pass, can_wait};
 use crate::board::{Board, BoardView};
+use crate::collectors::{Sampling, Whose};
 use crate::host::clock::Clock;
 use crate::telemetry::metrics::DropReason;
 use crate::telemetry::{Metrics, lock};
 
 /// So many ticks in a row are left; the one after them is put together for whoever waits for time to pass: what has ended retires then.
 const MOST_LEFT: u64 = 9;
+/// Others' cgroups are read each so many ticks: so much, in time, of what the kernel does not tell at the end is lost with one that ends.
+const OTHERS_EACH: u64 = 3;
 
 /// So long who looks waits for a pass: one over thousands of tasks takes a tenth of it. One that hangs is told by `/healthz`.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What readers read with.
+#[derive(Default)]
+pub struct Walks {
+    /// `None`: files.
+    pub sampling: Option<Arc<Sampling>>,
+    /// The kernel tells what others' cgroups have used when they end.
+    pub tells_ends: bool,
+}
+
+impl Walks {
+    fn take(&self, now: Instant, whose: Whose) {
+        if let Some(sampling) = &self.sampling {
+            sampling.take_pass_for(now, whose);
+        }
+    }
+    /// Whether others' cgroups may be left out at this tick.
+    fn spare_others(&self, now: Instant) -> bool {
+        let pass = self.sampling.as_ref().and_then(|sampling| sampling.kernel_pass());
+        self.tells_ends && pass.is_some_and(|pass| !pass.is_due(now))
+    }
+}
 
 /// Whether somebody is about to look before the next tick.
 pub type Foresight = Box<dyn Fn() -> bool + Send + Sync>;
@@ -36,6 +64,7 @@ pub struct Desk {
     board: Arc<Board>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    walks: Walks,
     work: Mutex<Assembly>,
     /// What was read last is in no snapshot.
     is_left: AtomicBool,
@@ -50,6 +79,10 @@ pub(super) struct Assembly {
     publish: watch::Sender<Arc<Snapshot>>,
     /// The newest tick that was left.
     left: Option<Tick>,
+    /// The tick at which others' cgroups were read last.
+    others_read: u64,
+    /// So many may read.
+    threads: NonZero<usize>,
     /// So far, and up to the newest snapshot.
     ticks: u64,
     shown: u64,
@@ -125,12 +158,14 @@ impl Desk {
     pub(crate) fn new(
         (board, clock, metrics): (Arc<Board>, Arc<dyn Clock>, Arc<Metrics>),
         assembler: Assembler,
+        walks: Walks,
         publish: watch::Sender<Arc<Snapshot>>,
     ) -> Desk {
         let published = clock.instant();
-        let work = Assembly { assembler, publish, left: None, ticks: 0, shown: 0, seen: 0, published };
+        let (left, others_read, threads) = (None, 0, NonZero::<usize>::MIN);
+        let work = Assembly { assembler, publish, left, others_read, threads, ticks: 0, shown: 0, seen: 0, published };
         let (is_left, is_watched) = (AtomicBool::new(false), AtomicBool::new(false));
-        Desk { board, clock, metrics, work: Mutex::new(work), is_left, is_watched, foresight: OnceLock::new() }
+        Desk { board, clock, metrics, walks, work: Mutex::new(work), is_left, is_watched, foresight: OnceLock::new() }
     }
 
     /// Somebody looks. Gives whether what was read last is in no snapshot.
@@ -163,26 +198,40 @@ impl Desk {
         (work.seen, work.published)
     }
 
-    /// What is read by a tick. `threads`: so many may read.
-    pub(super) fn tick(&self, work: &mut Assembly, tick: Tick, moment: Moment, threads: NonZero<usize>) {
+    /// What is read by a tick. `threads`: so many may read. Gives `false` if others' cgroups were not.
+    pub(super) fn tick(&self, work: &mut Assembly, tick: Tick, moment: Moment, threads: NonZero<usize>) -> bool {
         let board = self.board.view();
         let is_watched = self.is_watched.swap(false, Ordering::Relaxed);
         let is_wanted = is_watched || self.foresight.get().is_some_and(|foresight| foresight());
         let pass = if work.shown == 0 { Pass::first(moment) } else { Pass::over_all(moment) };
         let mut pass = pass.on(threads);
+        work.threads = threads;
         work.ticks += 1;
         // For the first one everybody waits; and what has begun or ended is built of what is read with it.
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_LEFT;
-        let may_wait = !is_wanted && !is_late && work.seen == board.version;
-        if may_wait && work.assembler.only_read(&board, &mut pass.silent()) {
+        let may_wait = !is_wanted && !is_late && work.seen == board.version && work.assembler.shows(&board);
+        let may_spare = may_wait && work.ticks < work.others_read + OTHERS_EACH;
+        let spares = may_spare && self.walks.spare_others(moment.now);
+        if !spares {
+            self.walks.take(moment.now, Whose::All);
+            work.others_read = work.ticks;
+        } else {
+            if !board.allocs.iter().all(|alloc| can_wait(alloc)) {
+                self.walks.take(moment.now, Whose::Ours);
+            }
+            pass = pass.sparing_others();
+        }
+        if may_wait {
+            work.assembler.only_read(&board, &mut pass.silent());
             work.left = Some(tick);
             self.is_left.store(true, Ordering::Release);
-            return;
+        } else {
+            if work.left.is_some() {
+                pass = pass.telling_all();
+            }
+            self.build(work, &board, tick, moment, &mut pass);
         }
-        if work.left.is_some() {
-            pass = pass.telling_all();
-        }
-        self.build(work, &board, tick, moment, &mut pass);
+        !spares
     }
 
     /// The board has changed.
@@ -205,7 +254,13 @@ impl Desk {
         let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.left.take() {
             let moment = self.moment();
-            self.build(&mut work, &self.board.view(), tick, moment, &mut Pass::over_new(moment).telling_all());
+            let mut pass = Pass::over_new(moment).telling_all();
+            if work.others_read < work.ticks {
+                work.others_read = work.ticks;
+                self.walks.take(moment.now, Whose::Others);
+                pass = pass.with_others().on(work.threads);
+            }
+            self.build(&mut work, &self.board.view(), tick, moment, &mut pass);
         }
     }
 
@@ -256,7 +311,7 @@ mod tests {
         let empty = Snapshot::empty(Arc::new(info()), Timestamp(7));
         let (publish, published) = watch::channel(Arc::new(empty.clone()));
         let of = (Arc::<Board>::default(), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::new(Metrics::new()));
-        let desk = Arc::new(Desk::new(of, Assembler::new(empty, &Config::default()), publish));
+        let desk = Arc::new(Desk::new(of, Assembler::new(empty, &Config::default()), Walks::default(), publish));
         let snapshots = Snapshots::new(published, Arc::clone(&desk));
         desk.leave();
         assert_eq!(snapshots.newest().epoch, 1, "what was left is put together");

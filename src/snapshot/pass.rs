@@ -8,6 +8,9 @@
 //! An alloc of which nothing runs is not read: nothing of it can move but by an attempt's end, and that is a change. One whose only
 //! task is in its first attempt is read each 9 s only: nobody else was ever charged there, so that its task speaks for it.
 //!
+//! Others' cgroups are left out at most ticks that nobody looks at, where the kernel tells what they have used when they end: whoever looks
+//! reads them.
+//!
 //! Where a pass takes long it is read in chunks by as many threads as there are cores: a file that the kernel answers slowly costs its own chunk.
 
 use std::num::NonZero;
@@ -16,7 +19,9 @@ use std::thread;
 
 use super::aggregate::speaks_for_its_alloc;
 use super::assemble::{Asked, Moment, Readings, Said};
+use crate::board::Published;
 use crate::collectors::{News, TaskReader};
+use crate::model::alloc::AllocSource;
 use crate::telemetry::lock;
 
 /// So many allocs a thread takes at a time.
@@ -28,8 +33,9 @@ const LEAST_TO_OPEN: usize = 16;
 #[derive(Clone, Copy)]
 pub struct Pass {
     moment: Moment,
-    /// Those that were read before, too.
-    all: bool,
+    /// Of these, those that were read before, too: our own, others'.
+    own: bool,
+    others: bool,
     tells: Tells,
     threads: usize,
     /// So many allocs are work for one thread.
@@ -48,7 +54,7 @@ enum Tells {
 impl Pass {
     /// A tick: every reader is asked.
     pub fn over_all(moment: Moment) -> Pass {
-        Pass { moment, all: true, tells: Tells::News, threads: 1, least: LEAST }
+        Pass { moment, own: true, others: true, tells: Tells::News, threads: 1, least: LEAST }
     }
     /// The first tick: every reader opens its files.
     pub fn first(moment: Moment) -> Pass {
@@ -56,7 +62,17 @@ impl Pass {
     }
     /// A change: what was never read, since its counters are born with its task and not with the next tick.
     pub fn over_new(moment: Moment) -> Pass {
-        Pass { all: false, ..Pass::over_all(moment) }
+        Pass { own: false, others: false, ..Pass::over_all(moment) }
+    }
+    /// What others run stands as it was read last.
+    #[must_use]
+    pub fn sparing_others(self) -> Pass {
+        Pass { others: false, ..self }
+    }
+    /// What others run is read, too.
+    #[must_use]
+    pub fn with_others(self) -> Pass {
+        Pass { others: true, ..self }
     }
     /// It reads and says nothing: a later one does.
     #[must_use]
@@ -80,10 +96,11 @@ impl Pass {
 
     fn of(&self, asked: &Asked<'_>) -> Option<Said> {
         let alloc = asked.alloc;
+        let all = if can_wait(alloc) { self.others } else { self.own };
         let (mut news, mut moved, mut runs) = (false, asked.anew, false);
         for reader in alloc.readers.iter().flatten() {
             runs = true;
-            if self.all || reader.latest().is_none() {
+            if all || reader.latest().is_none() {
                 let said = self.look(reader, false);
                 news |= said != News::None;
                 moved |= said == News::Changed;
@@ -94,9 +111,9 @@ impl Pass {
             |reader: &Arc<TaskReader>| alloc.readers.iter().flatten().any(|task| Arc::ptr_eq(task, reader));
         if let Some(reader) = alloc.alloc_reader.as_ref().filter(|reader| !is_a_tasks(reader)) {
             let due = if speaks_for_its_alloc(alloc.status.as_deref()) {
-                runs && self.all && reader.is_due(self.moment.now)
+                runs && all && reader.is_due(self.moment.now)
             } else {
-                runs && (self.all || moved)
+                runs && (all || moved)
             };
             if asked.anew || due {
                 news |= self.look(reader, moved) != News::None;
@@ -109,6 +126,11 @@ impl Pass {
         };
         tells.then(|| Said::latest(alloc))
     }
+}
+
+/// The kernel tells of its cgroups what they have used when they end; of processes without one nobody does.
+pub(super) fn can_wait(alloc: &Published) -> bool {
+    !matches!(alloc.identity.source, AllocSource::Managed | AllocSource::Process)
 }
 
 impl Readings for Pass {

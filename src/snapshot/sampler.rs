@@ -15,14 +15,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::assemble::{Assembler, Moment, Tick};
-use super::desk::{Desk, Snapshots};
+use super::desk::{Desk, Snapshots, Walks};
 use super::itself::{self, Record, TASKS};
 use super::scrapers::Scrapers;
 use super::{Config, Snapshot};
 use crate::board::Board;
 use crate::board::devices::DeviceSource;
-use crate::collectors::{Collector, ErrorReason, Sampling};
+use crate::collectors::{Collector, ErrorReason, Sampling, capability};
 use crate::host::clock::Clock;
+use crate::model::capability::Capability;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
 use crate::model::units::{Nanos, Timestamp};
@@ -141,7 +142,10 @@ impl Work {
         }
         let clocks = (parts.clock.instant(), parts.clock.now());
         let of = (Arc::clone(&parts.board), Arc::clone(&parts.clock), Arc::clone(&parts.metrics));
-        let desk = Arc::new(Desk::new(of, Assembler::new(empty, &parts.config), publish));
+        let is_told = |c: &Capability| c.feature == capability::KERNEL_ENDS && c.available;
+        let tells_ends = parts.info.capabilities.iter().any(is_told);
+        let walks = Walks { sampling: Some(Arc::clone(&parts.sampling)), tells_ends };
+        let desk = Arc::new(Desk::new(of, Assembler::new(empty, &parts.config), walks, publish));
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
         Work { parts, desk, heartbeat, records, clocks, threads, took: None }
@@ -183,7 +187,6 @@ impl Work {
         let started = Instant::now();
         let desk = Arc::clone(&self.desk);
         let mut work = desk.begin();
-        self.parts.sampling.take_pass(moment.now);
         let mut agent = Samples::default();
         self.records[0].last_sample = Some(moment.at);
         for (slot, (_, n)) in self.records[0].errors.iter_mut().zip(self.parts.sampling.errors.iter()) {
@@ -198,10 +201,12 @@ impl Work {
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
         let tick = Tick { host, agent, devices, oldest, acknowledged, unseen: 0 };
-        desk.tick(&mut work, tick, moment, threads);
+        let was_whole = desk.tick(&mut work, tick, moment, threads);
         drop(work);
         let took = started.elapsed();
-        self.took = Some(took);
+        if was_whole {
+            self.took = Some(took);
+        }
         self.parts.metrics.collector_took(TASKS, took);
         self.heartbeat.beat();
         logging::tell_suppressed(&self.parts.metrics);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, patience, wait_for};
 
 pub const LONG: Duration = Duration::from_secs(60);
 
@@ -96,6 +96,35 @@ fn what_others_run_is_there_with_the_first_snapshot_and_as_the_kernels_files_say
     assert_eq!(scene.value("allostat_task_memory_window_peak_bytes", "a"), None, "nothing of others is reset");
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// Between two looks others' cgroups are not read at each tick; who looks has what they used up to the newest one all the same.
+#[test]
+fn who_looks_after_a_while_has_what_others_used_up_to_the_newest_tick() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    let child = scene.run("busy", "while :; do :; done");
+    scene.wait("busy", "the cgroup", |_| true);
+    let used = || -> f64 {
+        let v1 = scene.others.read("cpuacct", "busy", "cpuacct.usage");
+        let nanos = v1.and_then(|text| text.trim().parse::<f64>().ok());
+        let micros = || -> Option<f64> {
+            let text = scene.others.read("cpu", "busy", "cpu.stat")?;
+            text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()
+        };
+        nanos.map(|ns| ns / 1e9).or_else(|| Some(micros()? / 1e6)).expect("a host of tests has this")
+    };
+    let tick = Duration::from_millis(1_300) * patience().min(3);
+    for round in 0..8 {
+        std::thread::sleep(Duration::from_millis(1_700 + 250 * round));
+        let before = used();
+        std::thread::sleep(tick);
+        let shown = scene.value("allostat_task_cpu_usage_seconds_total", "busy");
+        assert!(shown >= Some(before), "round {round}: {shown:?} s are shown, {before} were used a tick ago");
+    }
+    scene.end("busy", child);
 }
 
 #[test]
