@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use allostat::collectors::KernelPass;
+use allostat::collectors::{KernelPass, Whose};
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
@@ -30,7 +30,7 @@ impl Walk {
             std::thread::sleep(Duration::from_secs(1));
             let before = clock_gettime(ClockId::ThreadCPUTime);
             match kind {
-                "idle" => pass.take(&layout, Instant::now()),
+                "idle" => pass.take(&layout, Instant::now(), Whose::All),
                 _ => pass.take_all(&layout, Instant::now()),
             }
             used += if tick > 0 { micros_since(before) } else { 0.0 };

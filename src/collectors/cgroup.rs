@@ -274,7 +274,8 @@ impl CgroupFiles {
                     self.marks.retain(|(slot, _)| *slot != index);
                     return Ok(());
                 }
-                told.mark(row)
+                // One that contradicts its files may stand still while they move.
+                rows.filter(|rows| rows.distrust.trusts(slot.file)).and_then(|_| told.mark(row))
             }
             (None, _) | (_, None) => None,
         };

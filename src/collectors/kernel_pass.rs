@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! tick ── flush: the parent's own memory.stat and cpu.stat ── walk: what tells whether anything moved ── rows, for looks of this tick only
-//!            └── many moved at the last tick, or 8 s since the last one? ── walk: everything, instead
+//!            └── many moved when they were asked last, or 8 s since the last one? ── walk: everything, instead
 //! ```
 //! Everything costs as much of a cgroup that sleeps as of one that works: where few work, their files are read.
 //! A row is looked for by the inode of its cgroup, which the kernel gives to no other one. A look at another moment than the tick's (the
@@ -253,9 +253,9 @@ impl KernelPass {
             state.take_back(earlier);
         }
         let moved: usize = whose.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
-        let are_all_asked = whose == Whose::All;
-        let all = all || moved * WORTH > state.count || (are_all_asked && state.is_due(now));
-        if all && are_all_asked {
+        let all = all || moved * WORTH > state.count || state.is_due(now);
+        // Whoever was not asked is due by himself.
+        if all && whose == Whose::All {
             state.next_whole = Some(now + WHOLE_EACH);
         }
         let mut rows = state.walk(now, all);
@@ -302,6 +302,9 @@ impl KernelPass {
         lock(&self.state).trial = Some(Trial::of(path));
     }
 
+    pub fn distrusts_nothing(&self) -> bool {
+        self.distrust.is_clear()
+    }
     /// Files that are read although rows tell them, because the two have contradicted each other.
     pub fn distrusted(&self) -> Vec<String> {
         files().filter(|file| !self.distrust.trusts(file)).map(super::table::File::key).collect()

@@ -46,6 +46,9 @@ impl Distrust {
     pub(super) fn trusts(&self, file: &File) -> bool {
         self.strikes.get(file.place).is_some_and(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
+    pub(super) fn is_clear(&self) -> bool {
+        self.strikes.iter().all(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
+    }
     /// Puts into the raw reading what the file would say. `false`: it has to be read.
     pub(super) fn tells(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
         self.trusts(file) && self.says(file, raw, row).is_some()

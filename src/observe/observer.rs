@@ -445,10 +445,9 @@ impl Work {
         let Some(found) = self.known.remove(path) else { return };
         if self.lives.ends(path, self.scanner.inode(path)) {
             self.kept.ends(path);
-            // It is there yet, and what it has used up to now is all of it.
-            if let Some(reader) = self.allocs.reader(path) {
-                let _ = reader.look(self.parts.clock.instant(), self.parts.clock.now(), true);
-            }
+            // It is there yet.
+            self.look_last(self.allocs.reader(path));
+            self.look_last(self.allocs.own_reader(path));
             if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
                 self.touched.insert(id);
                 self.changes.extend(change);
@@ -462,8 +461,17 @@ impl Work {
         }
     }
 
+    /// Of a cgroup that nobody will look at again: nobody has at the last ticks, maybe.
+    fn look_last(&self, reader: Option<&Arc<TaskReader>>) {
+        let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
+        // Gone: what was read last holds.
+        let _ = reader.map(|reader| reader.look(now, at, true));
+    }
+
     fn ended(&mut self, path: &str, facts: Option<ExitFacts>) {
         self.ending.remove(path);
+        // That of a pod is there when its last container goes.
+        self.look_last(self.allocs.own_reader(path));
         let (told, is_whole) = self.told_end(path);
         // What its runtime says comes first. It may learn of the OOM killer later than of the end.
         let victim = told.as_ref().is_some_and(|told| told.oom);

@@ -162,6 +162,11 @@ impl ObservedAllocs {
         let (id, at) = self.places.get(path)?;
         self.allocs.get(id)?.tasks.get(*at)?.reader.as_ref()
     }
+    /// Of the cgroup of the alloc that this task is of, where that is another one.
+    pub fn own_reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
+        let (id, _) = self.places.get(path)?;
+        self.allocs.get(id)?.own.as_ref().map(|(_, reader)| reader)
+    }
     /// Allocs that have not ended, by source.
     pub fn by_source(&self) -> &BTreeMap<AllocSource, u64> {
         self.by_source.get_or_init(|| {

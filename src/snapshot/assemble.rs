@@ -149,7 +149,7 @@ impl Assembler {
         self.entries.len() == board.allocs.len() && both.all(|(entry, alloc)| Arc::ptr_eq(&entry.published, alloc))
     }
 
-    /// Every reader is asked, and nothing is built of what it says: of a board that has what is shown.
+    /// Readers are asked, and nothing is built of what they say: of a board that has what is shown.
     pub fn only_read(&mut self, board: &BoardView, readings: &mut dyn Readings) {
         let ask = |alloc| Asked { alloc, anew: false, wanted: false };
         readings.read(&board.allocs.iter().map(|alloc| ask(&**alloc)).collect::<Vec<_>>());

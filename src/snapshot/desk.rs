@@ -1,4 +1,4 @@
-//! Between who reads and who looks. Everything is read at each tick; what was read is put together when somebody looks.
+//! Between who reads and who looks. What runs is read at each tick; what was read is put together when somebody looks.
 //!
 //! ```text
 //! tick ── read ──► does anybody look, or is about to? ── yes ──► put together, published
@@ -20,16 +20,18 @@ use tokio::sync::watch;
 use super::Snapshot;
 use super::assemble::{Assembler, Moment, Tick};
 use super::pass::{Pass, can_wait};
-use crate::board::{Board, BoardView};
+use crate::board::{Board, BoardView, Published};
 use crate::collectors::{Sampling, Whose};
 use crate::host::clock::Clock;
+use crate::model::alloc::AllocSource;
 use crate::telemetry::metrics::DropReason;
 use crate::telemetry::{Metrics, lock};
 
 /// So many ticks in a row are left; the one after them is put together for whoever waits for time to pass: what has ended retires then.
 const MOST_LEFT: u64 = 9;
-/// Others' cgroups are read each so many ticks: so much, in time, of what the kernel does not tell at the end is lost with one that ends.
-const OTHERS_EACH: u64 = 3;
+/// Others' cgroups are left out for so long, at each third tick of a second they are not: of one that ends, what the kernel does not tell
+/// then is as of so long before.
+const OTHERS_EACH: Duration = Duration::from_millis(2_500);
 
 /// So long who looks waits for a pass: one over thousands of tasks takes a tenth of it. One that hangs is told by `/healthz`.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -49,10 +51,19 @@ impl Walks {
             sampling.take_pass_for(now, whose);
         }
     }
-    /// Whether others' cgroups may be left out at this tick.
-    fn spare_others(&self, now: Instant) -> bool {
+    /// Whether others' cgroups may be left out at a tick that nobody looks at.
+    fn can_spare_others(&self, now: Instant) -> bool {
         let pass = self.sampling.as_ref().and_then(|sampling| sampling.kernel_pass());
-        self.tells_ends && pass.is_some_and(|pass| !pass.is_due(now))
+        self.tells_ends && pass.is_some_and(|pass| !pass.is_due(now) && pass.distrusts_nothing())
+    }
+}
+
+/// Whose readers are asked at a tick; `None`: nobody's. `since`: others' were asked so long ago, and may be left out now; `has_own`: something
+/// runs that is not others'.
+fn asked(since: Option<Duration>, has_own: bool) -> Option<Whose> {
+    match since {
+        Some(since) if since < OTHERS_EACH => has_own.then_some(Whose::Ours),
+        _ => Some(Whose::All),
     }
 }
 
@@ -79,8 +90,9 @@ pub(super) struct Assembly {
     publish: watch::Sender<Arc<Snapshot>>,
     /// The newest tick that was left.
     left: Option<Tick>,
-    /// The tick at which others' cgroups were read last.
-    others_read: u64,
+    /// When others' cgroups were read last; and whether a tick has left them out since.
+    others_read: Option<Instant>,
+    others_wait: bool,
     /// So many may read.
     threads: NonZero<usize>,
     /// So far, and up to the newest snapshot.
@@ -162,8 +174,18 @@ impl Desk {
         publish: watch::Sender<Arc<Snapshot>>,
     ) -> Desk {
         let published = clock.instant();
-        let (left, others_read, threads) = (None, 0, NonZero::<usize>::MIN);
-        let work = Assembly { assembler, publish, left, others_read, threads, ticks: 0, shown: 0, seen: 0, published };
+        let work = Assembly {
+            assembler,
+            publish,
+            left: None,
+            others_read: None,
+            others_wait: false,
+            threads: NonZero::<usize>::MIN,
+            ticks: 0,
+            shown: 0,
+            seen: 0,
+            published,
+        };
         let (is_left, is_watched) = (AtomicBool::new(false), AtomicBool::new(false));
         Desk { board, clock, metrics, walks, work: Mutex::new(work), is_left, is_watched, foresight: OnceLock::new() }
     }
@@ -210,19 +232,25 @@ impl Desk {
         // For the first one everybody waits; and what has begun or ended is built of what is read with it.
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_LEFT;
         let may_wait = !is_wanted && !is_late && work.seen == board.version && work.assembler.shows(&board);
-        let may_spare = may_wait && work.ticks < work.others_read + OTHERS_EACH;
-        let spares = may_spare && self.walks.spare_others(moment.now);
-        if !spares {
+        let can_spare = may_wait && self.walks.can_spare_others(moment.now);
+        let since = work.others_read.filter(|_| can_spare).map(|at| moment.now.saturating_duration_since(at));
+        let runs = |alloc: &&Arc<Published>| !can_wait(alloc) && alloc.readers.iter().any(Option::is_some);
+        let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
+        if whose == Some(Whose::All) {
             self.walks.take(moment.now, Whose::All);
-            work.others_read = work.ticks;
+            (work.others_read, work.others_wait) = (Some(moment.now), false);
         } else {
-            if !board.allocs.iter().all(|alloc| can_wait(alloc)) {
+            // Of processes without a cgroup no row tells.
+            if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
                 self.walks.take(moment.now, Whose::Ours);
             }
             pass = pass.sparing_others();
+            work.others_wait = true;
         }
         if may_wait {
-            work.assembler.only_read(&board, &mut pass.silent());
+            if whose.is_some() {
+                work.assembler.only_read(&board, &mut pass.silent());
+            }
             work.left = Some(tick);
             self.is_left.store(true, Ordering::Release);
         } else {
@@ -231,7 +259,7 @@ impl Desk {
             }
             self.build(work, &board, tick, moment, &mut pass);
         }
-        !spares
+        whose == Some(Whose::All)
     }
 
     /// The board has changed.
@@ -253,14 +281,14 @@ impl Desk {
     fn put_together(&self) {
         let Some(mut work) = self.begin_soon() else { return };
         if let Some(tick) = work.left.take() {
-            let moment = self.moment();
+            let (moment, board) = (self.moment(), self.board.view());
             let mut pass = Pass::over_new(moment).telling_all();
-            if work.others_read < work.ticks {
-                work.others_read = work.ticks;
+            if std::mem::take(&mut work.others_wait) && board.allocs.iter().any(|alloc| can_wait(alloc)) {
                 self.walks.take(moment.now, Whose::Others);
+                work.others_read = Some(moment.now);
                 pass = pass.with_others().on(work.threads);
             }
-            self.build(&mut work, &self.board.view(), tick, moment, &mut pass);
+            self.build(&mut work, &board, tick, moment, &mut pass);
         }
     }
 
@@ -305,6 +333,24 @@ mod tests {
     use crate::model::units::Timestamp;
     use crate::snapshot::Config;
     use crate::snapshot::itself::tests::info;
+
+    #[test]
+    fn what_others_run_is_read_at_each_third_tick_of_a_second_and_at_each_of_three() {
+        let at = |tick: u64, ticks: u64| -> Vec<Option<Whose>> {
+            let mut read = None;
+            let turn = |n: u64| {
+                let now = Duration::from_millis(n * tick);
+                let whose = asked(read.map(|at| now.saturating_sub(at)), n % 2 == 0);
+                read = if whose == Some(Whose::All) { Some(now) } else { read };
+                whose
+            };
+            (0..ticks).map(turn).collect()
+        };
+        let (all, ours) = (Some(Whose::All), Some(Whose::Ours));
+        assert_eq!(at(1_000, 7), [all, None, ours, all, ours, None, all]);
+        assert_eq!(at(3_000, 3), [all, all, all]);
+        assert_eq!(asked(None, false), all, "somebody looks, or they were never read");
+    }
 
     #[test]
     fn a_pass_that_hangs_keeps_nobody_from_what_was_shown() {

@@ -187,6 +187,8 @@ impl Work {
         let started = Instant::now();
         let desk = Arc::clone(&self.desk);
         let mut work = desk.begin();
+        // Whoever looked meanwhile has read later than this tick began.
+        let moment = self.moment();
         let mut agent = Samples::default();
         self.records[0].last_sample = Some(moment.at);
         for (slot, (_, n)) in self.records[0].errors.iter_mut().zip(self.parts.sampling.errors.iter()) {

@@ -116,7 +116,7 @@ fn who_looks_after_a_while_has_what_others_used_up_to_the_newest_tick() {
         };
         nanos.map(|ns| ns / 1e9).or_else(|| Some(micros()? / 1e6)).expect("a host of tests has this")
     };
-    let tick = Duration::from_millis(1_300) * patience().min(3);
+    let tick = Duration::from_millis(1_300) * patience().min(2);
     for round in 0..8 {
         std::thread::sleep(Duration::from_millis(1_700 + 250 * round));
         let before = used();

@@ -247,9 +247,9 @@ type Cores = HashMap<(AllocId, TaskName), [Option<f64>; 3]>;
 #[derive(Debug)]
 struct Looked {
     epoch: u64,
-    /// When its readings were taken.
-    at: Timestamp,
-    used: HashMap<(AllocId, TaskName), [Option<u64>; 3]>,
+    /// When its readings were taken: our own tasks', others'. Who looks may have the latter read later.
+    at: [Option<Timestamp>; 2],
+    used: HashMap<(AllocId, TaskName), (usize, [Option<u64>; 3])>,
 }
 
 /// From one scrape to the next: of whom nobody asks costs nothing. Concurrency: any thread.
@@ -269,14 +269,19 @@ impl CpuWindow {
             kept[0] = latest;
         }
         let [Some(before), Some(now)] = &*kept else { return Cores::new() };
-        let window = now.at.since(before.at).0;
-        if window == 0 || window > LONGEST {
-            return Cores::new();
-        }
+        let windows = [0, 1].map(|kind| {
+            let window = now.at[kind]?.since(before.at[kind]?).0;
+            (1..=LONGEST).contains(&window).then_some(window)
+        });
         #[allow(clippy::cast_precision_loss, reason = "a ratio of two times")]
-        let cores = |now: Option<u64>, before: Option<u64>| Some(now?.checked_sub(before?)? as f64 / window as f64);
-        let both = now.used.iter().filter_map(|(whose, now)| Some((whose, now, before.used.get(whose)?)));
-        both.map(|(whose, now, before)| (whose.clone(), [0, 1, 2].map(|n| cores(now[n], before[n])))).collect()
+        let cores = |now: Option<u64>, before: Option<u64>, window: u64| {
+            Some(now?.checked_sub(before?)? as f64 / window as f64)
+        };
+        let both = now.used.iter().filter_map(|(whose, (kind, now))| {
+            let (window, (_, before)) = (windows[*kind]?, before.used.get(whose)?);
+            Some((whose.clone(), [0, 1, 2].map(|n| cores(now[n], before[n], window))))
+        });
+        both.collect()
     }
 }
 
@@ -284,10 +289,13 @@ impl Looked {
     fn at(snapshot: &Snapshot) -> Looked {
         let tasks = || snapshot.allocs.iter().filter(|a| !a.ended).flat_map(|a| a.tasks().map(move |task| (a, task)));
         // What did not move was looked at with what did, and is as old as that.
-        let at = tasks().filter_map(|(_, (_, task))| task.sampled_at).max().unwrap_or(snapshot.taken_at);
+        let kind = |alloc: &AllocView| usize::from(alloc.identity.source != AllocSource::Managed);
+        let sampled = |of: usize| tasks().filter(move |(a, _)| kind(a) == of).filter_map(|(_, (_, task))| task.sampled_at);
+        let at = [0, 1].map(|of| sampled(of).max());
         let used = |usage: &Usage| [usage.cpu_usage_ns(), usage.cpu_user_ns(), usage.cpu_system_ns()];
-        let used =
-            tasks().map(|(alloc, (known, task))| ((alloc.identity.id.clone(), known.name.clone()), used(&task.usage)));
+        let used = tasks().map(|(alloc, (known, task))| {
+            ((alloc.identity.id.clone(), known.name.clone()), (kind(alloc), used(&task.usage)))
+        });
         Looked { epoch: snapshot.epoch, at, used: used.collect() }
     }
 }
