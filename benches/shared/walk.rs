@@ -22,18 +22,13 @@ impl Walk {
     /// moves, of waking ones everything at each tick.
     pub fn below(parent: &str, cgroups: usize, kind: &str, row: &str) -> Option<Walk> {
         const TICKS: u32 = 16;
-        let layout = Layout::detect(&Roots::default()).ok()?;
-        let pass = KernelPass::open(&Roots::default(), &layout, &CgroupPath::from(parent)).ok()?;
+        let floor = Floor::below(parent)?;
         let mut used = 0.0;
         // The first one makes room for its rows.
         for tick in 0..=TICKS {
             std::thread::sleep(Duration::from_secs(1));
-            let before = clock_gettime(ClockId::ThreadCPUTime);
-            match kind {
-                "idle" => pass.take(&layout, Instant::now(), Whose::All),
-                _ => pass.take_all(&layout, Instant::now()),
-            }
-            used += if tick > 0 { micros_since(before) } else { 0.0 };
+            let took = floor.tick(kind == "idle");
+            used += if tick > 0 { took } else { 0.0 };
         }
         let each = used / f64::from(TICKS);
         #[allow(clippy::cast_precision_loss)] // Some thousands.
@@ -44,6 +39,30 @@ impl Walk {
 
     pub fn beside(&self, cpu_per_minute: f64) -> (f64, &str) {
         (cpu_per_minute / self.cpu_per_minute, &self.row)
+    }
+}
+
+/// The walks of one tick after the other.
+pub struct Floor {
+    layout: Layout,
+    pass: KernelPass,
+}
+
+impl Floor {
+    /// `None`: this host has none, or this process may not.
+    pub fn below(parent: &str) -> Option<Floor> {
+        let layout = Layout::detect(&Roots::default()).ok()?;
+        let pass = KernelPass::open(&Roots::default(), &layout, &CgroupPath::from(parent)).ok()?;
+        Some(Floor { layout, pass })
+    }
+    /// As the agent does it where hardly anything moves, or of everything. CPU microseconds.
+    pub fn tick(&self, idle: bool) -> f64 {
+        let before = clock_gettime(ClockId::ThreadCPUTime);
+        match idle {
+            true => self.pass.take(&self.layout, Instant::now(), Whose::All),
+            false => self.pass.take_all(&self.layout, Instant::now()),
+        }
+        micros_since(before)
     }
 }
 

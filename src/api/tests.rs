@@ -156,7 +156,8 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let fingerprints = runtime.block_on(fingerprints(&runner, &metrics));
     let (snapshots, receiver) = watch::channel(Arc::new(snapshot.clone()));
     let of = (Arc::clone(runner.board()), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::clone(&metrics));
-    let desk = Arc::new(Desk::new(of, Assembler::new(snapshot, &Default::default()), Default::default(), snapshots.clone()));
+    let desk =
+        Arc::new(Desk::new(of, Assembler::new(snapshot, &Default::default()), Default::default(), snapshots.clone()));
     let context = Arc::new(Context {
         snapshots: Snapshots::new(receiver, Arc::clone(&desk)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),

@@ -340,7 +340,7 @@ mod tests {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
-                let whose = asked(read.map(|at| now.saturating_sub(at)), n % 2 == 0);
+                let whose = asked(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
                 read = if whose == Some(Whose::All) { Some(now) } else { read };
                 whose
             };

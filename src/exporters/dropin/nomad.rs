@@ -249,7 +249,14 @@ struct Looked {
     epoch: u64,
     /// When its readings were taken: our own tasks', others'. Who looks may have the latter read later.
     at: [Option<Timestamp>; 2],
-    used: HashMap<(AllocId, TaskName), (usize, [Option<u64>; 3])>,
+    used: HashMap<(AllocId, TaskName), Used>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    /// Whose it is: which of the two moments is meant.
+    kind: usize,
+    cpu: [Option<u64>; 3],
 }
 
 /// From one scrape to the next: of whom nobody asks costs nothing. Concurrency: any thread.
@@ -277,9 +284,9 @@ impl CpuWindow {
         let cores = |now: Option<u64>, before: Option<u64>, window: u64| {
             Some(now?.checked_sub(before?)? as f64 / window as f64)
         };
-        let both = now.used.iter().filter_map(|(whose, (kind, now))| {
-            let (window, (_, before)) = (windows[*kind]?, before.used.get(whose)?);
-            Some((whose.clone(), [0, 1, 2].map(|n| cores(now[n], before[n], window))))
+        let both = now.used.iter().filter_map(|(whose, now)| {
+            let (window, before) = (windows[now.kind]?, before.used.get(whose)?);
+            Some((whose.clone(), [0, 1, 2].map(|n| cores(now.cpu[n], before.cpu[n], window))))
         });
         both.collect()
     }
@@ -290,11 +297,12 @@ impl Looked {
         let tasks = || snapshot.allocs.iter().filter(|a| !a.ended).flat_map(|a| a.tasks().map(move |task| (a, task)));
         // What did not move was looked at with what did, and is as old as that.
         let kind = |alloc: &AllocView| usize::from(alloc.identity.source != AllocSource::Managed);
-        let sampled = |of: usize| tasks().filter(move |(a, _)| kind(a) == of).filter_map(|(_, (_, task))| task.sampled_at);
+        let sampled =
+            |of: usize| tasks().filter(move |(a, _)| kind(a) == of).filter_map(|(_, (_, task))| task.sampled_at);
         let at = [0, 1].map(|of| sampled(of).max());
-        let used = |usage: &Usage| [usage.cpu_usage_ns(), usage.cpu_user_ns(), usage.cpu_system_ns()];
+        let cpu = |usage: &Usage| [usage.cpu_usage_ns(), usage.cpu_user_ns(), usage.cpu_system_ns()];
         let used = tasks().map(|(alloc, (known, task))| {
-            ((alloc.identity.id.clone(), known.name.clone()), (kind(alloc), used(&task.usage)))
+            ((alloc.identity.id.clone(), known.name.clone()), Used { kind: kind(alloc), cpu: cpu(&task.usage) })
         });
         Looked { epoch: snapshot.epoch, at, used: used.collect() }
     }
