@@ -112,19 +112,19 @@ pub struct KernelPass {
 
 /// Which readers a pass is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum Readers {
     All,
     Ours,
     Others,
 }
 
-impl Whose {
+impl Readers {
     /// Of those of ours and of others.
     fn counts(self, counts: &[AtomicUsize; 2]) -> &[AtomicUsize] {
         match self {
-            Whose::All => counts,
-            Whose::Ours => &counts[..1],
-            Whose::Others => &counts[1..],
+            Readers::All => counts,
+            Readers::Ours => &counts[..1],
+            Readers::Others => &counts[1..],
         }
     }
 }
@@ -138,7 +138,7 @@ struct State {
     /// How many cgroups there were.
     count: usize,
     trial: Option<Trial>,
-    /// Whose turn it is to be compared with its files.
+    /// Readers turn it is to be compared with its files.
     turn: usize,
 }
 
@@ -223,18 +223,18 @@ impl KernelPass {
 
     /// One pass over all hierarchies, for looks at this very moment, of these readers. Blocks for a microsecond or so for each cgroup. What
     /// cannot be walked has no rows, and is tried again at the next pass.
-    pub fn take(&self, layout: &Layout, now: Instant, whose: Whose) {
+    pub fn take(&self, layout: &Layout, now: Instant, whose: Readers) {
         self.take_or_all(layout, now, whose, false);
     }
     /// The same of everything, whatever moved: for measurements of the walk alone.
     pub fn take_all(&self, layout: &Layout, now: Instant) {
-        self.take_or_all(layout, now, Whose::All, true);
+        self.take_or_all(layout, now, Readers::All, true);
     }
     /// Whether the next pass goes over everything whatever moved: all readers are to be asked then, none of which has to look by itself.
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.state).is_due(now)
     }
-    fn take_or_all(&self, layout: &Layout, now: Instant, whose: Whose, all: bool) {
+    fn take_or_all(&self, layout: &Layout, now: Instant, whose: Readers, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
@@ -255,7 +255,7 @@ impl KernelPass {
         let moved: usize = whose.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
         let all = all || moved * WORTH > state.count || state.is_due(now);
         // Whoever was not asked is due by himself.
-        if all && whose == Whose::All {
+        if all && whose == Readers::All {
             state.next_whole = Some(now + WHOLE_EACH);
         }
         let mut rows = state.walk(now, all);
@@ -291,7 +291,7 @@ impl KernelPass {
     }
 
     /// A reader of this kind saw something move.
-    pub(super) fn note_moved(&self, whose: Whose) {
+    pub(super) fn note_moved(&self, whose: Readers) {
         for count in whose.counts(&self.moved) {
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, Due, Gone};
 use super::kernel_ends::{self, EndedCgroup};
-use super::kernel_pass::Whose;
+use super::kernel_pass::Readers;
 use super::pass_rows::PassRows;
 use super::process;
 use super::raw::Raw;
@@ -457,7 +457,7 @@ impl Inner {
             Due { asleep: moved || (look && !told), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
-            pass.note_moved(if only_reads { Whose::Others } else { Whose::Ours });
+            pass.note_moved(if only_reads { Readers::Others } else { Readers::Ours });
         }
         if look_due || everything || (told_all && !moved) {
             self.pace.next_look = Some(now + if first { sampling.stagger(LOOK_EACH) } else { LOOK_EACH });

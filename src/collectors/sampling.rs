@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::kernel_pass::{KernelPass, Whose};
+use super::kernel_pass::{KernelPass, Readers};
 use super::pass_rows::PassRows;
 use super::proc::Proc;
 use super::root_files::RootFiles;
@@ -50,10 +50,10 @@ impl Sampling {
     }
     /// Takes a kernel pass for looks at this very moment, where there is one. Blocks: see [`KernelPass::take`].
     pub fn take_pass(&self, now: Instant) {
-        self.take_pass_for(now, Whose::All);
+        self.take_pass_for(now, Readers::All);
     }
     /// The same, where some of the readers are asked.
-    pub fn take_pass_for(&self, now: Instant, whose: Whose) {
+    pub fn take_pass_for(&self, now: Instant, whose: Readers) {
         if let Some(pass) = self.pass.get() {
             pass.take(&self.layout, now, whose);
         }

@@ -21,7 +21,7 @@ use super::Snapshot;
 use super::assemble::{Assembler, Moment, Tick};
 use super::pass::{Pass, can_wait};
 use crate::board::{Board, BoardView, Published};
-use crate::collectors::{Sampling, Whose};
+use crate::collectors::{Readers, Sampling};
 use crate::host::clock::Clock;
 use crate::model::alloc::AllocSource;
 use crate::telemetry::metrics::DropReason;
@@ -46,7 +46,7 @@ pub struct Walks {
 }
 
 impl Walks {
-    fn take(&self, now: Instant, whose: Whose) {
+    fn take(&self, now: Instant, whose: Readers) {
         if let Some(sampling) = &self.sampling {
             sampling.take_pass_for(now, whose);
         }
@@ -58,12 +58,12 @@ impl Walks {
     }
 }
 
-/// Whose readers are asked at a tick; `None`: nobody's. `since`: others' were asked so long ago, and may be left out now; `has_own`: something
+/// Readers readers are asked at a tick; `None`: nobody's. `since`: others' were asked so long ago, and may be left out now; `has_own`: something
 /// runs that is not others'.
-fn asked(since: Option<Duration>, has_own: bool) -> Option<Whose> {
+fn asked(since: Option<Duration>, has_own: bool) -> Option<Readers> {
     match since {
-        Some(since) if since < OTHERS_EACH => has_own.then_some(Whose::Ours),
-        _ => Some(Whose::All),
+        Some(since) if since < OTHERS_EACH => has_own.then_some(Readers::Ours),
+        _ => Some(Readers::All),
     }
 }
 
@@ -236,13 +236,13 @@ impl Desk {
         let since = work.others_read.filter(|_| can_spare).map(|at| moment.now.saturating_duration_since(at));
         let runs = |alloc: &&Arc<Published>| !can_wait(alloc) && alloc.readers.iter().any(Option::is_some);
         let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
-        if whose == Some(Whose::All) {
-            self.walks.take(moment.now, Whose::All);
+        if whose == Some(Readers::All) {
+            self.walks.take(moment.now, Readers::All);
             (work.others_read, work.others_wait) = (Some(moment.now), false);
         } else {
             // Of processes without a cgroup no row tells.
             if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-                self.walks.take(moment.now, Whose::Ours);
+                self.walks.take(moment.now, Readers::Ours);
             }
             pass = pass.sparing_others();
             work.others_wait = true;
@@ -259,7 +259,7 @@ impl Desk {
             }
             self.build(work, &board, tick, moment, &mut pass);
         }
-        whose == Some(Whose::All)
+        whose == Some(Readers::All)
     }
 
     /// The board has changed.
@@ -284,7 +284,7 @@ impl Desk {
             let (moment, board) = (self.moment(), self.board.view());
             let mut pass = Pass::over_new(moment).telling_all();
             if std::mem::take(&mut work.others_wait) && board.allocs.iter().any(|alloc| can_wait(alloc)) {
-                self.walks.take(moment.now, Whose::Others);
+                self.walks.take(moment.now, Readers::Others);
                 work.others_read = Some(moment.now);
                 pass = pass.with_others().on(work.threads);
             }
@@ -336,17 +336,17 @@ mod tests {
 
     #[test]
     fn what_others_run_is_read_at_each_third_tick_of_a_second_and_at_each_of_three() {
-        let at = |tick: u64, ticks: u64| -> Vec<Option<Whose>> {
+        let at = |tick: u64, ticks: u64| -> Vec<Option<Readers>> {
             let mut read = None;
             let turn = |n: u64| {
                 let now = Duration::from_millis(n * tick);
                 let whose = asked(read.map(|at| now.saturating_sub(at)), n.is_multiple_of(2));
-                read = if whose == Some(Whose::All) { Some(now) } else { read };
+                read = if whose == Some(Readers::All) { Some(now) } else { read };
                 whose
             };
             (0..ticks).map(turn).collect()
         };
-        let (all, ours) = (Some(Whose::All), Some(Whose::Ours));
+        let (all, ours) = (Some(Readers::All), Some(Readers::Ours));
         assert_eq!(at(1_000, 7), [all, None, ours, all, ours, None, all]);
         assert_eq!(at(3_000, 3), [all, all, all]);
         assert_eq!(asked(None, false), all, "somebody looks, or they were never read");
