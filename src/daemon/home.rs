@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -36,7 +36,7 @@ pub(super) const MARK: &str = "cgroup-parent";
 /// Where nothing else is said.
 const PARENT: &str = "/allostat";
 /// systemd may be about to remove a scope that has just become empty: then it is gone a moment later.
-const TRIES: u32 = 50;
+const TRIED_FOR: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) struct Home {
@@ -56,7 +56,8 @@ impl Home {
         if let Some(parent) = &config.cgroup.parent {
             return at(parent);
         }
-        if !systemd::is_booted() || layout.mode() != Mode::V2 {
+        // Without a driver there are no tasks to live anywhere.
+        if config.drivers.enabled.is_empty() || !systemd::is_booted() || layout.mode() != Mode::V2 {
             return at(PARENT);
         }
         let root = rustix::process::geteuid().is_root();
@@ -175,18 +176,21 @@ pub(super) struct Scope {
 
 impl Scope {
     fn make(place: Place) -> Result<Scope, String> {
-        let mut last = String::new();
-        for _ in 0..TRIES {
-            match Self::enter(&place).and_then(|entered| entered.map_or_else(|| Self::begin(&place), Ok)) {
+        let began = Instant::now();
+        loop {
+            let failed = match Self::enter(&place).and_then(|entered| entered.map_or_else(|| Self::begin(&place), Ok)) {
                 Ok((kept, keeper)) => {
                     let path = process_path(&keeper)?;
                     return Ok(Scope { place, path, directory: kept.scope, keeper });
                 }
-                Err(why) => last = why,
+                Err(why) => why,
+            };
+            // One try takes seconds on a slow host.
+            if began.elapsed() > TRIED_FOR {
+                return Err(failed);
             }
             std::thread::sleep(PAUSE);
         }
-        Err(last)
     }
 
     /// The one that is there already, with the tasks of the agent before. `None`: there is none.
