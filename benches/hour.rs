@@ -5,8 +5,8 @@
 //! the standard errors of the slopes: a slope that is no greater than twice its error is no slope. The two minutes after the start are no
 //! points.
 //!
-//! A machine on which nothing else runs gets slower with time, and one that is shared is faster in one minute than in the next: beside the agent this walks
-//! over the cgroups once a second, and each minute's CPU is told in walks of that minute too. That is what has to be flat.
+//! A machine is not as fast in one minute as in the next: beside the agent this walks over the cgroups once a second, and each minute's CPU is told in
+//! walks of that minute too. If only the former rises, it is the machine.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

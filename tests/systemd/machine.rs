@@ -93,7 +93,7 @@ impl Agent {
 
     #[track_caller]
     pub fn wait_ready(&self) {
-        wait_for("the agent to be ready", Duration::from_secs(20) * patience(), || {
+        wait_for("the agent to be ready", Duration::from_secs(10) * patience(), || {
             (unix(&self.socket(), "GET", "/readyz", &[], b"").ok()?.status == 200).then_some(())
         });
     }

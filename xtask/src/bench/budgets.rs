@@ -114,12 +114,8 @@ pub const BUDGETS: &[Budget] = &[
     budget("otlp/rss-of-backlog", "memory for a backlog of 10 million points", Limit::Ratio(16.0), ""),
     budget("peers/beside-node-exporter", "CPU for each 1,000 series, scraped each 15 s", Limit::Ratio(1.0), ""),
     budget("peers/beside-process-exporter", "the same", Limit::Ratio(1.0), ""),
-    budget(
-        "hour/walks-slope",
-        "an hour, pushed each 10 s and scraped each 15 s: CPU, in walks of the kernel of the same minute",
-        Limit::Ratio(0.05),
-        "",
-    ),
+    budget("hour/cpu-slope", "an hour, pushed each 10 s and scraped each 15 s: CPU", Limit::Ratio(0.05), ""),
+    budget("hour/walks-slope", "the same, in walks of the kernel of the same minute", Limit::Ratio(0.05), ""),
     budget("hour/rss-slope", "the same: resident memory", Limit::Ratio(0.05), ""),
     budget(
         "access/password-most",
