@@ -324,8 +324,7 @@ impl Ground {
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
         }
-        let can = |feature| info.capabilities.iter().any(|c| c.feature == feature && c.available);
-        let windows = can(capability::WINDOW_PEAK);
+        let windows = info.can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
         Ok(Ground { sampling, info, parent: made, home, ends, facts: Arc::default(), stock: Arc::default() })

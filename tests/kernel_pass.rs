@@ -80,6 +80,13 @@ impl Scene {
         Sampling::new(Roots::default(), layout, FdBudget::of(0))
     }
 
+    /// The same with a kernel pass.
+    fn sampling_by_rows(&self, description: &[u8]) -> Arc<Sampling> {
+        let sampling = self.sampling();
+        sampling.set_kernel_pass(self.open(description).unwrap_or_else(|why| panic!("{}", why.reason())));
+        sampling
+    }
+
     fn open(&self, description: &[u8]) -> Result<KernelPass, KernelPassError> {
         self.open_at(description, &self.parent)
     }
@@ -166,9 +173,9 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     sampling.set_kernel_pass(pass);
     let plain = scene.sampling();
     let of = |sampling: &Arc<Sampling>| {
-        // Of others' rows tell the modes of CPU time too.
-        let of = |(path, _): &(CgroupPath, _)| TaskReader::for_cgroup(sampling, path.clone()).that_only_reads();
-        scene.tasks.iter().map(of).collect::<Vec<_>>()
+        let reader = |(path, _): &(CgroupPath, _)| TaskReader::for_cgroup(sampling, path.clone());
+        // As our own, and as others', of which rows tell the modes of CPU time too.
+        scene.tasks.iter().flat_map(|task| [reader(task), reader(task).that_only_reads()]).collect::<Vec<_>>()
     };
     let (passed, files) = (of(&sampling), of(&plain));
     // The first look of each is one at files.
@@ -234,8 +241,7 @@ fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     let Some(description) = description() else { skip_test!("no-kernel-pass") };
     let mut scene = Scene::new();
     scene.work(1, &["hold", "60000"]);
-    let sampling = scene.sampling();
-    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let sampling = scene.sampling_by_rows(&description);
     let reader = TaskReader::for_cgroup(&sampling, scene.tasks[1].0.clone());
     let mut now = Instant::now();
     reader.look(now, Timestamp(1), false).expect("it is there");
@@ -288,8 +294,7 @@ fn whoever_reads_after_this_agent_finds_no_less_cpu_time_of_any_mode_of_our_own_
     }
     let Some(description) = description() else { skip_test!("no-kernel-pass") };
     let mut scene = Scene::new();
-    let sampling = scene.sampling();
-    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let sampling = scene.sampling_by_rows(&description);
     let plain = scene.sampling();
     let path = &scene.tasks[0].0.clone();
     let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, path.clone());
@@ -322,8 +327,7 @@ fn what_somebody_sets_is_read_when_its_row_moved_and_not_before() {
     let Some(description) = description() else { skip_test!("no-kernel-pass") };
     let mut scene = Scene::new();
     scene.work(1, &["hold", "60000"]);
-    let sampling = scene.sampling();
-    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let sampling = scene.sampling_by_rows(&description);
     let files = [
         [
             "memory/memory.usage_in_bytes",
@@ -404,8 +408,7 @@ fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
     scene.work(1, &["touch", "21", "60000"]);
     let files = ["memory/memory.stat", "memory/memory.usage_in_bytes", "unified/memory.stat", "unified/memory.current"];
     let set_up = |description: &[u8]| {
-        let (sampling, plain) = (scene.sampling(), scene.sampling());
-        sampling.set_kernel_pass(scene.open(description).unwrap_or_else(|why| panic!("{}", why.reason())));
+        let (sampling, plain) = (scene.sampling_by_rows(description), scene.sampling());
         let of = |sampling, task: usize| TaskReader::for_files(sampling, scene.tasks[task].0.clone(), &files);
         let readers = [of(&sampling, 0), of(&sampling, 1), of(&plain, 0)];
         (sampling, readers)
@@ -553,8 +556,7 @@ fn a_cgroup_that_is_made_again_has_a_row_of_its_own() {
     }
     let Some(description) = description() else { skip_test!("no-kernel-pass") };
     let scene = Scene::new();
-    let sampling = scene.sampling();
-    sampling.set_kernel_pass(scene.open(&description).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let sampling = scene.sampling_by_rows(&description);
     let path = scene.parent.child("again");
     let cgroup = Cgroup::at(&scene.layout, &path);
     let mut now = Instant::now();

@@ -153,7 +153,7 @@ fn show(
     let paint = session.paint;
     let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
     submit(&mut agent, "services.hcl", SERVICES)?;
-    let cgroups = daemon.info.capabilities.iter().any(|c| c.feature == "cgroup" && c.available);
+    let cgroups = daemon.info.can("cgroup");
     let measured = if cgroups { MeasuredBy::Cgroup } else { MeasuredBy::Process };
     let mut watch = Watch::new(head(daemon, paint), measured);
     let end = duration.map(|d| Instant::now() + d);

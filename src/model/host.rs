@@ -19,3 +19,10 @@ pub struct NodeInfo {
     pub cgroup_mode: String,
     pub capabilities: Vec<Capability>,
 }
+
+impl NodeInfo {
+    /// Whether that is measured here.
+    pub fn can(&self, feature: &str) -> bool {
+        self.capabilities.iter().any(|c| c.feature == feature && c.available)
+    }
+}

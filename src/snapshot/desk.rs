@@ -232,20 +232,9 @@ impl Desk {
         // For the first one everybody waits; and what has begun or ended is built of what is read with it.
         let is_late = work.shown == 0 || work.ticks > work.shown + MOST_LEFT;
         let may_wait = !is_wanted && !is_late && work.seen == board.version && work.assembler.shows(&board);
-        let can_spare = may_wait && self.walks.can_spare_others(moment.now);
-        let since = work.others_read.filter(|_| can_spare).map(|at| moment.now.saturating_duration_since(at));
-        let runs = |alloc: &&Arc<Published>| !can_wait(alloc) && alloc.readers.iter().any(Option::is_some);
-        let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
-        if whose == Some(Readers::All) {
-            self.walks.take(moment.now, Readers::All);
-            (work.others_read, work.others_wait) = (Some(moment.now), false);
-        } else {
-            // Of processes without a cgroup no row tells.
-            if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-                self.walks.take(moment.now, Readers::Ours);
-            }
+        let whose = self.walk(work, &board, moment.now, may_wait);
+        if whose != Some(Readers::All) {
             pass = pass.sparing_others();
-            work.others_wait = true;
         }
         if may_wait {
             if whose.is_some() {
@@ -260,6 +249,25 @@ impl Desk {
             self.build(work, &board, tick, moment, &mut pass);
         }
         whose == Some(Readers::All)
+    }
+
+    /// Whose readers are to be asked at this tick, which have rows then. `may_wait`: nobody looks.
+    fn walk(&self, work: &mut Assembly, board: &BoardView, now: Instant, may_wait: bool) -> Option<Readers> {
+        let can_spare = may_wait && self.walks.can_spare_others(now);
+        let since = work.others_read.filter(|_| can_spare).map(|at| now.saturating_duration_since(at));
+        let runs = |alloc: &&Arc<Published>| !can_wait(alloc) && alloc.readers.iter().any(Option::is_some);
+        let whose = asked(since, board.allocs.iter().any(|alloc| runs(&alloc)));
+        if whose == Some(Readers::All) {
+            self.walks.take(now, Readers::All);
+            (work.others_read, work.others_wait) = (Some(now), false);
+            return whose;
+        }
+        work.others_wait = true;
+        // Of processes without a cgroup no row tells.
+        if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
+            self.walks.take(now, Readers::Ours);
+        }
+        whose
     }
 
     /// The board has changed.

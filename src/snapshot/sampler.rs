@@ -23,7 +23,6 @@ use crate::board::Board;
 use crate::board::devices::DeviceSource;
 use crate::collectors::{Collector, ErrorReason, Sampling, capability};
 use crate::host::clock::Clock;
-use crate::model::capability::Capability;
 use crate::model::host::NodeInfo;
 use crate::model::metric::Samples;
 use crate::model::units::{Nanos, Timestamp};
@@ -142,8 +141,7 @@ impl Work {
         }
         let clocks = (parts.clock.instant(), parts.clock.now());
         let of = (Arc::clone(&parts.board), Arc::clone(&parts.clock), Arc::clone(&parts.metrics));
-        let is_told = |c: &Capability| c.feature == capability::KERNEL_ENDS && c.available;
-        let tells_ends = parts.info.capabilities.iter().any(is_told);
+        let tells_ends = parts.info.can(capability::KERNEL_ENDS);
         let walks = Walks { sampling: Some(Arc::clone(&parts.sampling)), tells_ends };
         let desk = Arc::new(Desk::new(of, Assembler::new(empty, &parts.config), walks, publish));
         // Asked once: to answer, it reads files.
