@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use allostat::collectors::{FdBudget, KernelPass, KernelPassError, Sampling, TaskReader};
+use allostat::host::bpf::BpfError;
 use allostat::host::cgroup::Cgroup;
 use allostat::host::hierarchy::{Hierarchy, Layout, Version};
 use allostat::host::roots::Roots;
@@ -231,6 +232,24 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
             (before == after && found.is_empty()).then_some(())
         });
     }
+    // A value that is read from its file after all would be right in any case.
+    let pass = sampling.kernel_pass().expect("it is there still");
+    assert_eq!(pass.distrusted(), Vec::<String>::new(), "no row has contradicted its file");
+}
+
+#[test]
+fn what_the_verifier_says_to_a_program_that_it_refuses_is_told_with_what_is_done_instead() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    if description().is_none() {
+        skip_test!("no-kernel-pass");
+    }
+    // `exit`, which gives register 0, of which nothing was said.
+    let refused = allostat::host::bpf::trace(&[0x95], c"sys_enter").expect_err("nobody takes this");
+    assert!(matches!(refused, BpfError::Verifier { .. }), "{refused:?}");
+    let reason = KernelPassError::from(refused).reason();
+    assert!(reason.contains("R0") && reason.ends_with("files are read instead"), "{reason}");
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //!
 //! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup has gone.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -40,8 +40,8 @@ pub struct Scanner {
     told_of: HashMap<String, i32>,
     /// Plain cgroups that are tasks: not watched any more.
     settled: HashSet<String>,
-    /// Directories whose names are no UTF-8.
-    unnamed: BTreeSet<(usize, String)>,
+    /// How many directories with names that are no UTF-8 each has below it.
+    unnamed: HashMap<(usize, String), usize>,
     /// Something may have come or gone unseen.
     is_blind: bool,
     /// What the kernel pass said at the last look into plain cgroups.
@@ -83,7 +83,7 @@ impl Scanner {
             tellers: HashMap::new(),
             told_of: HashMap::new(),
             settled: HashSet::new(),
-            unnamed: BTreeSet::new(),
+            unnamed: HashMap::new(),
         }
     }
 
@@ -97,7 +97,7 @@ impl Scanner {
     /// How many cgroups have names that cannot be shown.
     pub fn unnamed(&self) -> u64 {
         // Each has a directory in each hierarchy.
-        let of = |place| self.unnamed.iter().filter(|(at, _)| *at == place).count();
+        let of = |place| self.unnamed.iter().filter(|((at, _), _)| *at == place).map(|(_, count)| count).sum::<usize>();
         (0..self.walked.len()).map(of).max().unwrap_or_default() as u64
     }
 
@@ -133,13 +133,14 @@ impl Scanner {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 match name {
                     Some(name) => news.made.extend(self.enter(place, &format!("{above}/{name}"))),
-                    None => drop(self.unnamed.insert((place, format!("{above}/?")))),
+                    None => drop(self.below(place, &above)),
                 }
             }
             Notice::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
-                let Some(name) = name else { return };
+                let Some(name) = name else { return drop(self.below(place, &above)) };
                 let path = format!("{above}/{name}");
+                self.unnamed.remove(&(place, path.clone()));
                 news.changed |= self.tree.remove(place, &path);
                 self.settled.remove(&path);
                 news.removed.push(path);
@@ -293,23 +294,25 @@ impl Scanner {
         }
     }
 
+    /// The names of those directly below it; those that have none are counted.
     fn below(&mut self, place: usize, path: &str) -> Vec<String> {
-        let mut names = Vec::new();
-        if self.links(place, path) == Some(2) {
-            return names;
-        }
-        let Some(directory) = self.directory(place, path) else { return names };
-        let listed = std::fs::read_dir(directory);
-        let mut unnamed = 0;
-        for entry in listed.into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                match entry.file_name().into_string() {
-                    Ok(name) => names.push(name),
-                    Err(_) => unnamed += 1,
+        let (mut names, mut unnamed) = (Vec::new(), 0);
+        if self.links(place, path) != Some(2)
+            && let Some(directory) = self.directory(place, path)
+        {
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    match entry.file_name().into_string() {
+                        Ok(name) => names.push(name),
+                        Err(_) => unnamed += 1,
+                    }
                 }
             }
         }
-        self.unnamed.extend((0..unnamed).map(|n| (place, format!("{path}/{n}"))));
+        match unnamed {
+            0 => self.unnamed.remove(&(place, path.to_owned())),
+            _ => self.unnamed.insert((place, path.to_owned()), unnamed),
+        };
         names
     }
 }

@@ -80,7 +80,11 @@ fn the_pipelines_of_the_collector_name_what_is_there_and_its_filter_what_is_sent
     let config = documents(&packages, "deploy/otel-collector.yml").pop().expect("one document");
     let defined = |what: &str| config[what].as_object().map(|all| all.keys().cloned().collect()).unwrap_or_default();
     let mut used = BTreeSet::new();
-    for pipeline in config["service"]["pipelines"].as_object().expect("pipelines").values() {
+    let pipelines = config["service"]["pipelines"].as_object().expect("pipelines");
+    for sent in ["metrics", "logs", "traces"] {
+        assert!(pipelines.contains_key(sent), "agents with this endpoint send {sent}");
+    }
+    for pipeline in pipelines.values() {
         for what in ["receivers", "processors", "exporters"] {
             let there: BTreeSet<String> = defined(what);
             for name in list(&pipeline[what]) {

@@ -56,6 +56,52 @@ impl Drop for Container {
     }
 }
 
+/// A socket of Docker's that takes each question and never answers costs the name, and nobody else anything.
+#[test]
+fn a_runtime_that_never_answers_costs_the_names_of_its_containers_alone() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    const HUNG: &str = "77aa9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("docker.sock");
+    let silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (asked, questions) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for connection in silent.incoming() {
+            kept.push(connection);
+            let _ = asked.send(());
+        }
+    });
+    let others = Cgroups::new();
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_INCLUDE", format!("docker:{},cgroup:{}/*", &HUNG[..12], others.parent)),
+        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", socket.display().to_string()),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let (container, plain) = (format!("docker/{HUNG}"), "plain".to_owned());
+    let mut children = [&container, &plain].map(|path| {
+        others.make(path);
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        others.place(path, child.id());
+        child
+    });
+    for id in [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", others.parent)] {
+        let pids = wait_for("its values", LONG, || {
+            agent.metrics().one("allostat_task_pids_current", &[("alloc_id", &id)]).map(Sample::u64)
+        });
+        assert_eq!(pids, 1, "{id}");
+    }
+    assert!(questions.try_recv().is_ok(), "it was asked for the name");
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
 const WORKS_THEN_SLEEPS: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exec sleep 1000";
 const WORKS: &str = "while true; do :; done";
 

@@ -1,8 +1,12 @@
 //! Plain cgroups that a test makes, beside a real agent: found, measured, ended, and never touched.
 
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStringExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, patience, wait_for};
@@ -220,7 +224,7 @@ fn what_is_over_the_limit_is_counted_and_comes_when_there_is_room() {
 }
 
 #[test]
-fn to_act_on_what_others_run_is_refused_and_nothing_is_written_to_it() {
+fn to_act_on_what_others_run_is_refused_with_what_would_do_it_there() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -236,9 +240,60 @@ fn to_act_on_what_others_run_is_refused_and_nothing_is_written_to_it() {
     assert!(said.contains(&id) && said.contains("running"), "{said}");
     assert!(scene.agent.cli(&["stats", &id]).ok().contains("pids current"));
     assert!(scene.agent.cli(&["status", &id]).ok().contains("run by"));
-    // The peak of its life stands where the kernel keeps it.
-    let before = scene.others.read("memory", "a", "memory.max_usage_in_bytes");
-    std::thread::sleep(Duration::from_millis(10));
-    assert_eq!(scene.others.read("memory", "a", "memory.max_usage_in_bytes"), before);
     scene.end("a", child);
+}
+
+/// The kernel tells of each file that was open for writing and is closed.
+#[test]
+fn no_file_of_what_others_run_is_ever_written() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    let child = scene.run("a", "while :; do :; done");
+    let id = scene.id("a");
+    let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
+    for directory in scene.others.directories("a") {
+        inotify::add_watch(&kernel, &directory, WatchFlags::CLOSE_WRITE).unwrap();
+    }
+    let written = || {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&kernel, &mut buffer);
+        let mut files = Vec::new();
+        while let Ok(event) = reader.next() {
+            files.extend(event.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+        files
+    };
+    scene.wait("a", "the cgroup", |_| true);
+    wait_for("some ticks", LONG, || scene.value("allostat_task_cpu_usage_seconds_total", "a").filter(|s| *s > 3.0));
+    for command in [&["stop", &id][..], &["restart", &id], &["signal", &id, "HUP"], &["stats", &id]] {
+        let _ = scene.agent.cli(command);
+    }
+    assert_eq!(written(), Vec::<String>::new());
+    // Somebody else's word is heard, so ours would have been.
+    scene.others.place("a", child.id());
+    assert!(written().contains(&"cgroup.procs".to_owned()));
+    scene.end("a", child);
+}
+
+#[test]
+fn a_name_that_is_no_text_is_counted_as_long_as_it_is_there() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    // Somebody looks at what is in there.
+    let child = scene.run("here/a", IDLE);
+    scene.wait("here/a", "its neighbour", |_| true);
+    let counted = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "name")]);
+    let before = counted();
+    let odd: Vec<_> = (0..2_u8).map(|n| OsString::from_vec(vec![b'o', 0xff, b'0' + n])).collect();
+    let directories = scene.others.directories("here");
+    let each = || directories.iter().flat_map(|above| odd.iter().map(move |name| above.join(name)));
+    each().for_each(|path| std::fs::create_dir(path).unwrap());
+    wait_for("both to be counted", LONG, || (counted() == before + 2.0).then_some(()));
+    each().for_each(|path| std::fs::remove_dir(path).unwrap());
+    wait_for("nobody to be counted any more", LONG, || (counted() == before).then_some(()));
+    scene.end("here/a", child);
 }
