@@ -232,9 +232,6 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
             (before == after && found.is_empty()).then_some(())
         });
     }
-    // A value that is read from its file after all would be right in any case.
-    let pass = sampling.kernel_pass().expect("it is there still");
-    assert_eq!(pass.distrusted(), Vec::<String>::new(), "no row has contradicted its file");
 }
 
 #[test]
