@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -651,6 +652,33 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
         serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|e| panic!("{args:?}: {e}: {text}"));
     }
     agent.stop();
+}
+
+/// What a profile has by the catalogue is what a body of that profile has, and each has what the smaller one has.
+#[test]
+fn the_catalogue_of_a_profile_lists_what_its_bodies_have_and_no_more() {
+    let of = |profile: &str| -> BTreeSet<String> {
+        let output = Command::new(allostat()).args(["catalogue", "--json", "--profile", profile]).output();
+        let list: serde_json::Value = serde_json::from_slice(&output.expect("it must start").stdout).expect("JSON");
+        let all = list["metrics"].as_array().expect("a list").iter();
+        all.map(|metric| metric["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    let all = ["lean", "standard", "full"].map(of);
+    assert!(all.windows(2).all(|pair| pair[0].is_subset(&pair[1]) && pair[0] != pair[1]));
+    for (profile, listed) in ["lean", "standard", "full"].iter().zip(&all) {
+        let env = vec![("ALLOSTAT_PROFILE".to_owned(), (*profile).to_owned())];
+        let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+        run(&agent, &batch("measured", "true", "")).ok();
+        let body = agent.get("/metrics");
+        let told =
+            body.text().lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).map(str::to_owned);
+        let told: BTreeSet<String> = told.collect();
+        let unlisted: Vec<_> = told.iter().filter(|name| !listed.contains(*name)).collect();
+        assert!(told.len() > 40 && unlisted.is_empty(), "{profile}: {unlisted:?}");
+        agent.stop();
+    }
+    let output = Command::new(allostat()).args(["catalogue", "--profile", "fat"]).output().expect("it must start");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("lean, standard, full"), "{output:?}");
 }
 
 /// The last lines of a log all come, however much they are and over however many files; what a job keeps nothing of is told,

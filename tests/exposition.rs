@@ -822,16 +822,21 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
         (Some(alloc), Some(task)) => (format!("{alloc}/{task}"), &["alloc_id", "task", "workload"]),
         (Some(alloc), None) => (alloc, &["alloc_id", "workload"]),
         (None, _) => {
-            let of_host = ["allostat_host_", "allostat_device_", "allostat_mig_"];
+            let of_host = ["allostat_host_", "allostat_device_"];
             let is_hosts = of_host.iter().any(|start| sample.name.starts_with(start));
             let source = if is_hosts && !sample.name.contains("_allocated_") { "host" } else { "agent" };
-            (format!("host/{source}"), &[])
+            let device = label("mig_uuid").or_else(|| label("device_uuid"));
+            (format!("host/{}", device.as_deref().unwrap_or(source)), &[])
         }
     };
     let rest = sample.labels.iter().filter(|(name, _)| !whose.contains(&name.as_str()));
+    let is_of_instance = sample.name.starts_with("allostat_mig_");
     let mut attributes: otlp::Attributes = rest
         .map(|(name, value)| {
             let theirs = match (name.as_str(), metric) {
+                ("device_uuid", _) if is_of_instance => "hw.parent",
+                ("mig_uuid", _) if is_of_instance => "hw.id",
+                ("state", "hw.status") => "hw.state",
                 ("mode", _) => "cpu.mode",
                 ("kind", m) if m.ends_with("paging.faults") => "system.paging.fault.type",
                 ("interface", "system.network.packet.count") => "system.device",
@@ -858,9 +863,6 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
         ("_device_nvlink_receive", "network.io.direction", "receive"),
         ("_device_pcie_transmit", "network.io.direction", "transmit"),
         ("_device_pcie_receive", "network.io.direction", "receive"),
-        ("_device_power_watts", "hw.type", "gpu"),
-        ("allostat_device_energy", "hw.type", "gpu"),
-        ("_device_ecc_errors", "hw.type", "gpu"),
         ("_network_receive", "network.io.direction", "receive"),
         ("_network_transmit", "network.io.direction", "transmit"),
         ("_swap_used", "system.paging.state", "used"),
@@ -868,7 +870,91 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
     ];
     attributes
         .extend(apart.iter().filter(|(part, ..)| name.contains(part)).map(|(_, k, v)| ((*k).into(), (*v).into())));
+    if attributes.get("cpu.mode").is_some_and(|mode| mode == "irq") {
+        attributes.insert("cpu.mode".into(), "interrupt".into());
+    }
+    // The documents' word for it, and which sensor is meant.
+    let limit = attributes.get("hw.limit_type").map(String::as_str);
+    let limits =
+        [("slowdown", "high.degraded", "gpu"), ("shutdown", "high.critical", "gpu"), ("gpu_max", "max", "gpu")];
+    let known = limits.iter().chain(&[("memory_max", "max", "memory")]).find(|(ours, ..)| limit == Some(ours));
+    if let Some((_, limit, sensor)) = known {
+        attributes.extend([("hw.limit_type".into(), (*limit).into()), ("hw.sensor_location".into(), (*sensor).into())]);
+    }
+    if ["hw.energy", "hw.errors", "hw.power", "hw.status"].contains(&metric) {
+        let is_fpga = attributes["hw.id"].starts_with("fpga");
+        attributes.insert("hw.type".into(), if is_fpga { "fpga" } else { "gpu" }.into());
+    }
     (instance, attributes)
+}
+
+/// What an attribute with a list of values in the documents may say; where ours is another, the documents leave room for it.
+const CLOSED: &[(&str, &[&str])] = &[
+    ("cpu.mode", &["user", "system", "nice", "idle", "iowait", "interrupt", "steal", "kernel"]),
+    ("disk.io.direction", &["read", "write"]),
+    ("network.io.direction", &["receive", "transmit"]),
+    ("system.paging.fault.type", &["major", "minor"]),
+    ("system.paging.state", &["free", "used"]),
+    ("system.filesystem.state", &["free", "reserved", "used"]),
+    ("hw.state", &["degraded", "failed", "needs_cleaning", "ok", "predicted_failure"]),
+    ("hw.type", &["gpu"]),
+    ("hw.gpu.task", &["decoder", "encoder", "general"]),
+    (
+        "hw.limit_type",
+        &["critical", "degraded", "high.critical", "high.degraded", "low.critical", "low.degraded", "max", "throttled"],
+    ),
+];
+
+/// Our own values of such attributes: interrupts that are put off, how busy the memory of a GPU is, and devices of plugins.
+const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
+
+#[test]
+fn attributes_with_a_list_of_values_say_what_stands_in_it() {
+    let ((_, metrics), filter) = (exemplary(ALLOC), Filter::default());
+    let points_of = |snapshot: &Snapshot| {
+        let walk = Walk::new(snapshot, &metrics, &filter);
+        otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)))
+    };
+    let points = [points_of(&full()), points_of(&machine("v1"))].concat();
+    let mut told = std::collections::BTreeSet::new();
+    for (key, value) in points.iter().flat_map(|point| point.attributes.iter().chain(&point.resource)) {
+        if let Some((_, list)) = CLOSED.iter().find(|(closed, _)| closed == key) {
+            let ours = OURS.contains(&(key.as_str(), value.as_str()));
+            assert!(ours || list.contains(&value.as_str()), "{key}={value}");
+            told.insert(key.clone());
+        }
+    }
+    // No disk was recorded; what is said of one is one word, which stands beside its name.
+    let expected = CLOSED.iter().map(|(key, _)| *key).filter(|key| *key != "system.filesystem.state");
+    assert_eq!(told, expected.map(str::to_owned).collect(), "each is told");
+}
+
+/// Where a store keeps nothing but the resource, it says what the device is; who has it is a point of the alloc's.
+#[test]
+fn a_device_is_a_resource_that_says_what_it_is_and_an_alloc_tells_which_it_has() {
+    let (snapshot, metrics, filter) = (full(), Metrics::new(), Filter::default());
+    let walk = Walk::new(&snapshot, &metrics, &filter);
+    let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
+    let of = |device: &str| {
+        let resource =
+            points.iter().map(|point| &point.resource).find(|r| r.get("hw.id").is_some_and(|id| id == device));
+        let mut resource = resource.expect(device).clone();
+        resource.retain(|key, _| !key.starts_with("host."));
+        resource.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    };
+    let service = |id: &str| format!("service.instance.id=host/{id} service.name=allostat");
+    let whole = "allostat.device.index=0 allostat.device.plugin=nvidia hw.id=GPU-0 hw.model=NVIDIA H100 hw.name=gpu0 \
+                 hw.type=gpu hw.vendor=nvidia";
+    assert_eq!(of("GPU-0"), format!("{whole} {}", service("GPU-0")));
+    assert!(of("MIG-2-7").contains("hw.id=MIG-2-7 hw.parent=GPU-2 hw.type=gpu"), "{}", of("MIG-2-7"));
+
+    let held: Vec<_> = points.iter().filter(|point| point.metric == "allostat.alloc.device.assigned").collect();
+    let alloc = snapshot.allocs[0].identity.id.as_str();
+    let by_first = held.iter().filter(|point| point.resource["service.instance.id"] == alloc);
+    let shown: Vec<_> =
+        by_first.map(|point| (point.attributes["hw.id"].as_str(), point.attributes["reserved"].as_str())).collect();
+    assert_eq!(shown, [("GPU-0", "true"), ("GPU-2", "true")]);
+    assert!(held.iter().all(|point| point.value == otlp::Value::Int(1)), "{held:?}");
 }
 
 /// A walk as a request, with these buckets of histograms.

@@ -77,9 +77,24 @@ fn of(agent: &Agent, metric: &str, task: &str, more: &[(&str, &str)]) -> f64 {
     agent.metrics().one(metric, &labels).map_or(0.0, |sample| sample.f64())
 }
 
+/// Points that were ever queued, and those that are in memory alone: of one body, in which the books balance.
+fn queued(agent: &Agent) -> (u64, u64) {
+    let body = agent.metrics();
+    let sum =
+        |name: &str| body.all(&format!("allostat_otlp_{name}"), &[]).iter().map(|sample| sample.u64()).sum::<u64>();
+    let enqueued = sum("points_enqueued_total");
+    let ends = ["points_exported_total", "points_rejected_total", "points_dropped_total", "queue_points"].map(sum);
+    assert_eq!(enqueued, ends.iter().sum::<u64>(), "{ends:?}");
+    (enqueued, sum("queue_in_memory"))
+}
+
 fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     let Some(disk) = Disk::make() else { return Err("no-loop-device") };
-    let options = AgentOptions { data_dir: Some(disk.path().join("data")), ..AgentOptions::default() };
+    // Nobody is there to take what it pushes: it waits on this disk.
+    let away = format!("http://{}", common::free_address());
+    let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", away.as_str()), ("OTEL_METRIC_EXPORT_INTERVAL", "300")];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let options = AgentOptions { data_dir: Some(disk.path().join("data")), env, ..AgentOptions::default() };
     let mut agent = Agent::with(options);
     let until = |what: &str, holds: &dyn Fn() -> bool| {
         wait_for(what, Duration::from_secs(30) * patience(), || holds().then_some(()));
@@ -96,7 +111,9 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     until("a backoff", &|| {
         agent.metrics().u64("allostat_task_state", &[("task", "looping"), ("state", "backoff")]) == 1
     });
+    until("points that wait", &|| queued(&agent).0 > 500 && queued(&agent).1 == 0);
     let (known, shown) = (agent.alloc_ids(), counters(&agent.metrics()));
+    let (durable, _) = queued(&agent);
 
     assert!(fault(&disk.path()), "the fault can be made");
     let refused = agent.request("POST", "/v1/jobs", &job("more", "batch", r#""burn", "20""#, 0));
@@ -116,6 +133,7 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     until("a start that fails", &|| agent.log().contains("Setup Failure"));
     assert_eq!(agent.metrics().u64("allostat_task_state", &[("task", "looping"), ("state", "dead")]), 0);
     none_fell(&shown, &counters(&agent.metrics()), "under a disk that fails");
+    until("points that wait in memory", &|| queued(&agent).1 > 0);
     assert!(agent.log().contains("state database"), "it is said:\n{}", agent.log());
 
     // Somebody repairs the disk, for which nothing may use it.
@@ -127,6 +145,8 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     agent.run(&job("after", "batch", r#""burn", "20""#, 0));
     until("work", &|| of(&agent, "allostat_task_exits_total", "after", &[("outcome", "success")]) > 0.5);
     assert_eq!(agent.metrics().u64("allostat_state_db_write_failures_total", &[]), 0);
+    let again = queued(&agent);
+    assert!(again.0 >= durable && again.1 == 0, "what the disk had is counted and kept: {durable}, {again:?}");
     agent.stop();
     Ok(())
 }

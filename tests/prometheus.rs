@@ -9,6 +9,8 @@ mod common;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use common::{Agent, Exposition, Prometheus, Promtool, Response, is_root, python_openmetrics, tcp, wait_for};
@@ -138,8 +140,36 @@ fn prometheus_stores_what_the_kernel_and_the_api_say() {
     agent.stop();
 }
 
-/// One server reads text, one protocol buffers: they store the same, and only one has native histograms, whose quantiles lie in the
-/// buckets of the other.
+/// Asks for text whatever it is asked for itself: servers of today ask for other formats first.
+fn in_plain_text(agent: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let (mut asked, mut chunk) = (Vec::new(), [0; 4096]);
+            while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
+                match stream.read(&mut chunk) {
+                    Ok(n) if n > 0 => asked.extend_from_slice(&chunk[..n]),
+                    _ => break,
+                }
+            }
+            let Ok(answer) = tcp(agent, "GET", "/metrics", &[("Accept", "text/plain;version=0.0.4")], b"") else {
+                continue;
+            };
+            let kind = answer.header("content-type").unwrap_or_default();
+            let head = format!(
+                "HTTP/1.1 {} x\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                answer.status,
+                answer.body.len()
+            );
+            let _ = stream.write_all(&[head.as_bytes(), &answer.body].concat());
+        }
+    });
+    address
+}
+
+/// One server reads OpenMetrics, one the old text, one protocol buffers: they store the same, and only the last has native histograms, whose
+/// quantiles lie in the buckets of the first.
 #[test]
 fn a_prometheus_that_asks_for_protocol_buffers_stores_the_same_values_and_native_histograms() {
     if !is_root() {
@@ -148,29 +178,37 @@ fn a_prometheus_that_asks_for_protocol_buffers_stores_the_same_values_and_native
     let agent = Agent::start();
     let Some(texts) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
     let Some(natives) = Prometheus::start_with_native_histograms(&[agent.address]) else { skip_test!("no-prometheus") };
+    let Some(olds) = Prometheus::start(&[in_plain_text(agent.address)], &[]) else { skip_test!("no-prometheus") };
     let _allocs = some_life(&agent);
-    for server in [&texts, &natives] {
+    for server in [&texts, &natives, &olds] {
         server.wait_value("count(allostat_task_state{state=\"dead\"} == 1)", |dead| dead == 3.0);
     }
-    let scraped = "sum(allostat_scrapes_total{format=\"protobuf\",code=\"200\"})";
-    // One of the two asks for it.
-    texts.wait_value(scraped, |scrapes| scrapes > 1.0);
+    // Each asks for its own.
+    for format in ["openmetrics", "text", "protobuf"] {
+        let scraped = format!("sum(allostat_scrapes_total{{format=\"{format}\",code=\"200\"}})");
+        texts.wait_value(&scraped, |scrapes| scrapes > 1.0);
+    }
 
     // Of what has ended nothing moves any more; of a histogram there is one series in the one, and many in the other.
     let ended = "{__name__=~\"allostat_(task|workload)_.*\",__name__!~\".*_(bucket|sum|count|created|duration_seconds)\",task!=\"holds\"}";
     let stored = |server: &Prometheus| -> BTreeMap<String, String> {
-        server.query(ended).into_iter().map(|(labels, value)| (labels.to_string(), value)).collect()
+        let mine = |mut labels: serde_json::Value| {
+            // Its own name of the target, which is another's address for one of them.
+            labels.as_object_mut().expect("labels").remove("instance");
+            labels.to_string()
+        };
+        server.query(ended).into_iter().map(|(labels, value)| (mine(labels), value)).collect()
     };
-    let both = wait_for("both to have scraped the end", Duration::from_secs(30), || {
-        let (text, native) = (stored(&texts), stored(&natives));
+    let all = wait_for("all to have scraped the end", Duration::from_secs(30), || {
+        let [text, native, old] = [&texts, &natives, &olds].map(stored);
         let moves = |series: &&String| series.contains("time_in_state") || series.contains("duration_seconds");
         let still = |all: BTreeMap<String, String>| -> Vec<_> {
             all.into_iter().filter(|(series, _)| !moves(&series)).collect()
         };
-        let (text, native) = (still(text), still(native));
-        (text == native && text.len() > 100).then_some(text.len())
+        let [text, native, old] = [text, native, old].map(still);
+        (text == native && text == old && text.len() > 100).then_some(text.len())
     });
-    println!("{both} series are the same");
+    println!("{all} series are the same");
 
     for family in ["allostat_task_start_duration_seconds", "allostat_hook_duration_seconds"] {
         // Hooks of what has ended may still be at work.

@@ -53,6 +53,56 @@ fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
     agent.stop();
 }
 
+/// Parameters of each change of colour, foreground and background.
+fn colours(text: &str) -> Vec<u32> {
+    let sequences = text.split("\x1b[").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+        rest[end..].starts_with('m').then(|| rest[..end].to_owned())
+    });
+    let parameters = sequences.flat_map(|of| of.split(';').filter_map(|n| n.parse().ok()).collect::<Vec<u32>>());
+    parameters.filter(|n| (30..=38).contains(n) || (40..=48).contains(n) || (90..=107).contains(n)).collect()
+}
+
+#[test]
+fn it_fills_a_terminal_that_grows_and_shrinks_is_plain_where_that_is_wanted_and_reads_over_http() {
+    let (agent, id) = agent();
+    let mut top = OnTerminal::of(&agent);
+    top.shows("shop/steady");
+    assert!(!colours(&top.text()).is_empty(), "it has colours");
+    // What has no room in 80 columns is there in 200 and gone again.
+    for (size, shown) in [((80, 24), false), ((200, 50), true), ((80, 24), false)] {
+        top.forget();
+        top.resize(size);
+        top.shows("shop/steady");
+        top.shows("NAME");
+        if shown {
+            top.shows("SINCE");
+        }
+        let text = top.text();
+        assert_eq!(text.contains("SINCE"), shown, "{size:?}: {text:?}");
+    }
+    // Too small for anything is no reason to fall.
+    top.resize((3, 1));
+    top.resize((120, 40));
+    top.forget();
+    top.shows("shop/steady");
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
+    top.is_given_back();
+
+    let mut command = Command::new("env");
+    let address = format!("http://{}", agent.address);
+    command.arg("NO_COLOR=1").arg(allostat()).args(["--address", &address, "top"]).env_remove("ALLOSTAT_ADDR");
+    let mut top = OnTerminal::start(command, (120, 40));
+    top.shows("steady");
+    top.shows(&id[..8]);
+    assert_eq!(colours(&top.text()), [0; 0], "plain");
+    top.press("q");
+    assert_eq!(top.ends().code(), Some(0));
+    top.is_given_back();
+    agent.stop();
+}
+
 #[test]
 fn whatever_signal_ends_or_stops_it_the_terminal_is_given_back() {
     let (agent, _) = agent();

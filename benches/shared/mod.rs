@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod sink;
+pub mod trend;
 pub mod walk;
 
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::model::attribute::Attribute;
-use crate::model::device::{Device, DeviceKind, DeviceReading, TaskDevice};
+use crate::model::device::{Device, DeviceKind, DeviceReading, DeviceState, DeviceUsage, TaskDevice};
 use crate::model::id::{AllocId, DeviceId, TaskName};
 
 /// Everything at one moment. Shared; never changed.
@@ -47,6 +47,23 @@ impl DeviceView {
     /// An instance of a divided device.
     pub fn is_instance(&self) -> bool {
         self.device.facts.parent.is_some()
+    }
+    /// Degraded: a call to it hangs, or its driver wants something done. A failure is to be expected where a row of its memory could
+    /// not be replaced.
+    pub fn state(&self) -> DeviceState {
+        let values = self.reading.as_ref().map(|reading| &reading.values);
+        let says = |what: fn(&DeviceUsage) -> bool| values.is_some_and(|values| what(values));
+        if !self.up {
+            DeviceState::Failed
+        } else if says(|values| values.row_remap_failed == Some(true)) {
+            DeviceState::PredictedFailure
+        } else if self.stuck
+            || says(|values| values.row_remap_pending == Some(true) || values.recovery_action.is_some_and(|n| n > 0))
+        {
+            DeviceState::Degraded
+        } else {
+            DeviceState::Ok
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl FromStr for Address {
 pub enum HttpError {
     #[error("cannot connect to {address}")]
     Connect { address: Address, source: std::io::Error },
-    #[error("{address} did not answer within {} s", after.as_secs())]
+    #[error("{address} did not answer within {} s", after.as_secs_f32())]
     Timeout { address: Address, after: Duration },
     #[error("{address} broke off: {message}")]
     Protocol { address: Address, message: String },

@@ -190,6 +190,8 @@ device_words! {
     EccKind: Corrected = "corrected", Uncorrected = "uncorrected";
     /// Since the driver was loaded, or in the life of the device.
     EccCounter: Volatile = "volatile", Aggregate = "aggregate";
+    /// How a device is, in the words of OpenTelemetry's `hw.state`.
+    DeviceState: Ok = "ok", Degraded = "degraded", PredictedFailure = "predicted_failure", Failed = "failed";
 }
 
 /// What is known by name of a GPU. `None`: it was not read; never 0 for that.

@@ -43,6 +43,11 @@ impl ObservedTask {
     pub fn state(&self) -> TaskState {
         if self.runs { TaskState::Running } else { TaskState::Dead }
     }
+    /// How often it began again under its name since the agent looks: each end but the last of one that is over.
+    pub fn restarts(&self) -> u64 {
+        let ends: u64 = self.exit_counts.iter().sum();
+        if self.runs { ends } else { ends.saturating_sub(1) }
+    }
     pub fn add_exit(&mut self, exit: Exit) {
         const KEPT: usize = 10;
         self.exit_counts[exit.outcome.index()] += 1;
@@ -169,6 +174,14 @@ mod tests {
         assert_eq!(ended(Outcome::Oom, ExitStatus::Signal(9)), AllocState::Failed);
         assert_eq!(ended(Outcome::Error, ExitStatus::Code(3)), AllocState::Failed);
         assert_eq!(ended(Outcome::Success, ExitStatus::Code(0)), AllocState::Complete);
+    }
+
+    /// The first run is none, and one that goes on has begun again after each end.
+    #[test]
+    fn it_began_again_after_each_end_but_the_last_of_one_that_is_over() {
+        let of = |runs, ends| ObservedTask { runs, exit_counts: [0, ends, 0, 0, 0, 0], ..ObservedTask::default() };
+        assert_eq!([of(true, 0), of(false, 0), of(false, 1)].map(|task| task.restarts()), [0; 3]);
+        assert_eq!([of(true, 3), of(false, 3)].map(|task| task.restarts()), [3, 2]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! TaskOf a cgroup is, as far as its path tells. Pure.
+//! What a cgroup is, as far as its path tells. Pure.
 //!
 //! ```text
 //! /system.slice/nginx.service                     a unit: a task, unless others live inside of it

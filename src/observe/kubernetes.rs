@@ -138,7 +138,7 @@ fn image_of(said: &BTreeMap<String, String>) -> Option<String> {
     NAMES.into_iter().find_map(|name| said.get(name)).filter(|image| !image.is_empty()).cloned()
 }
 
-/// TaskOf pod it is, by the name that its controller gave it: `web` of `web-7d4b9c6f5-x2x7z`, `db` of `db-0`.
+/// Whose pod it is, by the name that its controller gave it: `web` of `web-7d4b9c6f5-x2x7z`, `db` of `db-0`.
 fn owner(pod: &str) -> &str {
     /// What controllers make random names of.
     const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";

@@ -127,3 +127,155 @@ fn answer(
         bell.ring();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    // Each runtime's own files, as it writes them, and what is called what by them.
+
+    use std::path::Path;
+
+    use super::super::ALL;
+    use super::super::identity::{CgroupParts, CgroupVerdict};
+    use super::*;
+    use crate::model::task::ExitStatus;
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+    const ALLOC: &str = "6f1c2f3e-5b0a-4a0e-9a6d-1f0b8c7d6e5f";
+
+    /// A host of which only this is there.
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn of(files: &[(&str, &str)]) -> Tree {
+            let tree = Tree(tempfile::tempdir().unwrap());
+            for (path, text) in files {
+                let path = tree.path(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text.replace("<id>", ID)).unwrap();
+            }
+            tree
+        }
+        fn path(&self, path: &str) -> PathBuf {
+            self.0.path().join(path.trim_start_matches('/').replace("<id>", ID))
+        }
+        fn runtime(&self, cgroup: &str, about: About) -> (Box<dyn Runtime>, Inquiry) {
+            let places = RuntimePlaces {
+                roots: Roots { proc: self.path("/proc"), sys: self.path("/sys") },
+                root: self.0.path().to_owned(),
+                docker: self.path("/run/docker.sock"),
+            };
+            let cgroup = cgroup.replace("<id>", ID).replace("<alloc>", ALLOC);
+            let parts: Vec<&str> = Path::new(&cgroup).iter().skip(1).map(|part| part.to_str().unwrap()).collect();
+            let (source, found) = ALL
+                .iter()
+                .find_map(|source| match (source.recognise)(&CgroupParts::new(&parts))? {
+                    CgroupVerdict::Task(found) => Some((source, *found)),
+                    other => panic!("{cgroup} is {other:?}"),
+                })
+                .expect("somebody's");
+            let lists = vec![self.path("/procs")];
+            (source.runtime.expect("it can be asked")(&places), Inquiry { path: cgroup, found, lists, about })
+        }
+        /// Who has it, and what it is called.
+        fn name(&self, cgroup: &str) -> Option<Naming> {
+            let (mut runtime, inquiry) = self.runtime(cgroup, About::Name);
+            runtime.name(&inquiry)
+        }
+    }
+
+    /// Alloc, task, workload, namespace.
+    fn told(naming: Option<Naming>) -> Option<[String; 4]> {
+        naming.map(|naming| [naming.native, naming.task, naming.workload.unwrap_or_default(), naming.namespace])
+    }
+
+    #[track_caller]
+    fn is(naming: Option<Naming>, wanted: [&str; 4]) {
+        assert_eq!(told(naming), Some(wanted.map(str::to_owned)));
+    }
+
+    #[test]
+    fn a_container_of_nerdctl_is_called_as_its_bundle_says() {
+        let bundle = "/run/containerd/io.containerd.runtime.v2.task/default/<id>/config.json";
+        let tree = Tree::of(&[(bundle, r#"{"annotations": {"nerdctl/name": "cache", "team": "shop"}}"#)]);
+        for cgroup in ["/default/<id>", "/system.slice/nerdctl-<id>.scope"] {
+            let naming = tree.name(cgroup).unwrap();
+            assert_eq!((naming.native.as_str(), naming.driver.as_deref()), ("cache", Some("containerd")), "{cgroup}");
+            assert!(naming.labels.contains(&("team".to_owned(), "shop".to_owned())), "{naming:?}");
+        }
+        assert_eq!(Tree::of(&[(bundle, "{")]).name("/default/<id>"), None, "half of a file is nothing");
+        assert_eq!(Tree::of(&[]).name("/default/<id>"), None);
+    }
+
+    const POD: &str =
+        "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f1c2f3e_5b0a_4a0e_9a6d_1f0b8c7d6e5f.slice";
+
+    #[test]
+    fn a_container_of_a_pod_is_called_as_the_bundle_says_or_else_as_the_logs_of_the_kubelet() {
+        let cgroup = format!("{POD}/cri-containerd-<id>.scope");
+        let wanted = ["shop/web-7d4b9c6f5-x2x7z", "app", "shop/web", "shop"];
+        let annotations = r#"{"annotations": {
+        "io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.container-name": "app",
+        "io.kubernetes.cri.sandbox-name": "web-7d4b9c6f5-x2x7z", "io.kubernetes.cri.sandbox-namespace": "shop",
+        "io.kubernetes.cri.image-name": "registry/web:1"
+    }}"#;
+        let tree = Tree::of(&[("/run/containerd/io.containerd.runtime.v2.task/k8s.io/<id>/config.json", annotations)]);
+        let naming = tree.name(&cgroup);
+        assert_eq!(naming.as_ref().and_then(|naming| naming.image.as_deref()), Some("registry/web:1"));
+        is(naming, wanted);
+
+        let crio = r#"{"annotations": {
+        "io.kubernetes.container.name": "app", "io.kubernetes.pod.name": "web-7d4b9c6f5-x2x7z",
+        "io.kubernetes.pod.namespace": "shop"
+    }}"#;
+        let tree = Tree::of(&[("/run/containers/storage/overlay-containers/<id>/userdata/config.json", crio)]);
+        is(tree.name(&format!("{POD}/crio-<id>.scope")), wanted);
+
+        let tree = Tree::of(&[("/var/log/containers/web-7d4b9c6f5-x2x7z_shop_app-<id>.log", "")]);
+        is(tree.name(&cgroup), wanted);
+        // Of a pod that has just begun the directory of its logs is all that there is.
+        let uid = "6f1c2f3e-5b0a-4a0e-9a6d-1f0b8c7d6e5f";
+        let tree = Tree::of(&[(&format!("/var/log/pods/shop_web-7d4b9c6f5-x2x7z_{uid}/app/0.log"), "")]);
+        is(tree.name(&cgroup), [wanted[0], &ID[..12], wanted[2], wanted[3]]);
+        assert_eq!(Tree::of(&[]).name(&cgroup), None);
+    }
+
+    #[test]
+    fn a_container_of_podman_has_its_name_and_its_exit_code_from_its_files() {
+        let names = r#"[{"id": "another", "names": ["no"]}, {"id": "<id>", "names": ["db"]}]"#;
+        let tree = Tree::of(&[
+            ("/var/lib/containers/storage/overlay-containers/containers.json", names),
+            ("/run/libpod/exits/<id>", "137\n"),
+        ]);
+        let cgroup = "/machine.slice/libpod-<id>.scope";
+        is(tree.name(cgroup), ["db", "db", "db", ""]);
+        let (mut runtime, inquiry) = tree.runtime(cgroup, About::Exit);
+        assert_eq!(runtime.exit(&inquiry).map(|exit| exit.status), Some(ExitStatus::Code(137)));
+        let empty = Tree::of(&[("/run/libpod/exits/<id>", "soon")]);
+        let (mut runtime, inquiry) = empty.runtime(cgroup, About::Exit);
+        assert_eq!((empty.name(cgroup), runtime.exit(&inquiry).map(|exit| exit.status)), (None, None));
+    }
+
+    /// Processes tell who they are, and one that inherited another's words does not.
+    #[test]
+    fn jobs_of_nomad_and_slurm_are_called_as_the_environment_of_their_processes_says() {
+        let nomad = format!(
+            "PATH=/bin\0NOMAD_ALLOC_ID={ALLOC}\0NOMAD_JOB_ID=shop\0NOMAD_GROUP_NAME=web\0NOMAD_ALLOC_NAME=shop.web[0]\0NOMAD_NAMESPACE=prod\0"
+        );
+        let tree = Tree::of(&[("/procs", "17\n"), ("/proc/17/environ", &nomad)]);
+        let cgroup = "/nomad.slice/share.slice/<alloc>.server.scope";
+        let naming = tree.name(cgroup).unwrap();
+        assert_eq!((naming.name.as_str(), naming.group.as_deref()), ("shop.web[0]", Some("web")));
+        is(Some(naming), [ALLOC, "server", "shop", "prod"]);
+        let of_another = nomad.replace(ALLOC, "00000000-5b0a-4a0e-9a6d-1f0b8c7d6e5f");
+        assert_eq!(Tree::of(&[("/procs", "17\n"), ("/proc/17/environ", &of_another)]).name(cgroup), None);
+
+        let slurm = "SLURM_JOB_ID=42\0SLURM_JOB_NAME=train\0SLURM_JOB_USER=ada\0SLURM_JOB_ACCOUNT=physics\0SLURM_JOB_PARTITION=gpu\0";
+        let tree = Tree::of(&[("/procs", "gone\n18\n19\n"), ("/proc/19/environ", slurm)]);
+        let cgroup = "/system.slice/slurmstepd.scope/job_42/step_batch";
+        let naming = tree.name(cgroup).unwrap();
+        assert_eq!((naming.name.as_str(), naming.user.as_deref()), ("train", Some("ada")));
+        is(Some(naming), ["42", "batch", "physics", "gpu"]);
+        let of_another = slurm.replace("=42", "=43");
+        assert_eq!(Tree::of(&[("/procs", "18\n"), ("/proc/18/environ", &of_another)]).name(cgroup), None);
+    }
+}

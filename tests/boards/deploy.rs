@@ -104,6 +104,31 @@ fn the_pipelines_of_the_collector_name_what_is_there_and_its_filter_what_is_sent
     }
 }
 
+/// Grafana says nothing of a file that it does not understand: boards are missing then.
+#[test]
+fn grafana_finds_the_boards_and_the_server_that_scrapes() {
+    let Some(packages) = packages() else { skip_test!("no-npm") };
+    let of = |what: &str| {
+        let file = format!("deploy/grafana/provisioning/{what}/allostat.yml");
+        let document = documents(&packages, &file).pop().expect("one document");
+        assert_eq!(document["apiVersion"], 1, "{file}");
+        document
+    };
+    let sources = of("datasources");
+    let source = &sources["datasources"][0];
+    assert_eq!((text(source, "type"), text(source, "access")), ("prometheus", "proxy"));
+    assert!(text(source, "url").starts_with("http://") && text(source, "uid") == "allostat", "{source}");
+    // Where the rates of boards begin: the interval of the example that scrapes.
+    let scrape = read(&root().join("deploy/prometheus.yml"));
+    let interval = text(&source["jsonData"], "timeInterval");
+    assert!(scrape.contains(&format!("scrape_interval: {interval}\n")), "{interval} is not what is scraped");
+    let boards = of("dashboards");
+    let provider = &boards["providers"][0];
+    assert_eq!((text(provider, "type"), provider["allowUiUpdates"].as_bool()), ("file", Some(false)));
+    let path = text(&provider["options"], "path");
+    assert!(path.starts_with('/'), "{path} is told from the root");
+}
+
 const BEGIN: &str = "<!-- made from docs/profiles.md: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
@@ -120,6 +145,58 @@ fn short(number: f64) -> String {
 fn bytes(number: f64) -> String {
     let (value, unit) = if number >= 1e12 { (number / 1e12, "TB") } else { (number / 1e9, "GB") };
     if value >= 100.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// `1,371`
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|part| std::str::from_utf8(part).unwrap_or("")).collect();
+    parts.join(",")
+}
+
+/// 16.6 MB as people write it.
+fn size(number: f64) -> String {
+    match number {
+        n if n >= 1e9 => format!("{:.1} GB", n / 1e9),
+        n if n >= 1e6 => format!("{:.1} MB", n / 1e6),
+        n => format!("{:.0} kB", n / 1e3),
+    }
+}
+
+/// Bodies and series are what the benchmark `encode` measured; a scrape each 15 s is 5,760 of them a day.
+#[test]
+fn what_profiles_cost_is_made_from_the_figures() {
+    const BEGIN: &str = "<!-- made from docs/figures.md: begin -->\n";
+    let figures = read(&root().join("docs/figures.md"));
+    let figure = |tasks: &str, profile: &str, what: &str| -> f64 {
+        let name = format!("| `profile/{profile}/{tasks}/{what}` | ");
+        let row = figures.lines().find_map(|line| line.strip_prefix(&name)).unwrap_or_else(|| panic!("no {name}"));
+        row.split(' ').next().and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}{row}"))
+    };
+    let mut made = String::from(
+        "| tasks | profile | series in all | body | gzip | samples a day | sent a day, gzip | sent a day, plain |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    for tasks in ["10", "100", "1000"] {
+        for profile in ["lean", "standard", "full"] {
+            let of = |what: &str| figure(tasks, profile, what);
+            let (series, body, gzip) = (of("series"), of("body"), of("gzip"));
+            let (samples, sent) = (series * 5_760.0 / 1e6, [gzip, body].map(|bytes| size(bytes * 5_760.0)));
+            let tasks = grouped(tasks.parse().expect("a number"));
+            writeln!(
+                made,
+                "| {tasks} | `{profile}` | {} | {} | {} | {samples:.1} million | {} | {} |",
+                grouped(series),
+                size(body),
+                size(gzip),
+                sent[0],
+                sent[1]
+            )
+            .expect("a text can be written");
+        }
+    }
+    golden_part("docs/profiles.md", (BEGIN, END), &made);
 }
 
 /// Series of a host are those that were measured there; a scrape each 15 s is 5,760 samples of each a day, of 1 to 2 bytes on disk.

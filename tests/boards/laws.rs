@@ -396,6 +396,75 @@ fn links_between_boards_carry_data_source_instance_alloc_and_time() {
     }
 }
 
+/// What somebody comes to a board for: titles of rows and panels, and the boards to which it leads.
+const WANTED: &[(&str, &[&str], &[&str])] = &[
+    (
+        "allostat-fleet",
+        &[
+            "Alerts",
+            "CPU of workloads",
+            "Memory of workloads",
+            "Hosts",
+            "CPU of hosts",
+            "Memory of hosts",
+            "Disks of hosts",
+            "Pressure of hosts",
+            "Network of hosts",
+        ],
+        &["allostat-allocs", "allostat-task", "${runbooks}"],
+    ),
+    (
+        "allostat-allocs",
+        &["Identity", "Memory by task, with peak and limit", "State of its tasks"],
+        &["allostat-task", "allostat-gpu"],
+    ),
+    (
+        "allostat-task",
+        &["Memory against its limit", "CPU against its limit", "Throttled share"],
+        &["allostat-lifecycle"],
+    ),
+    (
+        "allostat-gpu",
+        &["GPUs", "Who has the memory", "Held, and how busy", "Errors that drivers told of (XID)"],
+        &["allostat-allocs"],
+    ),
+    (
+        "allostat-agent",
+        &["Age of samples by collector", "Queue of each collector", "Latency of a scrape, p99"],
+        &["allostat-allocs"],
+    ),
+    (
+        "allostat-lifecycle",
+        &["Tasks by state", "Start latency", "Kill latency", "Slowest hooks, p99"],
+        &["allostat-allocs"],
+    ),
+];
+
+#[test]
+fn each_board_has_what_people_come_for_and_leads_on() {
+    for (stem, titles, ways) in WANTED {
+        let board =
+            boards().into_iter().find(|board| board.stem == *stem).unwrap_or_else(|| panic!("there is no {stem}"));
+        for title in *titles {
+            assert!(board.text.contains(&format!("\"title\": {title:?}")), "{stem} has no {title:?}");
+        }
+        for way in *ways {
+            let to_board = format!("\"/d/{way}/");
+            assert!(
+                board.text.contains(&to_board) || board.text.contains(&format!("\"{way}/")),
+                "{stem} leads not to {way}"
+            );
+        }
+        // Nobody knows an alloc by its id: it is picked by its name.
+        if let Some(alloc) = board.variables().iter().find(|variable| text(variable, "name") == "alloc") {
+            assert!(
+                text(alloc, "regex").contains("?<text>") && alloc["query"].to_string().contains("name"),
+                "{stem}: {alloc}"
+            );
+        }
+    }
+}
+
 #[test]
 fn every_alert_says_how_bad_what_happened_and_what_to_do() {
     let mut seen = BTreeSet::new();

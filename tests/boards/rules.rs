@@ -39,6 +39,27 @@ fn every_alert_has_a_test_that_fires_and_one_that_stays_silent() {
     }
 }
 
+/// Who is called out of bed for one must be told when it is over: in one of its tests it is silent after it fired.
+#[test]
+fn every_alert_has_a_test_in_which_it_ends() {
+    let tests: Vec<String> = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();
+    let groups: Vec<&str> = tests.iter().flat_map(|text| text.split("\n  - name:")).collect();
+    let missing: Vec<String> = alerts()
+        .into_iter()
+        .filter(|rule| !groups.iter().any(|group| ends(group, &rule.name)))
+        .map(|rule| rule.name)
+        .collect();
+    assert_eq!(missing, Vec::<String>::new(), "they never end");
+}
+
+/// In their order in time: somewhere it fires, and later it does not.
+fn ends(group: &str, alert: &str) -> bool {
+    let mine = format!("alertname: {alert}\n");
+    let cases = group.split("- eval_time:").skip(1).filter(|case| case.contains(&mine));
+    let mut fires = cases.map(|case| !case.contains("exp_alerts: []"));
+    fires.any(|fires| fires) && fires.any(|fires| !fires)
+}
+
 #[test]
 fn every_recorded_series_has_a_test_with_its_values() {
     let tests: String = in_folder("alerts/tests", "yml").iter().map(|path| read(path)).collect();

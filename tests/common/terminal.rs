@@ -56,6 +56,13 @@ impl OnTerminal {
         command.arg("top").env("ALLOSTAT_ADDR", &address);
         OnTerminal::start(command, (120, 40))
     }
+    /// Of so many columns and rows from now on, and it is told so.
+    pub fn resize(&self, (columns, rows): (u16, u16)) {
+        tcsetwinsize(&self.terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })
+            .expect("a terminal");
+        // The kernel tells the processes of a session that has the terminal, which this one is not.
+        self.signal(Signal::WINCH);
+    }
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.said.lock().expect("nobody panics with it")).into_owned()
     }

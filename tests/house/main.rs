@@ -42,6 +42,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("flate2", &["exporters", "api"]),
     ("hcl-edit", &["jobspec"]),
     ("http-body-util", &["host", "api", "devices"]),
+    ("httpdate", &["exporters"]),
     ("hyper", &["host", "api", "devices"]),
     ("hyper-util", &["host", "api", "devices"]),
     ("itoa", &["exporters", "telemetry"]),

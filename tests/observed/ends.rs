@@ -117,6 +117,9 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
     });
     let codes: Vec<u64> = exits.iter().map(|exit| exit["status"]["code"].as_u64().unwrap()).collect();
     assert_eq!(codes, (1..=8).collect::<Vec<_>>(), "in their order");
+    let rows = scene.agent.json("/v1/tasks");
+    let row = rows["tasks"].as_array().unwrap().iter().find(|row| row["alloc_id"] == scene.id("again"));
+    assert_eq!(row.expect("a row")["restarts"], 7, "it began again after each but the last");
 }
 
 #[test]

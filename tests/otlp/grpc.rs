@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -17,17 +18,42 @@ use tokio_rustls::TlsAcceptor;
 
 use super::common::{Agent, AgentOptions, wait_for};
 use super::receiver::Request;
-use super::{ledger, limit};
+use super::{ledger, limit, moments};
 
-/// Message and status of an answer.
+/// What a collector does with the nth request, counted from 1.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// Message, status, and details of that as they are sent.
+    Status(Vec<u8>, &'static str, &'static str),
+    /// The stream is reset instead of an answer.
+    Reset,
+    /// Nothing is said for as long as the other one waits.
+    Silence,
+    /// An answer without its end: no status is ever sent.
+    CutOff,
+}
+
+fn status(status: &'static str) -> Reply {
+    Reply::Status(Vec::new(), status, "")
+}
+
+type React = Arc<dyn Fn(usize) -> Reply + Send + Sync>;
+
 fn answer(
     message: &[u8],
     status: &'static str,
+    details: &'static str,
 ) -> hyper::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible> + use<>> {
     let framed = [&[0][..], &u32::try_from(message.len()).expect("small").to_be_bytes(), message].concat();
     let trailers = async move {
         let mut map = hyper::HeaderMap::new();
-        map.insert("grpc-status", hyper::header::HeaderValue::from_static(status));
+        // Of one that is cut off there is none.
+        if !status.is_empty() {
+            map.insert("grpc-status", hyper::header::HeaderValue::from_static(status));
+        }
+        if !details.is_empty() {
+            map.insert("grpc-status-details-bin", hyper::header::HeaderValue::from_static(details));
+        }
         Some(Ok(map))
     };
     let body = Full::new(Bytes::from(framed)).with_trailers(trailers);
@@ -43,6 +69,18 @@ pub struct Collector {
 impl Collector {
     /// Is not there for the first request, takes the second in part, and everything after it.
     pub fn start(tls: Option<Arc<ServerConfig>>) -> Collector {
+        Collector::with(tls, |n| {
+            let partial = ExportMetricsPartialSuccess { rejected_data_points: 2, ..Default::default() };
+            let partial = ExportMetricsServiceResponse { partial_success: Some(partial) };
+            match n {
+                1 => status("14"),
+                2 => Reply::Status(partial.encode_to_vec(), "0", ""),
+                _ => status("0"),
+            }
+        })
+    }
+    pub fn with(tls: Option<Arc<ServerConfig>>, react: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Collector {
+        let react: React = Arc::new(react);
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let seen: Arc<Mutex<Vec<Request>>> = Arc::default();
         let log = Arc::clone(&seen);
@@ -50,13 +88,13 @@ impl Collector {
         let address = listener.local_addr().expect("an address");
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (log, tls) = (Arc::clone(&log), tls.clone().map(TlsAcceptor::from));
+                let (log, react, tls) = (Arc::clone(&log), Arc::clone(&react), tls.clone().map(TlsAcceptor::from));
                 tokio::spawn(async move {
                     match tls {
-                        None => serve(stream, log).await,
+                        None => serve(stream, log, react).await,
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, log).await;
+                                serve(stream, log, react).await;
                             }
                         }
                     }
@@ -70,9 +108,13 @@ impl Collector {
     }
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, log: Arc<Mutex<Vec<Request>>>) {
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    log: Arc<Mutex<Vec<Request>>>,
+    react: React,
+) {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let log = Arc::clone(&log);
+        let (log, react) = (Arc::clone(&log), Arc::clone(&react));
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.expect("a body").to_bytes();
@@ -88,16 +130,19 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, log
                     ("scheme".to_owned(), head.uri.scheme_str().unwrap_or_default().to_owned()),
                 ],
                 body: body[5..].to_vec(),
+                at: Instant::now(),
             };
-            let mut log = log.lock().expect("nobody panics with it");
-            log.push(request);
-            let partial = ExportMetricsPartialSuccess { rejected_data_points: 2, ..Default::default() };
-            let partial = ExportMetricsServiceResponse { partial_success: Some(partial) };
-            Ok::<_, Infallible>(match log.len() {
-                1 => answer(&[], "14"),
-                2 => answer(&partial.encode_to_vec(), "0"),
-                _ => answer(&[], "0"),
-            })
+            let count = {
+                let mut log = log.lock().expect("nobody panics with it");
+                log.push(request);
+                log.len()
+            };
+            match react(count) {
+                Reply::Status(message, status, details) => Ok(answer(&message, status, details)),
+                Reply::CutOff => Ok(answer(&[], "", "")),
+                Reply::Reset => Err(std::io::Error::other("reset")),
+                Reply::Silence => std::future::pending().await,
+            }
         }
     });
     let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -126,5 +171,43 @@ fn a_collector_gets_over_grpc_what_it_was_not_there_for() {
     assert!(seen[0].points().iter().any(|told| told.metric == "system.memory.limit"));
     let body = agent.metrics();
     assert_eq!(body.u64("allostat_otlp_requests_total", &[("code", "grpc-14")]), 1);
+    agent.stop();
+}
+
+/// Each in its turn, as over HTTP: every batch comes once it is taken, in its order.
+#[test]
+fn a_collector_that_misbehaves_over_grpc_gets_everything_in_order_once_it_takes_it() {
+    // Resource exhausted, to be asked again in 7.5 s: encoded by another library.
+    const LATER: &str = "CAgaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ==";
+    let collector = Collector::with(None, |n| match n {
+        1 => Reply::Reset,
+        2 => Reply::Silence,
+        3 => Reply::CutOff,
+        4 => Reply::Status(Vec::new(), "8", LATER),
+        5 => status("4"),
+        _ => status("0"),
+    });
+    let endpoint = format!("http://{}", collector.address);
+    let env = [
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", endpoint.as_str()),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "700"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+    ];
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let counts = wait_for("points to be taken", limit(), || ledger(&agent).filter(|l| l[1] > 1_000));
+    assert_eq!((counts[2], counts[3]), (0, 0), "nothing is lost, nothing is refused");
+    let seen = collector.seen();
+    assert!(seen[..6].iter().all(|request| request.body == seen[0].body), "the same until it is taken");
+    assert_ne!(seen[6].body, seen[0].body);
+    let waited = seen[4].at - seen[3].at;
+    assert!(waited.as_millis() >= 7_500, "it came again after {waited:?}");
+    let moments = moments(&seen[5..]);
+    assert!(moments.is_sorted() && moments.len() > 2, "{moments:?}");
+    let body = agent.metrics();
+    let code = |code: &str| body.u64("allostat_otlp_requests_total", &[("code", code)]);
+    assert_eq!(["timeout", "200", "grpc-8", "grpc-4"].map(code), [1; 4]);
+    assert_eq!(body.u64("allostat_otlp_retries_total", &[]), 5);
     agent.stop();
 }

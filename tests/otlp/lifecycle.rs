@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::metrics::v1::metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
@@ -75,6 +76,18 @@ fn spans(receiver: &Receiver) -> Vec<(String, Span)> {
         spans.map(|span| (whose.clone(), span)).collect::<Vec<_>>()
     });
     spans.collect()
+}
+
+/// Trace and span of each exemplar of a histogram.
+fn exemplars(receiver: &Receiver) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let requests = receiver.of("/v1/metrics");
+    let metrics = requests.iter().flat_map(|request| request.decoded().resource_metrics);
+    let metrics = metrics.flat_map(|of| of.scope_metrics).flat_map(|scope| scope.metrics);
+    let points = metrics.flat_map(|metric| match metric.data {
+        Some(metric::Data::Histogram(histogram)) => histogram.data_points,
+        _ => Vec::new(),
+    });
+    points.flat_map(|point| point.exemplars).map(|of| (of.trace_id, of.span_id)).collect()
 }
 
 fn number(record: &LogRecord) -> u64 {
@@ -169,6 +182,18 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
     let accept = [("Accept", "application/openmetrics-text")];
     let body = unix(&agent.socket(), "GET", "/metrics", &accept, b"").unwrap();
     assert!(body.text().contains(&format!("trace_id=\"{trace}\"")), "an exemplar leads to it");
+    let accept = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+    let body = unix(&agent.socket(), "GET", "/metrics", &[("Accept", accept)], b"").unwrap().body;
+    // Fields 1 and 2 of its label: name and value, each behind its length.
+    let label = [&b"\x0a\x08trace_id\x12\x20"[..], trace.as_bytes()].concat();
+    assert!(body.windows(label.len()).any(|bytes| bytes == label), "one in protobuf too");
+    let root = all.iter().find(|(_, span)| span.name == "alloc").map(|(_, span)| hex(&span.span_id));
+    let led_to = wait_for("points with exemplars", limit(), || {
+        let led_to: BTreeSet<_> =
+            exemplars(&receiver).into_iter().map(|(trace, span)| (hex(&trace), hex(&span))).collect();
+        (!led_to.is_empty()).then_some(led_to)
+    });
+    assert_eq!(led_to, BTreeSet::from([(trace.clone(), root.expect("an alloc has a span"))]), "and each one of OTLP");
     // The books of each signal.
     let body = agent.metrics();
     for (signal, count) in [("logs", records.len()), ("traces", all.len())] {

@@ -22,7 +22,7 @@ mod tls;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use common::{Agent, AgentOptions, patience, wait_for};
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse};
@@ -140,6 +140,30 @@ fn a_receiver_that_misbehaves_gets_everything_in_order_once_it_takes_it() {
     assert_eq!(["503", "429", "502", "504", "timeout"].map(codes), [1; 5]);
     assert_eq!(codes("broken"), 2, "hung up, and cut off");
     assert_eq!(body.u64("allostat_otlp_retries_total", &[]), 7);
+    agent.stop();
+}
+
+/// By itself an agent would come again after a fraction of a second.
+#[test]
+fn a_collector_that_says_when_to_come_again_is_left_alone_until_then() {
+    const ASKED: u64 = 3;
+    let receiver = Receiver::start(|n, _| {
+        let date = || httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(ASKED + 1));
+        match n {
+            0 => Reaction::Answer(429, vec![("retry-after", ASKED.to_string())], Vec::new()),
+            // A date has whole seconds: it is between those asked for and one more.
+            1 => Reaction::Answer(503, vec![("retry-after", date())], Vec::new()),
+            _ => plain(200),
+        }
+    });
+    let agent = agent(&receiver, &[]);
+    wait_for("it to be taken", limit(), || (receiver.seen().len() > 2).then_some(()));
+    let at: Vec<_> = receiver.seen().iter().take(3).map(|(request, _)| (request.at, request.body.clone())).collect();
+    for pair in at.windows(2) {
+        let waited = pair[1].0 - pair[0].0;
+        assert!(waited >= Duration::from_secs(ASKED), "it came again after {waited:?}");
+        assert_eq!(pair[0].1, pair[1].1, "with the same");
+    }
     agent.stop();
 }
 

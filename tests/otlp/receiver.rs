@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -35,6 +35,8 @@ pub struct Request {
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
+    /// When it had come whole.
+    pub at: Instant,
 }
 
 impl Request {
@@ -161,7 +163,7 @@ fn serve(mut stream: impl Read + Write, react: &React, log: &Mutex<Vec<(Request,
         }
         let body = buffer[head..head + length].to_vec();
         buffer.drain(..head + length);
-        let request = Request { path, headers, body };
+        let request = Request { path, headers, body, at: Instant::now() };
         let reaction = {
             let mut log = log.lock().expect("nobody panics with it");
             let reaction = react(log.len(), &request);

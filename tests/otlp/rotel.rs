@@ -24,6 +24,13 @@ fn shown(log: &str, service: &str, metric: &str) -> Option<f64> {
     point.lines().find_map(|line| line.strip_prefix("Value: "))?.trim().parse().ok()
 }
 
+/// Points of metrics that rotel shows, of whatever kind.
+fn points(log: &str) -> u64 {
+    let kinds = ["NumberDataPoints #", "HistogramDataPoints #"];
+    // `ExponentialHistogramDataPoints #` ends like the second.
+    kinds.iter().map(|kind| log.matches(kind).count() as u64).sum()
+}
+
 #[test]
 fn rotel_takes_everything_over_grpc_and_over_http() {
     let Some(program) = part_file("rotel", "rotel/rotel-agent") else { skip_test!("no-python") };
@@ -94,5 +101,17 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
         }
         assert!(of("exported") > 100 && of("rejected") + of("dropped") == 0, "{destination}");
     }
+    // Not one point less than was taken, and not one more than was ever made.
+    let of = |what: &str| -> u64 {
+        let body = agent.metrics();
+        let all = body.all(&format!("allostat_otlp_points_{what}_total"), &[("signal", "metrics")]);
+        all.iter().map(|sample| sample.u64()).sum()
+    };
+    let taken = of("exported");
+    let came = wait_for("rotel to show each point", limit(), || {
+        let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
+        Some(points(&log)).filter(|came| *came >= taken)
+    });
+    assert!(came <= of("enqueued"), "{came} came, {taken} were taken");
     agent.stop();
 }

@@ -56,8 +56,11 @@ pub fn usage() -> DeviceUsage {
     }
 }
 
+fn kind(vendor: &str, kind: &str, name: &str) -> DeviceKind {
+    DeviceKind { vendor: vendor.into(), kind: kind.into(), name: name.into() }
+}
+
 fn device(id: &str, facts: DeviceFacts, usage: Option<DeviceUsage>, info: &[(&'static str, &str)]) -> DeviceView {
-    let kind = DeviceKind { vendor: "nvidia".into(), kind: "gpu".into(), name: "NVIDIA H100".into() };
     let reading = usage.map(|values| {
         Arc::new(DeviceReading {
             device: DeviceId::from(id),
@@ -70,7 +73,7 @@ fn device(id: &str, facts: DeviceFacts, usage: Option<DeviceUsage>, info: &[(&'s
     });
     DeviceView {
         plugin: "nvidia".into(),
-        kind: Arc::new(kind),
+        kind: Arc::new(kind("nvidia", "gpu", "NVIDIA H100")),
         attributes: Arc::default(),
         device: Arc::new(Device { id: DeviceId::from(id), unhealthy: None, facts }),
         info: info.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
@@ -106,7 +109,9 @@ pub fn some(allocs: [&Arc<AllocIdentity>; 2]) -> DevicesView {
     full.unowned_bytes = Some(5 << 20);
     let mut stuck = whole("GPU-1", None);
     stuck.stuck = true;
-    let mut fpga = whole("fpga0", Some(DeviceUsage::default()));
+    let of_fpga = [("plugin", "acme"), ("vendor", "acme"), ("device_type", "fpga"), ("model", "U250")];
+    let mut fpga = device("fpga0", DeviceFacts::default(), Some(DeviceUsage::default()), &of_fpga);
+    (fpga.plugin, fpga.kind) = ("acme".into(), Arc::new(kind("acme", "fpga", "U250")));
     let reading = fpga.reading.as_mut().map(Arc::make_mut).expect("it was read");
     reading.stats = Arc::new(foreign());
     let memory = |used| DeviceUsage { memory_used_bytes: Some(used), ..DeviceUsage::default() };

@@ -1,5 +1,6 @@
 //! As root, from the unit in `deploy/`.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -330,6 +331,77 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
     agent.wait_scope_gone(&scope);
+}
+
+fn ids(allocs: &serde_json::Value) -> BTreeSet<String> {
+    allocs.as_array().into_iter().flatten().filter_map(|alloc| alloc["id"].as_str()).map(str::to_owned).collect()
+}
+
+/// The first minute of somebody new: twenty services run already, and nothing is configured.
+#[test]
+fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_with_one() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    for n in 0..20 {
+        Who::Root.run("systemd-run", &[&format!("--unit=first-{n}"), "--collect", "--", "sleep", "1000"]);
+    }
+    let listed = || -> BTreeSet<String> {
+        let running = ["list-units", "--type=service", "--state=running", "--no-legend", "--plain"];
+        let text = Who::Root.run("systemctl", &running);
+        text.lines().filter_map(|line| line.split(' ').next()).map(|unit| format!("systemd:{unit}")).collect()
+    };
+    let limit = Duration::from_secs(10) * patience();
+    let wanted = listed();
+    assert!(wanted.len() > 20, "{wanted:?}");
+    let missing = |seen: &BTreeSet<String>| wanted.difference(seen).cloned().collect::<Vec<_>>();
+    let program = crate::common::allostat();
+    let top = Who::Root.run(program.to_str().expect("UTF-8"), &["top", "--json"]);
+    let top: serde_json::Value = serde_json::from_str(&top).expect("JSON");
+    assert_eq!(missing(&ids(&top["allocs"])), [""; 0], "without an agent");
+
+    // As it is shipped, but for its data, which other tests look at.
+    let agent = service("UnsetEnvironment=ALLOSTAT_OBSERVE");
+    wait_for("all of them", limit, || missing(&ids(&agent.json("/v1/allocs")["allocs"])).is_empty().then_some(()));
+    let seen = agent.metrics();
+    for id in wanted.iter().filter(|id| id.contains("first-")) {
+        let usage = seen.one("allostat_task_memory_usage_bytes", &[("alloc_id", id)]).map(crate::common::Sample::u64);
+        assert!(usage.is_some_and(|bytes| bytes > 0), "{id}: {usage:?}");
+    }
+    for n in 0..20 {
+        Who::Root.systemctl(&["stop", &format!("first-{n}.service")]);
+    }
+    Who::Root.systemctl(&["stop", "allostat.service"]);
+}
+
+/// By its own words: `ExecMainStatus` is the code, or the signal where it was killed.
+#[test]
+fn how_a_service_ended_is_what_systemctl_says() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    let agent = service("UnsetEnvironment=ALLOSTAT_OBSERVE");
+    let limit = Duration::from_secs(30) * patience();
+    for (unit, script, word) in
+        [("ends-badly", "sleep 2; exit 7", "code"), ("is-killed", "sleep 2; kill -9 0", "signal")]
+    {
+        // Without --collect systemd keeps what failed.
+        Who::Root.run("systemd-run", &[&*format!("--unit={unit}"), "--", "sh", "-c", script]);
+        let ended = wait_for("its end", limit, || {
+            let alloc = agent.json("/v1/allocs")["allocs"]
+                .as_array()?
+                .iter()
+                .find(|a| a["id"] == format!("systemd:{unit}.service"))?
+                .clone();
+            let whole = agent.json(&format!("/v1/allocs/{}", alloc["id"].as_str()?));
+            let task = whole["tasks"].as_object()?.values().next()?.clone();
+            Some(task["last_exit"]["status"].clone()).filter(|status| !status.is_null())
+        });
+        let told = Who::Root.property(&format!("{unit}.service"), "ExecMainStatus");
+        assert_eq!(ended[word].to_string(), told, "{unit}: {ended}");
+        Who::Root.systemctl(&["reset-failed", &format!("{unit}.service")]);
+    }
+    Who::Root.systemctl(&["stop", "allostat.service"]);
 }
 
 /// As it is shipped: a read-only system and four capabilities.

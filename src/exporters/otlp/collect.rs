@@ -1,7 +1,7 @@
 //! A walk into one request: points gathered by whose they are.
 //!
 //! ```text
-//! Walk ── families, row by row ──► places: host, agent, each alloc, each task ──► ResourceMetrics
+//! Walk ── families, row by row ──► places: host, agent, each alloc, task and device ──► ResourceMetrics
 //!                                    └── what was told before and is not told now: a point that says so (`Endings`)
 //! ```
 //! Workloads have no resource: what is told of them are points of the agent's, with their labels as attributes.
@@ -18,10 +18,10 @@ use super::names::{self, Instrument, OF_RESOURCES};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
 use crate::exporters::walk::{
-    ALLOC_DEVICE_ROWS, ALLOC_ROWS, DEVICE_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW, Point,
-    RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle,
+    ALLOC_DEVICE_ROWS, ALLOC_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW, Point, RowSubject,
+    Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle,
 };
-use crate::model::metric::{Exemplar, Value};
+use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::task::TaskState;
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::TaskView;
@@ -39,13 +39,17 @@ struct RowPlace {
     place: usize,
     /// In front of the attributes of its cells.
     labels: Vec<(String, String)>,
+    /// What the points of its info family say besides: of who has a device. Others' is said by their resources.
+    info: Vec<(String, String)>,
+    /// Of what type a device is.
+    hardware: Option<String>,
     since: Option<Timestamp>,
     read_at: Timestamp,
 }
 
 const HOST: usize = 0;
 const AGENT: usize = 1;
-/// Then all allocs, then all tasks.
+/// Then all allocs, then all tasks, then all devices.
 const FIRST_ALLOC: usize = 2;
 
 struct Gathered<'w> {
@@ -54,6 +58,8 @@ struct Gathered<'w> {
     rows: Vec<(&'static Rows, Vec<RowPlace>)>,
     /// Which tasks run, in the order of their rows.
     running: Vec<bool>,
+    /// By id of a device its place.
+    devices: HashMap<&'w str, usize>,
     /// When the agent's process began.
     began: Option<Timestamp>,
     places: Vec<Vec<Told>>,
@@ -84,7 +90,8 @@ pub(super) fn collect_each(
     let (node, at) = (&*walk.snapshot.info, walk.snapshot.taken_at.0);
     let allocs = walk.allocs.iter().map(|alloc| identity.alloc(node, alloc));
     let tasks = walk.allocs.iter().flat_map(|alloc| alloc.tasks().map(|task| identity.task(node, alloc, task)));
-    let resources = [identity.host(node), identity.agent(node)].into_iter().chain(allocs).chain(tasks);
+    let devices = walk.devices().map(|view| identity.device(node, view));
+    let resources = [identity.host(node), identity.agent(node)].into_iter().chain(allocs).chain(tasks).chain(devices);
     let mut told_before = std::mem::take(&mut endings.told);
     for (resource, mut points) in resources.zip(gathered.places) {
         without_whole(&mut points);
@@ -109,12 +116,15 @@ impl<'w> Gathered<'w> {
         let runs = |task: &Arc<TaskView>| {
             task.managed.as_ref().is_some_and(|managed| managed.status.state == TaskState::Running)
         };
+        let tasks_end = FIRST_ALLOC + walk.allocs.len() + tasks().count();
+        let devices: HashMap<_, _> = walk.devices().map(|view| view.device.id.as_str()).zip(tasks_end..).collect();
         let began = walk.snapshot.agent.0.iter().find(|sample| sample.desc.name == PROCESS_START.name);
         Gathered {
             walk,
             rows: Vec::new(),
-            places: (0..FIRST_ALLOC + walk.allocs.len() + tasks().count()).map(|_| Vec::new()).collect(),
+            places: (0..tasks_end + devices.len()).map(|_| Vec::new()).collect(),
             running: tasks().map(runs).collect(),
+            devices,
             began: began.and_then(|sample| moment(sample.value)),
         }
     }
@@ -134,21 +144,31 @@ impl<'w> Gathered<'w> {
                 .iter()
                 .filter(|(key, value)| !value.is_empty() && (whose.is_none() || !OF_RESOURCES.contains(key)));
             let labels = labels.map(|(key, value)| (names::of_device(key).to_owned(), (*value).to_owned()));
+            let device = walk.device(rows, row);
+            let of_device = device.and_then(|view| self.devices.get(view.device.id.as_str()));
             let (place, labels) = if *rows == ALLOC_ROWS {
                 (FIRST_ALLOC + row, Vec::new())
             } else if *rows == TASK_ROWS {
                 (FIRST_ALLOC + walk.allocs.len() + row, Vec::new())
             } else if let Some(place) = whose {
                 (place, labels.collect())
-            } else if *rows == DEVICE_ROWS || *rows == INSTANCE_ROWS {
-                (HOST, labels.collect())
+            } else if *rows == INSTANCE_ROWS {
+                (of_device.copied().unwrap_or(HOST), of_instance(&subject))
             } else {
-                (AGENT, labels.collect())
+                (of_device.copied().unwrap_or(AGENT), labels.collect())
             };
-            let read_at = subject.read_at.unwrap_or(walk.snapshot.taken_at);
-            RowPlace { place, labels, since: subject.since, read_at }
+            let info = subject.info.iter().filter(|(_, value)| on_device.is_some() && !value.is_empty());
+            RowPlace {
+                place,
+                labels,
+                info: info.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+                hardware: device.map(|view| view.kind.kind.clone()),
+                since: subject.since,
+                read_at: subject.read_at.unwrap_or(walk.snapshot.taken_at),
+            }
         };
-        self.rows.push((rows, (0..(rows.count)(walk)).map(row).collect()));
+        let all = (0..(rows.count)(walk)).map(row).collect();
+        self.rows.push((rows, all));
     }
 
     /// The places of all allocs, and of their tasks by name.
@@ -169,11 +189,16 @@ impl<'w> Gathered<'w> {
         known.get(row).filter(|_| *rows != ONE_ROW)
     }
 
-    fn place(&self, head: &Head<'_>, row: usize) -> usize {
+    /// Of one row for all the cell may name a device.
+    fn place(&self, head: &Head<'_>, row: usize, cell: &Attributes) -> usize {
+        let of_device = || {
+            let (_, id) = cell.iter().find(|(key, _)| *key == names::DEVICE_ID)?;
+            self.devices.get(id.as_str()).copied()
+        };
         match self.row(head.rows, row) {
             Some(row) => row.place,
-            None if head.source == Source::Host => HOST,
-            None => AGENT,
+            None if head.source == Source::Host => of_device().unwrap_or(HOST),
+            None => of_device().unwrap_or(AGENT),
         }
     }
 
@@ -202,21 +227,31 @@ impl<'w> Gathered<'w> {
     }
 
     fn attributes(&self, head: &Head<'_>, row: usize, cell: &Attributes) -> Attributes {
-        match self.row(head.rows, row) {
-            Some(row) if !row.labels.is_empty() => row.labels.iter().chain(cell.iter()).cloned().collect(),
-            _ => Arc::clone(cell),
+        let Some(row) = self.row(head.rows, row) else { return Arc::clone(cell) };
+        let info: &[_] = if head.desc.kind == Kind::Info { &row.info } else { &[] };
+        let hardware = row.hardware.iter().filter(|_| names::is_of_hardware(head.desc));
+        let hardware = hardware.map(|kind| (names::HARDWARE_TYPE.to_owned(), kind.clone()));
+        if row.labels.is_empty() && info.is_empty() {
+            return Arc::clone(cell);
         }
+        row.labels.iter().chain(info).chain(cell.iter()).cloned().chain(hardware).collect()
     }
 
     fn cells(head: &Head<'_>) -> Vec<Attributes> {
         let apart = names::apart(head.desc);
         let of = |labels: &Labels<'_>| {
             let own = labels.iter().filter(|(_, value)| !value.is_empty());
-            let own = own.map(|(label, value)| (names::attribute(head.desc, label), *value));
-            own.chain(apart).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+            let own = own.flat_map(|(label, value)| names::attributes(head.desc, label, value));
+            own.chain(apart.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
         };
         head.cells.iter().map(of).collect()
     }
+}
+
+/// Which instance, and of which device.
+fn of_instance(subject: &RowSubject<'_>) -> Vec<(String, String)> {
+    let key = |label| if label == "mig_uuid" { names::DEVICE_ID } else { names::PARENT };
+    subject.labels.iter().map(|(label, value)| (key(*label).to_owned(), (*value).to_owned())).collect()
 }
 
 /// By id of an alloc its place, and those of its tasks by name.
@@ -247,14 +282,14 @@ impl Listener for Gathered<'_> {
             if is_uptime && *head.rows == TASK_ROWS && !self.running[row] {
                 continue;
             }
-            let (place, start, at) =
-                (self.place(head, row), self.start(head, instrument, row), self.at(head, is_known, row));
+            let (start, at) = (self.start(head, instrument, row), self.at(head, is_known, row));
             for (cell, point) in cells.iter().zip(points) {
                 let Some(Point { value, exemplar }) = point else { continue };
                 let value =
                     if is_uptime { moment(value).map(|since| Value::Nanos(at.since(since).0)) } else { Some(value) };
                 let series = Series { desc: head.desc, attributes: self.attributes(head, row, cell) };
                 let value = Measured::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
+                let place = self.place(head, row, cell);
                 self.places[place].push(Told { series, start, at: at.0, value });
             }
         }
@@ -273,8 +308,11 @@ impl Listener for Gathered<'_> {
             let series = Series { desc: head.desc, attributes: self.attributes(head, row, &cells[cell]) };
             let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
             let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });
-            let (place, start, at) =
-                (self.place(head, row), self.start(head, Instrument::Histogram, row), self.at(head, true, row));
+            let (place, start, at) = (
+                self.place(head, row, &cells[cell]),
+                self.start(head, Instrument::Histogram, row),
+                self.at(head, true, row),
+            );
             self.places[place].push(Told { series, start, at: at.0, value });
         }
     }

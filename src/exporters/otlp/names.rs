@@ -1,7 +1,7 @@
 //! What our families are called in OTLP, to the letter of the semantic conventions where there is one: instruments and attributes.
 //! Names and units stand beside each family ([`MetricDesc::otlp`]); what no convention knows is `allostat.*`, with our labels.
 //!
-//! Source: OpenTelemetry semantic conventions 1.44: system, container, process, otel.sdk metrics.
+//! Source: OpenTelemetry semantic conventions 1.44: system, container, process, hardware, otel.sdk metrics.
 
 use crate::model::metric::{Kind, MetricDesc};
 
@@ -18,6 +18,12 @@ pub(super) enum Instrument {
     Histogram,
 }
 
+/// Of one device of a host.
+pub(super) const DEVICE_ID: &str = "hw.id";
+/// The device of which that is a part.
+pub(super) const PARENT: &str = "hw.parent";
+pub(super) const HARDWARE_TYPE: &str = "hw.type";
+
 /// Of gauges: the conventions call these sums that may fall. So are those of allocs that are made after them.
 const UP_DOWN: &[&str] = &[
     "container.memory.usage",
@@ -31,6 +37,7 @@ const UP_DOWN: &[&str] = &[
     "system.filesystem.usage",
     "hw.gpu.memory.usage",
     "hw.gpu.memory.limit",
+    "hw.status",
     "process.memory.usage",
     "process.unix.file_descriptor.count",
     "allostat.task.status",
@@ -50,6 +57,7 @@ const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ("hw.temperature", "sensor", "hw.sensor_location"),
     ("hw.temperature.limit", "threshold", "hw.limit_type"),
     ("hw.errors", "kind", "error.type"),
+    ("hw.status", "state", "hw.state"),
     ("otel.sdk.metric_reader.collection.duration", "collector", "otel.component.name"),
 ];
 
@@ -66,18 +74,37 @@ const APART: &[(&str, &str, &str)] = &[
     ("_device_pcie_receive_", "network.io.direction", "receive"),
     ("_device_nvlink_transmit_", "network.io.direction", "transmit"),
     ("_device_nvlink_receive_", "network.io.direction", "receive"),
-    ("_device_power_watts", "hw.type", "gpu"),
-    ("allostat_device_energy_", "hw.type", "gpu"),
-    ("_device_ecc_errors_", "hw.type", "gpu"),
     ("_host_filesystem_avail_", "system.filesystem.state", "free"),
 ];
+
+/// Of whichever hardware, which its points say: `hw.type`.
+const OF_HARDWARE: [&str; 4] = ["hw.energy", "hw.errors", "hw.power", "hw.status"];
+
+/// Where a value of ours is another in the conventions, which want theirs as far as it reaches and leave room for others: metric,
+/// attribute, our value, what stands for it.
+const VALUES: &[(&str, &str, &str, &[AttributePair])] = &[
+    ("system.cpu.time", "cpu.mode", "irq", &[("cpu.mode", "interrupt")]),
+    ("hw.temperature.limit", "hw.limit_type", "slowdown", &[("hw.limit_type", "high.degraded"), SENSOR_GPU]),
+    ("hw.temperature.limit", "hw.limit_type", "shutdown", &[("hw.limit_type", "high.critical"), SENSOR_GPU]),
+    ("hw.temperature.limit", "hw.limit_type", "gpu_max", &[("hw.limit_type", "max"), SENSOR_GPU]),
+    (
+        "hw.temperature.limit",
+        "hw.limit_type",
+        "memory_max",
+        &[("hw.limit_type", "max"), ("hw.sensor_location", "memory")],
+    ),
+];
+const SENSOR_GPU: AttributePair = ("hw.sensor_location", "gpu");
+
+/// Name and value.
+type AttributePair = (&'static str, &'static str);
 
 /// `None`: what it says is in the attributes of resources, or in start times.
 pub(super) fn instrument(desc: &MetricDesc) -> Option<Instrument> {
     let name = desc.otlp?.name;
     let container = |rest: &str| UP_DOWN.iter().any(|known| known.strip_prefix("container.") == Some(rest));
     Some(match desc.kind {
-        Kind::Info => return None,
+        Kind::Info => Instrument::Gauge,
         Kind::Counter => Instrument::Counter,
         Kind::Histogram => Instrument::Histogram,
         Kind::Gauge if UP_DOWN.contains(&name) => Instrument::UpDownCounter,
@@ -93,9 +120,23 @@ pub(super) fn attribute<'a>(desc: &MetricDesc, label: &'a str) -> &'a str {
     known.map_or_else(|| of_device(label), |(_, _, theirs)| *theirs)
 }
 
+/// What a label and its value are.
+pub(super) fn attributes(desc: &MetricDesc, label: &str, value: &str) -> Vec<(String, String)> {
+    let (name, key) = (desc.otlp.map_or("", |otlp| otlp.name), attribute(desc, label));
+    let known = VALUES.iter().find(|(metric, attribute, ours, _)| (*metric, *attribute, *ours) == (name, key, value));
+    let same = [(key, value)];
+    let theirs = known.map_or(&same[..], |(.., theirs)| theirs);
+    theirs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
 /// What tells devices apart.
 pub(super) fn of_device(label: &str) -> &str {
-    if label == "device_uuid" { "hw.id" } else { label }
+    if label == "device_uuid" { DEVICE_ID } else { label }
+}
+
+/// The points of its devices say of what type they are.
+pub(super) fn is_of_hardware(desc: &MetricDesc) -> bool {
+    desc.otlp.is_some_and(|otlp| OF_HARDWARE.contains(&otlp.name))
 }
 
 /// What all points of the family have.
@@ -119,7 +160,8 @@ pub(in crate::exporters) fn twin(desc: &MetricDesc) -> Option<String> {
     let is_of_resource = |label: &str| desc.labels.contains(&"alloc_id") && OF_RESOURCES.contains(&label);
     let own = desc.labels.iter().filter(|label| !is_of_resource(label)).map(|label| attribute(desc, label).to_owned());
     let apart = apart(desc).map(|(key, value)| format!("{key}={value}"));
-    let attributes: Vec<String> = own.chain(apart).collect();
+    let hardware = is_of_hardware(desc).then(|| HARDWARE_TYPE.to_owned());
+    let attributes: Vec<String> = own.chain(apart).chain(hardware).collect();
     let attributes = if attributes.is_empty() { String::new() } else { format!(", by {}", attributes.join(", ")) };
     Some(format!("{} ({kind}, {}){attributes}", otlp.name, otlp.unit))
 }
@@ -164,6 +206,7 @@ mod tests {
         hw.gpu.memory.usage                         updowncounter  By                 hw.id
         hw.gpu.utilization                          gauge          1                  hw.gpu.task,hw.id
         hw.power                                    gauge          W                  hw.id,hw.type
+        hw.status                                   updowncounter  1                  hw.id,hw.state,hw.type
         hw.temperature                              gauge          Cel                hw.id,hw.sensor_location
         hw.temperature.limit                        gauge          Cel                hw.id,hw.limit_type
         process.memory.usage                        updowncounter  By                 -
@@ -178,7 +221,8 @@ mod tests {
             let Some(otlp) = desc.otlp.filter(|otlp| !otlp.name.starts_with("allostat.")) else { continue };
             let whose = ["alloc_id", "task", "workload"];
             let own = desc.labels.iter().filter(|label| !whose.contains(label)).map(|label| attribute(desc, label));
-            let mut attributes: Vec<&str> = own.chain(apart(desc).map(|(key, _)| key)).collect();
+            let hardware = is_of_hardware(desc).then_some(HARDWARE_TYPE);
+            let mut attributes: Vec<&str> = own.chain(apart(desc).map(|(key, _)| key)).chain(hardware).collect();
             attributes.sort_unstable();
             let attributes = if attributes.is_empty() { "-".to_owned() } else { attributes.join(",") };
             let instrument = format!("{:?}", instrument(desc).unwrap()).to_lowercase();
@@ -223,7 +267,6 @@ mod tests {
             "allostat_build_info",
             "allostat_device_info",
             "allostat_mig_info",
-            "allostat_alloc_device_info",
             "allostat_exposition_info",
             "process_max_fds",
             "process_start_time_seconds",

@@ -170,3 +170,30 @@ impl Outbox {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::queue::{QueueLimits, SegmentFiles};
+
+    /// Whoever never comes to the queue is in its books all the same, with why.
+    #[test]
+    fn points_that_a_busy_disk_turned_away_and_events_that_were_not_kept_are_counted_as_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = QueueLimits { bytes: 1 << 20, age: Duration::from_secs(60), memory_bytes: 1 << 20 };
+        let queue = Queue::open(Box::new(SegmentFiles::new(dir.path())), limits);
+        let lane: Lane = ("default".into(), Signal::Logs);
+        let outbox = Outbox::new(lane.clone(), queue, 1 << 20, Arc::new(Metrics::new()));
+        outbox.turn_away(5);
+        outbox.turn_away(2);
+        outbox.push(vec![(3, b"three".to_vec())]);
+        outbox.lost(11, LossReason::Forgotten);
+        let ledger = lock(&outbox.queue).ledger();
+        let lost = |reason: LossReason| ledger.dropped[reason.index()];
+        assert_eq!((lost(LossReason::SlowDisk), lost(LossReason::Forgotten)), (7, 11));
+        assert_eq!((ledger.enqueued, ledger.queued, ledger.dropped.iter().sum::<u64>()), (21, 3, 18));
+        assert!(ledger.balances());
+        outbox.push(vec![(1, b"one".to_vec())]);
+        assert_eq!(lock(&outbox.queue).ledger().dropped[LossReason::SlowDisk.index()], 7, "once");
+    }
+}

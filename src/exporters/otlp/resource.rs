@@ -1,4 +1,4 @@
-//! Whose points are: one resource for each task, alloc, the host and the agent.
+//! Whose points are: one resource for each task, alloc, device, the host and the agent.
 //!
 //! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the rest: so
 //! each has an instance id that no other has.
@@ -6,6 +6,8 @@
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
+use super::names::{DEVICE_ID, HARDWARE_TYPE, PARENT};
+use crate::board::devices::DeviceView;
 use crate::exporters::walk::RowSubject;
 use crate::model::alloc::{AllocIdentity, TaskIdentity};
 use crate::model::host::NodeInfo;
@@ -57,6 +59,26 @@ impl HostIdentity {
         own.extend([("allostat.alloc.id", id), ("allostat.task.name", name)].map(owned));
         own.push(owned(("allostat.alloc.name", &alloc.identity.name)));
         own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), &node.cgroup_mode)));
+        self.resource(node, own)
+    }
+
+    /// Of an instance of a divided device too, whose parent is the whole.
+    pub(super) fn device(&self, node: &NodeInfo, view: &DeviceView) -> Resource {
+        let id = view.device.id.as_str();
+        let known = |name: &str| view.info.iter().find(|(label, _)| *label == name).map_or("", |(_, value)| value);
+        let (kind, index) = (view.kind.kind.as_str(), known("index"));
+        let name = if index.is_empty() { String::new() } else { format!("{kind}{index}") };
+        let parent = view.device.facts.parent.as_ref().map_or("", |parent| parent.as_str());
+        let mut own = vec![
+            owned((SERVICE, self.service())),
+            owned((INSTANCE, &self.part(node, id))),
+            owned((DEVICE_ID, id)),
+            owned((HARDWARE_TYPE, kind)),
+            owned(("hw.name", &name)),
+            owned((PARENT, parent)),
+        ];
+        let more = view.info.iter().filter(|(label, _)| *label != "device_type");
+        own.extend(more.map(|(label, value)| (of_hardware(label), value.clone())));
         self.resource(node, own)
     }
 
@@ -115,6 +137,15 @@ fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
 fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
     let told = subject.info.iter().filter(|(label, _)| *label != "alloc_ns");
     told.map(|(label, value)| (format!("{prefix}.{label}"), (*value).to_owned())).collect()
+}
+
+/// What a label of the info of devices is called, where the conventions have it.
+fn of_hardware(label: &str) -> String {
+    match label {
+        "vendor" | "model" | "driver_version" => format!("hw.{label}"),
+        "vbios_version" => "hw.firmware_version".to_owned(),
+        _ => format!("allostat.device.{label}"),
+    }
 }
 
 fn owned((key, value): (&str, &str)) -> (String, String) {

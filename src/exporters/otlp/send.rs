@@ -3,7 +3,7 @@
 //! Source: OTLP specification 1.8: "OTLP/HTTP Response", "OTLP/gRPC Response", "Failures", "Throttling".
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use prost::Message;
@@ -149,22 +149,28 @@ fn of_http(answer: &Response) -> (String, Answer) {
     let answer = match answer.status {
         200..300 => taken(&answer.body),
         400 | 413 => Answer::Bad { message },
-        429 | 502 | 503 | 504 => {
-            let after = answer.header("retry-after").and_then(|after| after.trim().parse().ok());
-            Answer::Later { after: after.map(Duration::from_secs), message }
-        }
+        429 | 502 | 503 | 504 => Answer::Later { after: answer.header("retry-after").and_then(retry_after), message },
         _ => Answer::Refused { message },
     };
     (code, answer)
 }
 
+/// In seconds, or the time of day at which to come again: RFC 9110, 10.2.3. `None` of anything else.
+fn retry_after(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let seconds = text.parse().ok().map(Duration::from_secs);
+    // By its clock and ours; one that has passed is now.
+    let until = || Some(httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).unwrap_or_default());
+    seconds.or_else(until)
+}
+
 /// Source: OTLP specification, the table of retryable gRPC codes.
 fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
     let Some(status) = reply.status else {
-        // A proxy in between.
+        // A proxy in between, or an answer that broke off: with 200 nobody has said that it will not be taken.
         let message = format!("the collector answers HTTP {} without a status of gRPC", reply.http_status);
         let answer = match reply.http_status {
-            429 | 502 | 503 | 504 => Answer::Later { after: None, message },
+            200 | 429 | 502 | 503 | 504 => Answer::Later { after: None, message },
             _ => Answer::Refused { message },
         };
         return (reply.http_status.to_string(), answer);
@@ -266,12 +272,25 @@ mod tests {
             assert!(matches!(reply(Some(never), None), Answer::Refused { .. }), "{never}");
         }
         assert!(matches!(reply(Some(0), None), Answer::Taken { rejected: 0, .. }));
+        assert!(matches!(reply(None, None), Answer::Later { .. }), "it broke off, and nobody has refused it");
         assert!(matches!(reply(Some(3), None), Answer::Bad { .. }));
         assert!(matches!(reply(Some(8), None), Answer::Bad { .. }), "nobody says when");
         // Encoded by another library: code 8, RetryInfo of 7.5 s.
         let details = "CAgaNgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIKCggIBxCAyrXuAQ==";
         let told = reply(Some(8), Some(details));
         assert!(matches!(told, Answer::Later { after: Some(after), .. } if after.as_millis() == 7_500), "{told:?}");
+    }
+
+    #[test]
+    fn a_collector_says_when_to_come_again_in_seconds_or_by_a_date() {
+        let in_a_minute = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
+        let after = retry_after(&in_a_minute).expect("a date");
+        assert!(after > Duration::from_secs(50) && after <= Duration::from_secs(60), "{after:?}");
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO), "it has passed");
+        assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
+        for nothing in ["", "-1", "soon", "1.5", "Wed, 21 Oct"] {
+            assert_eq!(retry_after(nothing), None, "{nothing}");
+        }
     }
 
     #[test]

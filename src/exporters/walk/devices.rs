@@ -9,7 +9,7 @@ use super::rows::{Rows, Walk};
 use super::subject::{Labels, RowSubject};
 use crate::board::devices::{DeviceView, DevicesView};
 use crate::model::attribute::UnitName;
-use crate::model::device::TaskDevice;
+use crate::model::device::{DeviceState, TaskDevice};
 use crate::model::measure::Nature;
 use crate::model::metric::{MetricDesc, Value, families};
 use crate::model::profile::Profile;
@@ -46,6 +46,17 @@ pub static DEVICE_UP: MetricDesc = MetricDesc::gauge(
 .stays()
 .from_source("device plugin")
 .otlp("allostat.device.up", "1");
+
+pub static DEVICE_STATUS: MetricDesc = MetricDesc::gauge(
+    "allostat_device_status",
+    Unit::None,
+    "1 for the state in which the device is, 0 for the others. failed: it does not answer. predicted_failure: a row of its memory could not \
+     be replaced. degraded: a call to it hangs, or its driver wants a reset, a restart or a row replaced.",
+    &["device_uuid", "state"],
+)
+.stays()
+.from_source("device plugin")
+.otlp("hw.status", "1");
 
 pub static DEVICE_STUCK: MetricDesc = MetricDesc::gauge(
     "allostat_device_stuck",
@@ -113,7 +124,8 @@ pub static ALLOC_DEVICE_INFO: MetricDesc = MetricDesc::info(
     "The alloc has the device, or an instance of it. reserved: it was given to it, whether it is used or not.",
     &["alloc_id", "workload", "device_uuid", "gpu_instance_id", "mig_uuid", "reserved"],
 )
-.from_source("reservations and running processes");
+.from_source("reservations and running processes")
+.otlp("allostat.alloc.device.assigned", "1");
 
 pub static PLUGIN_UP: MetricDesc = MetricDesc::gauge(
     "allostat_device_plugin_up",
@@ -179,6 +191,23 @@ pub static ALLOC_DEVICE_ROWS: Rows = Rows {
     )
 };
 
+impl<'a> Walk<'a> {
+    /// Whole devices, then instances of divided ones.
+    pub fn devices(&self) -> impl Iterator<Item = &'a DeviceView> + use<'a, '_> {
+        self.devices.wholes.iter().chain(&self.devices.instances).copied()
+    }
+    /// Of which device a row of devices is.
+    pub fn device(&self, rows: &Rows, row: usize) -> Option<&'a DeviceView> {
+        if *rows == DEVICE_ROWS {
+            self.devices.wholes.get(row).copied()
+        } else if *rows == INSTANCE_ROWS {
+            self.devices.instances.get(row).copied()
+        } else {
+            None
+        }
+    }
+}
+
 fn of_device(view: &DeviceView) -> RowSubject<'_> {
     RowSubject {
         labels: vec![("device_uuid", view.device.id.as_str())],
@@ -228,6 +257,12 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.all(&DEVICE_INFO, &DEVICE_ROWS, SINGLE, wholes().map(|_| [int(1)]));
     out.all(&MIG_INFO, &INSTANCE_ROWS, SINGLE, walk.devices.instances.iter().map(|_| [int(1)]));
     out.all(&DEVICE_UP, &DEVICE_ROWS, SINGLE, wholes().map(|view| [int(u64::from(view.up))]));
+    let status = |view: &&DeviceView| {
+        let state = view.state();
+        DeviceState::ALL.map(|of| int(u64::from(of == state)))
+    };
+    let states = by("state", DeviceState::ALL.iter().map(|state| state.as_str()));
+    out.all(&DEVICE_STATUS, &DEVICE_ROWS, &states, wholes().map(status));
     out.all(&DEVICE_STUCK, &DEVICE_ROWS, SINGLE, wholes().map(|view| [int(u64::from(view.stuck))]));
     let read = |view: &&DeviceView| [view.reading.as_ref().and_then(|reading| plain(Value::Nanos(reading.at.0)))];
     out.all(&DEVICE_READ, &DEVICE_ROWS, SINGLE, wholes().map(read));

@@ -16,7 +16,7 @@
 //! so a cumulative monotonic sum, and `cells[0]`, which is the point's attributes. Row 7 opens the metric in the
 //! resource of `subject(rows, 7)`: its labels and its info are the resource's attributes, `since` is the start of
 //! the point, `read_at` (else the snapshot's `taken_at`) its time, the exemplar goes along. Of [`ONE_ROW`] the source
-//! says whose resource it is: the host's or the agent's. `bounds` and the buckets of a histogram are OTLP's own form. A gauge
+//! says whose resource it is, the host's or the agent's, unless a cell names a device. `bounds` and the buckets of a histogram are OTLP's own form. A gauge
 //! that is absent where it was present ends with a point that says so.
 //!
 //! One more family of what allocs and tasks went through: its descriptor in `lifecycle`, a statement in `tasks`, `workloads` or

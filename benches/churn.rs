@@ -1,0 +1,107 @@
+//! Short lives of others, 200 a minute, under an agent that is scraped each 15 s: whether each is there and ends once, and whether what is told and
+//! what is held stay bounded.
+//!
+//! `cargo xtask bench churn 10`: so many minutes; without a number it measures nothing. Each life has a cgroup and a name of its own, touches 8
+//! MiB and ends. Each whole minute is one point, as in `hour`; the two after the start are none.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+mod shared;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Agent, AgentOptions, Cgroups, Exposition, is_root, wait_for, workload};
+use shared::trend::tell;
+use shared::{cpu, report, rss_bytes, scrape};
+
+const WARM_UP: u32 = 2;
+const EACH: Duration = Duration::from_millis(300);
+const SCRAPE_EACH: Duration = Duration::from_secs(15);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn main() {
+    let Some(minutes) = std::env::args().skip(1).find_map(|word| word.parse::<u32>().ok()) else {
+        println!("churn: takes a number of minutes: cargo xtask bench churn 10");
+        return;
+    };
+    if !is_root() {
+        println!("what others run needs root: cgroups");
+        return;
+    }
+    let others = Cgroups::new();
+    let env =
+        [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent))];
+    let env = env.map(|(name, value)| (name.to_owned(), value)).into();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let mut churn = Churn { others, lives: 0, next_scrape: Instant::now(), series: 0.0 };
+    let (mut used, mut resident, mut series) = (Vec::new(), Vec::new(), Vec::new());
+    for minute in 1..=WARM_UP + minutes {
+        let (before, began) = (cpu(agent.pid()), Instant::now());
+        churn.minute(&agent);
+        let seconds = cpu(agent.pid()).saturating_sub(before).as_secs_f64() * 60.0 / began.elapsed().as_secs_f64();
+        #[allow(clippy::cast_precision_loss)] // Some tens of MiB.
+        let mib = rss_bytes(agent.pid()) as f64 / f64::from(1 << 20);
+        println!("minute {minute}: {} lives, {seconds:.3} CPU-s, {mib:.2} MiB, {} series", churn.lives, churn.series);
+        if minute > WARM_UP {
+            used.push(seconds);
+            resident.push(mib);
+            series.push(churn.series);
+        }
+    }
+    tell(["churn/cpu", "churn/cpu-slope", "churn/cpu-slope-error"], "CPU-s/min", &used);
+    tell(["churn/rss", "churn/rss-slope", "churn/rss-slope-error"], "MiB", &resident);
+    tell(["churn/series", "churn/series-slope", "churn/series-slope-error"], "series", &series);
+    let ends = wait_for("the last end", Duration::from_secs(60), || {
+        let ends = churn.ends(&agent);
+        (ends >= churn.lives).then_some(ends)
+    });
+    #[allow(clippy::cast_precision_loss)] // Some thousands.
+    report("churn/ends", ends as f64, "ends that were seen", Some((ends as f64 / churn.lives as f64, "lives")));
+    agent.stop();
+}
+
+struct Churn {
+    others: Cgroups,
+    lives: u64,
+    next_scrape: Instant,
+    /// Of the last body.
+    series: f64,
+}
+
+impl Churn {
+    fn minute(&mut self, agent: &Agent) {
+        let began = Instant::now();
+        let mut next = began;
+        while began.elapsed() < MINUTE {
+            self.live();
+            if Instant::now() >= self.next_scrape {
+                let body = Exposition::parse(&scrape(agent));
+                #[allow(clippy::cast_precision_loss)] // Some thousands.
+                let count = body.samples.len() as f64;
+                (self.series, self.next_scrape) = (count, self.next_scrape + SCRAPE_EACH);
+            }
+            next += EACH;
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    fn live(&mut self) {
+        let name = format!("life-{}", self.lives);
+        self.lives += 1;
+        self.others.make(&name);
+        // It begins when it is where it belongs.
+        let script = format!("read go; {} touch 8 1 >/dev/null; exit 3", workload().display());
+        let mut child = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).spawn().expect("it must start");
+        self.others.place(&name, child.id());
+        drop(child.stdin.take());
+        child.wait().expect("our own child");
+        self.others.remove(&name);
+    }
+
+    /// Those of all lives that were seen to end.
+    fn ends(&self, agent: &Agent) -> u64 {
+        let body = Exposition::parse(&scrape(agent));
+        body.all("allostat_observed_ends_total", &[]).iter().map(|sample| sample.u64()).sum()
+    }
+}
