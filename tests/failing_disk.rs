@@ -114,6 +114,14 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     until("points that wait", &|| queued(&agent).0 > 500 && queued(&agent).1 == 0);
     let (known, shown) = (agent.alloc_ids(), counters(&agent.metrics()));
     let (durable, _) = queued(&agent);
+    // Nobody has taken anything: the first batch of all is in the queue.
+    let oldest = |agent: &Agent| {
+        agent
+            .metrics()
+            .one("allostat_otlp_queue_oldest_timestamp_seconds", &[("signal", "metrics")])
+            .map(common::Sample::f64)
+    };
+    let first = oldest(&agent).expect("points wait");
 
     assert!(fault(&disk.path()), "the fault can be made");
     let refused = agent.request("POST", "/v1/jobs", &job("more", "batch", r#""burn", "20""#, 0));
@@ -145,8 +153,9 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     agent.run(&job("after", "batch", r#""burn", "20""#, 0));
     until("work", &|| of(&agent, "allostat_task_exits_total", "after", &[("outcome", "success")]) > 0.5);
     assert_eq!(agent.metrics().u64("allostat_state_db_write_failures_total", &[]), 0);
-    let again = queued(&agent);
-    assert!(again.0 >= durable && again.1 == 0, "what the disk had is counted and kept: {durable}, {again:?}");
+    until("what waits to be on the disk", &|| queued(&agent).1 == 0);
+    assert!(queued(&agent).0 >= durable, "what the disk had is counted: {durable}");
+    assert_eq!(oldest(&agent), Some(first), "and is there, from the first batch on");
     agent.stop();
     Ok(())
 }

@@ -48,16 +48,18 @@ impl DeviceView {
     pub fn is_instance(&self) -> bool {
         self.device.facts.parent.is_some()
     }
-    /// Degraded: a call to it hangs, or its driver wants something done. A failure is to be expected where a row of its memory could
+    /// Degraded: its plugin says that it is not well, a call to it hangs, or its driver wants something done. A failure is to be expected where a row of its memory could
     /// not be replaced.
     pub fn state(&self) -> DeviceState {
         let values = self.reading.as_ref().map(|reading| &reading.values);
         let says = |what: fn(&DeviceUsage) -> bool| values.is_some_and(|values| what(values));
+        let is_ill = self.device.unhealthy.is_some();
         if !self.up {
             DeviceState::Failed
         } else if says(|values| values.row_remap_failed == Some(true)) {
             DeviceState::PredictedFailure
         } else if self.stuck
+            || is_ill
             || says(|values| values.row_remap_pending == Some(true) || values.recovery_action.is_some_and(|n| n > 0))
         {
             DeviceState::Degraded

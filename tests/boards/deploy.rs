@@ -93,6 +93,11 @@ fn the_pipelines_of_the_collector_name_what_is_there_and_its_filter_what_is_sent
             }
         }
     }
+    // What answers before the store has it loses what the store refuses: the agents would count it as delivered.
+    assert!(!defined("processors").iter().any(|name: &String| name.starts_with("batch")), "it answers too early");
+    for (name, exporter) in config["exporters"].as_object().expect("exporters") {
+        assert_eq!(exporter["sending_queue"]["enabled"], false, "{name}: agents have a queue that outlives everybody");
+    }
     let all = ["receivers", "processors", "exporters"].map(|what| defined(what).len()).iter().sum::<usize>();
     assert_eq!(used.len(), all, "each is used");
     for condition in list(&config["processors"]["filter/lean"]["metrics"]["metric"]) {

@@ -300,8 +300,11 @@ fn an_idle_agent_is_well(prometheus: &Prometheus, profile: Profile) {
     }
     assert!(seen >= 8, "each board begins with whether something is wrong: {seen}");
     // What is idle by design calls nobody; how full this machine is, and what its made-up GPUs went through, is another matter.
-    let firing = prometheus.query("ALERTS{alertstate=\"firing\",alertname!~\"AllostatAgentDown|Host.*|Gpu.*\"}");
-    assert_eq!(firing, [], "nothing runs, and somebody is called");
+    // One that is pending would call somebody in some minutes; on a slow machine one may be for a moment.
+    let alerts = "ALERTS{alertname!~\"AllostatAgentDown|Host.*|Gpu.*\"}";
+    wait_for("no alert where nothing runs", Duration::from_secs(60), || {
+        prometheus.query(alerts).is_empty().then_some(())
+    });
 }
 
 /// The capabilities that panels without data name as their reason.

@@ -14,7 +14,7 @@ use prost::Message;
 
 use super::common::{Agent, AgentOptions, unix, wait_for};
 use super::limit;
-use super::receiver::{Receiver, Request, plain};
+use super::receiver::{Reaction, Receiver, Request, plain};
 
 const ON: [(&str, &str); 2] = [("OTEL_LOGS_EXPORTER", "otlp"), ("OTEL_TRACES_EXPORTER", "otlp")];
 
@@ -207,14 +207,17 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
 /// Collectors that take metrics and nothing else answer 404 to the rest.
 #[test]
 fn a_collector_that_refuses_is_told_of_by_the_signal_that_it_refuses() {
-    let receiver = Receiver::start(|_, request| plain(if request.path == "/v1/logs" { 404 } else { 200 }));
+    let receiver = Receiver::start(|_, request| match request.path.as_str() {
+        "/v1/logs" => Reaction::Answer(404, Vec::new(), b"no pipeline for logs".to_vec()),
+        _ => plain(200),
+    });
     let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
     agent.run(&failing(0));
     let line = wait_for("what the log says of it", limit(), || {
         let log = agent.log();
         log.lines().find(|line| line.contains("collector refused points for good")).map(str::to_owned)
     });
-    assert!(line.contains("signal=\"logs\"") && line.contains("404"), "{line}");
+    assert!(line.contains("signal=\"logs\"") && line.contains("404: no pipeline for logs"), "{line}");
     agent.stop();
 }
 

@@ -145,7 +145,8 @@ fn taken(body: &[u8]) -> Answer {
 
 fn of_http(answer: &Response) -> (String, Answer) {
     let code = answer.status.to_string();
-    let message = format!("the collector answers {code}");
+    let said = reason_of(answer);
+    let message = format!("the collector answers {code}{}{said}", if said.is_empty() { "" } else { ": " });
     let answer = match answer.status {
         200..300 => taken(&answer.body),
         400 | 413 => Answer::Bad { message },
@@ -155,12 +156,26 @@ fn of_http(answer: &Response) -> (String, Answer) {
     (code, answer)
 }
 
+/// Why, as it has it: the specification's `google.rpc.Status`, else the first line of a text.
+fn reason_of(answer: &Response) -> String {
+    /// So much of it is told.
+    const LONGEST: usize = 300;
+    let is_message = answer.header("content-type").is_some_and(|kind| kind.starts_with("application/x-protobuf"));
+    let text = if is_message {
+        Status::decode(&*answer.body).map(|status| status.message).unwrap_or_default()
+    } else {
+        String::from_utf8(answer.body.to_vec()).unwrap_or_default()
+    };
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
 /// In seconds, or the time of day at which to come again: RFC 9110, 10.2.3. `None` of anything else.
 fn retry_after(text: &str) -> Option<Duration> {
     let text = text.trim();
     let seconds = text.parse().ok().map(Duration::from_secs);
-    // By its clock and ours; one that has passed is now.
-    let until = || Some(httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).unwrap_or_default());
+    // By its clock and ours: one that has passed says nothing.
+    let until = || httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).ok();
     seconds.or_else(until)
 }
 
@@ -173,7 +188,8 @@ fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
             200 | 429 | 502 | 503 | 504 => Answer::Later { after: None, message },
             _ => Answer::Refused { message },
         };
-        return (reply.http_status.to_string(), answer);
+        let code = if reply.http_status == 200 { "broken".to_owned() } else { reply.http_status.to_string() };
+        return (code, answer);
     };
     // As gRPC has it, with its odd characters percent-encoded; what is not is shown as it came.
     let said = decoded(&reply.message).unwrap_or_else(|_| reply.message.clone());
@@ -193,9 +209,11 @@ fn of_grpc(reply: &GrpcReply) -> (String, Answer) {
     (format!("grpc-{status}"), answer)
 }
 
-/// `google.rpc.Status`, as far as it says when to come again.
+/// `google.rpc.Status`: why, and when to come again.
 #[derive(Clone, PartialEq, Message)]
 struct Status {
+    #[prost(string, tag = "2")]
+    message: String,
     #[prost(message, repeated, tag = "3")]
     details: Vec<Detail>,
 }
@@ -286,11 +304,25 @@ mod tests {
         let in_a_minute = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
         let after = retry_after(&in_a_minute).expect("a date");
         assert!(after > Duration::from_secs(50) && after <= Duration::from_secs(60), "{after:?}");
-        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO), "it has passed");
+        assert_eq!(retry_after("Wed, 21 Oct 2015 07:28:00 GMT"), None, "it has passed");
         assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
         for nothing in ["", "-1", "soon", "1.5", "Wed, 21 Oct"] {
             assert_eq!(retry_after(nothing), None, "{nothing}");
         }
+    }
+
+    #[test]
+    fn what_a_collector_says_over_http_is_told_as_its_status_or_its_first_line() {
+        let of =
+            |kind: &str, body: Vec<u8>| reason_of(&Response::of_parts(400, &[("content-type", kind)], body.into()));
+        let status = Status { message: "no such tenant".to_owned(), details: Vec::new() };
+        assert_eq!(of("application/x-protobuf", status.encode_to_vec()), "no such tenant");
+        assert_eq!(of("text/plain; charset=utf-8", b"\n out of \x1bbounds\nmore".to_vec()), "out of bounds");
+        assert_eq!(
+            (of("text/plain", vec![0xff]), of("application/x-protobuf", vec![0xff])),
+            (String::new(), String::new())
+        );
+        assert_eq!(of("text/html", vec![b'a'; 5_000]).len(), 300);
     }
 
     #[test]
@@ -341,7 +373,7 @@ mod tests {
         let delay = Delay { seconds: i64::from_le_bytes(fuzz.word().to_le_bytes()) >> fuzz.below(64), nanos: i32::MAX };
         let value = RetryInfo { retry_delay: Some(delay) }.encode_to_vec();
         let detail = Detail { type_url: PIECES[1].to_owned(), value };
-        let good = Status { details: vec![detail] }.encode_to_vec();
+        let good = Status { message: fuzz.text(12), details: vec![detail] }.encode_to_vec();
         let bytes = if fuzz.one_in(3) { good } else { fuzz.damaged(&good, PIECES) };
         let text = base64::prelude::BASE64_STANDARD.encode(bytes);
         if fuzz.one_in(2) { text } else { String::from_utf8_lossy(&fuzz.damaged(text.as_bytes(), PIECES)).into_owned() }

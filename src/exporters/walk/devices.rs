@@ -51,9 +51,10 @@ pub static DEVICE_STATUS: MetricDesc = MetricDesc::gauge(
     "allostat_device_status",
     Unit::None,
     "1 for the state in which the device is, 0 for the others. failed: it does not answer. predicted_failure: a row of its memory could not \
-     be replaced. degraded: a call to it hangs, or its driver wants a reset, a restart or a row replaced.",
+     be replaced. degraded: its plugin says that it is not well, a call to it hangs, or its driver wants a reset, a restart or a row replaced.",
     &["device_uuid", "state"],
 )
+.from_profile(Profile::Full)
 .stays()
 .from_source("device plugin")
 .otlp("hw.status", "1");

@@ -443,3 +443,44 @@ fn while_the_disk_is_full_memory_holds_what_comes_and_the_disk_gets_it_in_order(
     assert_eq!(came, [1, 3, 4, 5]);
     assert_eq!(next.ledger().dropped[LossReason::Disk.index()], 2, "it is known for good");
 }
+
+#[test]
+fn what_waits_for_too_long_is_lost_to_its_age_and_not_before() {
+    const SECOND: u64 = 1_000_000_000;
+    let limits = QueueLimits { age: Duration::from_secs(10), ..wide() };
+    let mut queue = Queue::open(Box::new(Disk::default()), limits);
+    assert_eq!(queue.push(Timestamp(SECOND), 3, vec![1]), Accepted::Durable);
+    assert!(queue.front(Timestamp(11 * SECOND)).is_some(), "it is as old as it may be");
+    assert_eq!(queue.front(Timestamp(11 * SECOND + 1)), None);
+    let ledger = queue.ledger();
+    assert_eq!((ledger.dropped[LossReason::Age.index()], ledger.queued), (3, 0));
+    assert!(ledger.balances(), "{ledger:?}");
+    // What the disk refuses grows old in memory.
+    let disk = Disk::default();
+    let mut queue = Queue::open(Box::new(disk.clone()), limits);
+    lock(&disk.0).is_full = true;
+    assert_eq!(queue.push(Timestamp(SECOND), 5, vec![1]), Accepted::InMemory);
+    assert_eq!(queue.front(Timestamp(12 * SECOND)), None);
+    assert_eq!(queue.ledger().dropped[LossReason::Age.index()], 5);
+}
+
+#[test]
+fn what_is_too_much_is_lost_to_its_room_the_oldest_first_and_the_newest_stay() {
+    const BYTES: u64 = 20_000;
+    let mut queue = Queue::open(Box::new(Disk::default()), QueueLimits { bytes: BYTES, ..wide() });
+    for n in 1..=40 {
+        assert_eq!(queue.push(Timestamp(n), 1, vec![u8::try_from(n).unwrap(); 1_000]), Accepted::Durable);
+        assert!(queue.bytes() <= BYTES, "{} after {n}", queue.bytes());
+    }
+    let lost = queue.ledger().dropped[LossReason::Capacity.index()];
+    assert!((20..35).contains(&lost), "{lost} of 40");
+    let mut came = Vec::new();
+    while let Some(parcel) = queue.front(Timestamp(41)) {
+        came.push(u64::from(parcel.bytes[0]));
+        queue.settle(Timestamp(41), parcel.id, 0);
+    }
+    assert_eq!(came, (lost + 1..=40).collect::<Vec<_>>());
+    // One that has no room at all costs nobody else's.
+    assert_eq!(queue.push(Timestamp(42), 7, vec![0; 20_000]), Accepted::Dropped(LossReason::Capacity));
+    assert!(queue.ledger().balances());
+}

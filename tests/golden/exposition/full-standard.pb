@@ -443,23 +443,6 @@ allostat_device_up kind 1 unit "": 1: the device answers. 0: it has fallen off i
   {device_uuid="GPU-1"} 0
   {device_uuid="GPU-2"} 0
   {device_uuid="fpga0"} 1
-allostat_device_status kind 1 unit "": 1 for the state in which the device is, 0 for the others. failed: it does not answer. predicted_failure: a row of its memory could not be replaced. degraded: a call to it hangs, or its driver wants a reset, a restart or a row replaced.
-  {device_uuid="GPU-0",state="ok"} 0
-  {device_uuid="GPU-0",state="degraded"} 1
-  {device_uuid="GPU-0",state="predicted_failure"} 0
-  {device_uuid="GPU-0",state="failed"} 0
-  {device_uuid="GPU-1",state="ok"} 0
-  {device_uuid="GPU-1",state="degraded"} 0
-  {device_uuid="GPU-1",state="predicted_failure"} 0
-  {device_uuid="GPU-1",state="failed"} 1
-  {device_uuid="GPU-2",state="ok"} 0
-  {device_uuid="GPU-2",state="degraded"} 0
-  {device_uuid="GPU-2",state="predicted_failure"} 0
-  {device_uuid="GPU-2",state="failed"} 1
-  {device_uuid="fpga0",state="ok"} 1
-  {device_uuid="fpga0",state="degraded"} 0
-  {device_uuid="fpga0",state="predicted_failure"} 0
-  {device_uuid="fpga0",state="failed"} 0
 allostat_device_stuck kind 1 unit "": 1: a call to the device has not come back in its time. Its values are not told until it has.
   {device_uuid="GPU-0"} 0
   {device_uuid="GPU-1"} 1
@@ -645,7 +628,6 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_device_info"} 4
   {family="allostat_mig_info"} 1
   {family="allostat_device_up"} 4
-  {family="allostat_device_status"} 16
   {family="allostat_device_stuck"} 4
   {family="allostat_device_read_timestamp_seconds"} 2
   {family="allostat_device_unowned_memory_bytes"} 1
