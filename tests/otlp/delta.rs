@@ -58,9 +58,17 @@ fn differences_add_up_to_the_sums_through_outages_and_kills() {
         told.iter().all(|t| t.is_delta == (t.kind == "sum" || t.kind == "histogram")),
         "what may fall is told whole"
     );
+    // What a sum was at a moment, where its beginning is known.
+    let whole: BTreeMap<(Key, u64), f64> = sums
+        .taken()
+        .iter()
+        .flat_map(|request| otlp::points(&request.decoded()))
+        .filter(|told| told.start > 0 && (told.kind == "sum" || told.kind == "histogram"))
+        .filter_map(|told| Some(((key(&told), told.at), number(&told.value)?)))
+        .collect();
     // By series: where the last difference ended, and what they add up to.
     let mut added: BTreeMap<Key, (u64, f64)> = BTreeMap::new();
-    let mut checked = 0;
+    let (mut checked, mut agreed) = (0, 0);
     for told in told.iter().filter(|told| told.is_delta) {
         let Some(more) = number(&told.value) else { continue };
         assert!(more >= 0.0, "{told:?}");
@@ -74,25 +82,15 @@ fn differences_add_up_to_the_sums_through_outages_and_kills() {
             checked += 1;
         }
         (*end, *sum) = (told.at, *sum + more);
-    }
-    assert!(checked > 500, "{checked} differences followed each other");
-    // Where both collectors were told the same moment of a sum whose beginning is known, they know the same.
-    let whole: BTreeMap<(Key, u64), f64> = sums
-        .taken()
-        .iter()
-        .flat_map(|request| otlp::points(&request.decoded()))
-        .filter(|told| told.start > 0 && (told.kind == "sum" || told.kind == "histogram"))
-        .filter_map(|told| Some(((key(&told), told.at), number(&told.value)?)))
-        .collect();
-    let mut agreed = 0;
-    for (key, (at, sum)) in added {
-        // What the agent counts itself goes on between two walks of one moment.
-        let of_agent = key.0["service.instance.id"].ends_with("/agent");
-        if let Some(whole) = whole.get(&(key.clone(), at)).filter(|_| !of_agent) {
-            assert!((whole - sum).abs() <= 1e-9 * whole.abs().max(1.0), "{key:?}: {sum} of {whole}");
+        // Where both collectors were told the same moment they know the same. What the agent counts itself goes on between two walks of one
+        // moment.
+        let of_agent = told.resource["service.instance.id"].ends_with("/agent");
+        if let Some(whole) = whole.get(&(key(told), told.at)).filter(|_| !of_agent) {
+            assert!((whole - *sum).abs() <= 1e-9 * whole.abs().max(1.0), "{told:?}: {sum} of {whole}");
             agreed += 1;
         }
     }
+    assert!(checked > 500, "{checked} differences followed each other");
     assert!(agreed > 10, "{agreed} sums were compared");
 }
 
