@@ -20,7 +20,7 @@ use allostat::model::metric::{Sample, Value};
 use allostat::model::task::{TaskState, TaskStatus};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
-use allostat::model::usage::Field;
+use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::{Assembler, Moment, Tick};
 use allostat::snapshot::pass::Pass;
 use allostat::snapshot::{AllocView, Snapshot};
@@ -426,6 +426,25 @@ fn what_others_run_stands_where_it_is_spared_and_is_read_for_who_looks() {
         let now = before.map(|before| before + 500_000);
         assert_eq!(shown.allocs[0].tasks[0].usage.cpu_usage_ns(), now, "{source:?}: all that was used");
     }
+}
+
+/// Right after a restart of the agent a task may end before its first reading; its end is on the board a moment later. By then its
+/// alloc and its workload must not have used less.
+#[test]
+fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
+    let World { sampling, .. } = World::of(1);
+    let end = Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_usage_bytes, 5)]);
+    let never_read = TaskReader::told(&sampling);
+    assert_eq!(never_read.close_with(&end, NOW), None, "nothing was read");
+    let seen = never_read.latest().expect("its end");
+    assert_eq!((seen.usage.cpu_usage_ns(), seen.usage.memory_usage_bytes(), seen.at), (Some(7), None, NOW));
+    let read = TaskReader::told(&sampling);
+    read.tell(Usage::from([(Field::cpu_usage_ns, 3)]), NOW);
+    assert_eq!(read.close_with(&end, NOW).and_then(|last| last.usage.cpu_usage_ns()), Some(3));
+    assert_eq!(read.latest().and_then(|seen| seen.usage.cpu_usage_ns()), Some(3), "its last reading holds");
+    let never_ran = TaskReader::told(&sampling);
+    never_ran.close_with(&Usage::default(), NOW);
+    assert_eq!(never_ran.latest(), None, "nobody knows anything of it");
 }
 
 #[test]

@@ -245,6 +245,15 @@ impl TaskReader {
         latest.closed = true;
         latest.reading.clone()
     }
+    /// The same, where it is known what its end says. Where nothing was ever read of it, as right after a restart of the agent, that is seen
+    /// until it is shown: else sums would be smaller for a moment.
+    pub fn close_with(&self, end: &Usage, at: Timestamp) -> Option<Reading> {
+        let last = self.close();
+        if last.is_none() && *end != Usage::default() {
+            lock(&self.latest).reading = Some(Reading { usage: Arc::new(end.without_live()), at });
+        }
+        last
+    }
 
     fn set_latest(&self, reading: Reading) {
         if let Some(keep) = self.keep.get() {

@@ -187,7 +187,7 @@ impl Edit<'_> {
     pub fn ended(&mut self, mut exit: Exit) {
         let page = self.cell.page.take();
         let last = match self.cell.reader.take() {
-            Some(reader) => reader.close(),
+            Some(reader) => reader.close_with(&exit.usage, exit.finished_at),
             None => page.as_ref().and_then(|page| page.earlier.clone()),
         };
         if let Some(last) = last
