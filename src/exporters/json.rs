@@ -67,6 +67,7 @@ fn observed_row(task: &TaskView, detail: Detail) -> Value {
     let mut row = json!({});
     let Some(task) = &task.observed else { return row };
     row["state"] = json!(task.state());
+    row["restarts"] = json!(task.restarts());
     set(&mut row, "state_since", task.since);
     set(&mut row, "last_exit", task.exits.back().map(|exit| exit_row(exit, detail)));
     row

@@ -120,6 +120,8 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
     let rows = scene.agent.json("/v1/tasks");
     let row = rows["tasks"].as_array().unwrap().iter().find(|row| row["alloc_id"] == scene.id("again"));
     assert_eq!(row.expect("a row")["restarts"], 7, "it began again after each but the last");
+    let listed = scene.wait("again", "its row", |_| true);
+    assert_eq!(listed["tasks"]["again"]["restarts"], 7, "the list says the same");
 }
 
 #[test]

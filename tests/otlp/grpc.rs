@@ -103,6 +103,18 @@ impl Collector {
         });
         Collector { address, seen, _runtime: runtime }
     }
+    /// Pushes metrics to it five times a second. `more`: one setting.
+    fn agent(&self, more: (&str, &str)) -> Agent {
+        let endpoint = format!("http://{}", self.address);
+        let env = [
+            ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", endpoint.as_str()),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
+            more,
+        ];
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Agent::with(AgentOptions { env, ..AgentOptions::default() })
+    }
     pub fn seen(&self) -> Vec<Request> {
         self.seen.lock().expect("nobody panics with it").clone()
     }
@@ -153,15 +165,7 @@ async fn serve(
 #[test]
 fn a_collector_gets_over_grpc_what_it_was_not_there_for() {
     let collector = Collector::start(None);
-    let endpoint = format!("http://{}", collector.address);
-    let env = [
-        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", endpoint.as_str()),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-        ("OTEL_EXPORTER_OTLP_HEADERS", "x-scope=one"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
-    ];
-    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let agent = collector.agent(("OTEL_EXPORTER_OTLP_HEADERS", "x-scope=one"));
     let counts = wait_for("points to be taken", limit(), || ledger(&agent).filter(|l| l[1] > 500));
     assert_eq!((counts[2], counts[3]), (2, 0), "two were rejected by a partial success");
     let seen = collector.seen();
@@ -187,15 +191,7 @@ fn a_collector_that_misbehaves_over_grpc_gets_everything_in_order_once_it_takes_
         5 => status("4"),
         _ => status("0"),
     });
-    let endpoint = format!("http://{}", collector.address);
-    let env = [
-        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", endpoint.as_str()),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-        ("OTEL_EXPORTER_OTLP_TIMEOUT", "700"),
-        ("OTEL_METRIC_EXPORT_INTERVAL", "200"),
-    ];
-    let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let agent = collector.agent(("OTEL_EXPORTER_OTLP_TIMEOUT", "2000"));
     let counts = wait_for("points to be taken", limit(), || ledger(&agent).filter(|l| l[1] > 1_000));
     assert_eq!((counts[2], counts[3]), (0, 0), "nothing is lost, nothing is refused");
     let seen = collector.seen();

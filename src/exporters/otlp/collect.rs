@@ -189,17 +189,18 @@ impl<'w> Gathered<'w> {
         known.get(row).filter(|_| *rows != ONE_ROW)
     }
 
-    /// Of one row for all the cell may name a device.
-    fn place(&self, head: &Head<'_>, row: usize, cell: &Attributes) -> usize {
-        let of_device = || {
-            let (_, id) = cell.iter().find(|(key, _)| *key == names::DEVICE_ID)?;
-            self.devices.get(id.as_str()).copied()
-        };
+    fn place(&self, head: &Head<'_>, row: usize) -> usize {
         match self.row(head.rows, row) {
             Some(row) => row.place,
-            None if head.source == Source::Host => of_device().unwrap_or(HOST),
-            None => of_device().unwrap_or(AGENT),
+            None if head.source == Source::Host => HOST,
+            None => AGENT,
         }
+    }
+
+    /// Of the device that a cell names.
+    fn named(&self, cell: &Attributes) -> Option<usize> {
+        let (_, id) = cell.iter().find(|(key, _)| *key == names::DEVICE_ID)?;
+        self.devices.get(id.as_str()).copied()
     }
 
     /// Since when a row counts.
@@ -277,19 +278,22 @@ impl Listener for Gathered<'_> {
         let has_traces = self.walk.has_traces;
         let (cells, is_uptime) = (Gathered::cells(head), names::is_uptime(head.desc));
         let is_known = lifecycle::METRICS.iter().any(|desc| std::ptr::eq(*desc, head.desc));
+        // Other rows are whose they are.
+        let named = *head.rows == ONE_ROW;
         for (row, points) in rows.enumerate() {
             // Of a task, only while it runs.
             if is_uptime && *head.rows == TASK_ROWS && !self.running[row] {
                 continue;
             }
-            let (start, at) = (self.start(head, instrument, row), self.at(head, is_known, row));
+            let (of_row, start, at) =
+                (self.place(head, row), self.start(head, instrument, row), self.at(head, is_known, row));
             for (cell, point) in cells.iter().zip(points) {
                 let Some(Point { value, exemplar }) = point else { continue };
                 let value =
                     if is_uptime { moment(value).map(|since| Value::Nanos(at.since(since).0)) } else { Some(value) };
                 let series = Series { desc: head.desc, attributes: self.attributes(head, row, cell) };
                 let value = Measured::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
-                let place = self.place(head, row, cell);
+                let place = named.then(|| self.named(cell)).flatten().unwrap_or(of_row);
                 self.places[place].push(Told { series, start, at: at.0, value });
             }
         }
@@ -308,11 +312,8 @@ impl Listener for Gathered<'_> {
             let series = Series { desc: head.desc, attributes: self.attributes(head, row, &cells[cell]) };
             let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
             let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });
-            let (place, start, at) = (
-                self.place(head, row, &cells[cell]),
-                self.start(head, Instrument::Histogram, row),
-                self.at(head, true, row),
-            );
+            let (place, start, at) =
+                (self.place(head, row), self.start(head, Instrument::Histogram, row), self.at(head, true, row));
             self.places[place].push(Told { series, start, at: at.0, value });
         }
     }

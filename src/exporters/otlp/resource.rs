@@ -142,10 +142,10 @@ fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
     told.map(|(label, value)| (format!("{prefix}.{label}"), (*value).to_owned())).collect()
 }
 
-/// As the conventions have it; nothing of what is no pod.
+/// As the conventions have it; nothing of what is no pod, or of one whose name nobody has told.
 fn of_pod(alloc: &AllocIdentity) -> Vec<(String, String)> {
     match alloc.source {
-        AllocSource::Kubernetes => {
+        AllocSource::Kubernetes if alloc.workload.is_some() => {
             [("k8s.namespace.name", alloc.namespace.as_str()), ("k8s.pod.name", &alloc.name)].map(owned).into()
         }
         _ => Vec::new(),
@@ -160,6 +160,8 @@ fn of_container(alloc: &AllocIdentity, task: &TaskIdentity, cgroup: &str) -> Vec
         _ => return Vec::new(),
     };
     let id = cgroup.split(|c: char| !c.is_ascii_hexdigit()).find(|part| part.len() == 64);
+    // Until its runtime has told a name, its id stands for that.
+    let name = if alloc.workload.is_some() { name } else { "" };
     let mut all = of_pod(alloc);
     if alloc.source == AllocSource::Kubernetes {
         all.push(owned(("k8s.container.name", name)));
@@ -195,29 +197,32 @@ pub(super) fn key_value(key: &str, value: &str) -> KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::id::CgroupPath;
+    use crate::model::id::{CgroupPath, JobId};
 
     #[test]
     fn containers_and_pods_have_the_names_of_the_conventions_and_what_is_none_has_none() {
         let id = "0123456789abcdef".repeat(4);
-        let of = |source, path: &str| {
+        let of = |source, workload: Option<&str>, path: &str| {
             let path = path.replace("<id>", &id);
             let alloc =
                 AllocIdentity::of_cgroup(AllocId::from("a"), CgroupPath::new(path.clone()), [TaskName::from("app")]);
-            let alloc = AllocIdentity { source, name: "web-1".into(), namespace: "shop".into(), ..alloc };
+            let workload = workload.map(JobId::from);
+            let alloc = AllocIdentity { source, workload, name: "web-1".into(), namespace: "shop".into(), ..alloc };
             let task =
                 TaskIdentity { driver: Some("docker".into()), image: Some("web:1".into()), ..alloc.tasks[0].clone() };
-            let all = of_container(&alloc, &task, &path);
-            all.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+            let all = of_container(&alloc, &task, &path).into_iter().filter(|(_, value)| !value.is_empty());
+            all.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
         };
         let container = |name: &str| {
             format!("container.id={id} container.name={name} container.runtime.name=docker container.image.name=web:1")
         };
-        assert_eq!(of(AllocSource::Docker, "/docker/<id>"), container("web-1"));
-        assert_eq!(of(AllocSource::Podman, "/machine.slice/libpod-<id>.scope"), container("web-1"));
+        assert_eq!(of(AllocSource::Docker, Some("web"), "/docker/<id>"), container("web-1"));
+        assert_eq!(of(AllocSource::Podman, Some("web"), "/machine.slice/libpod-<id>.scope"), container("web-1"));
         let pod = format!("k8s.namespace.name=shop k8s.pod.name=web-1 k8s.container.name=app {}", container("app"));
-        assert_eq!(of(AllocSource::Kubernetes, "/kubepods/pod1/<id>"), pod);
-        assert_eq!(of(AllocSource::Systemd, "/system.slice/web.service"), "");
+        assert_eq!(of(AllocSource::Kubernetes, Some("web"), "/kubepods/pod1/<id>"), pod);
+        assert_eq!(of(AllocSource::Systemd, Some("web"), "/system.slice/web.service"), "");
+        let unnamed = of(AllocSource::Kubernetes, None, "/kubepods/pod1/<id>");
+        assert_eq!(unnamed, container("").replace("container.name= ", ""), "nobody has told its name");
     }
 
     #[test]
