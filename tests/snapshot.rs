@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use allostat::board::{Board, BoardView, Published};
-use allostat::collectors::{CollectError, Collector, FdBudget, Sampling, TaskReader, measures};
+use allostat::collectors::{CollectError, Collector, FdBudget, Reading, Sampling, TaskReader, measures};
 use allostat::exporters::json;
 use allostat::exporters::prometheus::{Bodies, Encoding, Format};
 use allostat::host::clock::SystemClock;
@@ -429,6 +429,43 @@ fn a_sum_that_lacks_the_gauge_of_a_running_task_is_absent() {
     let alloc = Arc::clone(&stage.tick().allocs[0]);
     assert_eq!(alloc.usage.memory_usage_bytes(), None);
     assert_eq!(alloc.usage.cpu_usage_ns(), Some(15));
+}
+
+/// The first task of each alloc has ended, and its end is not shown yet.
+struct FirstHasEnded(Said);
+
+impl Readings for FirstHasEnded {
+    fn read(&mut self, asked: &[Asked<'_>]) -> Vec<Option<assemble::Said>> {
+        let mut all = self.0.read(asked);
+        for reading in all.iter_mut().flatten().filter_map(|said| said.tasks.first_mut()?.as_mut()) {
+            *reading = Reading { usage: Arc::new(reading.usage.without_live()), is_end: true, ..reading.clone() };
+        }
+        all
+    }
+}
+
+/// Its counters are in all sums; what its alloc uses now is what the others use, and nothing if there are none.
+#[test]
+fn what_has_ended_and_is_not_shown_yet_is_in_the_sums_and_uses_nothing_now() {
+    let job = synthetic::job("shop", &["web"]);
+    let alone = Stage::with(vec![one_running("a", &job)]);
+    for (mut stage, now) in [(alone, None), (two_tasks(true), Some(45)), (two_tasks(false), Some(20))] {
+        stage.said.task("a", 0, used(100, 50, 25));
+        if now.is_some() {
+            stage.said.task("a", 1, used(10, 50, 20));
+        }
+        stage.said.alloc("a", used(120, 50, 45));
+        let (board, moment) = (stage.board(), stage.moment());
+        let mut said = FirstHasEnded(stage.said.clone());
+        let snapshot = stage.assembler.tick(&board, &mut said, Tick::default(), moment).0;
+        let alloc = &snapshot.allocs[0];
+        let first = &alloc.tasks[0].usage;
+        assert_eq!((first.cpu_usage_ns(), first.memory_usage_bytes()), (Some(100), None));
+        assert!(alloc.usage.cpu_usage_ns() >= Some(100), "{:?}", alloc.usage);
+        assert_eq!(alloc.usage.memory_usage_bytes(), now, "{:?}", alloc.aggregation);
+        let web = snapshot.workloads.iter().find(|workload| workload.task.as_str() == "web").expect("a workload");
+        assert_eq!(web.usage.cpu_usage_ns(), Some(100));
+    }
 }
 
 #[test]

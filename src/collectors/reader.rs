@@ -47,6 +47,15 @@ pub struct Reading {
     pub usage: Arc<Usage>,
     /// When more than the probes was read last: up to 10 s ago where nothing moves.
     pub at: Timestamp,
+    /// It is what the end of its attempt says: nothing is used now.
+    pub is_end: bool,
+}
+
+impl Reading {
+    /// Of an attempt that goes on, as far as is known.
+    pub fn of(usage: Arc<Usage>, at: Timestamp) -> Reading {
+        Reading { usage, at, is_end: false }
+    }
 }
 
 /// What a look found.
@@ -215,7 +224,7 @@ impl TaskReader {
             Some(before) => usage.keep_rising(&before.usage),
             None => {}
         }
-        self.set_latest(Reading { usage: Arc::new(usage), at });
+        self.set_latest(Reading::of(Arc::new(usage), at));
     }
 
     /// Whether its source counts on by itself and can be asked by the next agent: a cgroup does.
@@ -250,7 +259,7 @@ impl TaskReader {
     pub fn close_with(&self, end: &Usage, at: Timestamp) -> Option<Reading> {
         let last = self.close();
         if last.is_none() && *end != Usage::default() {
-            lock(&self.latest).reading = Some(Reading { usage: Arc::new(end.without_live()), at });
+            lock(&self.latest).reading = Some(Reading { usage: Arc::new(end.without_live()), at, is_end: true });
         }
         last
     }
@@ -287,7 +296,7 @@ impl TaskReader {
         let mut inner = lock(&self.inner);
         if let Source::Told(handed_on) = &mut inner.source {
             let mut latest = lock(&self.latest);
-            let reading = latest.reading.get_or_insert_with(|| Reading { usage: Arc::default(), at }).clone();
+            let reading = latest.reading.get_or_insert_with(|| Reading::of(Arc::default(), at)).clone();
             drop(latest);
             let news = match handed_on {
                 Some(last) if *last == reading => News::None,
@@ -341,7 +350,7 @@ impl TaskReader {
                 News::Later
             }
             _ => {
-                self.set_latest(Reading { usage: Arc::new(usage), at });
+                self.set_latest(Reading::of(Arc::new(usage), at));
                 News::Changed
             }
         }

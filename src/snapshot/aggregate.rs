@@ -18,11 +18,12 @@ pub fn task(
     until: Timestamp,
     previous: Option<(&TaskView, Timestamp)>,
 ) -> TaskView {
-    let attempt = reading.map(|r| Arc::clone(&r.usage));
+    let attempt = reading.filter(|r| !r.is_end).map(|r| Arc::clone(&r.usage));
     // The first attempt has nothing below it: nothing to add, nothing to copy.
     let base = status.map(|status| &*status.base).or(observed.map(|task| &*task.base));
     let base = base.filter(|base| **base != Usage::default());
-    let mut usage = match (&attempt, base) {
+    // Of one that has ended too, until that is shown: it is not in the base yet.
+    let mut usage = match (reading.map(|r| &r.usage), base) {
         (Some(attempt), None) => Arc::clone(attempt),
         (Some(attempt), Some(base)) => Arc::new(attempt.on_top_of(base)),
         (None, base) => base.map_or_else(Arc::default, |base| Arc::new(base.without_live())),

@@ -148,7 +148,7 @@ impl Said {
     }
     fn get(&self, alloc: &Published, place: Option<usize>) -> Option<Reading> {
         let usage = self.0.get(&(alloc.identity.id.clone(), place))?;
-        Some(Reading { usage: Arc::clone(usage), at: NOW })
+        Some(Reading::of(Arc::clone(usage), NOW))
     }
 }
 

@@ -85,7 +85,7 @@ impl SampleFile {
             let line = page.split(|byte| *byte == b'\n').next().unwrap_or_default();
             match serde_json::from_slice(line) {
                 Ok(Sample { whose, at, usage }) => {
-                    pages.found.insert(whose, (pages.count, Reading { usage: Arc::new(usage), at }));
+                    pages.found.insert(whose, (pages.count, Reading::of(Arc::new(usage), at)));
                 }
                 Err(_) => pages.free.push(pages.count),
             }
@@ -157,7 +157,7 @@ mod tests {
     }
     fn cpu(ns: u64) -> Reading {
         let usage = Usage::from([(Field::cpu_usage_ns, ns), (Field::memory_usage_bytes, 1)]);
-        Reading { usage: Arc::new(usage), at: Timestamp(ns) }
+        Reading::of(Arc::new(usage), Timestamp(ns))
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         std::mem::forget((first, third));
         let next = Arc::new(SampleFile::open(&path));
         let found = next.found(whose(0)).unwrap();
-        let kept = Reading { usage: Arc::new(cpu(8).usage.without_live()), at: Timestamp(8) };
+        let kept = Reading::of(Arc::new(cpu(8).usage.without_live()), Timestamp(8));
         assert_eq!(found.earlier, Some(kept));
         assert!(next.found(whose(1)).is_none() && next.found(whose(0)).is_none());
         next.forget_the_rest();
