@@ -15,6 +15,7 @@
 //! workload daemonize MS            leaves a grandchild of its own session behind and ends
 //! workload stubborn MS             ignores SIGINT and SIGTERM
 //! workload lines N                 prints N numbered lines
+//! workload gpu MIB MS [BUSY_MS]    holds MIB of the memory of the first NVIDIA GPU that it may see, which works for BUSY_MS of MS
 //! ```
 //!
 //! Each prints `ready {...}` when it has reached what it promised, one JSON object.
@@ -73,6 +74,8 @@ fn main() {
             ready("");
             hold(ms);
         }
+        ["gpu", mib, ms] => gpu::hold(number(mib), millis(ms), millis(ms)),
+        ["gpu", mib, ms, busy] => gpu::hold(number(mib), millis(ms), millis(busy)),
         ["lines", count] => {
             let out = std::io::stdout();
             let mut out = std::io::BufWriter::new(out.lock());
@@ -251,4 +254,107 @@ fn daemonize(ms: &str) {
         libc::wait(std::ptr::null_mut());
     }
     ready("");
+}
+
+/// Through NVIDIA's own `libcuda.so.1`, which comes with the driver: no toolkit is needed where this runs.
+mod gpu {
+    use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+    use std::time::{Duration, Instant};
+
+    use libloading::{Library, Symbol};
+
+    /// One kernel, `spin`: each thread of it runs for so many nanoseconds.
+    const SPIN: &CStr = c"
+.version 6.3
+.target sm_70
+.address_size 64
+.visible .entry spin(.param .u64 time)
+{
+    .reg .u64 %now, %end, %time;
+    .reg .pred %goes_on;
+    ld.param.u64 %time, [time];
+    mov.u64 %now, %globaltimer;
+    add.u64 %end, %now, %time;
+AGAIN:
+    mov.u64 %now, %globaltimer;
+    setp.lt.u64 %goes_on, %now, %end;
+    @%goes_on bra AGAIN;
+    ret;
+}
+";
+
+    /// How long one kernel runs: no GPU waits longer for its end.
+    const SLICE: Duration = Duration::from_millis(20);
+
+    type Handle = *mut c_void;
+
+    fn call<'l, T>(cuda: &'l Library, name: &'static str) -> Symbol<'l, T> {
+        // SAFETY: whoever asks says the type that `cuda.h` gives this function.
+        unsafe { cuda.get(name.as_bytes()) }.unwrap_or_else(|why| panic!("{name}: {why}"))
+    }
+
+    fn well(name: &str, code: c_int) {
+        assert_eq!(code, 0, "{name} must succeed");
+    }
+
+    pub fn hold(mib: usize, time: Duration, busy: Duration) {
+        let begun = Instant::now();
+        // SAFETY: NVIDIA's library may be loaded at any time.
+        let cuda = unsafe { Library::new("libcuda.so.1") }.expect("NVIDIA's driver must be installed");
+        let (mut device, mut context) = (0, std::ptr::null_mut());
+        let (mut module, mut spin) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut memory = 0_u64;
+        let bytes = mib << 20;
+        // SAFETY: the types are those of `cuda.h`; every address is that of a local which lives as long as the call.
+        unsafe {
+            well("cuInit", call::<unsafe extern "C" fn(c_uint) -> c_int>(&cuda, "cuInit")(0));
+            let get = call::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(&cuda, "cuDeviceGet");
+            well("cuDeviceGet", get(&raw mut device, 0));
+            let retain = call::<unsafe extern "C" fn(*mut Handle, c_int) -> c_int>(&cuda, "cuDevicePrimaryCtxRetain");
+            well("cuDevicePrimaryCtxRetain", retain(&raw mut context, device));
+            well("cuCtxSetCurrent", call::<unsafe extern "C" fn(Handle) -> c_int>(&cuda, "cuCtxSetCurrent")(context));
+            let allocate = call::<unsafe extern "C" fn(*mut u64, usize) -> c_int>(&cuda, "cuMemAlloc_v2");
+            well("cuMemAlloc", allocate(&raw mut memory, bytes));
+            let set = call::<unsafe extern "C" fn(u64, u8, usize) -> c_int>(&cuda, "cuMemsetD8_v2");
+            well("cuMemsetD8", set(memory, 1, bytes));
+            let load = call::<unsafe extern "C" fn(*mut Handle, *const c_void) -> c_int>(&cuda, "cuModuleLoadData");
+            well("cuModuleLoadData", load(&raw mut module, SPIN.as_ptr().cast()));
+            let find =
+                call::<unsafe extern "C" fn(*mut Handle, Handle, *const c_char) -> c_int>(&cuda, "cuModuleGetFunction");
+            well("cuModuleGetFunction", find(&raw mut spin, module, c"spin".as_ptr()));
+        }
+        super::ready(&format!("\"bytes\":{bytes},\"began_ms\":{}", begun.elapsed().as_millis()));
+        let from = Instant::now();
+        while from.elapsed() < busy {
+            run(&cuda, spin);
+        }
+        std::thread::sleep(time.saturating_sub(from.elapsed()));
+    }
+
+    fn run(cuda: &Library, spin: Handle) {
+        type Launch = unsafe extern "C" fn(
+            Handle,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            Handle,
+            *mut *mut c_void,
+            *mut *mut c_void,
+        ) -> c_int;
+        let mut nanos = u64::try_from(SLICE.as_nanos()).expect("it is short");
+        let mut parameters = [(&raw mut nanos).cast::<c_void>()];
+        let none = std::ptr::null_mut();
+        // SAFETY: as above; the one parameter is a number of 64 bits, as the kernel says.
+        unsafe {
+            let launch = call::<Launch>(cuda, "cuLaunchKernel");
+            // Few threads: all of them run at once.
+            well("cuLaunchKernel", launch(spin, 64, 1, 1, 32, 1, 1, 0, none, parameters.as_mut_ptr(), none.cast()));
+            let wait = call::<unsafe extern "C" fn() -> c_int>(cuda, "cuCtxSynchronize");
+            well("cuCtxSynchronize", wait());
+        }
+    }
 }

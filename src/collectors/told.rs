@@ -280,12 +280,40 @@ fn mark(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
     let mut any = false;
     // What was shown changes as it is shown.
     let own = values.iter().filter(|value| !matches!(value, RowValue::ShownUser | RowValue::ShownSystem));
-    for words in own.filter_map(|value| row.plan.words(row.words, *value)) {
-        any = true;
-        for word in words {
+    for value in own {
+        let narrow = row.get(*value);
+        let words = row.plan.words(row.words, *value).or(narrow.as_ref().map(std::slice::from_ref));
+        for word in words.into_iter().flatten() {
+            any = true;
             // Each word changes all that come after it.
             mark = (mark.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
     }
     any.then_some(mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::bpf::walk::tests::throttling_plan;
+
+    #[test]
+    fn a_count_narrower_than_a_word_is_part_of_a_mark() {
+        let plan = throttling_plan();
+        let of = |periods: u64, throttled: u64, ns: u64| {
+            let counts =
+                if cfg!(target_endian = "little") { throttled << 32 | periods } else { periods << 32 | throttled };
+            mark(Row { plan: &plan, words: &[7, 1, counts, ns] }, THROTTLING)
+        };
+        // The period timer still counts after the last task of a cgroup has run.
+        assert_ne!(of(55, 9, 4_000), of(57, 9, 4_000));
+        assert_ne!(of(55, 9, 4_000), of(55, 8, 4_000));
+        assert_ne!(of(55, 9, 4_000), of(55, 9, 4_001));
+        assert_eq!(of(55, 9, 4_000), of(55, 9, 4_000));
+        assert_eq!(
+            mark(Row { plan: &plan, words: &[7, 1, 55] }, &[RowValue::Pids]),
+            None,
+            "nothing says whether it moved"
+        );
+    }
 }

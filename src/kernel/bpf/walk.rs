@@ -286,7 +286,8 @@ impl RowPlan {
     pub fn read(&self, row: &[u64], value: RowValue) -> Option<u64> {
         self.columns[value as usize].as_ref()?.read(row)
     }
-    /// All the memory of a value, for who only asks whether it is another one.
+    /// All the memory of a value, for who only asks whether it is another one. `None` too where it is narrower than a word: then
+    /// [`RowPlan::read`] has all of it.
     pub fn words<'r>(&self, row: &'r [u64], value: RowValue) -> Option<&'r [u64]> {
         let column = self.columns[value as usize].as_ref().filter(|column| column.size % 8 == 0)?;
         column.read(row)?;
@@ -498,6 +499,16 @@ pub(crate) mod tests {
         columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
         let row_bytes = HEAD + 8 * (states + events);
         RowPlan { cgroup: 0, id: [0; 2], groups: Vec::new(), columns, row_bytes, processors: Vec::new(), lens: None }
+    }
+
+    /// A plan of throttling alone, in the widths of the kernel: two counts that share a word, then a time.
+    pub(crate) fn throttling_plan() -> RowPlan {
+        let column = |at, size| Some(Column { group: 0, at, size, count: 1 });
+        let mut columns = [None; RowValue::COUNT];
+        columns[RowValue::CfsPeriods as usize] = column(HEAD, 4);
+        columns[RowValue::CfsThrottled as usize] = column(HEAD + 4, 4);
+        columns[RowValue::CfsThrottledTime as usize] = column(HEAD + 8, 8);
+        RowPlan { columns, row_bytes: HEAD + 16, ..memory_plan(0, 0) }
     }
 
     const WANTED: [RowValue; 4] =
