@@ -198,7 +198,8 @@ fn memory_and_work_of_a_gpu_are_told_of_the_task_that_has_it() {
     let busy = |gpu: &String| of(&agent, "utilization_ratio", gpu, &[("engine", "general")]);
     wait("the GPU to be busy", || gpus.iter().any(|gpu| busy(gpu).is_some_and(|share| share > 0.5)));
     let metrics = agent.metrics();
-    let reserved = |task: &str, is: &str| metrics.all("allostat_alloc_device_info", &[("job", task), ("reserved", is)]);
+    let reserved =
+        |task: &str, is: &str| metrics.all("allostat_alloc_device_info", &[("workload", task), ("reserved", is)]);
     assert_eq!((reserved("worker", "true").len(), reserved("holder", "false").len()), (1, 1));
     // It ends: its peak stays, and its memory is given back.
     let peak = of_task(&agent, "memory_peak_bytes", "holder");

@@ -6,6 +6,7 @@ use crate::model::device::{
 };
 use crate::model::measure::{Cell, HasFields, Measure, Nature};
 use crate::model::metric::Value;
+use crate::model::profile::Profile::Full;
 use crate::model::units::Unit;
 
 impl HasFields for DeviceUsage {
@@ -119,6 +120,19 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     )
     .otlp("hw.gpu.memory.usage", "By"),
     told(
+        Measure::new("memory_used_ratio", "Share of the device's memory that is in use.",
+            single!(Live, Ratio, |usage| {
+                let (used, total) = usage.memory_used_bytes.zip(usage.memory_total_bytes.filter(|total| *total > 0))?;
+                // No device has 2^53 bytes.
+                #[allow(clippy::cast_precision_loss)]
+                Some(Value::Float(used as f64 / total as f64))
+            })),
+        "nvmlDeviceGetMemoryInfo_v2",
+        "the device shares the memory of the host",
+    )
+    .in_profiles(Full, Full, Full)
+    .otlp("hw.gpu.memory.utilization", "1"),
+    told(
         Measure::new("memory_free_bytes", "Memory of the device that nobody uses.",
             single!(Live, Bytes, |usage| usage.memory_free_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
@@ -226,21 +240,21 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         Measure::new("remapped_rows", "Rows of memory that were replaced, by the kind of error.",
             each!(Live, None, "cause", EccKind { Corrected = "corrected", Uncorrected = "uncorrected" },
                 |usage, at| usage.remapped_rows[at].map(Value::Int))),
-        "nvmlDeviceGetRemappedRows (Ampere and later)",
+        "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
         "an older device, or a divided one",
     )
     .otlp("allostat.device.remapped_rows", "{row}"),
     told(
         Measure::new("row_remap_pending", "1: rows are replaced at the next reset of the device.",
             single!(Live, None, |usage| flag(usage.row_remap_pending))),
-        "nvmlDeviceGetRemappedRows (Ampere and later)",
+        "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
         "an older device, or a divided one",
     )
     .otlp("allostat.device.row_remap.pending", "1"),
     told(
         Measure::new("row_remap_failed", "1: a row could not be replaced; the device is to be exchanged.",
             single!(Live, None, |usage| flag(usage.row_remap_failed))),
-        "nvmlDeviceGetRemappedRows (Ampere and later)",
+        "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
         "an older device, or a divided one",
     )
     .otlp("allostat.device.row_remap.failed", "1"),

@@ -30,6 +30,7 @@ fn derived(device: &Device, id: u32) -> Option<u64> {
     let power = device.power.as_ref();
     let limit = power.and_then(|power| power.limit.as_ref());
     let pcie = device.pcie.as_ref();
+    let rows = device.remapped_rows.as_ref();
     match id {
         1 => ecc.map(|ecc| ecc.enabled.into()),
         2 => ecc.map(|ecc| ecc.pending.into()),
@@ -45,6 +46,10 @@ fn derived(device: &Device, id: u32) -> Option<u64> {
         83 | 191 => device.energy_mj,
         91 => device.nvlink.as_ref().map(|links| links.active.len() as u64),
         94 => pcie.map(|pcie| pcie.replays.into()),
+        142 => rows.map(|rows| rows.corrected.into()),
+        143 => rows.map(|rows| rows.uncorrected.into()),
+        144 => rows.map(|rows| rows.pending.into()),
+        145 => rows.map(|rows| rows.failed.into()),
         185 => power.and_then(|power| power.average_mw).map(u64::from),
         186 => power.and_then(|power| power.instant_mw).map(u64::from),
         187 => limit.map(|limit| limit.min_mw.into()),

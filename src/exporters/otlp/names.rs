@@ -204,6 +204,7 @@ mod tests {
         hw.gpu.io                                   counter        By                 hw.id,network.io.direction
         hw.gpu.memory.limit                         updowncounter  By                 hw.id
         hw.gpu.memory.usage                         updowncounter  By                 hw.id
+        hw.gpu.memory.utilization                   gauge          1                  hw.id
         hw.gpu.utilization                          gauge          1                  hw.gpu.task,hw.id
         hw.power                                    gauge          W                  hw.id,hw.type
         hw.status                                   updowncounter  1                  hw.id,hw.state,hw.type

@@ -150,7 +150,8 @@ pub static PLUGIN_FAULTS: MetricDesc = MetricDesc::counter(
 
 /// Whole devices.
 pub static DEVICE_ROWS: Rows = Rows {
-    profile: |_| Profile::Lean,
+    // There are few devices: all that they tell is in every profile, but for what follows from the rest.
+    profile: |profiles| if profiles.own == Profile::Full { Profile::Full } else { Profile::Lean },
     ..Rows::new(
         "allostat_device_",
         DEVICE,
