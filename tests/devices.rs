@@ -173,6 +173,37 @@ fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
     host.agent.stop();
 }
 
+/// A tick is ten seconds: who is on a GPU is looked at in between, and read at once when somebody comes or goes.
+#[test]
+fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    const GIB: u64 = 1 << 30;
+    let directory = common::test_dir();
+    let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
+    let AgentOptions { config, .. } = options(gpus.library());
+    let config = config.replace("200ms", "10s");
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let host = Host { agent, gpus, _directory: directory };
+    host.up(GPU_0, true);
+    let (_, pid) = hold(&host.agent, "short");
+    let begun = Instant::now();
+    let pause = || std::thread::sleep(Duration::from_millis(400) * patience());
+    for gib in [1, 6, 2] {
+        host.edit(|scenario| scenario.devices[0].compute = vec![Process::new(pid, gib * GIB)]);
+        pause();
+    }
+    host.edit(|scenario| scenario.devices[0].compute.clear());
+    let peak = || {
+        let metrics = host.agent.metrics();
+        metrics.one("allostat_task_device_memory_peak_bytes", &[("task", "short")]).map(|sample| sample.u64())
+    };
+    host.wait("its peak", || peak() == Some(6 * GIB));
+    assert!(begun.elapsed() < Duration::from_secs(10) * patience(), "no tick was waited for");
+    host.agent.stop();
+}
+
 /// The same of the agent's own answers and commands; over TCP without what is its owner's.
 #[test]
 fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {

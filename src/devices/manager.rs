@@ -21,12 +21,12 @@ use super::kept::KeptUses;
 use super::owners::{Owners, ProcessOwner};
 use super::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
 use super::state::{DeviceChange, DeviceState};
-use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
+use crate::board::{Board, BoardView};
 use crate::host::clock::Clock;
 use crate::host::process;
 use crate::host::roots::Roots;
-use crate::model::device::{DeviceGroup, DeviceHolder};
+use crate::model::device::{DeviceGroup, DeviceHolder, DeviceReading};
 use crate::model::device_used::DeviceUsed;
 use crate::model::words;
 use crate::telemetry::{lock, panics};
@@ -144,9 +144,12 @@ impl DeviceManager {
         let changes = match report {
             PluginReport::Groups(groups) => self.state().list(plugin, groups),
             PluginReport::Reading(reading) => {
-                let owners = self.owners(&reading);
-                let now = self.parts.clock.instant();
-                self.state().read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
+                let board = self.parts.board.view();
+                let owners = self.owners(&reading, &board);
+                let (now, mut state) = (self.parts.clock.instant(), self.state());
+                // A reading may come before anybody looks: who holds the device now has what it counted.
+                state.follow(&board);
+                state.read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
             }
             PluginReport::Stuck(device, is_stuck) => {
                 self.state().stuck(&device, is_stuck);
@@ -165,10 +168,10 @@ impl DeviceManager {
     }
 
     /// Reads `/proc`, so not under the lock that who looks wants.
-    fn owners(&self, reading: &crate::model::device::DeviceReading) -> Option<Vec<ProcessOwner>> {
+    fn owners(&self, reading: &DeviceReading, board: &BoardView) -> Option<Vec<ProcessOwner>> {
         let pids: Vec<u32> = reading.processes.as_ref()?.iter().map(|process| process.pid).collect();
         let owners = self.owners.as_ref()?;
-        Some(lock(owners).of(&reading.device, &pids, &self.parts.board.view()))
+        Some(lock(owners).of(&reading.device, &pids, board))
     }
 
     fn down(&self, plugin: usize, error: &PluginError) {

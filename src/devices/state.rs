@@ -303,9 +303,14 @@ impl DeviceState {
         self.uses.kept()
     }
 
+    /// Who holds what, as it stands on the board.
+    pub fn follow(&mut self, board: &BoardView) {
+        self.uses.follow(board, |id| self.devices.get(id).map(|known| &*known.device));
+    }
+
     /// Everything as it is shown at this moment.
     pub fn look(&mut self, board: &BoardView, now: Instant) -> DevicesView {
-        self.uses.follow(board, |id| self.devices.get(id).map(|known| &*known.device));
+        self.follow(board);
         DevicesView {
             uses: self.uses.shown(),
             devices: self.devices.values().map(|known| Arc::new(self.view(known, now))).collect(),

@@ -17,6 +17,9 @@ use crate::telemetry::lock;
 
 /// A GPU that is lost is looked for each so often.
 const LOOKED_FOR: Duration = Duration::from_secs(2);
+/// Between two readings who is on a GPU is looked at each so often. A process that computes is on it for longer: its context alone takes
+/// more to set up and to take down (docs/figures.md).
+const GLANCES: Duration = Duration::from_millis(50);
 /// How long one question for events waits: so late does a thread see that it is to end.
 const EVENT_WAIT: u32 = 1_000;
 
@@ -131,8 +134,25 @@ impl Reader {
                 }
                 Err(error) => return error,
             }
-            if !self.goes_on(self.reports.tick) {
-                return GpuError::Lost("nobody reads it any more".to_owned());
+            match self.rest(&mut gpu) {
+                Ok(true) => {}
+                Ok(false) => return GpuError::Lost("nobody reads it any more".to_owned()),
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Until the next reading is due: by the tick, or because a process has come or gone. `false`: the thread is to end. Errors: the GPU
+    /// is lost.
+    fn rest(&self, gpu: &mut Gpu<'_>) -> Result<bool, GpuError> {
+        let until = Instant::now() + self.reports.tick;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !self.goes_on(left.min(GLANCES)) {
+                return Ok(false);
+            }
+            if left <= GLANCES || self.watch.during(|| gpu.glance())? {
+                return Ok(true);
             }
         }
     }

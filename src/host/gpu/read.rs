@@ -77,6 +77,10 @@ pub struct Gpu<'l> {
     sampled_to: u64,
     /// Who was on it at the last reading.
     listed: BTreeSet<u32>,
+    /// Who was since, and the most memory that each was seen with, in bytes.
+    seen: BTreeMap<u32, Option<u64>>,
+    /// Into instances, of which each has its own processes.
+    is_divided: bool,
     activity: Activity<'l>,
     /// Of each kind, in the order of `LinkError`.
     link_errors: [fabric::Errors; 4],
@@ -145,14 +149,34 @@ impl<'l> Gpu<'l> {
             readings: 0,
             sampled_to: 0,
             listed: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            is_divided: false,
             activity: Activity::default(),
             link_errors: Default::default(),
         }
     }
 
+    /// Looks at who is on it, which costs a hundredth of a reading (docs/figures.md); the most that each was seen with is part of the next
+    /// one. `true`: somebody has come or gone since the last. Errors: it is lost.
+    pub fn glance(&mut self) -> Result<bool, GpuError> {
+        if self.is_divided {
+            return Ok(false);
+        }
+        let mut asking = Asking { gpu: &self.device, refused: &mut self.refused, failed: Vec::new(), lost: None };
+        let processes = processes(&mut asking);
+        if let Some(lost) = asking.lost {
+            return Err(lost);
+        }
+        // A list that cannot be had now is told of by the next reading.
+        let Some(processes) = processes else { return Ok(false) };
+        see(&mut self.seen, &processes);
+        Ok(!processes.iter().map(|process| process.pid).eq(self.listed.iter().copied()))
+    }
+
     /// Errors: it is lost; nothing else of this pass is known.
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
-        let Gpu { device, refused, seldom, readings, sampled_to, listed, activity, link_errors } = self;
+        let Gpu { device, refused, seldom, readings, sampled_to, listed, seen, is_divided, activity, link_errors } =
+            self;
         let mut asking = Asking { gpu: device, refused, failed: Vec::new(), lost: None };
         if *readings % SELDOM == 0 {
             *seldom = read_seldom(&mut asking, link_errors);
@@ -165,10 +189,16 @@ impl<'l> Gpu<'l> {
         let instances = read_instances(&mut asking, activity);
         let all = processes(&mut asking);
         values.processes = all.as_ref().map(|all| all.len() as u64);
+        *is_divided = !instances.is_empty();
         let mut processes = all.filter(|_| instances.is_empty());
         if let Some(processes) = &mut processes {
             share(&mut asking, processes, sampled_to);
-            account(&mut asking, processes, listed);
+            see(seen, processes);
+            let before = std::mem::replace(listed, processes.iter().map(|process| process.pid).collect());
+            let gone = before.iter().chain(seen.keys()).filter(|pid| !listed.contains(*pid)).collect::<BTreeSet<_>>();
+            processes.extend(gone.into_iter().map(|pid| DeviceProcess { ended: true, ..DeviceProcess::of(*pid) }));
+            account(&mut asking, processes, seen);
+            seen.clear();
         }
         match asking.lost {
             Some(lost) => Err(lost),
@@ -384,6 +414,10 @@ fn tried(mut list: impl FnMut() -> Result<Vec<ProcessInfo>, NvmlError>) -> Resul
 
 /// What share of the time each had the processors at work: the mean of its samples since the last question.
 fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
+    // Of nobody there is nothing to tell, and the question is the dearest but one.
+    if processes.is_empty() {
+        return;
+    }
     let since = *sampled_to;
     let samples = asking.ask("nvmlDeviceGetProcessUtilization", |gpu| gpu.process_utilization_stats(since));
     let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
@@ -401,19 +435,22 @@ fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_t
     }
 }
 
-/// Where accounting mode is on the driver keeps the most memory of each: of those too that have ended since the last reading, whose
-/// last moments nobody saw.
-fn account(asking: &mut Asking<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
-    let now = processes.iter().map(|process| process.pid).collect();
-    let before = std::mem::replace(listed, now);
-    if asking.ask("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) != Some(true) {
-        return;
-    }
-    let ended = before.difference(listed).map(|pid| DeviceProcess { ended: true, ..DeviceProcess::of(*pid) });
-    processes.extend(ended);
+fn see(seen: &mut BTreeMap<u32, Option<u64>>, processes: &[DeviceProcess]) {
     for process in processes {
-        let kept = asking.ask("nvmlDeviceGetAccountingStats", |gpu| gpu.accounting_stats_for(process.pid));
-        process.memory_peak_bytes = kept.and_then(|kept| kept.max_memory_usage).and_then(sane);
+        let most = seen.entry(process.pid).or_default();
+        *most = (*most).max(process.memory_bytes);
+    }
+}
+
+/// The most memory of each: as it was seen since the last reading; where accounting mode is on the driver keeps it for as long as the
+/// process lives and longer, and nobody need have seen its last moments.
+fn account(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], seen: &BTreeMap<u32, Option<u64>>) {
+    let keeps = asking.ask("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) == Some(true);
+    for process in processes {
+        let kept =
+            keeps.then(|| asking.ask("nvmlDeviceGetAccountingStats", |gpu| gpu.accounting_stats_for(process.pid)));
+        let kept = kept.flatten().and_then(|kept| kept.max_memory_usage).and_then(sane);
+        process.memory_peak_bytes = kept.max(seen.get(&process.pid).copied().flatten());
     }
 }
 
