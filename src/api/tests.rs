@@ -280,6 +280,10 @@ fn acting_and_logs_are_refused_on_tcp_and_allowed_on_the_socket() {
         ("POST", "/v1/jobs?plan=1"),
         ("POST", "/v1/allocs/x/stop"),
         ("POST", "/v1/allocs/x/signal?signal=SIGHUP"),
+        ("POST", "/v1/allocs/x/restart"),
+        ("POST", "/v1/allocs/x/restart?all=true"),
+        ("POST", "/v1/gc"),
+        ("POST", "/v1/gc?all=true"),
         ("GET", "/v1/allocs/x/logs/t"),
     ] {
         let refused = server.tcp(method, target, "");

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::plugin::{PluginError, PluginFault};
-use crate::model::device::{DeviceGroup, DeviceReading, DeviceUsage};
+use crate::model::device::{DeviceGroup, DeviceProcess, DeviceReading, DeviceUsage};
+use crate::model::id::DeviceId;
 
 /// More than any host has: a plugin that says so is broken.
 const MOST_DEVICES: usize = 10_000;
@@ -43,14 +44,21 @@ pub fn groups(groups: &[DeviceGroup]) -> Result<(), PluginError> {
 /// Finite numbers, shares that are none of more than the whole.
 pub fn reading(reading: &DeviceReading) -> Result<(), PluginError> {
     let DeviceUsage { utilization, activity, .. } = &*reading.values;
-    let processes = reading.processes.as_deref().unwrap_or_default();
+    shares(&reading.device, utilization.iter().chain(activity).copied())?;
+    processes(&reading.device, reading.processes.as_deref().unwrap_or_default())
+}
+
+/// As of a reading.
+pub fn processes(device: &DeviceId, processes: &[DeviceProcess]) -> Result<(), PluginError> {
     if processes.len() > MOST_PROCESSES {
-        return Err(invalid(format!("{}: {} processes, more than {MOST_PROCESSES}", reading.device, processes.len())));
+        return Err(invalid(format!("{device}: {} processes, more than {MOST_PROCESSES}", processes.len())));
     }
-    let shares =
-        utilization.iter().chain(activity).copied().chain(processes.iter().map(|process| process.sm_ratio)).flatten();
-    match shares.into_iter().find(|share| !(0.0..=1.0).contains(share)) {
-        Some(share) => Err(invalid(format!("{}: a share of {share} is none between 0 and 1", reading.device))),
+    shares(device, processes.iter().map(|process| process.sm_ratio))
+}
+
+fn shares(device: &DeviceId, mut shares: impl Iterator<Item = Option<f64>>) -> Result<(), PluginError> {
+    match shares.find_map(|share| share.filter(|share| !(0.0..=1.0).contains(share))) {
+        Some(share) => Err(invalid(format!("{device}: a share of {share} is none between 0 and 1"))),
         None => Ok(()),
     }
 }

@@ -26,8 +26,9 @@ use crate::board::{Board, BoardView};
 use crate::host::clock::Clock;
 use crate::host::process;
 use crate::host::roots::Roots;
-use crate::model::device::{DeviceGroup, DeviceHolder, DeviceReading};
+use crate::model::device::{DeviceGroup, DeviceHolder, DeviceProcess};
 use crate::model::device_used::DeviceUsed;
+use crate::model::id::DeviceId;
 use crate::model::words;
 use crate::telemetry::{lock, panics};
 
@@ -145,11 +146,18 @@ impl DeviceManager {
             PluginReport::Groups(groups) => self.state().list(plugin, groups),
             PluginReport::Reading(reading) => {
                 let board = self.parts.board.view();
-                let owners = self.owners(&reading, &board);
+                let owners = reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, &board));
                 let (now, mut state) = (self.parts.clock.instant(), self.state());
                 // A reading may come before anybody looks: who holds the device now has what it counted.
                 state.follow(&board);
                 state.read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
+            }
+            PluginReport::Processes(device, processes) => {
+                let board = self.parts.board.view();
+                let owners = self.owners(&device, &processes, &board);
+                let mut state = self.state();
+                state.follow(&board);
+                state.glance(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
             }
             PluginReport::Stuck(device, is_stuck) => {
                 self.state().stuck(&device, is_stuck);
@@ -168,10 +176,10 @@ impl DeviceManager {
     }
 
     /// Reads `/proc`, so not under the lock that who looks wants.
-    fn owners(&self, reading: &DeviceReading, board: &BoardView) -> Option<Vec<ProcessOwner>> {
-        let pids: Vec<u32> = reading.processes.as_ref()?.iter().map(|process| process.pid).collect();
+    fn owners(&self, device: &DeviceId, on: &[DeviceProcess], board: &BoardView) -> Option<Vec<ProcessOwner>> {
+        let pids: Vec<u32> = on.iter().map(|process| process.pid).collect();
         let owners = self.owners.as_ref()?;
-        Some(lock(owners).of(&reading.device, &pids, board))
+        Some(lock(owners).of(device, &pids, board))
     }
 
     fn down(&self, plugin: usize, error: &PluginError) {

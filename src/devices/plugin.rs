@@ -5,6 +5,7 @@
 //! manager ── run(reports) ──► plugin, on a thread of its own
 //!         ◄── groups ───────  at the start and with each change, everything it has
 //!         ◄── reading ──────  of one device, each tick; those of a device that hangs do not come, others do
+//!         ◄── processes ────  who is on one, in between, if that has changed
 //!         ◄── (returns) ────  why it cannot go on; it is run again after a pause
 //! runner  ── reserve(ids) ──► env, nodes, mounts
 //! ```
@@ -17,7 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::model::device::{DeviceGroup, DeviceReading, DeviceReservation};
+use crate::model::device::{DeviceGroup, DeviceProcess, DeviceReading, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::model::words;
 use crate::telemetry::lock;
@@ -78,6 +79,8 @@ pub enum PluginReport {
     /// Replaces what it said before, whole.
     Groups(Vec<DeviceGroup>),
     Reading(Box<DeviceReading>),
+    /// Who is on a device now, between two readings of it.
+    Processes(DeviceId, Vec<DeviceProcess>),
     /// A call about this device has not come back in its time (`true`), or has come back at last.
     Stuck(DeviceId, bool),
     /// Something failed that keeps nothing from going on.
@@ -133,6 +136,10 @@ impl PluginReports {
     pub fn reading(&self, reading: DeviceReading) -> bool {
         !matches!(self.to.try_send(PluginReport::Reading(Box::new(reading))), Err(TrySendError::Disconnected(_)))
     }
+    /// As [`PluginReports::reading`].
+    pub fn processes(&self, device: DeviceId, processes: Vec<DeviceProcess>) -> bool {
+        !matches!(self.to.try_send(PluginReport::Processes(device, processes)), Err(TrySendError::Disconnected(_)))
+    }
     pub fn stuck(&self, device: DeviceId, is_stuck: bool) -> bool {
         self.to.send(PluginReport::Stuck(device, is_stuck)).is_ok()
     }
@@ -140,6 +147,7 @@ impl PluginReports {
     pub fn pass_on(&self, report: PluginReport) -> bool {
         match report {
             PluginReport::Reading(reading) => self.reading(*reading),
+            PluginReport::Processes(device, processes) => self.processes(device, processes),
             report @ (PluginReport::Groups(_) | PluginReport::Stuck(..) | PluginReport::Fault(_)) => {
                 self.to.send(report).is_ok()
             }

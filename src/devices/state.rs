@@ -19,7 +19,7 @@ use super::uses::DeviceUses;
 use crate::board::BoardView;
 use crate::board::devices::{DeviceView, DevicesView, PluginDown, PluginView};
 use crate::model::attribute::Attribute;
-use crate::model::device::{Device, DeviceGroup, DeviceHolder, DeviceKind, DeviceReading, DeviceUsage};
+use crate::model::device::{Device, DeviceGroup, DeviceHolder, DeviceKind, DeviceProcess, DeviceReading, DeviceUsage};
 use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 
@@ -267,6 +267,25 @@ impl DeviceState {
             _ => return Ok(None),
         };
         Ok(Some(DeviceChange { device: device.id.clone(), kind, now, message, error: None }))
+    }
+
+    /// Who is on a device between two readings; of one that does not answer nothing. `owners`: as of [`DeviceState::read`].
+    ///
+    /// Errors: it cannot be; nothing changes.
+    pub fn glance(
+        &mut self,
+        plugin: usize,
+        device: &DeviceId,
+        processes: &[DeviceProcess],
+        owners: Option<&[ProcessOwner]>,
+    ) -> Result<(), PluginError> {
+        checks::processes(device, processes)?;
+        let known = self.devices.get(device).filter(|known| known.plugin == plugin);
+        let is_up = |known: &&Known| known.reading.as_ref().is_some_and(|(reading, _)| reading.up);
+        if let (Some(known), Some(owners)) = (known.filter(is_up), owners) {
+            self.uses.glance(&known.device, processes.iter().copied().zip(owners));
+        }
+        Ok(())
     }
 
     pub fn stuck(&mut self, device: &DeviceId, is_stuck: bool) {

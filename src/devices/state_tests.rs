@@ -242,6 +242,37 @@ fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
     assert_eq!((of.usage.energy_millijoules, of.usage.xid_errors, of.ended), (Some(500), Some(1), true));
 }
 
+#[test]
+fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_what_was_read() {
+    let mut world = World::new();
+    let (a, b) = (world.known("a"), world.known("b"));
+    world.read("0", memory(100), &[(&a, "t", 30)]);
+    let glance = |world: &mut World, on: &[(&Arc<AllocIdentity>, u64)]| {
+        let one = |(n, (_, bytes)): (usize, &(&Arc<AllocIdentity>, u64))| DeviceProcess {
+            memory_bytes: Some(*bytes),
+            ..DeviceProcess::of(u32::try_from(n).unwrap())
+        };
+        let processes: Vec<_> = on.iter().enumerate().map(one).collect();
+        let owners: Vec<_> =
+            on.iter().map(|(alloc, _)| ProcessOwner::Task(Arc::clone(alloc), TaskName::from("t"))).collect();
+        world.state.glance(0, &"0".into(), &processes, Some(&owners)).unwrap();
+    };
+    glance(&mut world, &[(&a, 30), (&b, 10)]);
+    glance(&mut world, &[(&a, 30), (&b, 70)]);
+    let of = world.of(&b, "0").unwrap();
+    assert_eq!((of.usage.memory_used_bytes, of.usage.memory_peak_bytes, of.ended), (None, Some(70), false));
+    assert_eq!(world.of(&a, "0").unwrap().usage.memory_used_bytes, Some(30));
+    glance(&mut world, &[(&a, 20)]);
+    world.read("0", memory(100), &[(&a, "t", 20)]);
+    let of = world.of(&b, "0").unwrap();
+    assert_eq!((of.usage.memory_used_bytes, of.usage.memory_peak_bytes, of.ended), (Some(0), Some(70), true));
+    assert_eq!(world.of(&a, "0").unwrap().usage.memory_peak_bytes, Some(30));
+    let broken = DeviceProcess { sm_ratio: Some(1.5), ..DeviceProcess::of(1) };
+    assert!(world.state.glance(0, &"0".into(), &[broken], Some(&[ProcessOwner::Other])).is_err());
+    // Of a device that it does not list, or that does not answer, nothing is told.
+    world.state.glance(0, &"9".into(), &[DeviceProcess::of(1)], Some(&[ProcessOwner::Other])).unwrap();
+}
+
 fn draws(energy: u64) -> DeviceUsage {
     DeviceUsage { energy_millijoules: Some(energy), ..DeviceUsage::default() }
 }

@@ -216,6 +216,28 @@ impl DeviceUses {
         held
     }
 
+    /// Of who is on it between two readings only the peak is told: what is used now is told of the moment of a reading, so that it is part
+    /// of what the whole device says.
+    pub(super) fn glance<'o>(
+        &mut self,
+        device: &Device,
+        processes: impl Iterator<Item = (DeviceProcess, &'o ProcessOwner)>,
+    ) {
+        let mut found: BTreeMap<UseKey, (Arc<AllocIdentity>, u64)> = BTreeMap::new();
+        for (process, owner) in processes {
+            let ProcessOwner::Task(alloc, task) = owner else { continue };
+            let key = (alloc.id.clone(), task.clone(), device.id.clone());
+            let (_, bytes) = found.entry(key).or_insert_with(|| (Arc::clone(alloc), 0));
+            *bytes = bytes.saturating_add(process.memory_bytes.unwrap_or(0));
+        }
+        for (key, (alloc, bytes)) in found {
+            let of = self.hold(key, &alloc, Place::from(device));
+            of.seen = true;
+            of.shown.usage.memory_peak_bytes =
+                of.shown.usage.memory_peak_bytes.max(Some(bytes).filter(|bytes| *bytes > 0));
+        }
+    }
+
     /// Who uses it now cannot be told: what was is not told as if it were.
     pub(super) fn nobody_known(&mut self, device: &DeviceId) {
         for key in self.users.get(device).into_iter().flatten().filter(|key| key.2 == *device) {

@@ -140,7 +140,7 @@ pub struct DeviceProcess {
     pub pid: u32,
     /// Memory of the device that it holds, in bytes; `None`: the driver does not say.
     pub memory_bytes: Option<u64>,
-    /// The most that it was seen with since the reading before, or ever held where the driver keeps that; `None`: neither.
+    /// The most that it ever held, as the driver kept it; `None`: it keeps nothing.
     pub memory_peak_bytes: Option<u64>,
     /// It has ended since the reading before, and holds nothing any more.
     pub ended: bool,

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::panics::lock;
-use crate::model::metric::{MetricDesc, families};
+use super::timings::Timings;
+use crate::model::metric::{Kind, MetricDesc, families};
+use crate::model::profile::Profile;
 use crate::model::units::{Timestamp, Unit};
 use crate::model::words;
 
@@ -81,24 +84,44 @@ pub struct PushState {
 /// Where to, and what.
 pub type Lane = (String, Signal);
 
+/// How long a collector may take: 5 ms to 30 s.
+const ANSWERS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
 /// By lane; nothing where nobody pushes. Concurrency: any thread; a short lock.
-#[derive(Debug, Default)]
-pub struct Push(Mutex<BTreeMap<Lane, PushState>>);
+#[derive(Debug)]
+pub struct Push {
+    lanes: Mutex<BTreeMap<Lane, PushState>>,
+    pub(super) duration: Timings,
+}
+
+impl Default for Push {
+    fn default() -> Push {
+        Push { lanes: Mutex::default(), duration: Timings::new(&REQUEST_DURATION, ANSWERS) }
+    }
+}
 
 impl Push {
     pub fn tell(&self, lane: &Lane, change: impl FnOnce(&mut PushState)) {
-        let mut all = lock(&self.0);
-        match all.get_mut(lane) {
-            Some(state) => change(state),
-            None => change(all.entry(lane.clone()).or_default()),
+        let mut all = lock(&self.lanes);
+        if !all.contains_key(lane) {
+            self.duration.known(&[&lane.0, lane.1.as_str()]);
         }
+        change(all.entry(lane.clone()).or_default());
+    }
+    /// One request, with its answer or without.
+    pub fn asked(&self, lane: &Lane, code: String, is_retry: bool, took: Duration) {
+        self.duration.took(&[&lane.0, lane.1.as_str()], took);
+        self.tell(lane, |state| {
+            *state.requests.entry(code).or_default() += 1;
+            state.retries += u64::from(is_retry);
+        });
     }
     pub fn told(&self) -> BTreeMap<Lane, PushState> {
-        lock(&self.0).clone()
+        lock(&self.lanes).clone()
     }
     /// Whether an alloc has a trace that somebody gets.
     pub fn has_traces(&self) -> bool {
-        lock(&self.0).keys().any(|(_, signal)| *signal == Signal::Traces)
+        lock(&self.lanes).keys().any(|(_, signal)| *signal == Signal::Traces)
     }
 }
 
@@ -221,4 +244,15 @@ pub static RETRIES: MetricDesc = MetricDesc::counter(
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.retries", "{request}");
+
+pub static REQUEST_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_otlp_request_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "From a request to the collector to its answer, or until none was waited for any more. What waits for a slow collector is in the queue.",
+    &["destination", "signal"],
+)
+.from_profile(Profile::Standard)
+.absent_when(UNSET)
+.otlp("otel.sdk.exporter.operation.duration", "s");
 }

@@ -310,3 +310,23 @@ fn an_alloc_that_begins_anew_has_a_second_root_in_its_trace_and_one_that_is_stop
     assert!(attempt.status.is_none() && named("alloc").iter().all(|root| root.status.is_none()), "all ended well");
     agent.stop();
 }
+
+/// Whose job says nothing of it has no such variable, and whose `env` has one keeps that.
+#[test]
+fn its_place_in_a_trace_is_told_to_a_task_that_asks_and_to_no_other() {
+    let agent = Agent::start();
+    for (id, more, expected) in [
+        ("silent", "", "unset"),
+        ("refuses", "traceparent = false", "unset"),
+        ("own", "traceparent = true\n env {\n TRACEPARENT = \"mine\"\n }", "mine"),
+    ] {
+        let before = agent.alloc_ids();
+        let job = failing(0).replace("falls", id).replace("traceparent = true", more);
+        agent.run(&job.replace("$TRACEPARENT", "$${TRACEPARENT-unset}"));
+        let alloc = agent.alloc_ids().into_iter().find(|alloc| !before.contains(alloc)).expect("it was accepted");
+        let told = || agent.request("GET", &format!("/v1/allocs/{alloc}/logs/t?stream=stdout"), "");
+        let line = wait_for("its line", limit(), || told().text().lines().next().map(str::to_owned));
+        assert_eq!(line, expected, "{id}");
+    }
+    agent.stop();
+}

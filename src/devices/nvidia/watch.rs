@@ -71,7 +71,14 @@ impl Watch {
             watch: Arc::clone(&watch),
             told: Default::default(),
         };
+        let glancer = Glancer {
+            id: id.clone(),
+            library: Arc::clone(library),
+            reports: reports.clone(),
+            watch: Arc::clone(&watch),
+        };
         thread("gpu-read", move || reader.read_all())?;
+        thread("gpu-glance", move || glancer.look_on())?;
         Ok(watch)
     }
 
@@ -99,6 +106,34 @@ impl Watch {
         let done = call();
         self.since.store(0, Ordering::Relaxed);
         done
+    }
+}
+
+/// Beside the reader, which a driver may hold up for longer than a process lives.
+struct Glancer {
+    id: DeviceId,
+    library: Arc<Library>,
+    reports: PluginReports,
+    watch: Arc<Watch>,
+}
+
+impl Glancer {
+    fn look_on(&self) {
+        let goes_on = |pause| self.reports.wait(pause) && !self.watch.ended.load(Ordering::Relaxed);
+        while goes_on(Duration::ZERO) {
+            let Ok(mut gpu) = self.library.gpu(&self.id) else {
+                // The reader tells that, and for how long.
+                self.reports.wait(LOOKED_FOR);
+                continue;
+            };
+            while goes_on(GLANCES) {
+                match gpu.glance() {
+                    Ok(None) => {}
+                    Ok(Some(processes)) => drop(self.reports.processes(self.id.clone(), processes)),
+                    Err(_) => break,
+                }
+            }
+        }
     }
 }
 
@@ -134,25 +169,8 @@ impl Reader {
                 }
                 Err(error) => return error,
             }
-            match self.rest(&mut gpu) {
-                Ok(true) => {}
-                Ok(false) => return GpuError::Lost("nobody reads it any more".to_owned()),
-                Err(error) => return error,
-            }
-        }
-    }
-
-    /// Until the next reading is due: by the tick, or because a process has come or gone. `false`: the thread is to end. Errors: the GPU
-    /// is lost.
-    fn rest(&self, gpu: &mut Gpu<'_>) -> Result<bool, GpuError> {
-        let until = Instant::now() + self.reports.tick;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if !self.goes_on(left.min(GLANCES)) {
-                return Ok(false);
-            }
-            if left <= GLANCES || self.watch.during(|| gpu.glance())? {
-                return Ok(true);
+            if !self.goes_on(self.reports.tick) {
+                return GpuError::Lost("nobody reads it any more".to_owned());
             }
         }
     }

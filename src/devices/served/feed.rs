@@ -116,6 +116,8 @@ impl Feed {
                 PluginReport::Reading(reading) => {
                     lock(&self.said.readings).insert(reading.device.clone(), (Instant::now(), *reading));
                 }
+                // A client asks for readings, each at its own time.
+                PluginReport::Processes(..) => {}
                 PluginReport::Stuck(device, is_stuck) => {
                     warn!(plugin = self.plugin.name(), %device, is_stuck, "a call about a device hangs, or came back");
                     let mut stuck = lock(&self.said.stuck);

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::delta::{Delta, Notes};
 use super::outbox::Outbox;
@@ -100,8 +100,9 @@ fn go_on(
             way.rest.pop();
             continue;
         };
+        let asked = Instant::now();
         let (code, answer) = sender.send(&told);
-        outbox.asked(code, is_retry);
+        outbox.asked(code, is_retry, asked.elapsed());
         is_retry = false;
         match answer {
             Answer::Later { after, message } => return Some((after, message)),

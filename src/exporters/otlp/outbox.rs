@@ -140,11 +140,8 @@ impl Outbox {
         }
     }
 
-    pub fn asked(&self, code: String, is_retry: bool) {
-        self.metrics.push.tell(&self.lane, |state| {
-            *state.requests.entry(code).or_default() += 1;
-            state.retries += u64::from(is_retry);
-        });
+    pub fn asked(&self, code: String, is_retry: bool, took: Duration) {
+        self.metrics.push.asked(&self.lane, code, is_retry, took);
     }
 
     /// Nothing is written any more once it returns but what is being written.

@@ -77,10 +77,8 @@ pub struct Gpu<'l> {
     sampled_to: u64,
     /// Who was on it at the last reading.
     listed: BTreeSet<u32>,
-    /// Who was since, and the most memory that each was seen with, in bytes.
-    seen: BTreeMap<u32, Option<u64>>,
-    /// Into instances, of which each has its own processes.
-    is_divided: bool,
+    /// Who was at the last glance, and with how much memory.
+    glanced: BTreeMap<u32, Option<u64>>,
     activity: Activity<'l>,
     /// Of each kind, in the order of `LinkError`.
     link_errors: [fabric::Errors; 4],
@@ -149,34 +147,35 @@ impl<'l> Gpu<'l> {
             readings: 0,
             sampled_to: 0,
             listed: BTreeSet::new(),
-            seen: BTreeMap::new(),
-            is_divided: false,
+            glanced: BTreeMap::new(),
             activity: Activity::default(),
             link_errors: Default::default(),
         }
     }
 
-    /// Looks at who is on it, which costs a hundredth of a reading (docs/figures.md); the most that each was seen with is part of the next
-    /// one. `true`: somebody has come or gone since the last. Errors: it is lost.
-    pub fn glance(&mut self) -> Result<bool, GpuError> {
-        if self.is_divided {
-            return Ok(false);
-        }
+    /// Who is on it, if somebody has come, gone, or holds other memory than at the last glance; `None`: nobody has, it is divided, or the
+    /// driver cannot say now, of which the next reading tells. Costs a hundredth of a reading (docs/figures.md). Errors: it is lost.
+    pub fn glance(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
         let mut asking = Asking { gpu: &self.device, refused: &mut self.refused, failed: Vec::new(), lost: None };
         let processes = processes(&mut asking);
-        if let Some(lost) = asking.lost {
-            return Err(lost);
+        let now = processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
+        let changed = processes.filter(|_| now != self.glanced);
+        // Where it is, each instance tells of its own.
+        let is_divided = changed.is_some()
+            && asking.ask("nvmlDeviceGetMigMode", Device::mig_mode).is_some_and(|mode| mode.current == 1);
+        match asking.lost {
+            Some(lost) => Err(lost),
+            None if changed.is_none() || is_divided => Ok(None),
+            None => {
+                self.glanced = now;
+                Ok(changed)
+            }
         }
-        // A list that cannot be had now is told of by the next reading.
-        let Some(processes) = processes else { return Ok(false) };
-        see(&mut self.seen, &processes);
-        Ok(!processes.iter().map(|process| process.pid).eq(self.listed.iter().copied()))
     }
 
     /// Errors: it is lost; nothing else of this pass is known.
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
-        let Gpu { device, refused, seldom, readings, sampled_to, listed, seen, is_divided, activity, link_errors } =
-            self;
+        let Gpu { device, refused, seldom, readings, sampled_to, listed, glanced: _, activity, link_errors } = self;
         let mut asking = Asking { gpu: device, refused, failed: Vec::new(), lost: None };
         if *readings % SELDOM == 0 {
             *seldom = read_seldom(&mut asking, link_errors);
@@ -189,16 +188,10 @@ impl<'l> Gpu<'l> {
         let instances = read_instances(&mut asking, activity);
         let all = processes(&mut asking);
         values.processes = all.as_ref().map(|all| all.len() as u64);
-        *is_divided = !instances.is_empty();
         let mut processes = all.filter(|_| instances.is_empty());
         if let Some(processes) = &mut processes {
             share(&mut asking, processes, sampled_to);
-            see(seen, processes);
-            let before = std::mem::replace(listed, processes.iter().map(|process| process.pid).collect());
-            let gone = before.iter().chain(seen.keys()).filter(|pid| !listed.contains(*pid)).collect::<BTreeSet<_>>();
-            processes.extend(gone.into_iter().map(|pid| DeviceProcess { ended: true, ..DeviceProcess::of(*pid) }));
-            account(&mut asking, processes, seen);
-            seen.clear();
+            account(&mut asking, processes, listed);
         }
         match asking.lost {
             Some(lost) => Err(lost),
@@ -414,7 +407,7 @@ fn tried(mut list: impl FnMut() -> Result<Vec<ProcessInfo>, NvmlError>) -> Resul
 
 /// What share of the time each had the processors at work: the mean of its samples since the last question.
 fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
-    // Of nobody there is nothing to tell, and the question is the dearest but one.
+    // Of nobody there is nothing to tell, and few questions are dearer.
     if processes.is_empty() {
         return;
     }
@@ -435,22 +428,19 @@ fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_t
     }
 }
 
-fn see(seen: &mut BTreeMap<u32, Option<u64>>, processes: &[DeviceProcess]) {
-    for process in processes {
-        let most = seen.entry(process.pid).or_default();
-        *most = (*most).max(process.memory_bytes);
+/// Where accounting mode is on the driver keeps the most memory of each: of those too that have ended since the last reading, whose
+/// last moments nobody saw.
+fn account(asking: &mut Asking<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
+    let now = processes.iter().map(|process| process.pid).collect();
+    let before = std::mem::replace(listed, now);
+    if asking.ask("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) != Some(true) {
+        return;
     }
-}
-
-/// The most memory of each: as it was seen since the last reading; where accounting mode is on the driver keeps it for as long as the
-/// process lives and longer, and nobody need have seen its last moments.
-fn account(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], seen: &BTreeMap<u32, Option<u64>>) {
-    let keeps = asking.ask("nvmlDeviceGetAccountingMode", Device::is_accounting_enabled) == Some(true);
+    let ended = before.difference(listed).map(|pid| DeviceProcess { ended: true, ..DeviceProcess::of(*pid) });
+    processes.extend(ended);
     for process in processes {
-        let kept =
-            keeps.then(|| asking.ask("nvmlDeviceGetAccountingStats", |gpu| gpu.accounting_stats_for(process.pid)));
-        let kept = kept.flatten().and_then(|kept| kept.max_memory_usage).and_then(sane);
-        process.memory_peak_bytes = kept.max(seen.get(&process.pid).copied().flatten());
+        let kept = asking.ask("nvmlDeviceGetAccountingStats", |gpu| gpu.accounting_stats_for(process.pid));
+        process.memory_peak_bytes = kept.and_then(|kept| kept.max_memory_usage).and_then(sane);
     }
 }
 

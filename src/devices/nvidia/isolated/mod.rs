@@ -113,7 +113,7 @@ impl Isolated {
                 *lock(&self.devices) = devices.map(|device| (device.id.clone(), device.clone())).collect();
                 PluginReport::Groups(groups)
             }
-            report @ (PluginReport::Stuck(..) | PluginReport::Fault(_)) => report,
+            report @ (PluginReport::Processes(..) | PluginReport::Stuck(..) | PluginReport::Fault(_)) => report,
         }
     }
 }
