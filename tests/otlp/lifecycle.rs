@@ -198,6 +198,10 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
     let body = agent.metrics();
     for (signal, count) in [("logs", records.len()), ("traces", all.len())] {
         let of = |what: &str| body.u64(&format!("allostat_otlp_points_{what}_total"), &[("signal", signal)]);
+        let answers: u64 =
+            body.all("allostat_otlp_requests_total", &[("signal", signal)]).iter().map(|s| s.u64()).sum();
+        let timed = body.u64("allostat_otlp_request_duration_seconds_count", &[("signal", signal)]);
+        assert!(answers > 0 && timed == answers, "{signal}: {answers} answers, {timed} timed");
         assert_eq!((of("enqueued"), of("exported"), of("rejected")), (count as u64, count as u64, 0), "{signal}");
     }
     agent.stop();
