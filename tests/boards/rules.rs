@@ -95,3 +95,115 @@ fn promtool_accepts_the_example_scrape_configurations() {
     let verdict = promtool.run(&["check", "config", &path.display().to_string()], b"");
     assert!(verdict.ok, "{}", verdict.said);
 }
+
+/// Where a Prometheus has none of our series, or of a host only that it answers, nobody is called.
+#[test]
+fn no_alert_fires_where_its_input_is_absent() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    let cases = |at: &str| -> String {
+        let case = |rule: &crate::files::Rule| {
+            format!("      - eval_time: {at}\n        alertname: {}\n        exp_alerts: []\n", rule.name)
+        };
+        alerts().iter().map(case).collect()
+    };
+    let group = |series: &str| {
+        format!(
+            "  - interval: 1m\n    input_series:\n      - series: {series}\n        values: 1x200\n    alert_rule_test:\n{}{}",
+            cases("3m"),
+            cases("3h")
+        )
+    };
+    let rules = root().join("alerts/allostat.yml");
+    let groups =
+        ["up{job=\"allostat\",instance=\"host-a:9740\"}", "up{job=\"other\",instance=\"host-a:9100\"}"].map(group);
+    let text = format!("rule_files:\n  - {}\nevaluation_interval: 1m\n\ntests:\n{}", rules.display(), groups.concat());
+    let directory = test_dir();
+    let file = directory.path().join("absent.yml");
+    std::fs::write(&file, text).expect("our own directory");
+    let verdict = promtool.run(&["test", "rules", &file.display().to_string()], b"");
+    assert!(verdict.ok, "{}", verdict.said);
+}
+
+/// An agent that restarts is away for two scrapes, which ends all its series for as long, and goes on where it was: whoever was not called
+/// out of bed before is not for that.
+#[test]
+fn no_alert_fires_because_an_agent_restarts() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    let (directory, mut cases) = (test_dir(), 0);
+    let mut files = Vec::new();
+    for path in in_folder("alerts/tests", "yml") {
+        let text = read(&path);
+        let (head, groups) = text.split_once("\n  - name:").expect("a file of tests has one");
+        let rules = root().join("alerts/allostat.yml").display().to_string();
+        let head = head.replace("../allostat.yml", &rules);
+        let silent: Vec<String> = groups.split("\n  - name:").filter_map(restarted).collect();
+        if silent.is_empty() {
+            continue;
+        }
+        cases += silent.iter().map(|group| group.matches("- eval_time:").count()).sum::<usize>();
+        let file = directory.path().join(path.file_name().expect("it is a file"));
+        let text: String = silent.iter().map(|group| format!("\n  - name:{group}")).collect();
+        std::fs::write(&file, format!("{head}{text}\n")).expect("our own directory");
+        files.push(file.display().to_string());
+    }
+    assert!(cases > alerts().len(), "{cases} cases are too few to have one of each alert");
+    let all: Vec<&str> = ["test", "rules"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    let verdict = promtool.run(&all, b"");
+    assert!(verdict.ok, "{}", verdict.said);
+}
+
+/// What of a group of tests expects no alert, with series that two scrapes miss in the middle of their time. `None`: nothing does.
+fn restarted(group: &str) -> Option<String> {
+    let group = group.split("\n    promql_expr_test:").next()?;
+    let (before, cases) = group.split_once("    alert_rule_test:\n")?;
+    let silent: Vec<&str> =
+        cases.split("      - eval_time:").skip(1).filter(|case| case.contains("exp_alerts: []")).collect();
+    let mut is_up = false;
+    let lines = before.lines().map(|line| match line.split_once("values: ") {
+        Some((indent, values)) => {
+            let mut values = samples(values);
+            let at = values.len() / 2;
+            // Who scrapes says by itself that nobody answered.
+            let missed = if is_up { "0" } else { "stale" };
+            values
+                .iter_mut()
+                .skip(at)
+                .take(2)
+                .filter(|value| *value != "_")
+                .for_each(|value| *value = missed.to_owned());
+            format!("{indent}values: {}\n", values.join(" "))
+        }
+        None => {
+            is_up = line.contains("- series: up{");
+            format!("{line}\n")
+        }
+    });
+    let before: String = lines.collect();
+    let cases: String = silent.iter().map(|case| format!("      - eval_time:{case}")).collect();
+    (!silent.is_empty()).then(|| format!("{before}    alert_rule_test:\n{}", cases.trim_end()))
+}
+
+/// Promtool's short form of many values, each by itself.
+fn samples(text: &str) -> Vec<String> {
+    let number = |text: &str| text.parse::<f64>().unwrap_or_else(|_| panic!("{text} is no number"));
+    let many = |word: &str| -> Vec<String> {
+        let Some((first, times)) = word.split_once('x') else { return vec![word.to_owned()] };
+        let times: u32 = times.parse().unwrap_or_else(|_| panic!("{word}: so often?"));
+        if first == "_" {
+            return (0..times).map(|_| "_".to_owned()).collect();
+        }
+        // A sign behind the first character, and not that of an exponent.
+        let sign = first.char_indices().skip(1).find(|(at, c)| "+-".contains(*c) && !first[..*at].ends_with('e'));
+        let (start, step) = match sign {
+            Some((at, _)) => (number(&first[..at]), number(&first[at..])),
+            None => (number(first), 0.0),
+        };
+        (0..=times).map(|n| format!("{}", start + step * f64::from(n))).collect()
+    };
+    text.split_whitespace().flat_map(many).collect()
+}
+
+#[test]
+fn the_short_form_of_values_is_read_as_promtool_does() {
+    assert_eq!(samples("_x2 1x1 1e2-5e1x2 stale 7"), ["_", "_", "1", "1", "100", "50", "0", "stale", "7"]);
+}
