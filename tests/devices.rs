@@ -36,6 +36,14 @@ impl Host {
         let agent = Agent::with(options(gpus.library()));
         Host { agent, gpus, _directory: directory }
     }
+    /// The same with another tick.
+    fn each(scenario: &Scenario, tick: Duration) -> Host {
+        let directory = common::test_dir();
+        let gpus = fake_nvml::install(directory.path(), scenario).expect("the fake NVML is built");
+        let AgentOptions { config, .. } = options(gpus.library());
+        let config = config.replace("200ms", &format!("{}s", tick.as_secs()));
+        Host { agent: Agent::with(AgentOptions { config, ..AgentOptions::default() }), gpus, _directory: directory }
+    }
     fn edit(&self, change: impl FnOnce(&mut Scenario)) {
         self.gpus.edit(change).expect("our own file");
     }
@@ -90,6 +98,12 @@ fn process_of(alloc: &str) -> Option<u32> {
         let is_it = file("environ").split(|b| *b == 0).any(|variable| variable == marker.as_bytes());
         (is_it && file("cmdline").split(|b| *b == 0).any(|word| word == b"hold")).then_some(pid)
     })
+}
+
+/// Kills a process of a task.
+fn end(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is our agent's");
 }
 
 /// Which series a GPU of each make has, and which it has not.
@@ -173,19 +187,15 @@ fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
     host.agent.stop();
 }
 
-/// A tick is ten seconds: who is on a GPU is looked at in between, and read at once when somebody comes or goes.
+/// A tick is ten seconds or more: who is on a GPU is looked at in between, and its process has ended by the next.
 #[test]
 fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() {
     if !common::is_root() {
         skip_test!("not-root");
     }
     const GIB: u64 = 1 << 30;
-    let directory = common::test_dir();
-    let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
-    let AgentOptions { config, .. } = options(gpus.library());
-    let config = config.replace("200ms", "10s");
-    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
-    let host = Host { agent, gpus, _directory: directory };
+    let tick = Duration::from_secs(10) * patience();
+    let host = Host::each(&two(), tick);
     host.up(GPU_0, true);
     let (_, pid) = hold(&host.agent, "short");
     let begun = Instant::now();
@@ -194,13 +204,14 @@ fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() 
         host.edit(|scenario| scenario.devices[0].compute = vec![Process::new(pid, gib * GIB)]);
         pause();
     }
+    end(pid);
     host.edit(|scenario| scenario.devices[0].compute.clear());
     let peak = || {
         let metrics = host.agent.metrics();
         metrics.one("allostat_task_device_memory_peak_bytes", &[("task", "short")]).map(|sample| sample.u64())
     };
     host.wait("its peak", || peak() == Some(6 * GIB));
-    assert!(begun.elapsed() < Duration::from_secs(10) * patience(), "no tick was waited for");
+    assert!(begun.elapsed() < tick, "no tick was waited for");
     host.agent.stop();
 }
 
@@ -814,6 +825,7 @@ fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {
     host.wait("the task", || used() > 0);
     assert_eq!(used(), 1, "by its instance alone");
     let metrics = host.agent.metrics();
+    assert_eq!(metrics.all("allostat_task_device_memory_peak_bytes", &labels).len(), 1, "its peak too");
     let one = metrics.one("allostat_task_device_memory_used_bytes", &labels).expect("it is told");
     assert_eq!((one.u64(), one.labels["gpu_instance_id"].clone()), (3 << 30, told.1.to_string()));
     let info = metrics.one("allostat_alloc_device_info", &[("alloc_id", &alloc)]).expect("it is told");
@@ -830,7 +842,7 @@ fn what_the_driver_keeps_of_a_process_is_its_tasks_peak_also_when_it_has_just_en
         skip_test!("not-root");
     }
     const GIB: u64 = 1 << 30;
-    let host = Host::with(&two());
+    let host = Host::each(&two(), Duration::from_secs(1));
     let (_, pid) = hold(&host.agent, "spiky");
     let accounted = |max_memory_bytes, running| fake_nvml::scenario::Accounting {
         enabled: true,
@@ -847,6 +859,7 @@ fn what_the_driver_keeps_of_a_process_is_its_tasks_peak_also_when_it_has_just_en
     };
     host.wait("the peak that nobody saw", || of("memory_peak_bytes") == Some(20 * GIB));
     assert_eq!(of("memory_used_bytes"), Some(GIB));
+    end(pid);
     host.edit(|scenario| {
         scenario.devices[0].compute.clear();
         scenario.devices[0].accounting = Some(accounted(30 * GIB, false));

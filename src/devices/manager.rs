@@ -145,18 +145,16 @@ impl DeviceManager {
         let changes = match report {
             PluginReport::Groups(groups) => self.state().list(plugin, groups),
             PluginReport::Reading(reading) => {
-                let board = self.parts.board.view();
-                let owners = reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, &board));
+                let owners = reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, Owners::of));
                 let (now, mut state) = (self.parts.clock.instant(), self.state());
                 // A reading may come before anybody looks: who holds the device now has what it counted.
-                state.follow(&board);
+                state.follow(&self.parts.board.view());
                 state.read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
             }
             PluginReport::Processes(device, processes) => {
-                let board = self.parts.board.view();
-                let owners = self.owners(&device, &processes, &board);
+                let owners = self.owners(&device, &processes, Owners::at_a_glance);
                 let mut state = self.state();
-                state.follow(&board);
+                state.follow(&self.parts.board.view());
                 state.glance(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
             }
             PluginReport::Stuck(device, is_stuck) => {
@@ -176,10 +174,15 @@ impl DeviceManager {
     }
 
     /// Reads `/proc`, so not under the lock that who looks wants.
-    fn owners(&self, device: &DeviceId, on: &[DeviceProcess], board: &BoardView) -> Option<Vec<ProcessOwner>> {
+    fn owners(
+        &self,
+        device: &DeviceId,
+        on: &[DeviceProcess],
+        look: fn(&mut Owners, &DeviceId, &[u32], &BoardView) -> Vec<ProcessOwner>,
+    ) -> Option<Vec<ProcessOwner>> {
         let pids: Vec<u32> = on.iter().map(|process| process.pid).collect();
         let owners = self.owners.as_ref()?;
-        Some(lock(owners).of(device, &pids, board))
+        Some(look(&mut lock(owners), device, &pids, &self.parts.board.view()))
     }
 
     fn down(&self, plugin: usize, error: &PluginError) {
@@ -248,7 +251,8 @@ fn jitter(manager: &DeviceManager) -> f64 {
 async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
     let (tell, told) = oneshot::channel();
     let (to, reports) = sync_channel(AHEAD);
-    let out = PluginReports::new(to, Arc::clone(&manager.ends), manager.parts.tick);
+    let mut out = PluginReports::new(to, Arc::clone(&manager.ends), manager.parts.tick);
+    out.glances = manager.owners.is_some();
     let plugin = Arc::clone(&manager.parts.plugins[at]);
     let (taker, short) = (Arc::clone(manager), plugin.name().chars().take(10).collect::<String>());
     let taking = thread(&format!("dev-{short}"), move || take_all(&taker, at, &reports));

@@ -43,25 +43,40 @@ impl Owners {
         Owners { roots, ..Owners::default() }
     }
 
-    /// Of all that are on a device, in their order. Who was there before and is not now is forgotten.
+    /// Of all that are on a device at a reading of it, in their order. Who was there before and is not now is forgotten.
     pub fn of(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
+        self.look(device, pids, board).0
+    }
+
+    /// The same between two readings: nobody is forgotten, for the next one may still have something to tell of who has ended.
+    pub fn at_a_glance(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
+        let (owners, before) = self.look(device, pids, board);
+        let known = self.processes.entry(device.clone()).or_default();
+        for (pid, process) in before {
+            known.entry(pid).or_insert(process);
+        }
+        owners
+    }
+
+    /// Gives beside them who was known before.
+    fn look(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> (Vec<ProcessOwner>, Processes) {
         if !pids.is_empty() && self.version != Some(board.version) {
             self.tasks = tasks(board);
             self.version = Some(board.version);
         }
-        let (mut before, mut now) = (self.processes.remove(device).unwrap_or_default(), Processes::new());
-        let owners = pids.iter().map(|pid| self.one(*pid, before.remove(pid), &mut now)).collect();
+        let (before, mut now) = (self.processes.remove(device).unwrap_or_default(), Processes::new());
+        let owners = pids.iter().map(|pid| self.one(*pid, before.get(pid), &mut now)).collect();
         self.processes.insert(device.clone(), now);
-        owners
+        (owners, before)
     }
 
-    fn one(&self, pid: u32, before: Option<(u64, Vec<String>)>, now: &mut Processes) -> ProcessOwner {
+    fn one(&self, pid: u32, before: Option<&(u64, Vec<String>)>, now: &mut Processes) -> ProcessOwner {
         let Some(since) = self.since(pid) else {
             // Nobody has its pid: what is still told of it is of who it was.
-            return before.map_or(ProcessOwner::Gone, |(_, places)| self.whose(&places));
+            return before.map_or(ProcessOwner::Gone, |(_, places)| self.whose(places));
         };
         let places = match before.filter(|(start, _)| *start == since) {
-            Some((_, places)) => places,
+            Some((_, places)) => places.clone(),
             None => match self.roots.read_proc(format!("{pid}/cgroup")) {
                 Ok(text) => cgroup::places(&text).map(str::to_owned).collect(),
                 Err(_) => return ProcessOwner::Gone,
@@ -186,6 +201,11 @@ mod tests {
         std::fs::write(dir.path().join("10/stat"), stat(6)).unwrap();
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db");
         std::fs::remove_dir_all(dir.path().join("10")).unwrap();
+        // However often somebody glances meanwhile, with it or without.
+        for pids in [&[10][..], &[], &[10], &[]] {
+            let owners = owners.at_a_glance(&"gpu".into(), pids, &board);
+            assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), vec!["b/db"; pids.len()]);
+        }
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db", "it has just ended");
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "Gone");
     }

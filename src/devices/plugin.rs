@@ -5,7 +5,7 @@
 //! manager ── run(reports) ──► plugin, on a thread of its own
 //!         ◄── groups ───────  at the start and with each change, everything it has
 //!         ◄── reading ──────  of one device, each tick; those of a device that hangs do not come, others do
-//!         ◄── processes ────  who is on one, in between, if that has changed
+//!         ◄── processes ────  who is on one, in between, if somebody has come or holds more
 //!         ◄── (returns) ────  why it cannot go on; it is run again after a pause
 //! runner  ── reserve(ids) ──► env, nodes, mounts
 //! ```
@@ -94,6 +94,8 @@ pub struct PluginReports {
     ends: Arc<Ends>,
     /// Between two readings of a device.
     pub tick: Duration,
+    /// Whether it is of use to know who is on a device in between.
+    pub glances: bool,
 }
 
 /// Whether anybody listens still; who waits is woken.
@@ -126,7 +128,7 @@ impl Ends {
 
 impl PluginReports {
     pub fn new(to: SyncSender<PluginReport>, ends: Arc<Ends>, tick: Duration) -> PluginReports {
-        PluginReports { to, ends, tick }
+        PluginReports { to, ends, tick, glances: false }
     }
     /// Waits for room where the manager is behind. `false`: nobody listens any more.
     pub fn groups(&self, groups: Vec<DeviceGroup>) -> bool {

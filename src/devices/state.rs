@@ -281,7 +281,7 @@ impl DeviceState {
     ) -> Result<(), PluginError> {
         checks::processes(device, processes)?;
         let known = self.devices.get(device).filter(|known| known.plugin == plugin);
-        let is_up = |known: &&Known| known.reading.as_ref().is_some_and(|(reading, _)| reading.up);
+        let is_up = |known: &&Known| known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
         if let (Some(known), Some(owners)) = (known.filter(is_up), owners) {
             self.uses.glance(&known.device, processes.iter().copied().zip(owners));
         }

@@ -79,7 +79,8 @@ impl DeviceUses {
     /// Who holds what, as their owners have it on the board: that is on record, and there again after a restart of the agent, before
     /// any plugin has said what it has.
     pub(super) fn follow<'d>(&mut self, board: &BoardView, device: impl Fn(&DeviceId) -> Option<&'d Device>) {
-        if self.followed == Some(board.version) {
+        // One that somebody took before the last is older than what is known.
+        if self.followed.is_some_and(|followed| followed >= board.version) {
             return;
         }
         let allocs: HashMap<&AllocId, &Arc<Published>> =

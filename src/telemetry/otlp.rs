@@ -249,10 +249,11 @@ pub static REQUEST_DURATION: MetricDesc = MetricDesc::new(
     "allostat_otlp_request_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "From a request to the collector to its answer, or until none was waited for any more. What waits for a slow collector is in the queue.",
+    "From a request to the collector to its answer, whatever it says, or until it is known that none comes. How many fail is in \
+     allostat_otlp_requests_total; what waits for a slow collector is in the queue.",
     &["destination", "signal"],
 )
 .from_profile(Profile::Standard)
 .absent_when(UNSET)
-.otlp("otel.sdk.exporter.operation.duration", "s");
+.otlp("allostat.otlp.request.duration", "s");
 }

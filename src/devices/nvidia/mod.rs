@@ -4,7 +4,8 @@
 //! run ── watches: whose call is late? ──► stuck
 //!   ├─ lister: which GPUs there are, each minute, and sooner where one is lost ──► groups
 //!   ├─ events: errors that drivers tell of ──► xids
-//!   └─ a thread for each GPU: reads it each tick ──► readings
+//!   ├─ a thread for each GPU: reads it each tick ──► readings
+//!   └─ another one: looks who is on it, twenty times a second ──► processes
 //! ```
 //! A call may hang for ever in the driver: each thread but the first may be left behind, and is not joined. None is begun beside one
 //! that hangs. Nothing is ever set. The agent has all of this in a process of its own ([`isolated`]).
@@ -194,6 +195,13 @@ impl Nvidia {
 }
 
 type Listing = Result<Vec<(u32, Option<FoundGpu>)>, GpuError>;
+
+/// However a run ends, so do its threads.
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.watches.values().for_each(|watch| watch.end());
+    }
+}
 
 impl Run<'_> {
     fn take(&mut self, list: Vec<(u32, Option<FoundGpu>)>) {

@@ -78,7 +78,10 @@ impl Watch {
             watch: Arc::clone(&watch),
         };
         thread("gpu-read", move || reader.read_all())?;
-        thread("gpu-glance", move || glancer.look_on())?;
+        if reports.glances {
+            // Without it a second reader would be begun beside the first.
+            thread("gpu-glance", move || glancer.look_on()).inspect_err(|_| watch.end())?;
+        }
         Ok(watch)
     }
 
@@ -130,7 +133,11 @@ impl Glancer {
                 match gpu.glance() {
                     Ok(None) => {}
                     Ok(Some(processes)) => drop(self.reports.processes(self.id.clone(), processes)),
-                    Err(_) => break,
+                    // As above.
+                    Err(_) => {
+                        self.reports.wait(LOOKED_FOR);
+                        break;
+                    }
                 }
             }
         }

@@ -59,7 +59,6 @@ const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ("hw.errors", "kind", "error.type"),
     ("hw.status", "state", "hw.state"),
     ("otel.sdk.metric_reader.collection.duration", "collector", "otel.component.name"),
-    ("otel.sdk.exporter.operation.duration", "destination", "otel.component.name"),
 ];
 
 /// Several families of ours are one metric: what tells them apart, by what their name holds.
@@ -213,7 +212,6 @@ mod tests {
         hw.temperature.limit                        gauge          Cel                hw.id,hw.limit_type
         process.memory.usage                        updowncounter  By                 -
         process.unix.file_descriptor.count          updowncounter  {file_descriptor}  -
-        otel.sdk.exporter.operation.duration        histogram      s                  otel.component.name,signal
         otel.sdk.metric_reader.collection.duration  histogram      s                  otel.component.name
     ";
 

@@ -153,23 +153,24 @@ impl<'l> Gpu<'l> {
         }
     }
 
-    /// Who is on it, if somebody has come, gone, or holds other memory than at the last glance; `None`: nobody has, it is divided, or the
-    /// driver cannot say now, of which the next reading tells. Costs a hundredth of a reading (docs/figures.md). Errors: it is lost.
+    /// Who is on it, if somebody has come or holds more memory than at the last glance; `None`: nobody has, it is divided, or the driver
+    /// cannot say now, of which the next reading tells. Costs a hundredth of a reading (docs/figures.md). Errors: it is lost.
     pub fn glance(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
         let mut asking = Asking { gpu: &self.device, refused: &mut self.refused, failed: Vec::new(), lost: None };
         let processes = processes(&mut asking);
-        let now = processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
-        let changed = processes.filter(|_| now != self.glanced);
-        // Where it is, each instance tells of its own.
-        let is_divided = changed.is_some()
-            && asking.ask("nvmlDeviceGetMigMode", Device::mig_mode).is_some_and(|mode| mode.current == 1);
+        let now: BTreeMap<_, _> =
+            processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
+        let before = std::mem::replace(&mut self.glanced, now);
+        let is_more =
+            |process: &DeviceProcess| before.get(&process.pid).is_none_or(|bytes| *bytes < process.memory_bytes);
+        let told = processes.filter(|all| all.iter().any(is_more));
+        // Of a divided one each instance tells of its own. Whether it is must be known: the whole would have what is an instance's.
+        const DIVIDED: &str = "nvmlDeviceGetMigMode";
+        let mode = told.as_ref().and_then(|_| asking.ask(DIVIDED, Device::mig_mode));
+        let is_whole = mode.map_or(asking.refused.contains(DIVIDED), |mode| mode.current == 0);
         match asking.lost {
             Some(lost) => Err(lost),
-            None if changed.is_none() || is_divided => Ok(None),
-            None => {
-                self.glanced = now;
-                Ok(changed)
-            }
+            None => Ok(told.filter(|_| is_whole)),
         }
     }
 

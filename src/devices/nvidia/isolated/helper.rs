@@ -22,6 +22,7 @@ const AHEAD: usize = 256;
 pub(super) struct Orders {
     pub(super) gpus: NvidiaConfig,
     pub(super) tick: Duration,
+    pub(super) glances: bool,
 }
 
 /// What it says.
@@ -39,7 +40,8 @@ pub(super) enum Said {
 pub fn serve_agent() -> Result<(), String> {
     let orders = orders().map_err(|e| format!("this is run by an agent, for itself: {}", chain(&e)))?;
     let (to, reports) = sync_channel::<PluginReport>(AHEAD);
-    let out = PluginReports::new(to, Arc::<Ends>::default(), orders.tick);
+    let mut out = PluginReports::new(to, Arc::<Ends>::default(), orders.tick);
+    out.glances = orders.glances;
     let plugin = Nvidia::uncounted(orders.gpus, Arc::new(SystemClock));
     thread("told", move || {
         for report in reports {

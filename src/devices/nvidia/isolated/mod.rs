@@ -66,7 +66,7 @@ impl Isolated {
     }
 
     async fn hear(&self, reports: &PluginReports) -> PluginError {
-        let orders = Orders { gpus: self.config.clone(), tick: reports.tick };
+        let orders = Orders { gpus: self.config.clone(), tick: reports.tick, glances: reports.glances };
         let mut helper = match Helper::start(&orders) {
             Ok(helper) => helper,
             Err(error) => return PluginError::new(PluginFault::Failed, format!("no helper can be run: {error}")),
