@@ -103,10 +103,13 @@ impl Default for Push {
 impl Push {
     pub fn tell(&self, lane: &Lane, change: impl FnOnce(&mut PushState)) {
         let mut all = lock(&self.lanes);
-        if !all.contains_key(lane) {
-            self.duration.known(&[&lane.0, lane.1.as_str()]);
+        match all.get_mut(lane) {
+            Some(state) => change(state),
+            None => {
+                self.duration.known(&[&lane.0, lane.1.as_str()]);
+                change(all.entry(lane.clone()).or_default());
+            }
         }
-        change(all.entry(lane.clone()).or_default());
     }
     /// One request, with its answer or without.
     pub fn asked(&self, lane: &Lane, code: String, is_retry: bool, took: Duration) {
