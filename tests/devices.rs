@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Agent, AgentOptions, counters, none_fell, patience, wait_for, workload};
+use common::{Agent, AgentOptions, counters, end, helpers, is_helper, none_fell, patience, wait_for, workload};
 use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
 
 const GPU_0: &str = "GPU-fa4e0000-0000-4000-8000-000000000000";
@@ -98,12 +98,6 @@ fn process_of(alloc: &str) -> Option<u32> {
         let is_it = file("environ").split(|b| *b == 0).any(|variable| variable == marker.as_bytes());
         (is_it && file("cmdline").split(|b| *b == 0).any(|word| word == b"hold")).then_some(pid)
     })
-}
-
-/// Kills a process of a task.
-fn end(pid: u32) {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is our agent's");
 }
 
 /// Which series a GPU of each make has, and which it has not.
@@ -540,21 +534,6 @@ fn who_wants_no_helper_has_the_library_in_the_agent() {
 }
 
 /// The processes in which an agent has NVIDIA's library.
-fn helpers(agent: u32) -> Vec<u32> {
-    let parent = |pid: u32| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<u32>().ok()
-    };
-    let all = std::fs::read_dir("/proc").expect("/proc must be there").flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| is_helper(*pid) && parent(*pid) == Some(agent)).collect()
-}
-
-fn is_helper(pid: u32) -> bool {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).any(|word| word == b"gpu-helper")
-}
-
 /// A zombie has no command line.
 fn alive(helpers: &[u32]) -> Vec<u32> {
     helpers.iter().copied().filter(|pid| is_helper(*pid)).collect()

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Agent, AgentOptions, counters, none_fell, patience, wait_for, workload};
+use common::{Agent, AgentOptions, counters, end, helpers, none_fell, patience, wait_for, workload};
 
 const MIB: u64 = 1 << 20;
 
@@ -273,21 +273,10 @@ fn a_helper_that_is_killed_beside_a_working_gpu_loses_nothing() {
     let _alloc = work(&agent, "through", &["gpu", "500", "60000"], true);
     wait("its memory", || of_task(&agent, "memory_used_bytes", "through").is_some());
     wait("its energy", || of_task(&agent, "energy_joules_total", "through").is_some());
-    let helper = || {
-        let all = std::fs::read_dir("/proc").expect("/proc must be there").flatten();
-        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let mut ours = pids.filter(|pid| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let parent = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            line.split(|b| *b == 0).any(|word| word == b"gpu-helper")
-                && parent.lines().any(|line| line == format!("PPid:\t{}", agent.pid()))
-        });
-        ours.next()
-    };
+    let helper = || helpers(agent.pid()).first().copied();
     let first = helper().expect("there is one");
     let before = counters(&agent.metrics());
-    let pid = i32::try_from(first).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is our agent's");
+    end(first);
     wait("another one", || helper().is_some_and(|pid| pid != first));
     wait("every GPU to be up", || gpus.iter().all(|gpu| of(&agent, "up", gpu, &[]) == Some(1.0)));
     wait("its memory again", || of_task(&agent, "memory_used_bytes", "through").is_some());

@@ -59,3 +59,25 @@ fn profile_dir() -> PathBuf {
 fn from_env(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
+
+/// The processes in which an agent has libraries of drivers.
+pub fn helpers(agent: u32) -> Vec<u32> {
+    let parent = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<u32>().ok()
+    };
+    let all = std::fs::read_dir("/proc").expect("/proc must be there").flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| is_helper(*pid) && parent(*pid) == Some(agent)).collect()
+}
+
+pub fn is_helper(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|word| word == b"gpu-helper")
+}
+
+/// Kills a process of an agent of ours, or of a task of it.
+pub fn end(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is our agent's or its task's");
+}
