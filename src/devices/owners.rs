@@ -58,25 +58,25 @@ impl Owners {
         owners
     }
 
-    /// Gives beside them who was known before.
+    /// Gives beside them who was known before and has ended, or is not among them.
     fn look(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> (Vec<ProcessOwner>, Processes) {
         if !pids.is_empty() && self.version != Some(board.version) {
             self.tasks = tasks(board);
             self.version = Some(board.version);
         }
-        let (before, mut now) = (self.processes.remove(device).unwrap_or_default(), Processes::new());
-        let owners = pids.iter().map(|pid| self.one(*pid, before.get(pid), &mut now)).collect();
+        let (mut before, mut now) = (self.processes.remove(device).unwrap_or_default(), Processes::new());
+        let owners = pids.iter().map(|pid| self.one(*pid, &mut before, &mut now)).collect();
         self.processes.insert(device.clone(), now);
         (owners, before)
     }
 
-    fn one(&self, pid: u32, before: Option<&(u64, Vec<String>)>, now: &mut Processes) -> ProcessOwner {
+    fn one(&self, pid: u32, before: &mut Processes, now: &mut Processes) -> ProcessOwner {
         let Some(since) = self.since(pid) else {
             // Nobody has its pid: what is still told of it is of who it was.
-            return before.map_or(ProcessOwner::Gone, |(_, places)| self.whose(places));
+            return before.get(&pid).map_or(ProcessOwner::Gone, |(_, places)| self.whose(places));
         };
-        let places = match before.filter(|(start, _)| *start == since) {
-            Some((_, places)) => places.clone(),
+        let places = match before.remove(&pid).filter(|(start, _)| *start == since) {
+            Some((_, places)) => places,
             None => match self.roots.read_proc(format!("{pid}/cgroup")) {
                 Ok(text) => cgroup::places(&text).map(str::to_owned).collect(),
                 Err(_) => return ProcessOwner::Gone,
