@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part, test_dir, wait_for};
 
 pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
@@ -23,12 +23,12 @@ struct Docker {
 impl Docker {
     /// `None`: this machine has no Docker, or nothing to make an image of.
     fn start() -> Option<Docker> {
-        Command::new("dockerd").arg("--version").output().ok().filter(|said| said.status.success())?;
+        let dockerd = program("dockerd")?;
         let (dir, cgroups) = (test_dir(), Cgroups::new());
         let at = |name: &str| dir.path().join(name);
         make_rootfs(&at("rootfs"))?;
         let socket = at("d.sock");
-        let mut command = Command::new("dockerd");
+        let mut command = Command::new(dockerd);
         command.args(["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]);
         command.args(["--exec-opt", "native.cgroupdriver=cgroupfs"]);
         command.arg(format!("--cgroup-parent={}/docker", cgroups.parent));
@@ -40,19 +40,20 @@ impl Docker {
         let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let docker = Docker { daemon, socket, _cgroups: cgroups, dir };
         wait_for("Docker to answer", LONG, || docker.docker(&["version"]).status.success().then_some(()));
-        let import = format!("tar -C {} -c . | docker import - bb:1", docker.dir.path().join("rootfs").display());
-        let imported = docker.command("sh").args(["-c", &import]).output().unwrap();
+        let tar = format!("tar -C {} -c .", docker.dir.path().join("rootfs").display());
+        let import = format!("{tar} | {} import - bb:1", program("docker")?.display());
+        let imported = docker.command(Path::new("sh")).args(["-c", &import]).output().unwrap();
         assert!(imported.status.success(), "{imported:?}");
         Some(docker)
     }
 
-    fn command(&self, program: &str) -> Command {
+    fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("DOCKER_HOST", format!("unix://{}", self.socket.display()));
         command
     }
     fn docker(&self, args: &[&str]) -> Output {
-        self.command("docker").args(args).output().unwrap()
+        self.command(&program("docker").expect("it comes with its daemon")).args(args).output().unwrap()
     }
     fn run(&self, args: &[&str]) -> Output {
         self.docker(&[&["run", "--network=none"], args].concat())
@@ -78,10 +79,17 @@ impl Drop for Docker {
     }
 }
 
+/// One that `cargo xtask test` got, or that this machine has.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = part(name).unwrap_or_else(|| name.into());
+    Command::new(&path).arg("--version").output().ok().filter(|said| said.status.success())?;
+    Some(path)
+}
+
 /// Nothing but busybox. `None`: this machine has none.
 pub fn make_rootfs(at: &Path) -> Option<()> {
-    let busybox =
-        ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| std::fs::exists(path).unwrap_or(false))?;
+    let installed = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from);
+    let busybox = part("busybox").into_iter().chain(installed).find(|path| path.exists())?;
     let bin = at.join("bin");
     std::fs::create_dir_all(&bin).unwrap();
     // One that needs libraries would not start in there.

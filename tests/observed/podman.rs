@@ -3,15 +3,17 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, is_root, test_dir, wait_for};
-use crate::docker::{LONG, MIB, find, make_rootfs};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, is_root, part_file, test_dir, wait_for};
+use crate::docker::{LONG, MIB, find, make_rootfs, program};
 
 struct Podman {
     /// Holds the namespace.
     holder: Child,
+    podman: PathBuf,
+    runc: PathBuf,
     cgroups: Cgroups,
     dir: tempfile::TempDir,
 }
@@ -19,28 +21,31 @@ struct Podman {
 impl Podman {
     /// `None`: this machine has no Podman with runc (crun takes no cgroup v1 beside a cgroup2 tree), or nothing to put into a container.
     fn start() -> Option<Podman> {
-        for program in ["podman", "runc"] {
-            Command::new(program).arg("--version").output().ok().filter(|said| said.status.success())?;
-        }
+        let (podman, runc) = (program("podman")?, program("runc")?);
         let dir = test_dir();
         make_rootfs(&dir.path().join("rootfs"))?;
-        let script = "mount -t tmpfs none /var/lib && mount -t tmpfs none /run && echo ready && exec sleep 100000";
+        // Whoever cleans up behind a container is started by conmon, which hands no `LD_LIBRARY_PATH` on.
+        let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|at| part_file("podman", at));
+        let script = "mount -t tmpfs none /var/lib && mount -t tmpfs none /run && cache=$1 && shift && \
+                      { test $# = 0 || { ldconfig -C $cache $@ && mount --bind $cache /etc/ld.so.cache; }; } && \
+                      echo ready && exec sleep 100000";
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "--", "sh", "-c", script]);
+        command.args(["--mount", "--propagation", "private", "--", "sh", "-c", script, "sh"]);
+        command.arg(dir.path().join("ld.so.cache")).args(libraries.into_iter().flatten());
         let mut holder = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().ok()?;
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        (line == "ready\n").then_some(Podman { holder, cgroups: Cgroups::new(), dir })
+        (line == "ready\n").then_some(Podman { holder, podman, runc, cgroups: Cgroups::new(), dir })
     }
 
-    fn inside(&self, program: &str) -> Command {
+    fn inside(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).arg("--").arg(program);
         command
     }
     fn podman(&self, args: &[&str]) -> Output {
-        let mut command = self.inside("podman");
-        command.args(["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--storage-driver", "vfs"]);
+        let mut command = self.inside(&self.podman);
+        command.arg("--runtime").arg(&self.runc).args(["--cgroup-manager", "cgroupfs", "--storage-driver", "vfs"]);
         command.args(["--events-backend", "none"]).args(args).output().unwrap()
     }
     fn run(&self, args: &[&str], what: &[&str]) -> Output {

@@ -13,6 +13,8 @@ const RELEASE: &str = "bookworm";
 const BACKPORTS: &str = "bookworm-backports";
 /// Asked as well where the first two do not have everything any more.
 const NEXT_RELEASE: &str = "trixie";
+/// For what no release has yet.
+pub const LATER_RELEASE: &str = "forky";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 #[derive(Debug)]
@@ -99,6 +101,13 @@ impl Apt {
         debs(to)
     }
 
+    /// Downloads `names` alone, as a release to come has them.
+    pub fn download_later(&self, names: &[&str], to: &Path) -> Result<Vec<PathBuf>> {
+        self.update(&[RELEASE, BACKPORTS, LATER_RELEASE])?;
+        let names: Vec<String> = names.iter().map(|name| format!("{name}/{LATER_RELEASE}")).collect();
+        self.download(&names.iter().map(String::as_str).collect::<Vec<_>>(), to)
+    }
+
     /// Downloads `names` and all that they depend on.
     pub fn download_closure(&self, names: &[&str], from: From, to: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(to.join("partial"))?;
@@ -168,8 +177,11 @@ fn configuration(home: &Path, system: &str) -> String {
 }
 
 fn sources(suites: &[&str], mirror: &str, keyring: bool) -> String {
-    let options = if keyring { format!("[arch=amd64 signed-by={KEYRING}] ") } else { "[arch=amd64] ".to_owned() };
-    suites.iter().map(|suite| format!("deb {options}{mirror} {suite} main\n")).collect()
+    let signed = if keyring { format!(" signed-by={KEYRING}") } else { String::new() };
+    // Lists of a release to come are valid for a week, which a mirror that is asked for less often does not keep to; they are signed.
+    let valid = |suite: &str| if suite == LATER_RELEASE { " check-valid-until=no" } else { "" };
+    let line = |suite: &&str| format!("deb [arch=amd64{signed}{}] {mirror} {suite} main\n", valid(suite));
+    suites.iter().map(line).collect()
 }
 
 /// The mirror that this machine uses for Debian itself.

@@ -6,11 +6,13 @@
 //!   <part>/root       the packages, unpacked
 //!   <part>/ready      which packages these are; written last
 //!   bin/<program>     a script that runs the program with the libraries of its own part
+//!   <part>/bin        the same, where `bin` has an older program of that name
 //! ```
 //! One part is a package of PyPI: `wheel`.
 //!
 //! Each part brings its own libraries down to the C library and its loader, so that it runs the same on Debian 12 and 13 and
-//! nothing depends on what this machine has installed.
+//! nothing depends on what this machine has installed. Container runtimes start themselves again, which the loader of a part would
+//! hide from them: they have only their rarer libraries from it.
 
 mod apt;
 mod unpack;
@@ -41,6 +43,10 @@ enum Packages {
     WithDependencies(&'static [&'static str]),
     /// These alone.
     Alone(&'static [&'static str]),
+    /// These alone, of a release to come.
+    Later(&'static [&'static str]),
+    /// These alone, run by this machine's own loader: programs that start themselves again find themselves by it.
+    Native(&'static [&'static str]),
     /// The same, of the release itself, merged to the root of a machine.
     System(&'static [&'static str]),
     /// The newest cloud kernel of a series: `6.1`.
@@ -124,6 +130,44 @@ const PARTS: &[Part] = &[
         megabytes: 22,
         why: "a real Prometheus that scrapes, and promtool",
         reason: "no-prometheus",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "prometheus-3",
+        packages: Packages::Later(&["prometheus", "libc6"]),
+        programs: &["prometheus"],
+        megabytes: 35,
+        why: "the next one, which reads names in UTF-8 and text 1.0.0",
+        reason: "no-prometheus",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "docker",
+        packages: Packages::Native(&["docker.io", "containerd", "runc", "tini", "libdevmapper1.02.1", "libseccomp2"]),
+        programs: &["dockerd", "docker", "containerd", "ctr", "runc"],
+        megabytes: 65,
+        why: "a real Docker and its containerd and runc, whose containers are observed",
+        reason: "no-docker",
+        purpose: Purpose::Tests,
+    },
+    Part {
+        name: "podman",
+        packages: Packages::Native(&[
+            "podman",
+            "conmon",
+            "runc",
+            "libdevmapper1.02.1",
+            "libseccomp2",
+            "libgpgme11",
+            "libassuan0",
+            "libgpg-error0",
+            "libsubid4",
+            "libglib2.0-0",
+        ]),
+        programs: &["podman"],
+        megabytes: 16,
+        why: "a real Podman, whose containers are observed",
+        reason: "no-podman",
         purpose: Purpose::Tests,
     },
     Part {
@@ -316,7 +360,8 @@ fn announcement(lacking: &[&Part]) -> String {
             Packages::WithDependencies(names) | Packages::System(names) => {
                 format!("{} and its dependencies", names.join(" "))
             }
-            Packages::Alone(names) => names.join(" "),
+            Packages::Alone(names) | Packages::Native(names) => names.join(" "),
+            Packages::Later(names) => format!("{} of {}", names.join(" "), apt::LATER_RELEASE),
             Packages::Kernel(series) => format!("linux-image-{series}.*-cloud-amd64"),
             Packages::Wheel(wheel) => format!("python3-pip, and {wheel} of PyPI"),
         };
@@ -336,10 +381,18 @@ fn ready(dir: &Path, part: &Part) -> bool {
     marker.lines().next() == Some(&recipe(part)) && check(dir, part).is_ok()
 }
 
+/// Where the scripts of a part are: apart, where another part has a program of the same name.
+fn bin(dir: &Path, part: &Part) -> PathBuf {
+    match part.packages {
+        Packages::Later(_) => dir.join(part.name).join("bin"),
+        _ => dir.join("bin"),
+    }
+}
+
 /// Each program must run and say its version.
 fn check(dir: &Path, part: &Part) -> Result<()> {
     for program in part.programs {
-        let path = dir.join("bin").join(program);
+        let path = bin(dir, part).join(program);
         let question = match *program {
             "busybox" => "true",
             "nginx" | "wrk" => "-v",
@@ -369,7 +422,8 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
     let got = match part.packages {
         Packages::WithDependencies(names) => apt.download_closure(names, From::Backports, &archives)?,
         Packages::System(names) => apt.download_closure(names, From::Release, &archives)?,
-        Packages::Alone(names) => apt.download(names, &archives)?,
+        Packages::Alone(names) | Packages::Native(names) => apt.download(names, &archives)?,
+        Packages::Later(names) => apt.download_later(names, &archives)?,
         Packages::Kernel(series) => apt.download(&[apt.kernel(series)?.as_str()], &archives)?,
         Packages::Wheel(name) => wheel::unpack(apt, &dir.join("bin/python3"), name, &home)?,
     };
@@ -382,10 +436,15 @@ fn make(apt: &apt::Apt, dir: &Path, part: &Part) -> Result<usize> {
     match part.packages {
         Packages::Kernel(_) => unpack::keep_only_what_a_guest_needs(&root, &dir.join("bin/busybox"))?,
         Packages::System(_) => unpack::merge_usr(&root)?,
-        Packages::WithDependencies(_) | Packages::Alone(_) | Packages::Wheel(_) => {}
+        Packages::WithDependencies(_)
+        | Packages::Alone(_)
+        | Packages::Later(_)
+        | Packages::Native(_)
+        | Packages::Wheel(_) => {}
     }
+    fs::create_dir_all(bin(dir, part))?;
     for program in part.programs {
-        unpack::write_script(&root, program, &dir.join("bin"))?;
+        unpack::write_script(&root, program, &bin(dir, part))?;
     }
     check(dir, part)?;
     let mut marker = recipe(part) + "\n";

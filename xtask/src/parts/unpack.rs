@@ -22,18 +22,32 @@ pub fn write_script(root: &Path, program: &str, bin: &Path) -> Result<()> {
     if script.symlink_metadata().is_ok() {
         fs::remove_file(&script)?;
     }
+    let libraries: Vec<PathBuf> =
+        [format!("lib/{TRIPLE}"), format!("usr/lib/{TRIPLE}"), "lib".into(), "usr/lib".into()]
+            .iter()
+            .map(|dir| root.join(dir))
+            .filter(|dir| dir.exists())
+            .collect();
     // Alone and static: busybox, which looks at the name it is called by.
-    let Some(loader) = loader(root) else { return Ok(symlink(path, script)?) };
-    let libraries: Vec<String> = [format!("lib/{TRIPLE}"), format!("usr/lib/{TRIPLE}"), "lib".into(), "usr/lib".into()]
-        .iter()
-        .map(|dir| root.join(dir).display().to_string())
-        .collect();
+    if libraries.is_empty() {
+        return Ok(symlink(path, script)?);
+    }
+    let libraries: Vec<String> = libraries.iter().map(|dir| dir.display().to_string()).collect();
+    let libraries = libraries.join(":");
+    let path = path.display();
     let (before, after) = surroundings(root, program);
+    let run = match loader(root) {
+        Some(loader) => {
+            format!("exec '{}' --library-path '{libraries}' --argv0 '{program}' '{path}' {after}", loader.display())
+        }
+        // It finds its companions by the path, and they their libraries.
+        None => format!(
+            "export LD_LIBRARY_PATH='{libraries}' PATH='{root}/usr/sbin:{root}/usr/bin':\"$PATH\"\nexec '{path}' {after}",
+            root = root.display()
+        ),
+    };
     let text = format!(
-        "#!/bin/sh\n# Written by `cargo xtask`: runs {program} out of its unpacked packages.\n{before}exec '{}' --library-path '{}' --argv0 '{program}' '{}' {after}\"$@\"\n",
-        loader.display(),
-        libraries.join(":"),
-        path.display(),
+        "#!/bin/sh\n# Written by `cargo xtask`: runs {program} out of its unpacked packages.\n{before}{run}\"$@\"\n"
     );
     fs::write(&script, text)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
