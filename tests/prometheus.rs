@@ -11,9 +11,12 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Agent, Exposition, Prometheus, Promtool, Response, is_root, python_openmetrics, tcp, wait_for};
+use common::{
+    Agent, AgentOptions, Exposition, Prometheus, Promtool, Response, is_root, python_openmetrics, tcp, wait_for,
+};
 use work::{MIB, Work, assert_near};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
@@ -140,10 +143,18 @@ fn prometheus_stores_what_the_kernel_and_the_api_say() {
     agent.stop();
 }
 
-/// Asks for text whatever it is asked for itself: servers of today ask for other formats first.
-fn in_plain_text(agent: SocketAddr) -> SocketAddr {
+/// What stands between a server and an agent, and notes what the agent calls its answers.
+struct Between {
+    address: SocketAddr,
+    kinds: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// Asks for `accept` whatever it is asked for itself, if so: servers of today ask for other formats first.
+fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
+    let kinds = Arc::<Mutex<BTreeSet<String>>>::default();
+    let noted = kinds.clone();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let (mut asked, mut chunk) = (Vec::new(), [0; 4096]);
@@ -153,88 +164,164 @@ fn in_plain_text(agent: SocketAddr) -> SocketAddr {
                     _ => break,
                 }
             }
-            let Ok(answer) = tcp(agent, "GET", "/metrics", &[("Accept", "text/plain;version=0.0.4")], b"") else {
-                continue;
-            };
+            let asked = String::from_utf8_lossy(&asked).into_owned();
+            let its_own = asked.lines().find_map(|line| line.strip_prefix("Accept: "));
+            let Some(accept) = accept.or(its_own) else { continue };
+            let Ok(answer) = tcp(agent, "GET", "/metrics", &[("Accept", accept)], b"") else { continue };
             let kind = answer.header("content-type").unwrap_or_default();
             let head = format!(
                 "HTTP/1.1 {} x\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                 answer.status,
                 answer.body.len()
             );
+            noted.lock().unwrap().insert(kind.to_owned());
             let _ = stream.write_all(&[head.as_bytes(), &answer.body].concat());
         }
     });
-    address
+    Between { address, kinds }
 }
 
-/// One server reads OpenMetrics, one the old text, one protocol buffers: they store the same, and only the last has native histograms, whose
-/// quantiles lie in the buckets of the first.
+/// What a server stored of all that has ended, of which nothing moves any more; of a histogram there is one series in the one, and many
+/// in the other.
+fn stored_of_what_has_ended(server: &Prometheus) -> BTreeMap<String, String> {
+    let ended = "{__name__=~\"allostat_(task|workload)_.*\",\
+                 __name__!~\".*(_bucket|_sum|_count|_created|duration_seconds|time_in_state.*)\",task!~\"holds.*\"}";
+    let mine = |mut labels: serde_json::Value| {
+        // Its own name of the target, which is another's address for one of them.
+        labels.as_object_mut().expect("labels").remove("instance");
+        labels.to_string()
+    };
+    server.query(ended).into_iter().map(|(labels, value)| (mine(labels), value)).collect()
+}
+
+/// Each server reads a format of its own, two of them are the next Prometheus: they store the same, and only those that asked for protocol
+/// buffers have native histograms, whose quantiles lie in the buckets of the others.
 #[test]
-fn a_prometheus_that_asks_for_protocol_buffers_stores_the_same_values_and_native_histograms() {
+fn servers_store_the_same_from_each_format_and_native_histograms_from_protocol_buffers() {
     if !is_root() {
         skip_test!("not-root");
     }
     let agent = Agent::start();
     let Some(texts) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
     let Some(natives) = Prometheus::start_with_native_histograms(&[agent.address]) else { skip_test!("no-prometheus") };
-    let Some(olds) = Prometheus::start(&[in_plain_text(agent.address)], &[]) else { skip_test!("no-prometheus") };
+    let old = between(agent.address, Some("text/plain;version=0.0.4"));
+    let Some(olds) = Prometheus::start(&[old.address], &[]) else { skip_test!("no-prometheus") };
+    let new = between(agent.address, None);
+    let only = "  scrape_protocols: [PrometheusText1.0.0]\n";
+    let Some(news) = Prometheus::start_next(&[], new.address, only) else { skip_test!("no-prometheus") };
+    let next = between(agent.address, None);
+    let Some(nexts) = Prometheus::start_next(&["native-histograms"], next.address, "") else {
+        skip_test!("no-prometheus")
+    };
+    let servers = [&texts, &natives, &olds, &news, &nexts];
     let _allocs = some_life(&agent);
-    for server in [&texts, &natives, &olds] {
-        server.wait_value("count(allostat_task_state{state=\"dead\"} == 1)", |dead| dead == 3.0);
+    for number in 0..6 {
+        let held = Work::batch(&format!("holds-{number}"), &["hold", "3600000"]).run(&agent);
+        held.ready();
+        agent.cli(&["stop", &held.id]).ok();
+    }
+    for server in servers {
+        server.wait_value("count(allostat_task_state{state=\"dead\"} == 1)", |dead| dead == 9.0);
     }
     // Each asks for its own.
     for format in ["openmetrics", "text", "protobuf"] {
         let scraped = format!("sum(allostat_scrapes_total{{format=\"{format}\",code=\"200\"}})");
         texts.wait_value(&scraped, |scrapes| scrapes > 1.0);
     }
+    let kinds = |between: &Between| between.kinds.lock().unwrap().iter().cloned().collect::<Vec<_>>();
+    assert_eq!(kinds(&old), ["text/plain; version=0.0.4; charset=utf-8"]);
+    assert_eq!(kinds(&new), ["text/plain; version=1.0.0; charset=utf-8; escaping=allow-utf-8"]);
+    let protobuf = kinds(&next);
+    assert!(protobuf.len() == 1 && protobuf[0].starts_with("application/vnd.google.protobuf"), "{protobuf:?}");
 
-    // Of what has ended nothing moves any more; of a histogram there is one series in the one, and many in the other.
-    let ended = "{__name__=~\"allostat_(task|workload)_.*\",__name__!~\".*_(bucket|sum|count|created|duration_seconds)\",task!=\"holds\"}";
-    let stored = |server: &Prometheus| -> BTreeMap<String, String> {
-        let mine = |mut labels: serde_json::Value| {
-            // Its own name of the target, which is another's address for one of them.
-            labels.as_object_mut().expect("labels").remove("instance");
-            labels.to_string()
-        };
-        server.query(ended).into_iter().map(|(labels, value)| (mine(labels), value)).collect()
-    };
-    let all = wait_for("all to have scraped the end", Duration::from_secs(30), || {
-        let [text, native, old] = [&texts, &natives, &olds].map(stored);
-        let moves = |series: &&String| series.contains("time_in_state") || series.contains("duration_seconds");
-        let still = |all: BTreeMap<String, String>| -> Vec<_> {
-            all.into_iter().filter(|(series, _)| !moves(&series)).collect()
-        };
-        let [text, native, old] = [text, native, old].map(still);
-        (text == native && text == old && text.len() > 100).then_some(text.len())
+    wait_for("all to have scraped the end", Duration::from_secs(30), || {
+        let all = servers.map(stored_of_what_has_ended);
+        (all[0].len() > 100 && all.iter().all(|stored| *stored == all[0])).then_some(())
     });
-    println!("{all} series are the same");
-
-    for family in ["allostat_task_start_duration_seconds", "allostat_hook_duration_seconds"] {
-        // Hooks of what has ended may still be at work.
-        wait_for("both to have counted alike", Duration::from_secs(30), || {
-            let natively = natives.value(&format!("sum(histogram_count({family}))"))?;
-            let in_buckets = texts.value(&format!("sum({family}_count)"))?;
-            (natively > 0.0 && (natively - in_buckets).abs() < 0.5).then_some(())
-        });
-        assert_eq!(natives.value(&format!("count({family}_bucket)")), None, "it is stored natively alone");
+    for native in [&natives, &nexts] {
+        for (family, least) in [("task_start", 10), ("task_kill", 6), ("hook", 40), ("scrape", 8)]
+            .map(|(of, n)| (format!("allostat_{of}_duration_seconds"), n))
+        {
+            its_quantiles_lie_in_the_buckets(&family, least, native, &texts);
+        }
     }
-    // Of all that was observed since the agent began.
-    let quantile = |server: &Prometheus, of: &str| {
-        server.value(&format!("histogram_quantile(0.5, {of})")).expect("there were starts")
-    };
-    let native = quantile(&natives, "sum(allostat_task_start_duration_seconds)");
-    let by_bucket = texts.query("sum by (le) (allostat_task_start_duration_seconds_bucket)");
-    let total = texts.value("sum(allostat_task_start_duration_seconds_count)").expect("there were starts");
-    let mut buckets: Vec<(f64, f64)> = by_bucket
+    agent.stop();
+}
+
+/// Quantiles of a native histogram, beside the classic buckets that another server stored of the same family.
+fn its_quantiles_lie_in_the_buckets(family: &str, least: u64, native: &Prometheus, classic: &Prometheus) {
+    assert_eq!(native.value(&format!("count({family}_bucket)")), None, "it is stored natively alone");
+    let is_of_scrapes = family.contains("scrape");
+    // Hooks of what has ended may still be at work; each scrape is one more.
+    let total = wait_for("both to have counted alike", Duration::from_secs(30), || {
+        let natively = native.value(&format!("sum(histogram_count({family}))"))?;
+        let in_buckets = classic.value(&format!("sum({family}_count)"))?;
+        let alike = (natively - in_buckets).abs() < if is_of_scrapes { in_buckets / 4.0 } else { 0.5 };
+        (natively >= least as f64 && alike).then_some(in_buckets)
+    });
+    let mut buckets: Vec<(f64, f64)> = classic
+        .query(&format!("sum by (le) ({family}_bucket)"))
         .iter()
         .map(|(labels, n)| (labels["le"].as_str().unwrap().parse().unwrap(), n.parse().unwrap()))
         .collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let at = buckets.iter().position(|(_, n)| *n >= total / 2.0).expect("the last holds all");
-    let lower = at.checked_sub(1).map_or(0.0, |before| buckets[before].0);
-    let (factor, upper) = (2_f64.powf(0.125), buckets[at].0);
-    assert!(native >= lower / factor && native <= upper * factor, "{native} is not in ({lower}, {upper}]");
+    for quantile in [0.1, 0.5, 0.9, 0.99_f64] {
+        let told = native.value(&format!("histogram_quantile({quantile}, sum({family}))")).expect("it has some");
+        let bounds = |share: f64| {
+            let at = buckets.iter().position(|(_, n)| *n >= total * share).expect("the last holds all");
+            (at.checked_sub(1).map_or(0.0, |before| buckets[before].0), buckets[at].0)
+        };
+        // A native bucket may reach over the edge of a classic one. The counts of scrapes are not of one moment.
+        let (factor, off) = (2_f64.powf(0.125), if is_of_scrapes { 0.25 } else { 0.0 });
+        let (lower, upper) = (bounds((quantile - off).max(0.0)).0, bounds((quantile + off).min(1.0)).1);
+        assert!(
+            told >= lower / factor && told <= upper * factor,
+            "{family}: {quantile} is {told}, not in ({lower}, {upper}]"
+        );
+    }
+}
+
+/// What has ended is gone after a second for who has it: a server that comes each fifteen seconds still gets all of it.
+#[test]
+fn servers_that_come_at_different_paces_all_get_what_is_final_and_then_see_it_go() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let config = "telemetry {\n retention = \"1s\"\n retention_max = \"90s\"\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    // From one address they are told apart by what they call themselves and ask for.
+    let Some(often) = Prometheus::start_next(&[], agent.address, "") else { skip_test!("no-prometheus") };
+    let Some(seldom) = Prometheus::start_each(15, &[agent.address], &[]) else { skip_test!("no-prometheus") };
+    for server in [&often, &seldom] {
+        server.wait_value("up{job=\"allostat\"}", |up| up == 1.0);
+    }
+    const TASKS: u64 = 8;
+    // They end all through two of its intervals.
+    let ended: Vec<_> = (0..TASKS)
+        .map(|number| {
+            let alloc = Work::batch(&format!("brief-{number}"), &["touch", "32", "1"]).run(&agent);
+            alloc.wait_dead();
+            std::thread::sleep(Duration::from_secs(3));
+            alloc
+        })
+        .collect();
+    let all = |server: &Prometheus, family: &str| -> BTreeMap<String, String> {
+        let all = server.query(&format!("last_over_time({family}[5m])"));
+        all.into_iter().map(|(labels, value)| (labels["alloc_id"].to_string(), value)).collect()
+    };
+    for family in ["allostat_task_memory_peak_bytes", "allostat_task_cpu_usage_seconds_total"] {
+        let (first, second) = wait_for("both to have all that is final", Duration::from_secs(60), || {
+            let (first, second) = (all(&often, family), all(&seldom, family));
+            (first.len() == ended.len() && second.len() == ended.len()).then_some((first, second))
+        });
+        assert_eq!(first, second, "{family}");
+        let least = if family.contains("peak") { 32.0 * 1048576.0 } else { 0.001 };
+        assert!(first.values().all(|value| value.parse::<f64>().unwrap() >= least), "{first:?}");
+    }
+    let gone = "count(allostat_task_memory_peak_bytes)";
+    for server in [&often, &seldom] {
+        wait_for("what both have to go", Duration::from_secs(60), || server.value(gone).is_none().then_some(()));
+    }
     agent.stop();
 }
 

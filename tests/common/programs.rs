@@ -33,6 +33,11 @@ pub fn part(program: &str) -> Option<PathBuf> {
     Some(parts()?.join("bin").join(program)).filter(|path| path.exists())
 }
 
+/// The same of a part that has a later one than `bin`.
+pub fn part_of(part: &str, program: &str) -> Option<PathBuf> {
+    Some(parts()?.join(part).join("bin").join(program)).filter(|path| path.exists())
+}
+
 /// A file of an unpacked part; `None` where it is not there.
 pub fn part_file(part: &str, file: &str) -> Option<PathBuf> {
     Some(parts()?.join(part).join("root").join(file)).filter(|path| path.exists())

@@ -65,6 +65,13 @@ impl Prometheus {
         Prometheus::start_knowing(&["exemplar-storage"], 1, targets, &[], &format!("  metrics_path: {path}\n"))
     }
 
+    /// The next one, 3, with features more.
+    #[track_caller]
+    pub fn start_next(features: &[&str], target: SocketAddr, more: &str) -> Option<Prometheus> {
+        let program = programs::part_of("prometheus-3", "prometheus")?;
+        Prometheus::start_program(program, &[&["exemplar-storage"], features].concat(), 1, &[target], &[], more)
+    }
+
     /// One that stores native histograms, and therefore asks for protocol buffers.
     #[track_caller]
     pub fn start_with_native_histograms(targets: &[SocketAddr]) -> Option<Prometheus> {
@@ -79,7 +86,18 @@ impl Prometheus {
         rules: &[PathBuf],
         more: &str,
     ) -> Option<Prometheus> {
-        let program = programs::part("prometheus")?;
+        Prometheus::start_program(programs::part("prometheus")?, features, seconds, targets, rules, more)
+    }
+
+    #[track_caller]
+    fn start_program(
+        program: PathBuf,
+        features: &[&str],
+        seconds: u64,
+        targets: &[SocketAddr],
+        rules: &[PathBuf],
+        more: &str,
+    ) -> Option<Prometheus> {
         let dir = programs::test_dir();
         let address = free_address();
         let quoted = |items: Vec<String>| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
