@@ -1046,6 +1046,7 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
                 let name = format!("{}_sum", desc.name);
                 let of = |s: &&parsed::Sample| s.name == name && s.labels == sample.labels;
                 assert_eq!(sum, body.samples.iter().find(of).expect("a sum").f64(), "{said}");
+                buckets_are_the_same(body, &format!("{}_bucket", desc.name), sample, &told.value);
             }
             otlp::Value::Ended => panic!("{said} has ended"),
         }
@@ -1053,6 +1054,41 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
     }
     assert!(compared > 100, "{compared}");
     assert_eq!(points, [], "what the exposition does not say");
+}
+
+/// Explicit ones have the classic bounds and counts. Of exponential ones, those whole below a classic bound count no more than it does, and
+/// with the one that it cuts no less.
+fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::Sample, told: &otlp::Value) {
+    let of = |s: &&parsed::Sample| {
+        let mut labels = s.labels.clone();
+        labels.remove("le");
+        s.name == name && labels == count.labels
+    };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let classic: Vec<(f64, u64)> =
+        body.samples.iter().filter(of).map(|s| (s.labels["le"].parse().expect("a number"), s.f64() as u64)).collect();
+    match told {
+        otlp::Value::Histogram { bounds, counts, .. } => {
+            let below = counts.iter().scan(0, |all, n| {
+                *all += n;
+                Some(*all)
+            });
+            let told: Vec<(f64, u64)> = bounds.iter().copied().chain([f64::INFINITY]).zip(below).collect();
+            assert_eq!(told, classic, "{name} {:?}", count.labels);
+        }
+        otlp::Value::Exponential { scale, zeros, offset, counts, .. } => {
+            let upper = |index: i32| 2_f64.powf(f64::from(index + 1) * 2_f64.powi(-scale));
+            let numbered = || (*offset..).zip(counts);
+            for (le, n) in classic {
+                // Bounds that are the same to the last digit but one are the same.
+                let whole = numbered().filter(|(i, _)| upper(*i) <= le * (1.0 + 1e-12)).map(|(_, n)| n).sum::<u64>();
+                let touched =
+                    numbered().filter(|(i, _)| upper(i - 1) < le * (1.0 - 1e-12)).map(|(_, n)| n).sum::<u64>();
+                assert!((zeros + whole..=zeros + touched).contains(&n), "{name} {:?}: {n} up to {le}", count.labels);
+            }
+        }
+        other => panic!("{name}: {other:?}"),
+    }
 }
 
 /// Receivers go on with the last value until they are told that there is none.

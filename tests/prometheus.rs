@@ -174,7 +174,7 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
                 answer.status,
                 answer.body.len()
             );
-            noted.lock().unwrap().insert(kind.to_owned());
+            noted.lock().expect("nobody panics with it").insert(kind.to_owned());
             let _ = stream.write_all(&[head.as_bytes(), &answer.body].concat());
         }
     });
@@ -262,7 +262,10 @@ fn its_quantiles_lie_in_the_buckets(family: &str, least: u64, native: &Prometheu
     let mut buckets: Vec<(f64, f64)> = classic
         .query(&format!("sum by (le) ({family}_bucket)"))
         .iter()
-        .map(|(labels, n)| (labels["le"].as_str().unwrap().parse().unwrap(), n.parse().unwrap()))
+        .map(|(labels, n)| {
+            let number = |text: &str| text.parse().expect("a number");
+            (number(labels["le"].as_str().expect("a bound")), number(n))
+        })
         .collect();
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     for quantile in [0.1, 0.5, 0.9, 0.99_f64] {

@@ -27,6 +27,14 @@ pub(super) static OTLP: &[Setting] = &[
     },
     Setting {
         stanza: STANZA,
+        key: "disabled",
+        env: "OTEL_SDK_DISABLED",
+        about: "true: nothing is pushed, whatever endpoints are set; in a destination, not there.",
+        kind: Kind::Bool(|c, on| c.otlp.disabled = on),
+        get: |c| Some(c.otlp.disabled.to_string()),
+    },
+    Setting {
+        stanza: STANZA,
         key: "protocol",
         env: "OTEL_EXPORTER_OTLP_PROTOCOL",
         about: "http/protobuf or grpc.",
@@ -210,6 +218,21 @@ mod tests {
         assert_eq!(told(2), ("third", "http://third:1/x".to_owned(), "other"));
         assert!(all[1].1.headers.is_empty(), "no secret of one goes to another");
         assert_eq!(all[1].1.timeout.as_secs(), 10);
+    }
+
+    #[test]
+    fn nothing_is_pushed_where_it_is_disabled() {
+        let names = |text: &str, variable: Option<&str>| -> Vec<String> {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("agent.hcl");
+            std::fs::write(&file, text).unwrap();
+            let env = variable.map(|value| ("OTEL_SDK_DISABLED".to_owned(), value.to_owned())).into_iter().collect();
+            let config = Sources { file: Some(file), env, ..Sources::default() }.load().unwrap();
+            config.otlp.all().into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(TWO, Some("false")), ["default", "second", "third"]);
+        assert_eq!(names(TWO, Some("TRUE")), [""; 0]);
+        assert_eq!(names(&TWO.replace("service_name = \"other\"", "disabled = true"), None), ["default", "second"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, patience, wait_for};
+use crate::common::{Agent, AgentOptions, Sample, patience, wait_for};
 use crate::work::Work;
 
 fn pid(agent: &Agent, id: &str) -> Option<u64> {
@@ -100,6 +100,26 @@ fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
     let said = agent.cli(&["gc", "--all"]).ok();
     assert_eq!(said, format!("{} has not ended\nnothing to remove\n", &live.id[..8]), "nobody asked for that");
     drop((live, done));
+    agent.stop();
+}
+
+#[test]
+fn series_that_the_churn_limit_leaves_out_are_counted_where_somebody_looks_for_them() {
+    let config = "telemetry {\n churn_limit = 1\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let left_out = || {
+        let body = agent.metrics();
+        body.u64("allostat_series_dropped_total", &[("scope", "alloc"), ("reason", "churn")])
+    };
+    Work { group: "count = 1".into(), ..Work::batch("many", &["hold", "120000"]) }.run(&agent).ready();
+    assert_eq!(left_out(), 0);
+    Work { group: "count = 5".into(), ..Work::batch("many", &["hold", "120000"]) }.run(&agent);
+    let limit = Duration::from_secs(20) * patience();
+    wait_for("what is left out to be counted", limit, || (left_out() >= 3).then_some(()));
+    let body = agent.metrics();
+    let own = |sample: &&Sample| sample.labels["alloc_id"] != "_overflow";
+    let shown = body.all("allostat_task_state", &[("state", "running")]).into_iter().filter(own).count();
+    assert!((1..5).contains(&shown), "{shown}");
     agent.stop();
 }
 

@@ -1,22 +1,30 @@
-//! An hour in which nobody takes anything, by a clock that is told, on real files.
+//! An hour in which nobody takes anything, by a clock that is told, on real files: whoever fills and empties the queue is a process of
+//! its own, and is killed.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::units::{Nanos, Timestamp};
-use allostat::store::queue::{Accepted, Parcel, Queue, QueueLimits, SegmentFiles};
+use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
 
-use super::common::test_dir;
+use super::common::{end, test_dir};
 
 const LIMITS: QueueLimits =
     QueueLimits { bytes: 16 << 20, age: Duration::from_secs(48 * 3_600), memory_bytes: 1 << 20 };
+const BEGAN: Timestamp = Timestamp(1_800_000_000_000_000_000);
 /// Between two collections, and between two tries.
 const STEP: Nanos = Nanos(10_000_000_000);
 /// Of an hour.
 const STEPS: u64 = 360;
 const POINTS: u64 = 50;
 
-/// As an agent that was killed leaves it: what it had in memory is gone, what it had written is there.
+/// Says to a process that it is the one that is killed: `fill` or `empty`, and where the queue is.
+const WHAT: &str = "ALLOSTAT_TEST_OUTAGE";
+const WHERE: &str = "ALLOSTAT_TEST_OUTAGE_DIR";
+const ITS_NAME: &str = "outage::whoever_fills_and_empties_the_queue";
+
 fn opened(dir: &Path) -> Queue {
     Queue::open(Box::new(SegmentFiles::new(dir)), LIMITS)
 }
@@ -26,45 +34,80 @@ fn batch(step: u64) -> Vec<u8> {
     (0..POINTS).flat_map(|point| [step.to_le_bytes(), point.to_le_bytes()].concat()).collect()
 }
 
+/// Nothing by itself: the test below runs it as another process.
+#[test]
+fn whoever_fills_and_empties_the_queue() {
+    let (Ok(what), Ok(dir)) = (std::env::var(WHAT), std::env::var(WHERE)) else { return };
+    let mut queue = opened(Path::new(&dir));
+    if what == "fill" {
+        // What it was told before it was killed goes on.
+        let done = queue.ledger().enqueued / POINTS;
+        for step in done..STEPS {
+            let now = BEGAN.plus(Nanos(STEP.0 * step));
+            assert_eq!(queue.push(now, POINTS, batch(step)), Accepted::Durable);
+            // Tried, and not taken.
+            assert_eq!(queue.front(now).expect("a batch").bytes, batch(0), "the oldest, until it is taken");
+            let ledger = queue.ledger();
+            assert!(ledger.balances() && ledger.queued == (step + 1) * POINTS, "{ledger:?}");
+            println!("\nsaid {step}");
+        }
+        return;
+    }
+    let now = BEGAN.plus(Nanos(STEP.0 * STEPS));
+    while let Some(parcel) = queue.front(now) {
+        let step = u64::from_le_bytes(parcel.bytes[..8].try_into().expect("eight bytes"));
+        assert_eq!(parcel.bytes, batch(step));
+        // The collector has it, whatever becomes of who sent it.
+        println!("\nsaid {step}");
+        queue.settle(now, parcel.id, 0);
+    }
+}
+
+fn start(what: &str, dir: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its own binary"));
+    command.args(["--exact", ITS_NAME, "--nocapture", "--test-threads=1"]).env(WHAT, what).env(WHERE, dir);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts")
+}
+
+/// All that it said, over kills behind the numbers in `kills`: what each of those processes said.
+fn killed(what: &str, dir: &Path, kills: &[u64]) -> Vec<Vec<u64>> {
+    let mut said = Vec::new();
+    for kill in kills.iter().copied().map(Some).chain([None]) {
+        let mut child = start(what, dir);
+        let mut own = Vec::new();
+        for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
+            let line = line.expect("text");
+            let Some(step) = line.strip_prefix("said ").and_then(|step| step.parse().ok()) else { continue };
+            own.push(step);
+            if kill == Some(step) {
+                end(child.id());
+            }
+        }
+        let status = child.wait().expect("our own child");
+        assert_eq!(status.success(), kill.is_none(), "{status} {own:?}");
+        said.push(own);
+    }
+    said
+}
+
 #[test]
 fn an_hour_of_outage_with_two_kills_in_it_delivers_each_point_in_order_and_twice_only_what_was_in_flight() {
     let dir = test_dir();
-    let mut queue = opened(dir.path());
-    let mut now = Timestamp(1_800_000_000_000_000_000);
-    for step in 0..STEPS {
-        now = now.plus(STEP);
-        assert_eq!(queue.push(now, POINTS, batch(step)), Accepted::Durable);
-        // Tried, and not taken.
-        let tried = queue.front(now).expect("a batch");
-        assert_eq!(tried.bytes, batch(0), "the oldest, until it is taken");
-        if [STEPS / 3, STEPS / 2].contains(&step) {
-            queue = opened(dir.path());
-        }
-        let ledger = queue.ledger();
-        assert!(ledger.balances() && ledger.queued == (step + 1) * POINTS, "{ledger:?}");
+    killed("fill", dir.path(), &[STEPS / 3, STEPS / 2]);
+    let ledger = opened(dir.path()).ledger();
+    assert_eq!((ledger.enqueued, ledger.queued), (STEPS * POINTS, STEPS * POINTS), "each is there once");
+    // It is back, and who sends is killed twice more.
+    let taken = killed("empty", dir.path(), &[STEPS / 4, STEPS / 2]);
+    let mut next = 0;
+    for (process, own) in taken.iter().enumerate() {
+        let first = *own.first().expect("each takes some");
+        // What one that was killed had sent last may not have been noted any more.
+        let is_again = process > 0 && first + 1 == next;
+        assert!(first == next || is_again, "{first} behind {next}");
+        assert_eq!(*own, (first..first + own.len() as u64).collect::<Vec<_>>(), "each once, in its order");
+        next = first + own.len() as u64;
     }
-    // It is back; twice the agent is killed between the answer and the note of it.
-    let (mut taken, mut in_flight): (Vec<Parcel>, Vec<u64>) = (Vec::new(), Vec::new());
-    while let Some(parcel) = queue.front(now) {
-        let (id, count) = (parcel.id, taken.len() as u64);
-        taken.push(parcel);
-        if [STEPS / 4, STEPS / 2].contains(&count) {
-            in_flight.push(id);
-            queue = opened(dir.path());
-        } else {
-            queue.settle(now, id, 0);
-        }
-    }
-    let mut twice = Vec::new();
-    taken.dedup_by(|parcel, before| {
-        let is_same = parcel.id == before.id;
-        assert!(!is_same || parcel == before, "what comes twice is the same");
-        twice.extend(is_same.then_some(parcel.id));
-        is_same
-    });
-    assert_eq!(twice, in_flight);
-    let told: Vec<Vec<u8>> = taken.into_iter().map(|parcel| parcel.bytes).collect();
-    assert_eq!(told, (0..STEPS).map(batch).collect::<Vec<_>>(), "each once, in its order");
-    let ledger = queue.ledger();
+    assert_eq!(next, STEPS);
+    let ledger = opened(dir.path()).ledger();
     assert_eq!((ledger.enqueued, ledger.exported, ledger.queued), (STEPS * POINTS, STEPS * POINTS, 0));
 }

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
     use crate::exporters::catalogue::CATALOGUE;
 
-    /// Made from the documents: metric, instrument, unit, attributes.
+    /// Made from the documents: metric, instrument, unit, attributes. `tests/texts.rs` reads what OpenTelemetry publishes of them.
     const DOCUMENTS: &str = "
         container.cpu.time                          counter        s                  cpu.mode
         container.memory.usage                      updowncounter  By                 -

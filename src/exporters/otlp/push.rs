@@ -168,7 +168,7 @@ async fn collect_all(
     interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (is_flat, compression, aggregation) = (config.flat, config.compression, config.aggregation);
     let (mut endings, identity) = (Endings::default(), Arc::new(identity));
-    let (mut pushing, mut told): (Option<JoinHandle<()>>, u64) = (None, 0);
+    let (mut door, mut told) = (Door { outbox: Arc::clone(outbox), pushing: None }, 0);
     // The first comes at once, when nothing is known yet.
     let mut snapshots = snapshots.clone();
     if snapshots.wait_for(|snapshot| snapshot.epoch > 0).await.is_err() {
@@ -194,12 +194,25 @@ async fn collect_all(
             return;
         };
         endings = again;
-        if pushing.as_ref().is_some_and(|pushing| !pushing.is_finished()) {
-            outbox.turn_away(batches.iter().map(|(points, _)| points).sum());
-            continue;
+        door.put(batches);
+    }
+}
+
+/// Into the queue, one collection at a time.
+struct Door {
+    outbox: Arc<Outbox>,
+    pushing: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    /// Never waits: who comes while those before are still on their way to the disk is turned away.
+    fn put(&mut self, batches: Vec<(u64, Vec<u8>)>) {
+        if self.pushing.as_ref().is_some_and(|pushing| !pushing.is_finished()) {
+            self.outbox.turn_away(batches.iter().map(|(points, _)| points).sum());
+            return;
         }
-        let outbox = Arc::clone(outbox);
-        pushing = Some(tokio::task::spawn_blocking(move || outbox.push(batches)));
+        let outbox = Arc::clone(&self.outbox);
+        self.pushing = Some(tokio::task::spawn_blocking(move || outbox.push(batches)));
     }
 }
 
@@ -246,4 +259,73 @@ impl Batches {
 fn host_id() -> Option<String> {
     let id = std::fs::read_to_string("/etc/machine-id").ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::store::queue::Files;
+    use crate::telemetry::otlp::LossReason;
+
+    /// A disk that says when it is asked to write, and does it when it is let.
+    struct SlowDisk {
+        files: SegmentFiles,
+        began: Sender<()>,
+        go_on: Receiver<()>,
+    }
+
+    impl Files for SlowDisk {
+        fn list(&mut self) -> io::Result<Vec<u64>> {
+            self.files.list()
+        }
+        fn read(&mut self, segment: u64) -> io::Result<Vec<u8>> {
+            self.files.read(segment)
+        }
+        fn read_at(&mut self, segment: u64, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+            self.files.read_at(segment, offset, length)
+        }
+        fn create(&mut self, segment: u64) -> io::Result<()> {
+            self.files.create(segment)
+        }
+        fn write_at(&mut self, segment: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.files.write_at(segment, offset, bytes)
+        }
+        fn sync(&mut self, segment: u64) -> io::Result<()> {
+            let _ = (self.began.send(()), self.go_on.recv());
+            self.files.sync(segment)
+        }
+        fn truncate(&mut self, segment: u64, length: u64) -> io::Result<()> {
+            self.files.truncate(segment, length)
+        }
+        fn remove(&mut self, segment: u64) -> io::Result<()> {
+            self.files.remove(segment)
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_while_the_disk_is_busy_is_turned_away_and_counted_and_keeps_nobody_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = QueueLimits { bytes: 1 << 20, age: std::time::Duration::from_secs(60), memory_bytes: 1 << 20 };
+        let ((began, asked), (release, go_on)) = (channel(), channel());
+        let disk = SlowDisk { files: SegmentFiles::new(dir.path()), began, go_on };
+        let (lane, metrics): (Lane, _) = (("default".into(), Signal::Metrics), Arc::new(Metrics::new()));
+        let outbox = Outbox::new(lane.clone(), Queue::open(Box::new(disk), limits), 1 << 20, Arc::clone(&metrics));
+        let mut door = Door { outbox: Arc::new(outbox), pushing: None };
+        let batch = |points: u64| vec![(points, vec![0; 100])];
+        door.put(batch(1));
+        let asked = tokio::task::spawn_blocking(move || asked.recv().map(|()| asked)).await.unwrap().unwrap();
+        // The first is at the disk, which does not answer.
+        door.put(batch(20));
+        door.put(batch(300));
+        drop((release, asked));
+        door.pushing.take().unwrap().await.unwrap();
+        door.put(batch(4_000));
+        door.pushing.take().unwrap().await.unwrap();
+        let ledger = metrics.push.told()[&lane].ledger;
+        assert_eq!((ledger.queued, ledger.dropped[LossReason::SlowDisk.index()]), (4_001, 320));
+        assert_eq!(ledger.enqueued, 4_321);
+    }
 }

@@ -10,6 +10,8 @@ use crate::telemetry::otlp::Signal;
 /// Nothing is pushed, and nothing of it runs, unless an endpoint is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// Nothing is pushed, whatever else is said. Of the agent's own, none of the further ones is either.
+    pub disabled: bool,
     /// Of all signals: metrics go to `/v1/metrics` below it.
     pub endpoint: Option<PushEndpoint>,
     pub protocol: Protocol,
@@ -69,6 +71,7 @@ pub const DEFAULT: &str = "default";
 impl Default for Config {
     fn default() -> Config {
         Config {
+            disabled: false,
             endpoint: None,
             protocol: Protocol::HttpProtobuf,
             insecure: false,
@@ -93,10 +96,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// All destinations with their names: the further ones are of the same host and agent, where they do not say otherwise.
+    /// All destinations with their names that are not disabled: the further ones are of the same host and agent, where they do not say
+    /// otherwise.
     pub fn all(&self) -> Vec<(String, Config)> {
+        if self.disabled {
+            return Vec::new();
+        }
         let own = Config { destinations: Vec::new(), ..self.clone() };
-        let further = self.destinations.iter().map(|(name, config)| {
+        let further = self.destinations.iter().filter(|(_, config)| !config.disabled).map(|(name, config)| {
             let mut config = config.clone();
             config.service_name = config.service_name.or_else(|| self.service_name.clone());
             if config.resource_attributes.is_empty() {

@@ -100,6 +100,8 @@ log {
 otlp {
   # Where metrics, logs and traces are pushed: http://host:port or https://host:port, to /v1/metrics, /v1/logs and /v1/traces below it. Default: nowhere, and nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
   # endpoint =
+  # true: nothing is pushed, whatever endpoints are set; in a destination, not there. (OTEL_SDK_DISABLED)
+  disabled = false
   # http/protobuf or grpc. (OTEL_EXPORTER_OTLP_PROTOCOL)
   protocol = "http/protobuf"
   # Of gRPC, where the endpoint is host:port alone: whether that is http rather than https. (OTEL_EXPORTER_OTLP_INSECURE)

@@ -198,6 +198,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "semantic-conventions",
+        packages: Packages::Wheel("opentelemetry-semantic-conventions==0.66b2"),
+        programs: &[],
+        megabytes: 1,
+        why: "the names of the semantic conventions 1.44, as OpenTelemetry publishes them",
+        reason: "no-python",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "rotel",
         packages: Packages::Wheel("rotel==0.0.1a15"),
         programs: &[],
