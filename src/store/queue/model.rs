@@ -1,7 +1,7 @@
 //! A disk that loses what POSIX lets it lose, and a queue on it that ends between any two calls.
 //!
 //! Killed, all that was written is there. Without power each file keeps what was synced; of what was written since, any
-//! length, and any page of it may be zeros; a file that was removed may be back.
+//! length, and any page of it may be zeros; a file that was removed may be back, and so may what was cut off one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -63,6 +63,10 @@ impl Disk {
             }
         }
         for image in state.files.values_mut() {
+            let was_cut = image.written.len() < image.synced.len();
+            if was_cut && choose() % 2 == 0 {
+                image.written = image.synced.clone();
+            }
             let kept = image.synced.len().min(image.written.len());
             let mut left = image.synced[..kept].to_vec();
             let since = &image.written[kept..];
@@ -163,6 +167,14 @@ enum Step {
     Wait {
         seconds: u64,
     },
+    /// Somebody sets the clock.
+    SetBack {
+        seconds: u64,
+    },
+    /// Somebody gives the queue other room, and starts the agent again.
+    Resize {
+        bytes: u64,
+    },
     Full(bool),
     Kill,
     PowerOff(Vec<u8>),
@@ -182,6 +194,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Fail),
         1 => push().prop_map(|(points, bytes)| Step::PushInFlight { points, bytes }),
         1 => (0_u64..4_000).prop_map(|seconds| Step::Wait { seconds }),
+        1 => (0_u64..100_000).prop_map(|seconds| Step::SetBack { seconds }),
+        1 => (1_u64..40_000).prop_map(|bytes| Step::Resize { bytes }),
         1 => any::<bool>().prop_map(Step::Full),
         1 => Just(Step::Kill),
         1 => choice().prop_map(Step::PowerOff),
@@ -214,7 +228,7 @@ impl World {
             queue: Queue::open(Box::new(disk.clone()), limits),
             disk,
             limits,
-            now: Timestamp(1_000_000 * SECOND),
+            now: Timestamp(1_000_000_000 * SECOND),
             serial: 0,
             points: BTreeMap::new(),
             durable: BTreeSet::new(),
@@ -305,6 +319,14 @@ impl World {
                 }
             }
             Step::Wait { seconds } => self.now.0 += seconds * SECOND,
+            Step::SetBack { seconds } => self.now.0 -= seconds * SECOND,
+            Step::Resize { bytes } => {
+                // Where nothing may be dropped, there is room for all that steps can make.
+                if self.is_small {
+                    self.limits.bytes = *bytes;
+                }
+                self.end(None);
+            }
             Step::Full(full) => lock(&self.disk.0).is_full = *full,
             Step::Kill => self.end(None),
             Step::PowerOff(choice) => self.end(Some(choice)),
