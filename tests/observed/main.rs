@@ -7,9 +7,11 @@
 #[macro_use]
 mod common;
 
+mod containerd;
 mod docker;
 mod dropin;
 mod ends;
+mod inside;
 mod live;
 mod lives;
 mod narrow;

@@ -1,75 +1,46 @@
-//! A real Podman beside a real agent: names, values and ends are those that Podman tells. Both are in a mount namespace of their own, where
-//! Podman's directories are empty.
+//! A real Podman beside a real agent: names, values and ends are those that Podman tells.
 
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::Output;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, is_root, part_file, test_dir, wait_for};
-use crate::docker::{LONG, MIB, find, make_rootfs, program};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part_file, wait_for};
+use crate::docker::{LONG, MIB, find, program};
+use crate::inside::Inside;
 
 struct Podman {
-    /// Holds the namespace.
-    holder: Child,
+    inside: Inside,
     podman: PathBuf,
     runc: PathBuf,
     cgroups: Cgroups,
-    dir: tempfile::TempDir,
 }
 
 impl Podman {
     /// `None`: this machine has no Podman with runc (crun takes no cgroup v1 beside a cgroup2 tree), or nothing to put into a container.
     fn start() -> Option<Podman> {
         let (podman, runc) = (program("podman")?, program("runc")?);
-        let dir = test_dir();
-        make_rootfs(&dir.path().join("rootfs"))?;
         // Whoever cleans up behind a container is started by conmon, which hands no `LD_LIBRARY_PATH` on.
         let libraries = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|at| part_file("podman", at));
-        let script = "mount -t tmpfs none /var/lib && mount -t tmpfs none /run && cache=$1 && shift && \
-                      { test $# = 0 || { ldconfig -C $cache $@ && mount --bind $cache /etc/ld.so.cache; }; } && \
-                      echo ready && exec sleep 100000";
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "--", "sh", "-c", script, "sh"]);
-        command.arg(dir.path().join("ld.so.cache")).args(libraries.into_iter().flatten());
-        let mut holder = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().ok()?;
-        let mut line = String::new();
-        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        (line == "ready\n").then_some(Podman { holder, podman, runc, cgroups: Cgroups::new(), dir })
+        let inside = Inside::begin(libraries.into_iter().flatten())?;
+        Some(Podman { inside, podman, runc, cgroups: Cgroups::new() })
     }
 
-    fn inside(&self, program: &Path) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).arg("--").arg(program);
-        command
-    }
     fn podman(&self, args: &[&str]) -> Output {
-        let mut command = self.inside(&self.podman);
+        let mut command = self.inside.command(&self.podman);
         command.arg("--runtime").arg(&self.runc).args(["--cgroup-manager", "cgroupfs", "--storage-driver", "vfs"]);
         command.args(["--events-backend", "none"]).args(args).output().unwrap()
     }
     fn run(&self, args: &[&str], what: &[&str]) -> Output {
         // Nobody here may raise limits as it does by itself.
         let limits = ["run", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000", "--network", "none"];
-        let (parent, rootfs) = (format!("--cgroup-parent={}", self.cgroups.parent), self.dir.path().join("rootfs"));
+        let (parent, rootfs) = (format!("--cgroup-parent={}", self.cgroups.parent), self.inside.rootfs());
         let place = [parent.as_str(), "--rootfs", rootfs.to_str().unwrap()];
         self.podman(&[&limits[..], args, &place[..], what].concat())
-    }
-    /// The agent, started in there.
-    fn agent(&self) -> PathBuf {
-        let script = self.dir.path().join("agent");
-        let enter = format!("nsenter --mount=/proc/{}/ns/mnt -- {}", self.holder.id(), allostat().display());
-        std::fs::write(&script, format!("#!/bin/sh\nexec {enter} \"$@\"\n")).unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        script
     }
 }
 
 impl Drop for Podman {
     fn drop(&mut self) {
         self.podman(&["rm", "--all", "--force", "--time", "0"]);
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
     }
 }
 
@@ -81,7 +52,7 @@ fn containers_have_the_names_values_and_ends_that_podman_tells() {
     let Some(podman) = Podman::start() else { skip_test!("no-podman") };
     let env = [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_SOURCES", "podman".to_owned())];
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let agent = Agent::with(AgentOptions { env, binary: Some(podman.agent()), ..AgentOptions::default() });
+    let agent = Agent::with(AgentOptions { env, binary: Some(podman.inside.agent()), ..AgentOptions::default() });
     let started = podman.run(&["--detach", "--name", "web-1", "--memory", "64m"], &["sleep", "1000"]);
     if !started.status.success() {
         // Rights that a container needs and this machine does not give.

@@ -1,0 +1,139 @@
+//! A real containerd, and a real runc with nothing above it, beside a real agent.
+
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::common::{Agent, AgentOptions, Sample, is_root, wait_for};
+use crate::docker::{LONG, MIB, find, program};
+use crate::inside::Inside;
+use crate::live::Scene;
+
+struct Containerd {
+    daemon: Child,
+    inside: Inside,
+    ctr: PathBuf,
+    /// Its namespace's cgroups, where nobody had them before.
+    made: Vec<PathBuf>,
+}
+
+/// Where containers of its default namespace are, in each hierarchy.
+fn default_cgroups() -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let cgroups = mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")));
+    cgroups.filter_map(|line| Some(PathBuf::from(line.split(' ').nth(1)?).join("default"))).collect()
+}
+
+impl Containerd {
+    fn start() -> Option<Containerd> {
+        let (containerd, ctr) = (program("containerd")?, program("ctr")?);
+        let inside = Inside::begin(std::iter::empty())?;
+        let made = default_cgroups().into_iter().filter(|path| !path.exists()).collect();
+        let log = std::fs::File::create(inside.dir.path().join("log")).unwrap();
+        let mut command = inside.command(&containerd);
+        command.args(["--root", "/var/lib/containerd", "--state", "/run/containerd", "--address", SOCKET]);
+        let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let containerd = Containerd { daemon, inside, ctr, made };
+        wait_for("containerd to answer", LONG, || containerd.ctr(&["version"]).status.success().then_some(()));
+        Some(containerd)
+    }
+    fn ctr(&self, args: &[&str]) -> Output {
+        self.inside.command(&self.ctr).args(["--address", SOCKET]).args(args).output().unwrap()
+    }
+    fn run(&self, args: &[&str], name: &str, what: &[&str]) -> Output {
+        let rootfs = self.inside.rootfs();
+        self.ctr(&[&["run", "--rootfs"], args, &[rootfs.to_str().unwrap(), name], what].concat())
+    }
+}
+
+const SOCKET: &str = "/run/containerd/containerd.sock";
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        self.ctr(&["task", "kill", "--signal", "SIGKILL", "held"]);
+        self.ctr(&["task", "delete", "--force", "held"]);
+        // `nsenter` has become the daemon itself.
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        self.made.iter().for_each(|path| drop(std::fs::remove_dir(path)));
+    }
+}
+
+#[test]
+fn containers_of_containerd_have_its_names_their_values_and_their_ends() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(containerd) = Containerd::start() else { skip_test!("no-docker") };
+    let env = [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_SOURCES", "containerd".to_owned())];
+    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let agent = Agent::with(AgentOptions { env, binary: Some(containerd.inside.agent()), ..AgentOptions::default() });
+    let more = ["--detach", "--memory-limit", "67108864", "--annotation", "nerdctl/name=web-1"];
+    let started = containerd.run(&more, "held", &["/bin/sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    let called = |name: &'static str| {
+        let allocs = agent.json("/v1/allocs");
+        allocs["allocs"].as_array().unwrap().iter().find(|alloc| alloc["name"] == name).cloned()
+    };
+    let alloc = wait_for("the container under its name", LONG, || called("web-1"));
+    assert_eq!((&alloc["job"], &alloc["source"]), (&"web-1".into(), &"containerd".into()), "{alloc}");
+    let id = alloc["id"].as_str().unwrap().to_owned();
+    let value = |family: &str, id: &str| agent.metrics().one(family, &[("alloc_id", id)]).map(Sample::f64);
+    let limit = wait_for("its values", LONG, || value("allostat_task_memory_limit_bytes", &id));
+    assert_eq!(limit, 67_108_864.0);
+
+    let can = value_of(&agent, "kernel_ends") == Some(1.0);
+    for (name, code) in [("brief-0", 0), ("brief-3", 3)] {
+        let script =
+            format!("dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null || exit 99; sleep 0.3; exit {code}");
+        let ran = containerd.run(&["--rm"], name, &["/bin/sh", "-c", &script]);
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        if can {
+            let id = format!("containerd:{name}");
+            let over = wait_for("its end", LONG, || find(&agent, &id).filter(|alloc| !alloc["finished_at"].is_null()));
+            assert_eq!(over["tasks"][name]["last_exit"]["status"]["code"], code, "{over}");
+            let peak = agent.metrics().u64("allostat_task_memory_peak_bytes", &[("alloc_id", &id)]);
+            assert!((200 * MIB..=230 * MIB).contains(&peak), "{name}: {peak}");
+        }
+    }
+    drop(containerd);
+    agent.stop();
+}
+
+fn value_of(agent: &Agent, feature: &str) -> Option<f64> {
+    agent.metrics().one("allostat_capability", &[("feature", feature)]).map(Sample::f64)
+}
+
+/// Nobody stands above it: it is a cgroup, and its end is the kernel's.
+#[test]
+fn a_container_that_runc_runs_alone_is_its_cgroup() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let (Some(runc), Some(inside)) = (program("runc"), Inside::begin(std::iter::empty())) else {
+        skip_test!("no-docker")
+    };
+    let scene = Scene::new(&[]);
+    let bundle = inside.dir.path();
+    let made = inside.command(&runc).args(["spec", "--bundle"]).arg(bundle).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let mut spec: Value = serde_json::from_slice(&std::fs::read(bundle.join("config.json")).unwrap()).unwrap();
+    spec["process"]["terminal"] = false.into();
+    let script = "dd if=/dev/zero of=/dev/null bs=200M count=1 2>/dev/null || exit 99; sleep 2; exit 5";
+    spec["process"]["args"] = json!(["sh", "-c", script]);
+    spec["process"]["rlimits"] = json!([]);
+    spec["linux"]["cgroupsPath"] = format!("{}/box", scene.others.parent).into();
+    std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+    let mut command = inside.command(&runc);
+    command.arg("--root").arg(bundle.join("state")).args(["run", "--bundle"]).arg(bundle).arg("box");
+    let ran = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(ran.status.code(), Some(5), "{ran:?}");
+    let over = scene.wait("box", "its end", |alloc| !alloc["finished_at"].is_null());
+    assert_eq!(over["source"], "cgroup", "{over}");
+    if value_of(&scene.agent, "kernel_ends") == Some(1.0) {
+        assert_eq!(over["tasks"]["box"]["last_exit"]["status"]["code"], 5, "{over}");
+        let peak = wait_for("its peak", LONG, || scene.value("allostat_task_memory_peak_bytes", "box"));
+        assert!((200.0..=230.0).contains(&(peak / MIB as f64)), "{peak}");
+    }
+}
