@@ -5,6 +5,7 @@
 #[macro_use]
 mod common;
 
+mod docker;
 mod machine;
 mod root;
 mod user;

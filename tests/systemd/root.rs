@@ -13,7 +13,7 @@ const UNIT: &str = include_str!("../../deploy/allostat.service");
 
 /// Installs the unit as it is shipped, with more lines of `[Service]`, and starts it.
 #[track_caller]
-fn service(more: &str) -> Agent {
+pub fn service(more: &str) -> Agent {
     let agent = Agent::at(Who::Root, "/var/lib/allostat");
     begin(&agent, more);
     agent

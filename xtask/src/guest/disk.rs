@@ -16,6 +16,9 @@ const FREE_MIB: u64 = 1024;
 pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) -> Result<()> {
     if guest.system == System::Systemd {
         systemd::begin(&parts.root("systemd"), tree)?;
+        if parts.program("dockerd").is_some() {
+            systemd::add_docker(&parts.root("docker"), tree)?;
+        }
     }
     for dir in ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "tests", "data", "root", "var/lib"] {
         fs::create_dir_all(tree.join(dir))?;

@@ -1,0 +1,87 @@
+//! A real Docker whose containers are scopes of systemd's, on cgroup v2.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Sample, patience, wait_for};
+use crate::machine::{Agent, Who, here};
+use crate::root::service;
+
+const MIB: u64 = 1 << 20;
+
+fn docker(args: &[&str]) -> std::process::Output {
+    Who::Root.command("docker").args(args).output().expect("it is there")
+}
+
+/// An image of nothing but busybox, in a daemon that leaves cgroups to systemd.
+fn start() {
+    let rootfs = Path::new("/data/rootfs");
+    fs::create_dir_all(rootfs.join("bin")).expect("root may");
+    fs::copy("/bin/busybox", rootfs.join("bin/busybox")).expect("root may");
+    for name in ["sh", "sleep", "dd"] {
+        std::os::unix::fs::symlink("busybox", rootfs.join("bin").join(name)).expect("root may");
+    }
+    let words = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"];
+    let driver = ["--exec-opt", "native.cgroupdriver=systemd"];
+    let unit = ["--unit=docker", "--property=Delegate=yes", "--property=TasksMax=infinity", "--", "dockerd"];
+    Who::Root.run("systemd-run", &[&unit[..], &words, &driver].concat());
+    wait_for("Docker to answer", Duration::from_secs(60) * patience(), || {
+        docker(&["version"]).status.success().then_some(())
+    });
+    Who::Root.run("sh", &["-c", "tar -C /data/rootfs -c . | docker import - bb:1"]);
+}
+
+fn run(args: &[&str]) -> std::process::Output {
+    // The loader of profiles is not there.
+    docker(&[&["run", "--network=none", "--security-opt=apparmor=unconfined"], args].concat())
+}
+
+fn find(agent: &Agent, name: &str) -> Option<Value> {
+    let all = agent.json("/v1/allocs");
+    all["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == format!("docker:{name}")).cloned()
+}
+
+/// Found at its usual socket, with nothing configured.
+#[test]
+fn containers_that_are_scopes_of_systemd_have_the_names_values_and_ends_that_docker_tells() {
+    if !here() {
+        skip_test!("no-systemd");
+    }
+    if !Path::new("/usr/bin/dockerd").exists() {
+        skip_test!("no-docker");
+    }
+    start();
+    let agent = service("UnsetEnvironment=ALLOSTAT_OBSERVE");
+    let limit = Duration::from_secs(60) * patience();
+    let held = run(&["--detach", "--name", "web-1", "--memory", "64m", "bb:1", "sleep", "1000"]);
+    assert!(held.status.success(), "{held:?}");
+    let alloc = wait_for("the container under its name", limit, || find(&agent, "web-1"));
+    assert_eq!((&alloc["name"], &alloc["source"]), (&"web-1".into(), &"docker".into()), "{alloc}");
+    let value = |family: &str, name: &str| {
+        agent.metrics().one(family, &[("alloc_id", &format!("docker:{name}"))]).map(Sample::u64)
+    };
+    let told = wait_for("its values", limit, || value("allostat_task_memory_limit_bytes", "web-1"));
+    assert_eq!(told, 64 * MIB);
+    let id = String::from_utf8(docker(&["inspect", "web-1", "--format", "{{.Id}}"]).stdout).expect("an id");
+    assert!(Path::new("/sys/fs/cgroup/system.slice").join(format!("docker-{}.scope", id.trim())).exists(), "{id}");
+
+    for (name, memory, code) in [("brief-0", "400m", 0), ("brief-3", "400m", 3), ("brief-99", "64m", 99)] {
+        let script =
+            format!("sleep 0.5; dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null || exit 99; exit {code}");
+        run(&["--name", name, "--memory", memory, "bb:1", "sh", "-c", &script]);
+        let over = wait_for("its end", limit, || find(&agent, name).filter(|alloc| !alloc["finished_at"].is_null()));
+        let exit = &over["tasks"][name]["last_exit"];
+        let said = docker(&["inspect", name, "--format", "{{.State.ExitCode}}"]).stdout;
+        let said = String::from_utf8(said).expect("a number");
+        assert_eq!((exit["status"]["code"].to_string(), said.trim()), (code.to_string(), &*code.to_string()), "{over}");
+        let peak = wait_for("its peak", limit, || value("allostat_task_memory_peak_bytes", name));
+        // The kernel ends `dd` where the limit is lower than what it touches; the shell goes on.
+        let reached = if memory == "64m" { 60 * MIB..=64 * MIB } else { 100 * MIB..=120 * MIB };
+        assert!(reached.contains(&peak), "{name}: {peak}");
+    }
+    docker(&["rm", "--force", "web-1", "brief-0", "brief-3", "brief-99"]);
+    Who::Root.systemctl(&["stop", "allostat.service", "docker.service"]);
+}
