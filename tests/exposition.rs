@@ -561,7 +561,7 @@ fn exemplary(alloc: &str) -> (Arc<Snapshot>, Metrics) {
     metrics.begins(Timestamp(NOW.0 - 1_000 * SECOND));
     metrics.durations.known(&job.id);
     let millis = Duration::from_millis;
-    metrics.durations.started(&job.id, &alloc, [millis(4), millis(7), millis(36)], NOW);
+    metrics.task_started(&job.id, &alloc, [millis(4), millis(7), millis(36)], NOW);
     metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let board = synthetic::board(vec![], totals);
@@ -588,8 +588,8 @@ fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
         r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.05"} 1 # ALONE 0.047 1767323045"#,
         r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.1"} 1"#,
         r#"allostat_task_start_duration_seconds_sum{workload="shop"} 0.047"#,
-        r#"allostat_task_start_phase_duration_seconds_bucket{workload="shop",phase="setup",le="0.01"} 1 # ALONE 0.007 1767323045"#,
-        r#"allostat_task_start_phase_duration_seconds_count{workload="shop",phase="driver"} 1"#,
+        r#"allostat_task_start_phase_duration_seconds_bucket{phase="setup",le="0.01"} 1"#,
+        r#"allostat_task_start_phase_duration_seconds_count{phase="driver"} 1"#,
         r#"allostat_task_kill_duration_seconds_bucket{workload="shop",le="300.0"} 0"#,
         r#"allostat_task_kill_duration_seconds_bucket{workload="shop",le="+Inf"} 1 # ALONE 400 1767323045"#,
     ] {

@@ -442,12 +442,11 @@ fn a_real_prometheus_stores_the_exemplars() {
     assert_eq!(event["alloc_id"], failing.id.as_str());
     let code = stored("allostat_task_exit_codes_total{workload=\"fails\",code=\"3\"}");
     assert_eq!(code["labels"], exit["labels"]);
-    for histogram in ["start", "start_phase", "kill"] {
-        let phase = if histogram == "start_phase" { ",phase=\"driver\"" } else { "" };
+    for histogram in ["start", "kill"] {
         let name = format!("allostat_task_{histogram}_duration_seconds");
-        let exemplar = stored(&format!("{name}_bucket{{workload=\"stopped\"{phase}}}"));
+        let exemplar = stored(&format!("{name}_bucket{{workload=\"stopped\"}}"));
         assert_eq!(exemplar["labels"]["alloc_id"], stopped.id.as_str(), "{name}: {exemplar}");
-        let sum = prometheus.value(&format!("{name}_sum{{workload=\"stopped\"{phase}}}")).expect("beside it");
+        let sum = prometheus.value(&format!("{name}_sum{{workload=\"stopped\"}}")).expect("beside it");
         let value: f64 = exemplar["value"].as_str().and_then(|v| v.parse().ok()).expect("a number");
         assert!((value - sum).abs() < 1e-9, "{name}: one observation of {sum} s, shown as {value}");
     }

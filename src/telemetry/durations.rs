@@ -73,15 +73,12 @@ impl Histogram {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Durations {
     pub starts: Histogram,
-    /// In the order of [`StartPhase::ALL`].
-    pub phases: [Histogram; 3],
     pub kills: Histogram,
 }
 
 impl Default for Durations {
     fn default() -> Durations {
-        let starts = Histogram::new(&STARTS);
-        Durations { phases: std::array::from_fn(|_| starts.clone()), starts, kills: Histogram::new(&KILLS) }
+        Durations { starts: Histogram::new(&STARTS), kills: Histogram::new(&KILLS) }
     }
 }
 
@@ -101,14 +98,9 @@ impl ByWorkload {
     fn change(&self, workload: &JobId, change: impl FnOnce(&mut Durations)) {
         change(Arc::make_mut(lock(&self.0).entry(workload.clone()).or_default()));
     }
-    /// An attempt runs. `phases`: what each took, in the order of [`StartPhase::ALL`]; their sum is the whole.
-    pub fn started(&self, workload: &JobId, alloc_id: &AllocId, phases: [Duration; 3], at: Timestamp) {
-        self.change(workload, |of| {
-            of.starts.observe(phases.iter().sum(), Some((alloc_id, at)));
-            for (phase, took) in of.phases.iter_mut().zip(phases) {
-                phase.observe(took, Some((alloc_id, at)));
-            }
-        });
+    /// An attempt runs.
+    pub fn started(&self, workload: &JobId, alloc_id: &AllocId, took: Duration, at: Timestamp) {
+        self.change(workload, |of| of.starts.observe(took, Some((alloc_id, at))));
     }
     /// From a kill being asked for to the process tree gone.
     pub fn killed(&self, workload: &JobId, alloc_id: &AllocId, took: Duration, at: Timestamp) {

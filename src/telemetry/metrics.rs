@@ -10,11 +10,12 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::access::{self, Admission};
-use super::durations::ByWorkload;
+use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::observed::{self, Others};
 use super::otlp::Push;
 use super::registered::{counter, counters, gauge, gauges, register};
 use super::timings::Timings;
+use crate::model::id::{AllocId, JobId};
 use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::profile::Profile;
 use crate::model::units::{Timestamp, Unit};
@@ -98,6 +99,17 @@ pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
 )
 .from_profile(Profile::Standard)
 .otlp("allostat.hook.duration", "s");
+
+pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
+    "allostat_task_start_phase_duration_seconds",
+    Kind::Histogram,
+    Unit::Seconds,
+    "The parts of all starts here. prestart: the task's hooks, which make its directories and environment; setup: the durable record \
+     of what is about to run; driver: until the main process runs. Begins with the agent's process.",
+    &["phase"],
+)
+.from_profile(Profile::Standard)
+.otlp("allostat.task.start.phase.duration", "s");
 
 pub static HOOK_FAILURES: MetricDesc = MetricDesc::counter(
     "allostat_hook_failures_total",
@@ -317,6 +329,7 @@ pub struct Metrics {
     state_db_deduped: IntCounter,
     state_db_failures: IntCounter,
     state_db_duration: Timings,
+    start_phases: Timings,
     state_db_size: OnceLock<IntGauge>,
     restored: OnceLock<(IntGaugeVec, Gauge, IntGauge)>,
     supervisors: OnceLock<IntGaugeVec>,
@@ -365,6 +378,7 @@ impl Metrics {
             state_db_deduped: counter(r, &STATE_DB_DEDUPED),
             state_db_failures: counter(r, &STATE_DB_FAILURES),
             state_db_duration: Timings::new(&STATE_DB_DURATION, MEDIUM),
+            start_phases: Timings::new(&START_PHASE_DURATION, &STARTS),
             state_db_size: OnceLock::new(),
             restored: OnceLock::new(),
             supervisors: OnceLock::new(),
@@ -385,6 +399,9 @@ impl Metrics {
             metrics.allocs_collected.with_label_values(&[reason.as_str()]);
         }
         metrics.state_db_duration.known(&[]);
+        for phase in StartPhase::ALL {
+            metrics.start_phases.known(&[phase.as_str()]);
+        }
         metrics
     }
 
@@ -419,6 +436,19 @@ impl Metrics {
     }
     pub fn allocs_collected(&self, reason: GcReason) -> u64 {
         self.allocs_collected.with_label_values(&[reason.as_str()]).get()
+    }
+    /// An attempt runs. `phases`: what each took, in the order of [`StartPhase::ALL`]; their sum is the whole.
+    pub fn task_started(
+        &self,
+        workload: &JobId,
+        alloc_id: &AllocId,
+        phases: [Duration; StartPhase::ALL.len()],
+        at: Timestamp,
+    ) {
+        self.durations.started(workload, alloc_id, phases.iter().sum(), at);
+        for (phase, took) in StartPhase::ALL.into_iter().zip(phases) {
+            self.start_phases.took(&[phase.as_str()], took);
+        }
     }
     /// A hook that will run: what is counted of it is there from now on.
     pub fn hook_known(&self, runner: &str, hook: &str, phase: &str) {
@@ -510,9 +540,9 @@ impl Metrics {
     }
 
     /// How long its own work takes, sorted by name.
-    pub fn timings(&self) -> [&Timings; 5] {
-        let push = &self.push.duration;
-        [&self.collector_duration, &self.hook_duration, push, &self.scrape_duration, &self.state_db_duration]
+    pub fn timings(&self) -> [&Timings; 6] {
+        let (push, store) = (&self.push.duration, &self.state_db_duration);
+        [&self.collector_duration, &self.hook_duration, push, &self.scrape_duration, store, &self.start_phases]
     }
     /// Everything else, sorted by name: for the encoder.
     pub fn gather(&self) -> Vec<MetricFamily> {

@@ -182,6 +182,25 @@ pub fn tick_of(assembler: &mut Assembler, board: &BoardView, said: &Said, tick: 
 /// `count` allocs of one task each, of one workload, everything measured.
 pub fn many(count: u64) -> (BoardView, Said) {
     let job = job("workload", &["server"]);
+    running(&|_| Arc::clone(&job), count)
+}
+
+/// The same, each a job of its own: what was submitted is known of each.
+pub fn many_jobs(count: u64) -> (BoardView, Said) {
+    let named = |n: u64| job(&format!("workload-{n}"), &["server"]);
+    let (mut board, said) = running(&named, count);
+    let totals = Arc::make_mut(&mut board.totals);
+    for alloc in &board.allocs {
+        totals.submitted(
+            alloc.identity.workload.as_ref().expect("a job"),
+            &TaskName::from("server"),
+            Timestamp(NOW.0 - 60_000_000_000),
+        );
+    }
+    (board, said)
+}
+
+fn running(job: &dyn Fn(u64) -> Arc<Job>, count: u64) -> (BoardView, Said) {
     let mut said = Said::default();
     let mut allocs = Vec::new();
     for n in 0..count {
@@ -192,7 +211,7 @@ pub fn many(count: u64) -> (BoardView, Said) {
         said.alloc(&id, of(41_000_000 + n * 1_000));
         allocs.push(Arc::new(alloc(
             &id,
-            &job,
+            &job(n),
             vec![task("server", TaskState::Running, Timestamp(NOW.0 - 60_000_000_000))],
         )));
     }

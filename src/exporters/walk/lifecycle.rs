@@ -166,18 +166,6 @@ pub static START_DURATION: MetricDesc = MetricDesc::new(
 .from_source("runner")
 .otlp("allostat.task.start.duration", "s");
 
-pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
-    "allostat_task_start_phase_duration_seconds",
-    Kind::Histogram,
-    Unit::Seconds,
-    "The parts of a start. prestart: the task's hooks, which make its directories and environment; setup: the durable record \
-     of what is about to run; driver: until the main process runs. Begins with the agent's process.",
-    &["workload", "phase"],
-)
-.from_profile(Profile::Standard)
-.from_source("runner")
-.otlp("allostat.task.start.phase.duration", "s");
-
 pub static KILL_DURATION: MetricDesc = MetricDesc::new(
     "allostat_task_kill_duration_seconds",
     Kind::Histogram,

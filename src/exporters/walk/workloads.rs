@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::lifecycle::{
-    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, START_DURATION, START_PHASE_DURATION,
-    TASK_EVENTS, TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
+    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, START_DURATION, TASK_EVENTS, TASK_EXIT_CODES,
+    TASK_EXITS, WORKLOAD_RESTARTS,
 };
 use super::listener::{Families, HistogramPoint, Listener, Point, SINGLE, by, int, plain};
 use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
@@ -19,7 +19,7 @@ use crate::model::totals::Latest;
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::failed::FailedAllocs;
 use crate::snapshot::{AllocView, WorkloadView};
-use crate::telemetry::durations::{self, Durations, KILLS, STARTS, StartPhase};
+use crate::telemetry::durations::{self, Durations, KILLS, STARTS};
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
@@ -118,30 +118,29 @@ fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
 /// Begins with the agent's process.
 fn took(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let jobs = (walk.jobs.as_slice(), walk.metrics.began());
-    let phases = by("phase", StartPhase::ALL.map(StartPhase::as_str));
-    histograms(out, &START_DURATION, (SINGLE, &STARTS), jobs, |of| std::slice::from_ref(&of.starts));
-    histograms(out, &START_PHASE_DURATION, (&phases, &STARTS), jobs, |of| &of.phases);
-    histograms(out, &KILL_DURATION, (SINGLE, &KILLS), jobs, |of| std::slice::from_ref(&of.kills));
+    histograms(out, &START_DURATION, &STARTS, jobs, |of| &of.starts);
+    histograms(out, &KILL_DURATION, &KILLS, jobs, |of| &of.kills);
 }
 
-/// One family: of each workload a histogram per cell.
+/// One family: of each workload a histogram.
 fn histograms(
     out: &mut Families<'_, impl Listener>,
     desc: &'static MetricDesc,
-    shape: (&[Labels<'_>], &[f64]),
+    bounds: &[f64],
     (jobs, since): (&[JobRow], Option<Timestamp>),
-    of: impl Fn(&Durations) -> &[durations::Histogram],
+    of: impl Fn(&Durations) -> &durations::Histogram,
 ) {
     let timed = jobs.iter().enumerate().filter_map(|(row, job)| Some((row, job.durations.as_deref()?)));
-    let all = timed.flat_map(|(row, durations)| {
-        of(durations).iter().enumerate().map(move |(cell, histogram)| HistogramPoint {
+    let all = timed.map(|(row, durations)| {
+        let histogram = of(durations);
+        HistogramPoint {
             row,
-            cell,
+            cell: 0,
             buckets: histogram.buckets.iter().map(|bucket| (bucket.count, bucket.latest.as_deref())),
             sum: Value::Nanos(histogram.sum.0),
             exponential: Arc::clone(&histogram.exponential),
             since,
-        })
+        }
     });
-    out.histograms(desc, &JOB_ROWS, shape, all);
+    out.histograms(desc, &JOB_ROWS, (SINGLE, bounds), all);
 }

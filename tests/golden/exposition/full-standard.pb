@@ -253,43 +253,6 @@ allostat_task_start_duration_seconds kind 4 unit "seconds": From a task's turn t
     <= 300: 1
     <= inf: 1
     schema 3 zero 0 <= 2.938735877055719e-39 spans [-35+1] deltas [1]
-allostat_task_start_phase_duration_seconds kind 4 unit "seconds": The parts of a start. prestart: the task's hooks, which make its directories and environment; setup: the durable record of what is about to run; driver: until the main process runs. Begins with the agent's process.
-  {workload="shop",phase="prestart"} count 1 sum 0.004 created 1767322045.000000000
-    <= 0.005: 1 # alloc_id="6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61" 0.004 1767323045.000000000
-    <= 0.01: 1
-    <= 0.05: 1
-    <= 0.1: 1
-    <= 0.5: 1
-    <= 1: 1
-    <= 5: 1
-    <= 30: 1
-    <= 300: 1
-    <= inf: 1
-    schema 3 zero 0 <= 2.938735877055719e-39 spans [-63+1] deltas [1]
-  {workload="shop",phase="setup"} count 1 sum 0.007 created 1767322045.000000000
-    <= 0.005: 0
-    <= 0.01: 1 # alloc_id="6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61" 0.007 1767323045.000000000
-    <= 0.05: 1
-    <= 0.1: 1
-    <= 0.5: 1
-    <= 1: 1
-    <= 5: 1
-    <= 30: 1
-    <= 300: 1
-    <= inf: 1
-    schema 3 zero 0 <= 2.938735877055719e-39 spans [-57+1] deltas [1]
-  {workload="shop",phase="driver"} count 1 sum 0.036 created 1767322045.000000000
-    <= 0.005: 0
-    <= 0.01: 0
-    <= 0.05: 1 # alloc_id="6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61" 0.036 1767323045.000000000
-    <= 0.1: 1
-    <= 0.5: 1
-    <= 1: 1
-    <= 5: 1
-    <= 30: 1
-    <= 300: 1
-    <= inf: 1
-    schema 3 zero 0 <= 2.938735877055719e-39 spans [-38+1] deltas [1]
 allostat_task_kill_duration_seconds kind 4 unit "seconds": From a task's end being asked for to the whole process tree gone, or to the task being given up. Begins with the agent's process.
   {workload="shop"} count 1 sum 400 created 1767322045.000000000
     <= 0.01: 0
@@ -524,6 +487,43 @@ allostat_state_db_writes_deduped_total kind 0 unit "": Records not written becau
   {} 0 created -
 allostat_state_db_writes_total kind 0 unit "": Durable commits to the state database. Many records may share one.
   {} 0 created -
+allostat_task_start_phase_duration_seconds kind 4 unit "seconds": The parts of all starts here. prestart: the task's hooks, which make its directories and environment; setup: the durable record of what is about to run; driver: until the main process runs. Begins with the agent's process.
+  {phase="driver"} count 1 sum 0.036 created 1767322045.000000000
+    <= 0.005: 0
+    <= 0.01: 0
+    <= 0.05: 1
+    <= 0.1: 1
+    <= 0.5: 1
+    <= 1: 1
+    <= 5: 1
+    <= 30: 1
+    <= 300: 1
+    <= inf: 1
+    schema 3 zero 0 <= 2.938735877055719e-39 spans [-38+1] deltas [1]
+  {phase="prestart"} count 1 sum 0.004 created 1767322045.000000000
+    <= 0.005: 1
+    <= 0.01: 1
+    <= 0.05: 1
+    <= 0.1: 1
+    <= 0.5: 1
+    <= 1: 1
+    <= 5: 1
+    <= 30: 1
+    <= 300: 1
+    <= inf: 1
+    schema 3 zero 0 <= 2.938735877055719e-39 spans [-63+1] deltas [1]
+  {phase="setup"} count 1 sum 0.007 created 1767322045.000000000
+    <= 0.005: 0
+    <= 0.01: 1
+    <= 0.05: 1
+    <= 0.1: 1
+    <= 0.5: 1
+    <= 1: 1
+    <= 5: 1
+    <= 30: 1
+    <= 300: 1
+    <= inf: 1
+    schema 3 zero 0 <= 2.938735877055719e-39 spans [-57+1] deltas [1]
 allostat_series kind 1 unit "": Series of each family in this very body, less those of this family.
   {family="allostat_exposition_info"} 1
   {family="allostat_build_info"} 1
@@ -582,7 +582,6 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_workload_failed_allocs"} 4
   {family="allostat_alloc_run_seconds_total"} 12
   {family="allostat_task_start_duration_seconds"} 12
-  {family="allostat_task_start_phase_duration_seconds"} 36
   {family="allostat_task_kill_duration_seconds"} 12
   {family="allostat_node_task_exits_total"} 6
   {family="allostat_node_task_oom_kills_total"} 1
@@ -648,3 +647,4 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_state_db_write_failures_total"} 1
   {family="allostat_state_db_writes_deduped_total"} 1
   {family="allostat_state_db_writes_total"} 1
+  {family="allostat_task_start_phase_duration_seconds"} 36
