@@ -123,7 +123,7 @@ impl Drop for Alertmanager {
 }
 
 /// A job that fails for good after so many restarts.
-fn failing(id: &str, restarts: u32) -> String {
+pub fn failing(id: &str, restarts: u32) -> String {
     let command = workload().display().to_string();
     let task = format!(
         "task \"t\" {{\n driver = \"raw_exec\"\n config {{\n command = {command:?}\n args = [\"exit\", \"3\"]\n }}\n }}\n"

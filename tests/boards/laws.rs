@@ -9,6 +9,7 @@ use allostat::exporters::catalogue::CATALOGUE;
 use allostat::kernel::proc::stat::MODES as CPU_MODES;
 use allostat::model::alloc::AllocState;
 use allostat::model::metric::Kind;
+use allostat::model::observed::BegunAfter;
 use allostat::model::task::{Outcome, RestartReason, TaskState};
 use allostat::snapshot::failed::FailedAllocs;
 use allostat::telemetry::durations::StartPhase;
@@ -113,6 +114,7 @@ fn every_label_value_of_a_closed_list_is_in_that_list() {
     known.entry("outcome").or_default().extend(Outcome::ALL.map(Outcome::as_str));
     known.entry("outcome").or_default().extend(FoundAs::ALL.map(FoundAs::as_str));
     known.entry("reason").or_default().extend(RestartReason::ALL.map(RestartReason::as_str));
+    known.entry("reason").or_default().extend(BegunAfter::ALL.map(BegunAfter::as_str));
     known.entry("reason").or_default().extend(ErrorReason::ALL.map(ErrorReason::as_str));
     known.entry("reason").or_default().extend(FailedAllocs::REASONS);
     known.entry("reason").or_default().extend(DropReason::ALL.map(DropReason::as_str));
