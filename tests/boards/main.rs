@@ -13,6 +13,7 @@ mod gpus;
 mod laws;
 mod live;
 mod looks;
+mod marks;
 mod observed;
 mod pictures;
 mod profiles;

@@ -72,7 +72,7 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
     is("running");
 
     let picked = ("cgroup", others.parent.as_str());
-    let mut asked = BTreeSet::new();
+    let (mut asked, mut marks) = (BTreeSet::new(), BTreeSet::new());
     for board in
         boards().iter().filter(|b| ["allostat-fleet", "allostat-allocs", "allostat-task"].contains(&b.stem.as_str()))
     {
@@ -83,10 +83,10 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
             }
         }
         for mark in board.annotations().filter(|mark| text(mark, "name") != "OOM kills") {
-            asked.insert((
-                format!("{} / {}", board.stem, text(mark, "name")),
-                filled_for(text(mark, "expr"), &id, picked),
-            ));
+            // They are there for a moment.
+            let marked = filled_for(text(mark, "expr"), &id, picked);
+            let place = format!("{} / {}", board.stem, text(mark, "name"));
+            marks.insert((place, format!("max_over_time(({marked})[5m:1s])")));
         }
     }
     asked.retain(|(_, expression)| {
@@ -95,10 +95,9 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
         !named.iter().any(|selector| may_be_absent(&selector.name, tells_ends) || selector.name == "ALERTS")
     });
     assert!(asked.len() > 50, "{}", asked.len());
-    // Those of one that has failed a moment ago are there for a moment.
-    let lasting = |place: &str| !place.ends_with("/ Restarts") && !place.ends_with("/ Failures");
+    asked.extend(marks);
     wait_for("every panel", LONG, || {
-        let empty: Vec<_> = asked.iter().filter(|(p, e)| lasting(p) && prometheus.query(e).is_empty()).collect();
+        let empty: Vec<_> = asked.iter().filter(|(_, asked)| prometheus.query(asked).is_empty()).collect();
         eprintln!("no data yet: {empty:#?}");
         empty.is_empty().then_some(())
     });
