@@ -14,12 +14,14 @@ use serde_json::{Map, Value, json};
 
 use self::fields::set;
 use crate::board::devices::AllocDevices;
+use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::{AllocState, TaskIdentity};
 use crate::model::answer::Detail;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::itself::{KEPT_FILES, KEPT_FILES_LIMIT, WANTED_FILES};
+use crate::snapshot::restarts::{self, Restarts, says_how_it_ended};
 use crate::snapshot::{AllocView, ManagedTask, Snapshot, TaskView};
 
 /// `{"allocs":[...]}`.
@@ -67,7 +69,7 @@ fn observed_row(task: &TaskView, detail: Detail) -> Value {
     let mut row = json!({});
     let Some(task) = &task.observed else { return row };
     row["state"] = json!(task.state());
-    row["restarts"] = json!(task.restarts());
+    row["restarts"] = json!(task.restarts_total());
     set(&mut row, "state_since", task.since);
     set(&mut row, "last_exit", task.exits.back().map(|exit| exit_row(exit, detail)));
     row
@@ -132,6 +134,7 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
     set(&mut all, "driver", known.driver.as_ref());
     set(&mut all, "image", known.image.as_ref());
     set(&mut all, "user", known.user.as_ref().filter(|_| detail == Detail::Full));
+    all["restarts_by_reason"] = restarts(&task.restarts(says_how_it_ended(alloc.identity.source)));
     if let Some(task) = &task.observed {
         all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
         all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
@@ -140,7 +143,6 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
         }
     }
     let Some(ManagedTask { status: task, .. }) = &task.managed else { return all };
-    all["restarts_by_reason"] = by(RestartReason::ALL.map(RestartReason::as_str), task.restarts);
     all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
     all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
     all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
@@ -272,10 +274,16 @@ pub fn workloads(snapshot: &Snapshot) -> Value {
             "task": w.task,
             "usage": w.usage,
             "exits": by(Outcome::ALL.map(Outcome::as_str), w.ended.exits),
-            "restarts": by(RestartReason::ALL.map(RestartReason::as_str), w.ended.restarts),
+            "restarts": restarts(&w.restarts(snapshot.info.can(KERNEL_ENDS))),
         })
     });
     each.collect()
+}
+
+fn restarts(counts: &Restarts) -> Value {
+    let told =
+        restarts::REASONS.into_iter().zip(counts).filter_map(|(reason, n)| Some((reason.to_owned(), json!((*n)?))));
+    told.collect::<Map<_, _>>().into()
 }
 
 fn by_name<'a>(

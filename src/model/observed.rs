@@ -8,6 +8,41 @@ use super::id::CgroupPath;
 use super::task::{Exit, ExitStatus, Outcome, TaskState};
 use super::units::Timestamp;
 use super::usage::Usage;
+use super::word::words;
+
+words! {
+    /// How a task that somebody else runs ended before it began again: why it was started again nobody says.
+    pub enum BegunAfter {
+        /// The kernel's OOM killer ended it.
+        Oom = "oom",
+        /// An error, or a signal by which nobody asks for an end.
+        Failure = "failure",
+        /// An end that was clean or asked for, or one that nobody saw.
+        Other = "other",
+    }
+}
+
+/// Who asks a program to end sends one of these signals: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
+fn is_asked_with(signal: u8) -> bool {
+    matches!(signal, 1 | 2 | 13 | 15)
+}
+
+impl BegunAfter {
+    fn of(exit: &Exit) -> BegunAfter {
+        // As runtimes say that it was a signal.
+        let asked = match exit.status {
+            ExitStatus::Code(code) => code.checked_sub(128).is_some_and(is_asked_with),
+            ExitStatus::Signal(signal) => is_asked_with(signal),
+            ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
+        };
+        match exit.outcome {
+            Outcome::Oom => BegunAfter::Oom,
+            Outcome::Error | Outcome::Signal if !asked => BegunAfter::Failure,
+            Outcome::Error | Outcome::Signal => BegunAfter::Other,
+            Outcome::Success | Outcome::Killed | Outcome::Unknown => BegunAfter::Other,
+        }
+    }
+}
 
 /// Replaced as a whole at each change.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -36,6 +71,10 @@ pub struct ObservedTask {
     pub exits: VecDeque<Arc<Exit>>,
     /// In the order of `Outcome::ALL`: all of them.
     pub exit_counts: [u64; 6],
+    /// How often it began again under its name since the agent looks, in the order of `BegunAfter::ALL`.
+    pub restarts: [u64; 3],
+    /// How it ended, until it begins again.
+    pub ended: Option<BegunAfter>,
 }
 
 impl ObservedTask {
@@ -43,14 +82,20 @@ impl ObservedTask {
     pub fn state(&self) -> TaskState {
         if self.runs { TaskState::Running } else { TaskState::Dead }
     }
-    /// How often it began again under its name since the agent looks: each end but the last of one that is over.
-    pub fn restarts(&self) -> u64 {
-        let ends: u64 = self.exit_counts.iter().sum();
-        if self.runs { ends } else { ends.saturating_sub(1) }
+    pub fn restarts_total(&self) -> u64 {
+        self.restarts.iter().sum()
+    }
+    /// It runs from now on. Gives after what it has begun again; `None`: it is its first time, or it has not ended.
+    pub fn begins(&mut self) -> Option<BegunAfter> {
+        self.runs = true;
+        let after = self.ended.take()?;
+        self.restarts[after.index()] += 1;
+        Some(after)
     }
     pub fn add_exit(&mut self, exit: Exit) {
         const KEPT: usize = 10;
         self.exit_counts[exit.outcome.index()] += 1;
+        self.ended = Some(BegunAfter::of(&exit));
         self.exits.push_back(Arc::new(exit));
         if self.exits.len() > KEPT {
             self.exits.pop_front();
@@ -61,12 +106,10 @@ impl ObservedTask {
 impl ObservedAlloc {
     /// In the words of our own allocs.
     pub fn state(&self) -> AllocState {
-        // Who asks a program to end sends one of these signals: SIGHUP, SIGINT, SIGPIPE, SIGTERM (a clean exit to systemd, too).
-        let asked = |exit: &Exit| matches!(exit.status, ExitStatus::Signal(1 | 2 | 13 | 15));
-        let is_wrong = |exit: &Arc<Exit>| match exit.outcome {
-            Outcome::Error | Outcome::Oom => true,
-            Outcome::Signal => !asked(exit),
-            Outcome::Success | Outcome::Killed | Outcome::Unknown => false,
+        let is_wrong = |exit: &Arc<Exit>| match (exit.outcome, &exit.status) {
+            (Outcome::Signal, ExitStatus::Signal(signal)) => !is_asked_with(*signal),
+            (Outcome::Error | Outcome::Oom | Outcome::Signal, _) => true,
+            (Outcome::Success | Outcome::Killed | Outcome::Unknown, _) => false,
         };
         let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(is_wrong);
         match self.ended_at {
@@ -176,12 +219,41 @@ mod tests {
         assert_eq!(ended(Outcome::Success, ExitStatus::Code(0)), AllocState::Complete);
     }
 
-    /// The first run is none, and one that goes on has begun again after each end.
+    /// The first run is none, nor is one after no end; and none is taken back by what comes later.
     #[test]
-    fn it_began_again_after_each_end_but_the_last_of_one_that_is_over() {
-        let of = |runs, ends| ObservedTask { runs, exit_counts: [0, ends, 0, 0, 0, 0], ..ObservedTask::default() };
-        assert_eq!([of(true, 0), of(false, 0), of(false, 1)].map(|task| task.restarts()), [0; 3]);
-        assert_eq!([of(true, 3), of(false, 3)].map(|task| task.restarts()), [3, 2]);
+    fn it_began_again_after_each_end_by_how_that_was() {
+        let mut task = ObservedTask::default();
+        let end = |task: &mut ObservedTask, outcome, status| {
+            let exit = Exit {
+                attempt: 0,
+                outcome,
+                status,
+                started_at: None,
+                finished_at: Timestamp(5),
+                oom_kills: None,
+                usage: Arc::default(),
+            };
+            task.runs = false;
+            task.add_exit(exit);
+        };
+        assert_eq!(task.begins(), None);
+        let ends = [
+            (Outcome::Error, ExitStatus::Code(3), BegunAfter::Failure),
+            (Outcome::Oom, ExitStatus::Signal(9), BegunAfter::Oom),
+            (Outcome::Signal, ExitStatus::Signal(9), BegunAfter::Failure),
+            (Outcome::Signal, ExitStatus::Signal(15), BegunAfter::Other),
+            (Outcome::Error, ExitStatus::Code(143), BegunAfter::Other),
+            (Outcome::Success, ExitStatus::Code(0), BegunAfter::Other),
+            (Outcome::Unknown, ExitStatus::Unknown(String::new()), BegunAfter::Other),
+        ];
+        for (n, (outcome, status, after)) in (0..).zip(ends) {
+            end(&mut task, outcome, status);
+            assert_eq!(task.restarts_total(), n, "it is over, and may stay so");
+            assert_eq!(task.begins(), Some(after));
+        }
+        // Others' tasks began inside of its cgroup: it has not ended.
+        task.runs = false;
+        assert_eq!((task.begins(), task.restarts), (None, [1, 2, 4]));
     }
 
     #[test]

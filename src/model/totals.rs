@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::event::EventKind;
 use super::id::{JobId, TaskName};
 use super::metric::{Exemplar, Value};
+use super::observed::BegunAfter;
 use super::task::{Exit, ExitStatus, Outcome, RestartReason, padded};
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
@@ -32,6 +33,9 @@ pub struct TaskTotals {
     /// In the order of `RestartReason::ALL`.
     #[serde(deserialize_with = "padded")]
     pub restarts: [u64; 4],
+    /// Restarts of what others run, in the order of `BegunAfter::ALL`.
+    #[serde(deserialize_with = "padded", skip_serializing_if = "is_nothing")]
+    pub begun_after: [u64; 3],
     /// By event label.
     pub events: BTreeMap<String, u64>,
     /// Seconds that tasks ran, by outcome.
@@ -119,6 +123,10 @@ impl TaskTotals {
     pub fn add_restart(&mut self, reason: RestartReason) {
         self.restarts[reason.index()] = self.restarts[reason.index()].saturating_add(1);
     }
+    /// Somebody else has started it again.
+    pub fn add_begun_after(&mut self, after: BegunAfter) {
+        self.begun_after[after.index()] = self.begun_after[after.index()].saturating_add(1);
+    }
     pub fn add_event(&mut self, kind: EventKind) {
         *self.events.entry(kind.label().to_owned()).or_default() += 1;
     }
@@ -128,6 +136,7 @@ impl TaskTotals {
         self.usage.add_counters(&other.usage);
         add_each(&mut self.exits, &other.exits);
         add_each(&mut self.restarts, &other.restarts);
+        add_each(&mut self.begun_after, &other.begun_after);
         add_each(&mut self.run_ns, &other.run_ns);
         add_all(&mut self.exit_codes, &other.exit_codes);
         add_all(&mut self.exit_signals, &other.exit_signals);
@@ -135,6 +144,11 @@ impl TaskTotals {
         self.kill_escalations = self.kill_escalations.saturating_add(other.kill_escalations);
         self.given_up = self.given_up.saturating_add(other.given_up);
     }
+}
+
+/// Of our own tasks nothing is noted of those of others.
+fn is_nothing(counts: &[u64; 3]) -> bool {
+    *counts == [0; 3]
 }
 
 /// Counts by a closed list.
@@ -196,6 +210,7 @@ mod tests {
         let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
         one.add_exit(&exit);
         one.add_restart(RestartReason::Policy);
+        one.add_begun_after(BegunAfter::Failure);
         one.add_event(EventKind::Started);
         one.add_exit(&Exit { outcome: Outcome::Signal, status: ExitStatus::Signal(6), ..exit.clone() });
         let mut both = one.clone();
@@ -205,7 +220,7 @@ mod tests {
         assert_eq!(both.exits, [0, 2, 2, 0, 0, 0]);
         assert_eq!(both.exit_codes, BTreeMap::from([(3, 2)]));
         assert_eq!(both.exit_signals, BTreeMap::from([(6, 2)]));
-        assert_eq!(both.restarts, [2, 0, 0, 0]);
+        assert_eq!((both.restarts, both.begun_after), ([2, 0, 0, 0], [0, 2, 0]));
         assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
         assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));
     }

@@ -11,7 +11,7 @@ macro_rules! words {
 
         impl $name {
             pub const ALL: [$name; [$($word),+].len()] = [$($name::$value),+];
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self {
                     $($name::$value => $word,)+
                 }

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::identity::Naming;
 use crate::model::alloc::AllocSource;
 use crate::model::id::{AllocId, BootId, JobId, TaskName};
-use crate::model::observed::ObservedTask;
-use crate::model::task::Exit;
+use crate::model::observed::{BegunAfter, ObservedTask};
+use crate::model::task::{Exit, padded};
 use crate::model::totals::TaskTotals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -75,17 +75,24 @@ pub struct EarlierTask {
     pub attempts: u32,
     /// In the order of `Outcome::ALL`.
     pub exit_counts: [u64; 6],
+    /// In the order of `BegunAfter::ALL`.
+    #[serde(deserialize_with = "padded")]
+    pub restarts: [u64; 3],
+    /// How it ended, until it begins again.
+    pub ended: Option<BegunAfter>,
     pub last_exit: Option<Arc<Exit>>,
 }
 
 impl EarlierTask {
     pub fn of(shown: &ObservedTask, attempts: u32) -> EarlierTask {
+        let ObservedTask { exit_counts, restarts, ended, .. } = *shown;
         let (base, last_exit) = (Arc::clone(&shown.base), shown.exits.back().cloned());
-        EarlierTask { base, attempts, exit_counts: shown.exit_counts, last_exit }
+        EarlierTask { base, attempts, exit_counts, restarts, ended, last_exit }
     }
     pub fn shown(self) -> ObservedTask {
-        let exits = self.last_exit.into_iter().collect();
-        ObservedTask { base: self.base, exits, exit_counts: self.exit_counts, ..ObservedTask::default() }
+        let EarlierTask { base, exit_counts, restarts, ended, last_exit, .. } = self;
+        let exits = last_exit.into_iter().collect();
+        ObservedTask { base, exits, exit_counts, restarts, ended, ..ObservedTask::default() }
     }
 }
 

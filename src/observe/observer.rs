@@ -272,7 +272,7 @@ impl Work {
             self.lives.forget(|path| self.scanner.inode(path));
             self.ends.forget(now, |path| self.unnamed.contains_key(path) || self.allocs.is_known(path));
             self.forget_totals(now);
-            self.allocs.forget_earlier();
+            self.allocs.forget_earlier(self.parts.clock.now());
             for (path, _) in self.found.drain() {
                 self.kept.drop_task(&path);
             }

@@ -17,16 +17,19 @@ use crate::board::Published;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
-use crate::model::observed::{ObservedAlloc, ObservedTask};
+use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask};
 use crate::model::task::{Exit, ExitStatus, Outcome};
 use crate::model::totals::{TaskTotals, Totals};
-use crate::model::units::Timestamp;
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
 /// Longer ones are cut, and told apart by what they were.
 const LONGEST_ID: usize = 200;
 /// Registry, name, tag and digest fit.
 const LONGEST_IMAGE: usize = 400;
+/// Whoever starts something again waits for minutes at the most: so long, and of so many, is known what it was.
+const KEPT: Nanos = Nanos(3_600_000_000_000);
+const MOST_KEPT: usize = 1_000;
 
 /// Concurrency: whoever owns it.
 #[derive(Debug, Default)]
@@ -36,6 +39,8 @@ pub struct ObservedAllocs {
     places: HashMap<String, (AllocId, usize)>,
     /// What tasks were when an agent before this one looked, until they are there again.
     earlier: HashMap<(AllocId, TaskName), EarlierTask>,
+    /// What tasks were when they were forgotten, and when they had ended: until they are there again.
+    gone: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
     /// Counted again after a change.
     by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
@@ -93,6 +98,8 @@ pub enum TotalsChange {
     Earlier(JobId, TaskName, Arc<TaskTotals>),
     /// It counts from then on.
     Begun(JobId, TaskName, Timestamp),
+    /// Somebody has started it again.
+    BegunAgain(JobId, TaskName, BegunAfter),
     Ended(JobId, TaskName, Box<Exit>),
     /// It is no task any more, and has not ended.
     Covered(JobId, TaskName, Arc<Usage>),
@@ -103,6 +110,9 @@ impl TotalsChange {
         match self {
             TotalsChange::Earlier(workload, task, earlier) => totals.add(workload, task, earlier),
             TotalsChange::Begun(workload, task, at) => totals.submitted(workload, task, *at),
+            TotalsChange::BegunAgain(workload, task, after) => {
+                totals.task_mut(workload, task).add_begun_after(*after);
+            }
             TotalsChange::Ended(workload, task, exit) => totals.task_mut(workload, task).add_exit(exit),
             TotalsChange::Covered(workload, task, usage) => totals.task_mut(workload, task).add_usage(usage),
         }
@@ -111,6 +121,7 @@ impl TotalsChange {
         match self {
             TotalsChange::Earlier(workload, task, _)
             | TotalsChange::Begun(workload, task, _)
+            | TotalsChange::BegunAgain(workload, task, _)
             | TotalsChange::Ended(workload, task, _)
             | TotalsChange::Covered(workload, task, _) => (workload.clone(), task.clone()),
         }
@@ -130,8 +141,14 @@ impl ObservedAllocs {
         self.earlier.insert((alloc, task), earlier);
     }
     /// What has not begun by now does not go on.
-    pub fn forget_earlier(&mut self) {
+    pub fn forget_earlier(&mut self, now: Timestamp) {
         self.earlier.clear();
+        self.gone.retain(|_, (ended_at, _)| now.since(*ended_at) <= KEPT);
+        if let Some(too_many) = self.gone.len().checked_sub(MOST_KEPT).filter(|n| *n > 0) {
+            let mut all: Vec<_> = self.gone.iter().map(|(key, (ended_at, _))| (*ended_at, key.clone())).collect();
+            all.sort_unstable();
+            all[..too_many].iter().for_each(|(_, key)| drop(self.gone.remove(key)));
+        }
     }
     /// What the task of a cgroup was before it had that one, under this name.
     pub fn earlier(&self, path: &str) -> Option<(TaskName, EarlierTask)> {
@@ -179,7 +196,7 @@ impl ObservedAllocs {
     }
 
     /// Gives whose it is now, and what its totals gain.
-    pub fn begin(&mut self, begun: NewTask) -> (AllocId, Option<TotalsChange>) {
+    pub fn begin(&mut self, begun: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
         let NewTask { path, source, own, naming, labels, reader, own_reader, since } = begun;
         let naming = printable(naming);
@@ -190,7 +207,10 @@ impl ObservedAllocs {
         let at = match held.identity.tasks.iter().position(|known| known.name == task) {
             Some(at) => at,
             None => {
-                held.tasks.push(self.earlier.remove(&(id.clone(), task.clone())).map(HeldTask::of).unwrap_or_default());
+                let key = (id.clone(), task.clone());
+                let gone = self.gone.remove(&key).map(|(_, earlier)| earlier);
+                let earlier = self.earlier.remove(&key).or(gone);
+                held.tasks.push(earlier.map(HeldTask::of).unwrap_or_default());
                 Arc::make_mut(&mut held.identity).tasks.push(TaskIdentity {
                     name: task.clone(),
                     driver: None,
@@ -226,11 +246,14 @@ impl ObservedAllocs {
         }
         let place = &mut held.tasks[at];
         let shown = Arc::make_mut(&mut place.shown);
-        (shown.runs, shown.since, shown.cgroup) = (true, since, at_path);
+        (shown.since, shown.cgroup) = (since, at_path);
+        let after = shown.begins();
         place.reader = Some(reader);
         self.places.insert(path, (id.clone(), at));
-        let workload = held.identity.workload.clone();
-        (id, workload.zip(since).map(|(workload, since)| TotalsChange::Begun(workload, task, since)))
+        let Some(workload) = held.identity.workload.clone() else { return (id, Vec::new()) };
+        let begun = since.map(|since| TotalsChange::Begun(workload.clone(), task.clone(), since));
+        let again = after.map(|after| TotalsChange::BegunAgain(workload, task, after));
+        (id, begun.into_iter().chain(again).collect())
     }
 
     /// Its names are known by now. Gives whose it is, if that changes anything; its id stays.
@@ -301,7 +324,14 @@ impl ObservedAllocs {
     pub fn forget(&mut self, ids: &[AllocId]) -> Vec<AllocId> {
         let over = |id: &&AllocId| self.allocs.get(*id).is_some_and(|held| held.ended_at.is_some());
         let gone: Vec<AllocId> = ids.iter().filter(over).cloned().collect();
-        gone.iter().for_each(|id| drop(self.allocs.remove(id)));
+        for id in &gone {
+            let Some(held) = self.allocs.remove(id) else { continue };
+            for (known, task) in held.identity.tasks.iter().zip(&held.tasks) {
+                let earlier = EarlierTask::of(&task.shown, task.attempts);
+                let ended_at = held.ended_at.unwrap_or_default();
+                self.gone.insert((id.clone(), known.name.clone()), (ended_at, earlier));
+            }
+        }
         gone
     }
 
@@ -417,7 +447,8 @@ impl Held {
 /// its totals gain.
 pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
     let exit = exit(None, task.earlier.attempts, None, now, task.used);
-    let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, last_exit: None, ..task.earlier };
+    let ended = Some(BegunAfter::Other);
+    let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
     earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
     earlier.exit_counts[exit.outcome.index()] += 1;
     let (workload, name) = (printable(task.naming.clone()).workload, task.task);
@@ -526,7 +557,7 @@ mod tests {
         for n in 0..40 {
             let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
             assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
-            begun.unwrap().apply(&mut totals);
+            begun.iter().for_each(|begun| begun.apply(&mut totals));
             let facts = ExitFacts { status: ExitStatus::Code(3), oom: n == 0, finished_at: None };
             let (_, ended) = allocs.end(&format!("/docker/{n}"), Some(facts), Timestamp(9)).unwrap();
             ended.unwrap().apply(&mut totals);
@@ -543,9 +574,38 @@ mod tests {
             (Some(400), 39, 1)
         );
         assert_eq!(of.exit_codes[&3], 39);
+        assert_eq!(of.begun_after, [1, 38, 0], "the first time is none");
         let shown = allocs.published(&id).unwrap().observed.unwrap();
         assert_eq!((shown.ended_at, shown.tasks[0].exits.len()), (Some(Timestamp(9)), 10));
         assert_eq!(allocs.forget(&[id.clone(), "docker:other".into()]), [id]);
+    }
+
+    /// Who starts it again waits longer each time, and meanwhile somebody has its last series.
+    #[test]
+    fn what_begins_again_an_hour_after_it_was_forgotten_goes_on_and_later_begins_anew() {
+        let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
+        let minute = |n: u64| Timestamp(n * 60_000_000_000);
+        let live = |allocs: &mut ObservedAllocs, n: u64| {
+            allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
+            let facts = ExitFacts { status: ExitStatus::Code(3), oom: false, finished_at: Some(minute(n)) };
+            allocs.end("/docker/1", Some(facts), minute(n)).unwrap();
+            let restarts = allocs.published(&id).unwrap().observed.unwrap().tasks[0].restarts;
+            assert_eq!(allocs.forget(std::slice::from_ref(&id)).len(), 1);
+            restarts
+        };
+        assert_eq!(live(&mut allocs, 1), [0; 3]);
+        allocs.forget_earlier(minute(60));
+        assert_eq!(live(&mut allocs, 62), [0, 1, 0]);
+        allocs.forget_earlier(minute(123));
+        assert_eq!(live(&mut allocs, 124), [0; 3]);
+        for n in 0..1_500 {
+            allocs.begin(task("/docker/2", &format!("job-{n}"), "job", reader(1, 1)));
+            allocs.end("/docker/2", None, minute(125).plus(Nanos(n))).unwrap();
+            allocs.forget(&[AllocId::new(format!("docker:job-{n}"))]);
+        }
+        allocs.forget_earlier(minute(126));
+        assert_eq!(allocs.gone.len(), MOST_KEPT);
+        assert!(allocs.gone.keys().all(|(id, _)| id.as_str() != "docker:job-0"), "the oldest ones go");
     }
 
     #[test]

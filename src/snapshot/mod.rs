@@ -14,6 +14,7 @@ pub mod failed;
 pub mod itself;
 pub mod overflow;
 pub mod pass;
+pub mod restarts;
 pub mod retention;
 pub mod sampler;
 pub mod scrapers;
@@ -180,7 +181,7 @@ pub struct WorkloadView {
     pub usage: Usage,
     /// Exits, restarts and events, which need no reading. Its `usage` lacks the running attempts.
     pub ended: Arc<TaskTotals>,
-    /// Others run it: nothing is known of its restarts and events, and the sums of the node do not have it.
+    /// Others run it: nothing is known of its events, and the sums of the node do not have it.
     pub observed: bool,
 }
 

@@ -83,13 +83,18 @@ fn some_are_killed(agent: &Agent) {
 
 /// As Grafana would fill them in, for a scrape each second.
 fn filled(expression: &str, alloc: &str) -> String {
+    filled_for(expression, alloc, (".*", "board|killed"))
+}
+
+/// The same for a source and workloads that were picked.
+pub fn filled_for(expression: &str, alloc: &str, (source, workload): (&str, &str)) -> String {
     let values = [
         ("$__rate_interval_ms", "5000"),
         ("$__rate_interval", "5s"),
         ("$job", "allostat"),
         ("$instance", ".+"),
-        ("$source", ".*"),
-        ("$workload", "board|killed"),
+        ("$source", source),
+        ("$workload", workload),
         ("$alloc", alloc),
         ("$task", ".+"),
         ("$device", ".+"),

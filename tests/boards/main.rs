@@ -1,6 +1,6 @@
 //! Dashboards and alerts: every file in `dashboards/` and `alerts/` is walked, nothing is registered.
 //!
-//! `laws` reads them as they lie there, `rules` lets promtool run the rule tests, `live` asks a real Prometheus that
+//! `laws` reads them as they lie there, `rules` lets promtool run the rule tests, `live` and `observed` ask a real Prometheus that
 //! scrapes a real agent for every expression, `runbooks` holds a page for each alert, `pictures` one of each board, `schema` compiles boards by Grafana's types.
 
 #[path = "../common/mod.rs"]
@@ -13,6 +13,8 @@ mod gpus;
 mod laws;
 mod live;
 mod looks;
+mod marks;
+mod observed;
 mod pictures;
 mod profiles;
 mod promql;

@@ -143,6 +143,18 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     assert_eq!(again["tasks"]["web-1"]["exits"][0]["status"]["code"], 137);
     assert!(value("allostat_task_cpu_usage_seconds_total", "docker:web-1").unwrap() >= cpu, "counters never fall");
 
+    // As often as Docker has started one again that fails.
+    docker.run(&["-d", "--name", "loop", "--restart", "on-failure:3", "bb:1", "sh", "-c", "sleep 0.3; exit 3"]);
+    let restarts = |reason: &str| {
+        let whose = [("alloc_id", "docker:loop"), ("reason", reason)];
+        agent.metrics().one("allostat_task_restarts_total", &whose).map(Sample::f64)
+    };
+    wait_for("three restarts", LONG, || (restarts("failure") == Some(3.0)).then_some(()));
+    wait_for("its last end", LONG, || find(&agent, "docker:loop").filter(|alloc| alloc["status"] == "failed"));
+    let told = ["failure", "oom", "other", "policy"].map(restarts);
+    assert_eq!(told, [Some(3.0), Some(0.0), Some(0.0), None]);
+    assert_eq!(docker.inspect("loop", "{{.RestartCount}}"), "3");
+
     // Short ones, one after the other, removed with their end, and one that the kernel kills.
     let script = "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null; sleep 0.3; exit 3";
     for n in 0..3 {

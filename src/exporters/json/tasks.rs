@@ -145,7 +145,7 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
         measured: alloc.identity.measured,
         state: task.state(),
         state_since: managed.map(|task| task.state_since).or_else(|| observed.and_then(|task| task.since)),
-        restarts: managed.map(|task| task.restarts_total()).or_else(|| observed.map(|task| task.restarts())),
+        restarts: managed.map(|task| task.restarts_total()).or_else(|| observed.map(|task| task.restarts_total())),
         last_exit: exit.map(|exit| LastExit {
             outcome: exit.outcome,
             status: detail.status(&exit.status),

@@ -53,6 +53,7 @@ pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
 )
 .stays()
 .from_source("runner")
+.absent_when("others run it, and it ran before the agent looked")
 .otlp("container.uptime", "s");
 
 pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(
@@ -64,16 +65,19 @@ pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .zeros_from(Profile::Full)
 .from_source("runner")
+.absent_when("others run it")
 .otlp("allostat.task.time_in_state", "s");
 
 pub static TASK_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_task_restarts_total",
     Unit::None,
     "Times the task was started again, each when it begins. policy: after an exit; oom: after an exit by OOM; start_failure: it could not be \
-     started; requested: somebody asked.",
+     started; requested: somebody asked. Of what others run by how it had ended, whoever started it again: oom; failure: an error, or a signal \
+     by which nobody asks for an end; other: an end that was clean, asked for or unseen.",
     &["alloc_id", "task", "workload", "reason"],
 )
-.from_source("runner")
+.from_source("runner; the observer")
+.absent_when("failure, other: a task of ours; policy, start_failure, requested: others run it; failure, oom: and nobody tells how it ends")
 .otlp("allostat.task.restarts", "{restart}");
 
 pub static ALLOCS: MetricDesc =
@@ -93,7 +97,8 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
     &["task", "workload", "reason"],
 )
 .from_profile(Profile::Standard)
-.from_source("runner")
+.from_source("runner; the observer")
+.absent_when("as task_restarts_total")
 .tells_created()
 .otlp("allostat.workload.restarts", "{restart}");
 
@@ -106,6 +111,7 @@ pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
     &["task", "workload", "outcome"],
 )
 .from_source("runner")
+.absent_when("all but unknown: others run it, and nobody tells how it ends")
 .tells_created()
 .otlp("allostat.task.exits", "{exit}");
 
@@ -130,6 +136,7 @@ pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .zeros_from(Profile::Full)
 .from_source("runner")
+.absent_when("others run it")
 .otlp("allostat.task.events", "{event}");
 
 pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
@@ -140,6 +147,7 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
+.absent_when("others run it")
 .tells_created()
 .otlp("allostat.task.kill.escalations", "{kill}");
 
@@ -151,6 +159,7 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
     &["task", "workload"],
 )
 .from_source("runner")
+.absent_when("others run it")
 .tells_created()
 .otlp("allostat.task.given_up", "{task}");
 
@@ -164,6 +173,7 @@ pub static START_DURATION: MetricDesc = MetricDesc::new(
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
+.absent_when("others run it, or none has started since the agent did")
 .otlp("allostat.task.start.duration", "s");
 
 pub static KILL_DURATION: MetricDesc = MetricDesc::new(
@@ -175,6 +185,7 @@ pub static KILL_DURATION: MetricDesc = MetricDesc::new(
     &["workload"],
 )
 .from_source("runner")
+.absent_when("others run it, or none was ended since the agent started")
 .otlp("allostat.task.kill.duration", "s");
 
 pub static FAILED_ALLOCS: MetricDesc = MetricDesc::gauge(
@@ -185,6 +196,7 @@ pub static FAILED_ALLOCS: MetricDesc = MetricDesc::gauge(
     &["workload", "reason"],
 )
 .from_source("runner")
+.absent_when("others run it: nobody knows whether they start it again")
 .otlp("allostat.workload.failed_allocs", "{alloc}");
 
 pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
@@ -195,6 +207,7 @@ pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
+.absent_when("others run it")
 .otlp("allostat.alloc.run", "s");
 
 pub static NODE_EXITS: MetricDesc = MetricDesc::counter(

@@ -4,8 +4,9 @@ use super::lifecycle::{ALLOC_INFO, TASK_INFO, TASK_RESTARTS, TASK_STATE, TASK_ST
 use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
-use crate::model::task::{RestartReason, TaskState};
-use crate::snapshot::{ManagedTask, TaskView};
+use crate::model::task::TaskState;
+use crate::snapshot::restarts::{self, is_told_how_it_ended};
+use crate::snapshot::{AllocView, ManagedTask, TaskView};
 
 /// What they say is in the info of their subjects.
 pub(super) fn infos(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
@@ -30,7 +31,9 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let time_in = |task: &ManagedTask, state| plain(Value::Nanos(task.time_in(state, steady_at).0));
     let dwells = tasks().map(|task| TaskState::ALL.map(|state| time_in(task?, state)));
     out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);
-    let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
-    let restarts = tasks().map(|task| RestartReason::ALL.map(|reason| int(task?.status.restarts[reason.index()])));
+    let reasons = by("reason", restarts::REASONS);
+    let info = &walk.snapshot.info;
+    let told = |alloc: &AllocView| is_told_how_it_ended(alloc.identity.source, info);
+    let restarts = walk.tasks.iter().map(|(alloc, (_, task))| task.restarts(told(alloc)).map(|n| int(n?)));
     out.all(&TASK_RESTARTS, &TASK_ROWS, &reasons, restarts);
 }

@@ -10,21 +10,25 @@ use super::lifecycle::{
 use super::listener::{Families, HistogramPoint, Listener, Point, SINGLE, by, int, plain};
 use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
 use super::subject::Labels;
-use crate::model::alloc::AllocSource;
+use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::event::EventKind;
 use crate::model::id::JobId;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
-use crate::model::task::{Outcome, RestartReason};
+use crate::model::task::Outcome;
 use crate::model::totals::Latest;
 use crate::model::units::{Nanos, Timestamp};
+use crate::snapshot::WorkloadView;
 use crate::snapshot::failed::FailedAllocs;
-use crate::snapshot::{AllocView, WorkloadView};
+use crate::snapshot::restarts::{self, says_how_it_ended};
 use crate::telemetry::durations::{self, Durations, KILLS, STARTS};
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
-    let reasons = by("reason", RestartReason::ALL.map(RestartReason::as_str));
-    let restarts = views.iter().map(|view| view.ended.restarts.map(|n| int(n).filter(|_| !view.observed)));
+    let reasons = by("reason", restarts::REASONS);
+    let info = &walk.snapshot.info;
+    let told = told_by_runtimes(walk);
+    let is_told = |view: &WorkloadView| info.can(KERNEL_ENDS) || told.contains(&view.workload);
+    let restarts = views.iter().map(|view| view.restarts(is_told(view)).map(|n| int(n?)));
     out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, restarts);
     exits(out, walk, &views);
     let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
@@ -57,11 +61,15 @@ fn latest<'a>(view: &'a WorkloadView, of: impl Fn(&'a Latest) -> Option<&'a Exem
     view.ended.latest.as_deref().and_then(of)
 }
 
+/// Workloads of which something is run by somebody who says how it ends.
+fn told_by_runtimes<'a>(walk: &'a Walk<'_>) -> HashSet<&'a JobId> {
+    let tells = walk.allocs.iter().filter(|alloc| says_how_it_ended(alloc.identity.source));
+    tells.filter_map(|alloc| alloc.identity.workload.as_ref()).collect()
+}
+
 /// Of what others run only some runtimes say how it ends: what nobody can tell of has not happened no times, but unseen.
 fn exits(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>, views: &[&WorkloadView]) {
-    let tells = |alloc: &&&Arc<AllocView>| matches!(alloc.identity.source, AllocSource::Docker | AllocSource::Podman);
-    let told: HashSet<&JobId> =
-        walk.allocs.iter().filter(tells).filter_map(|alloc| alloc.identity.workload.as_ref()).collect();
+    let told = told_by_runtimes(walk);
     let unknown = Outcome::Unknown.index();
     let is_told = |view: &WorkloadView| {
         let mut known = view.ended.exits.iter().enumerate().filter(|(outcome, _)| *outcome != unknown);

@@ -148,7 +148,7 @@ allostat_task_time_in_state_seconds_total kind 0 unit "seconds": Time that the t
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="backoff"} 30.5 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000001",task="log\\shipper",workload="shop",state="backoff"} 1 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch",state="dead"} 2 created 1767323045.000000000
-allostat_task_restarts_total kind 0 unit "": Times the task was started again, each when it begins. policy: after an exit; oom: after an exit by OOM; start_failure: it could not be started; requested: somebody asked.
+allostat_task_restarts_total kind 0 unit "": Times the task was started again, each when it begins. policy: after an exit; oom: after an exit by OOM; start_failure: it could not be started; requested: somebody asked. Of what others run by how it had ended, whoever started it again: oom; failure: an error, or a signal by which nobody asks for an end; other: an end that was clean, asked for or unseen.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",reason="policy"} 2 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",reason="oom"} 1 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",reason="start_failure"} 0 created 1767323045.000000000

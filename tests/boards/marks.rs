@@ -1,0 +1,68 @@
+//! Marks on boards: what fails once and is never started again is marked where people look, and nowhere else.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Agent, Prometheus, is_root, wait_for};
+use crate::files::{boards, list, text};
+use crate::live::filled_for;
+use crate::skip_test;
+
+/// Two allocs of one workload: the first fails at once, for good, the second goes on.
+const ONE_OF_TWO: &str = r#"
+job "once" {
+  type = "batch"
+  group "g" {
+    count = 2
+    restart {
+      attempts = 0
+      mode     = "fail"
+    }
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "test $NOMAD_ALLOC_INDEX = 1 && exec sleep 3600; exit 3"]
+      }
+    }
+  }
+}
+"#;
+
+#[test]
+fn a_batch_task_that_fails_before_its_first_scrape_and_is_not_restarted_leaves_a_mark_on_each_board_of_it() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let agent = Agent::start();
+    let Some(prometheus) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
+    prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
+    agent.run(ONE_OF_TWO);
+    let allocs = || list(&agent.json("/v1/allocs")["allocs"]).to_vec();
+    let id = |status: &str| -> String {
+        let is_it = |alloc: &Value| (alloc["status"] == status).then(|| text(alloc, "id").to_owned());
+        wait_for(status, Duration::from_secs(30), || allocs().iter().find_map(is_it))
+    };
+    let boards = boards();
+    let marks = boards.iter().flat_map(|board| board.annotations().map(move |mark| (board, mark)));
+    let failures: Vec<_> = marks.filter(|(_, mark)| text(mark, "name") == "Failures").collect();
+    assert_eq!(failures.len(), 3);
+    let asked = |mark: &Value, alloc: &str| filled_for(text(mark, "expr"), alloc, (".*", "once"));
+    let (failed, goes_on) = (id("failed"), id("running"));
+    let over_time =
+        |mark: &Value, alloc: &str| prometheus.query(&format!("max_over_time(({})[1m:1s])", asked(mark, alloc)));
+    wait_for("a mark on each board", Duration::from_secs(60), || {
+        failures.iter().all(|(_, mark)| !over_time(mark, &failed).is_empty()).then_some(())
+    });
+    for (board, mark) in failures {
+        let said = over_time(mark, &failed);
+        let labels = serde_json::json!({"workload": "once", "task": "t", "outcome": "error"});
+        assert_eq!(said, [(labels, "1".to_owned())], "{}", board.stem);
+        // Of the other one nothing is marked; the fleet is asked for workloads.
+        if board.stem != "allostat-fleet" {
+            assert_eq!(over_time(mark, &goes_on), [], "{}", board.stem);
+        }
+    }
+    agent.stop();
+}
