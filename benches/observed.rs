@@ -1,6 +1,7 @@
 //! What it costs to look at what others run: cgroups of others, idle and waking ten times a second, measured by the agent with and without
 //! the kernel pass, and by Netdata's and collectd's plugins for cgroups, one after the other on the same cgroups. 1,000 of them; with
-//! `--all` also 5,000, by the agent alone.
+//! `--all` also 5,000, by the agent alone. Its CPU is told where nobody looks, as Netdata's and collectd's is, and where somebody scrapes each
+//! 15 s; the oldest sample as who comes each 15 s sees it, and as who looks all the time does.
 //!
 //! Each cgroup is made in every hierarchy, below one that is right below its root: collectd looks there alone. Netdata and collectd do nothing else here and
 //! keep nothing on disk; what they take for themselves is their cheapest. The agent is as it is without a word of configuration, but that it
@@ -40,7 +41,12 @@ fn main() {
         beside_others(tasks, kind);
     }
     for kind in ["idle", "waking"].into_iter().filter(|_| all) {
-        beside_the_walk(&Others::start(5000, kind == "waking"), kind);
+        let others = Others::start(5000, kind == "waking");
+        let to_files = format!("observed/files-{kind}-5000");
+        let files = watch(&others, kind, false, &to_files, None);
+        let ours = beside_the_walk(&others, kind);
+        let ratio = Some((ours.cpu / files.cpu, to_files.as_str()));
+        report(&format!("observed/beside-files-{kind}-5000"), ours.cpu, "CPU-s/min", ratio);
     }
 }
 
@@ -52,7 +58,7 @@ fn beside_others(tasks: usize, kind: &str) {
     let to_collectd = format!("observed/collectd-{kind}-{tasks}");
     let collectd = collectd(&others, &to_collectd);
     let to_files = format!("observed/files-{kind}-{tasks}");
-    let files = watch(&others, false, &to_files, None);
+    let files = watch(&others, kind, false, &to_files, None);
     let ours = beside_the_walk(&others, kind);
     let unit = "CPU-s/min";
     let beside = |peer: &Cost| ours.cpu / peer.cpu;
@@ -74,8 +80,13 @@ fn beside_others(tasks: usize, kind: &str) {
 fn beside_the_walk(others: &Others, kind: &str) -> Cost {
     let tasks = others.tasks.len();
     let walk = Walk::below("/", tasks, kind, &format!("observed/walk-{kind}-{tasks}"));
-    let ours = watch(others, true, &format!("observed/{kind}-{tasks}"), walk.as_ref());
-    report(&format!("observed/oldest-{kind}-{tasks}"), ours.oldest, "ms: the oldest sample shown", None);
+    let ours = watch(others, kind, true, &format!("observed/{kind}-{tasks}"), walk.as_ref());
+    report(
+        &format!("observed/oldest-{kind}-{tasks}"),
+        ours.oldest,
+        "ms: the oldest sample shown to who looks all the time",
+        None,
+    );
     let unit = "ms, from a process in a new cgroup to its shown usage";
     report(&format!("observed/new-{kind}-{tasks}-p50"), ours.new[ours.new.len() / 2], unit, None);
     report(&format!("observed/new-{kind}-{tasks}"), ours.new[ours.new.len() - 1], "ms, the slowest of 20", None);
@@ -145,7 +156,7 @@ impl Drop for Others {
 }
 
 /// The agent.
-fn watch(others: &Others, pass: bool, row: &str, walk: Option<&Walk>) -> Cost {
+fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>) -> Cost {
     let env = [
         ("ALLOSTAT_OBSERVE", "true".to_owned()),
         ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.cgroups.parent)),
@@ -156,16 +167,27 @@ fn watch(others: &Others, pass: bool, row: &str, walk: Option<&Walk>) -> Cost {
     let began = Instant::now();
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-    let count = others.tasks.len();
+    let tasks = others.tasks.len();
     wait_for("all of them to be shown", Duration::from_secs(300), || {
         // An answer about thousands takes the agent longer than a tick does.
-        std::thread::sleep(Duration::from_millis(if count > 1000 { 2000 } else { 100 }));
-        (shown(&agent).0 == count).then_some(())
+        std::thread::sleep(Duration::from_millis(if tasks > 1000 { 2000 } else { 100 }));
+        (shown(&agent).0 == tasks).then_some(())
     });
     report(&format!("{row}-shown"), began.elapsed().as_secs_f64(), "s, from the agent's start to all shown", None);
     settle();
     let cpu = cpu_per_minute(agent.pid(), SPAN, || {});
     report(row, cpu, "CPU-s/min", walk.map(|walk| walk.beside(cpu)));
+    if pass {
+        let scraped = cpu_per_minute(agent.pid(), SPAN, || drop(scrape(&agent)));
+        let ratio = walk.map(|walk| walk.beside(scraped));
+        report(&format!("observed/scraped-{kind}-{tasks}"), scraped, "CPU-s/min, scraped each 15 s", ratio);
+        let seldom = (0..4).map(|_| {
+            std::thread::sleep(Duration::from_secs(15));
+            shown(&agent).1
+        });
+        let unit = "ms: the oldest sample shown to who comes each 15 s";
+        report(&format!("observed/oldest-at-15s-{kind}-{tasks}"), seldom.fold(0.0, f64::max), unit, None);
+    }
     let oldest = (0..40).map(|_| {
         std::thread::sleep(Duration::from_millis(237));
         shown(&agent).1
