@@ -15,6 +15,7 @@
 //! workload daemonize MS            leaves a grandchild of its own session behind and ends
 //! workload stubborn MS             ignores SIGINT and SIGTERM
 //! workload lines N                 prints N numbered lines
+//! workload network N BYTES MS       has a network of its own, over which N packets of BYTES come in and as many go out
 //! workload gpu MIB MS [BUSY_MS]    holds MIB of the memory of the first NVIDIA GPU that it may see, which works for BUSY_MS of MS
 //! ```
 //!
@@ -74,6 +75,7 @@ fn main() {
             ready("");
             hold(ms);
         }
+        ["network", n, bytes, ms] => network::carry(number(n), number(bytes), ms),
         ["gpu", mib, ms] => gpu::hold(number(mib), millis(ms), millis(ms)),
         ["gpu", mib, ms, busy] => gpu::hold(number(mib), millis(ms), millis(busy)),
         ["lines", count] => {
@@ -254,6 +256,63 @@ fn daemonize(ms: &str) {
         libc::wait(std::ptr::null_mut());
     }
     ready("");
+}
+
+/// A network of its own with one interface that ends in this process.
+mod network {
+    use std::io::{Read, Write};
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+
+    /// `struct ifreq`: a name, and what is asked of it.
+    type Request = [u8; 40];
+
+    fn request(of: &[u8]) -> Request {
+        let mut request = [0; 40];
+        request[..4].copy_from_slice(b"tun0");
+        request[16..16 + of.len()].copy_from_slice(of);
+        request
+    }
+
+    fn ask(fd: &impl AsRawFd, what: libc::c_ulong, request: Request, of: &str) {
+        // SAFETY: the kernel reads and writes the 40 bytes of a `struct ifreq`.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), what, request.as_ptr()) };
+        assert_eq!(done, 0, "{of}: {}", std::io::Error::last_os_error());
+    }
+
+    fn address(host: u8) -> [u8; 8] {
+        // `struct sockaddr_in`: AF_INET, no port.
+        [2, 0, 0, 0, 10, 255, 0, host]
+    }
+
+    /// `bytes`: of each packet, its headers of 28 bytes included.
+    pub fn carry(n: usize, bytes: usize, ms: &str) {
+        // SAFETY: takes a number; this process has one thread.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "{}", std::io::Error::last_os_error());
+        // Or it would speak by itself.
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+        let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+        let tun = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+        let mut tun = tun.unwrap_or_else(|e| panic!("/dev/net/tun: {e}"));
+        // IFF_TUN | IFF_NO_PI
+        ask(&tun, 0x4004_54ca, request(&0x1001_u16.to_ne_bytes()), "TUNSETIFF");
+        let any = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        ask(&any, libc::SIOCSIFADDR, request(&address(1)), "SIOCSIFADDR");
+        ask(&any, libc::SIOCSIFNETMASK, request(&[2, 0, 0, 0, 255, 255, 255, 0]), "SIOCSIFNETMASK");
+        // IFF_UP | IFF_RUNNING
+        ask(&any, libc::SIOCSIFFLAGS, request(&0x41_u16.to_ne_bytes()), "SIOCSIFFLAGS");
+        let mut packet = vec![0; bytes];
+        for _ in 0..n {
+            any.send_to(&packet[28..], "10.255.0.2:9").expect("it goes out");
+            tun.read_exact(&mut packet).expect("and comes out here");
+            // Back to who sent it: addresses, then ports.
+            packet[12..20].rotate_left(4);
+            packet[20..24].rotate_left(2);
+            let _ = tun.write(&packet).expect("it comes in");
+        }
+        super::ready(&format!("\"packets\":{n},\"bytes\":{}", n * bytes));
+        super::hold(ms);
+    }
 }
 
 /// Through NVIDIA's own `libcuda.so.1`, which comes with the driver: no toolkit is needed where this runs.

@@ -14,6 +14,7 @@ pub mod kernel_ends;
 pub mod kernel_pass;
 mod last;
 mod memory;
+mod network;
 mod pass_rows;
 mod pids;
 mod pressure;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::cgroup::{CgroupFiles, Due, Gone};
 use super::kernel_ends::{self, EndedCgroup};
 use super::kernel_pass::Readers;
+use super::network::{Network, Networks};
 use super::pass_rows::PassRows;
 use super::process;
 use super::raw::Raw;
@@ -144,6 +145,7 @@ impl Pace {
 enum Source {
     Cgroup {
         files: CgroupFiles,
+        network: Network,
         /// Its processes are listed. An alloc's are the sum of its tasks'.
         processes: bool,
         /// It is told when its tasks have moved, and does not look for itself at every tick.
@@ -165,7 +167,15 @@ impl TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
         TaskReader::new(
             sampling,
-            Source::Cgroup { files, processes: true, told: false, found: false, only_reads: false, window: None },
+            Source::Cgroup {
+                files,
+                network: Network::default(),
+                processes: true,
+                told: false,
+                found: false,
+                only_reads: false,
+                window: None,
+            },
         )
     }
     /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
@@ -174,7 +184,15 @@ impl TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
         TaskReader::new(
             sampling,
-            Source::Cgroup { files, processes: false, told: true, found: false, only_reads: false, window: None },
+            Source::Cgroup {
+                files,
+                network: Network::default(),
+                processes: false,
+                told: true,
+                found: false,
+                only_reads: false,
+                window: None,
+            },
         )
     }
     /// The same, of a cgroup that was there before this agent: what it says of the last minute has to wait for that.
@@ -201,7 +219,15 @@ impl TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
         TaskReader::new(
             sampling,
-            Source::Cgroup { files, processes: false, told: false, found: false, only_reads: false, window: None },
+            Source::Cgroup {
+                files,
+                network: Network::default(),
+                processes: false,
+                told: false,
+                found: false,
+                only_reads: false,
+                window: None,
+            },
         )
     }
     /// Adds up the processes below a supervisor (itself left out): where no cgroup could be made. Shared pages count in
@@ -321,7 +347,7 @@ impl TaskReader {
             }
             Ok(Read::All) => Ok(self.keep(&inner.raw, at)),
             Err(Gone) => {
-                inner.close();
+                inner.close(&self.sampling.networks);
                 Err(ReadingError::Gone)
             }
         }
@@ -413,7 +439,7 @@ impl Inner {
         now: Instant,
         everything: bool,
     ) -> Result<Read, Gone> {
-        let (files, processes, told, found, only_reads, window) = match &mut self.source {
+        let (files, network, processes, told, found, only_reads, window) = match &mut self.source {
             Source::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
                 self.pace.next_look = Some(now + LOOK_EACH);
@@ -425,8 +451,8 @@ impl Inner {
                     self.raw.usage.page_faults_minor().zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
                 return Ok(Read::All);
             }
-            Source::Cgroup { files, processes, told, found, only_reads, window } => {
-                (files, *processes, *told, *found, *only_reads, window)
+            Source::Cgroup { files, network, processes, told, found, only_reads, window } => {
+                (files, network, *processes, *told, *found, *only_reads, window)
             }
             // Handed on where it was told.
             Source::Told(_) => return Ok(Read::Nothing),
@@ -496,17 +522,23 @@ impl Inner {
         }
         files.read_due(scratch, raw, rows, due)?;
         let stagger = || sampling.stagger(LIST_EACH);
-        if processes && due.ran && self.pace.lists(raw.usage.pids_current(), now, everything, stagger) {
+        let lists = processes && due.ran && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
+        if lists {
             process::count(sampling, files, scratch, &mut raw.usage)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);
+        }
+        let looks = processes && (due.ran || look_due);
+        if looks && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
+            self.pace.next_list = None;
         }
         Ok(Read::All)
     }
 
-    fn close(&mut self) {
+    fn close(&mut self, networks: &Networks) {
         self.gone = true;
-        if let Source::Cgroup { files, window, .. } = &mut self.source {
+        if let Source::Cgroup { files, network, window, .. } = &mut self.source {
             files.close();
+            network.close(networks);
             *window = None;
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::kernel_pass::{KernelPass, Readers};
+use super::network::Networks;
 use super::pass_rows::PassRows;
 use super::proc::Proc;
 use super::root_files::RootFiles;
@@ -24,6 +25,7 @@ pub struct Sampling {
     /// `None` where there is none: then nothing is known about processes.
     pub(super) proc: Option<Proc>,
     pub(super) root_files: RootFiles,
+    pub(super) networks: Networks,
     /// Without it everything is read from files.
     pass: OnceLock<KernelPass>,
     readers: AtomicU64,
@@ -37,8 +39,8 @@ impl Sampling {
     pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<Sampling> {
         let proc = Proc::open(&roots.proc);
         let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
-        let root_files = RootFiles::default();
-        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, root_files, pass, readers })
+        let (root_files, networks) = (RootFiles::default(), Networks::default());
+        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, root_files, networks, pass, readers })
     }
 
     /// From now on its rows are looked at before any file. A second one is none.

@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use super::table::{File, Subject};
-use super::{cpu, io, memory, pids, pressure};
+use super::{cpu, io, memory, network, pids, pressure};
 use crate::model::measure::{Measure, When};
 use crate::model::usage::{Field, Usage};
 
 /// All of them.
-pub(super) static SUBJECTS: [&Subject; 5] =
-    [&memory::SUBJECT, &cpu::SUBJECT, &io::SUBJECT, &pids::SUBJECT, &pressure::SUBJECT];
+pub(super) static SUBJECTS: [&Subject; 6] =
+    [&memory::SUBJECT, &cpu::SUBJECT, &io::SUBJECT, &pids::SUBJECT, &network::SUBJECT, &pressure::SUBJECT];
 
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
     let of =

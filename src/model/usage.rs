@@ -110,6 +110,15 @@ fields! {
     pids_limit_hits: TaskCounter,
     processes: TaskLive,
     open_fds: TaskLive,
+    // Network.
+    network_receive_bytes: TaskCounter,
+    network_receive_packets: TaskCounter,
+    network_receive_errors: TaskCounter,
+    network_receive_drops: TaskCounter,
+    network_transmit_bytes: TaskCounter,
+    network_transmit_packets: TaskCounter,
+    network_transmit_errors: TaskCounter,
+    network_transmit_drops: TaskCounter,
     // Pressure.
     pressure_cpu_some_ns: Stall,
     pressure_cpu_full_ns: FullStall,

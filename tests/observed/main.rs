@@ -15,6 +15,7 @@ mod inside;
 mod live;
 mod lives;
 mod narrow;
+mod network;
 mod podman;
 mod processes;
 mod restarts;
