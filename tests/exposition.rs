@@ -28,11 +28,12 @@ use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::capability::Capability;
+use allostat::model::event::EventKind;
 use allostat::model::id::{AllocId, CgroupPath, TaskName};
 use allostat::model::job::Job;
 use allostat::model::metric::{Exemplar, Kind, Life, Samples, Value};
 use allostat::model::profile::Profile;
-use allostat::model::task::{ExitStatus, Outcome, TaskState};
+use allostat::model::task::{ExitStatus, Outcome, RestartReason, TaskState};
 use allostat::model::totals::{NodeTotals, TaskTotals, Totals};
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
@@ -368,6 +369,66 @@ fn a_task_and_its_alloc_have_no_more_series_than_their_profile_promises() {
             assert!(alloc > 0 && task > 5, "{alloc}, {task}");
             assert!(alloc + task <= most, "{profile:?}: {alloc} of the alloc and {task} of its task");
         }
+    }
+}
+
+/// The most series that stand in docs/profiles.md: of a task of a workload, of the workload itself; and of a GPU that a task has.
+const OF_WORKLOADS: [(Profile, usize, usize); 2] = [(Profile::Lean, 9, 14), (Profile::Standard, 36, 32)];
+const OF_GPUS: [(Profile, usize); 2] = [(Profile::Lean, 1), (Profile::Standard, 12)];
+
+#[test]
+fn a_workload_has_no_more_series_than_its_profile_promises_with_all_that_can_happen_to_it() {
+    let (job, alloc) = (synthetic::job("shop", &["web"]), AllocId::from(ALLOC));
+    let mut totals = Totals::default();
+    known(&mut totals, &job);
+    let web = totals.task_mut(&job.id, &TaskName::from("web"));
+    for outcome in Outcome::ALL {
+        web.add_exit(&synthetic::exit(outcome, ExitStatus::Unknown(String::new()), synthetic::usage(1_000)));
+    }
+    EventKind::ALL.iter().for_each(|kind| web.add_event(*kind));
+    RestartReason::ALL.iter().for_each(|reason| web.add_restart(*reason));
+    Outcome::ALL.iter().for_each(|outcome| totals.add_alloc_run(&job.id, *outcome, Nanos(SECOND)));
+    let metrics = Metrics::new();
+    metrics.durations.known(&job.id);
+    metrics.task_started(&job.id, &alloc, [Duration::from_millis(4); 3], NOW);
+    metrics.durations.killed(&job.id, &alloc, Duration::from_secs(400), NOW);
+    let running = synthetic::task("web", TaskState::Running, Timestamp(NOW.0 - SECOND));
+    let board = synthetic::board(vec![Arc::new(synthetic::alloc(ALLOC, &job, vec![running]))], totals);
+    let mut said = Said::default();
+    said.task(ALLOC, 0, synthetic::usage(40_000_000));
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let snapshot = synthetic::tick(&mut assembler, &board, &said, Samples::default());
+    for (profile, of_a_task, of_its_own) in OF_WORKLOADS {
+        let filter = selecting(Selection::of(profile));
+        let body = text(prometheus::encode(&Walk::new(&snapshot, &metrics, &filter), Format::Text));
+        let all = parsed::Exposition::parse(&body).samples;
+        let of = |has_task: bool| {
+            let whose = |labels: &BTreeMap<String, String>| {
+                let is_its = labels.get("workload").is_some_and(|workload| workload == "shop");
+                is_its && !labels.contains_key("alloc_id") && labels.contains_key("task") == has_task
+            };
+            all.iter().filter(|sample| whose(&sample.labels)).count()
+        };
+        assert_eq!((of(true), of(false)), (of_a_task, of_its_own), "{profile:?}: docs/profiles.md says otherwise");
+    }
+}
+
+#[test]
+fn a_gpu_that_a_task_has_adds_no_more_series_than_its_profile_promises() {
+    for (profile, most) in OF_GPUS {
+        // By alloc and device; of its tasks the one with the most.
+        let mut counts: BTreeMap<(String, String), BTreeMap<Option<String>, usize>> = BTreeMap::new();
+        for (_, labels) in series_of(&full(), Selection::of(profile)).into_keys() {
+            let Some((alloc, device)) = labels.get("alloc_id").zip(labels.get("device_uuid")) else { continue };
+            let of = counts.entry((alloc.clone(), device.clone())).or_default();
+            *of.entry(labels.get("task").cloned()).or_default() += 1;
+        }
+        let of_both = counts.values().map(|of| {
+            let (alloc, tasks): (Vec<_>, Vec<_>) = of.iter().partition(|(task, _)| task.is_none());
+            let task = tasks.into_iter().map(|(_, n)| *n).max().unwrap_or(0);
+            task + alloc.into_iter().map(|(_, n)| *n).sum::<usize>()
+        });
+        assert_eq!(of_both.max(), Some(most), "{profile:?}: docs/profiles.md says otherwise: {counts:?}");
     }
 }
 

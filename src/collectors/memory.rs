@@ -243,7 +243,6 @@ const MEASURES: &[Measure<Usage>] = &[
         Field::memory_swap_bytes,
         "Swap used; memory itself not included.",
     )
-        .in_profiles(Standard, Full, Full)
         .on_v1(ValueSource::Told("memory.stat total_swap"))
         .on_v2(number_of("memory.swap.current", When::Asleep))
         .absent_when("the kernel does not account for swap")
@@ -362,7 +361,6 @@ const MEASURES: &[Measure<Usage>] = &[
         "Largest resident set that any single process of the task had; the only peak where there is no cgroup. Known when the \
          task has ended.",
     )
-    .in_profiles(Standard, Full, Full)
     .sources("wait4 ru_maxrss", "wait4 ru_maxrss")
     .absent_when("no attempt has ended")
     .otlp("allostat.task.memory.max_rss", "By"),

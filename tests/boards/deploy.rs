@@ -227,3 +227,39 @@ fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
     assert_eq!(made.lines().count(), 8, "the figures were not found");
     golden_part("docs/fleet.md", (BEGIN, END), &made);
 }
+
+/// `systemd-analyze verify` of Debian's systemd 252, by the loader and the libraries of its own packages. Each thing that it says is one too many.
+fn verified(unit: &str, is_user: bool) -> Option<String> {
+    let root = common::part_file("systemd", "usr/bin/systemd-analyze")?.ancestors().nth(3)?.to_owned();
+    let libraries = root.join("usr/lib/x86_64-linux-gnu");
+    let (directory, own) = (test_dir(), libraries.join("systemd"));
+    let file = directory.path().join("allostat.service");
+    std::fs::write(&file, unit).expect("our own directory");
+    let mut analyze = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+    analyze.arg("--library-path").arg(format!("{}:{}", libraries.display(), own.display()));
+    analyze.arg(root.join("usr/bin/systemd-analyze")).arg("verify").args(is_user.then_some("--user")).arg(&file);
+    analyze.env("XDG_RUNTIME_DIR", directory.path()).env("HOME", directory.path()).stdin(Stdio::null());
+    let output = analyze.output().expect("it must start");
+    let said = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&said).into_owned() + if output.status.success() { "" } else { "refused" })
+}
+
+#[test]
+fn systemd_finds_nothing_to_say_of_the_units() {
+    for (file, program) in [
+        ("allostat.service", "/usr/local/bin/allostat"),
+        ("allostat-observe.service", "/usr/local/bin/allostat"),
+        ("allostat-user.service", "%h/.local/bin/allostat"),
+    ] {
+        let unit = read(&root().join("deploy").join(file));
+        assert!(unit.contains(&format!("ExecStart={program} ")), "{file}");
+        // That one is there.
+        let unit = unit.replace(program, &common::allostat().display().to_string());
+        let is_user = file.contains("user");
+        let Some(said) = verified(&unit, is_user) else { skip_test!("no-systemd") };
+        assert_eq!(said, "", "{file}");
+        // It would say so.
+        let wrong = verified(&unit.replace("\nRestart=", "\nRestrat="), is_user).expect("it is there");
+        assert!(wrong.contains("Unknown key 'Restrat'"), "{file}: {wrong}");
+    }
+}

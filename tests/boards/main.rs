@@ -21,3 +21,4 @@ mod promql;
 mod rules;
 mod runbooks;
 mod schema;
+mod stores;

@@ -59,6 +59,32 @@ impl Prometheus {
         Prometheus::start_knowing(&["exemplar-storage"], 1, targets, rules, &more)
     }
 
+    /// One that sends on what it has. `to`: `remote_write`, as in its configuration.
+    #[track_caller]
+    pub fn start_writing(targets: &[SocketAddr], rules: &[PathBuf], to: &str) -> Option<Prometheus> {
+        Prometheus::start_knowing(&["exemplar-storage"], 1, targets, rules, to)
+    }
+
+    /// VictoriaMetrics, which is asked by the same API; with what it scrapes, as Prometheus's own configuration.
+    #[track_caller]
+    pub fn start_victoria(scrape: &str) -> Option<Prometheus> {
+        let program = programs::part("victoria-metrics")?;
+        let (dir, address) = (programs::test_dir(), free_address());
+        let config_file = dir.path().join("prometheus.yml");
+        std::fs::write(&config_file, scrape).expect("the configuration must be writable");
+        let mut command = Command::new(program);
+        command
+            .arg(format!("-promscrape.config={}", config_file.display()))
+            // Rules are another program's of theirs, and a file that names some is refused otherwise.
+            .arg("-promscrape.config.strictParse=false")
+            .arg("-memory.allowedPercent=5")
+            .arg(format!("-storageDataPath={}", dir.path().join("data").display()))
+            .arg(format!("-httpListenAddr={address}"))
+            // By itself it shows nothing of the last half minute.
+            .arg("-search.latencyOffset=0s");
+        Some(Prometheus::ready(command, address, dir, "/health"))
+    }
+
     /// One that scrapes another page of theirs.
     #[track_caller]
     pub fn start_at(path: &str, targets: &[SocketAddr]) -> Option<Prometheus> {
@@ -109,26 +135,31 @@ impl Prometheus {
         );
         let config_file = dir.path().join("prometheus.yml");
         std::fs::write(&config_file, config).expect("the configuration must be writable");
-        let log = std::fs::File::create(dir.path().join("log")).expect("the log must be writable");
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .arg(format!("--config.file={}", config_file.display()))
             .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
-            .arg(format!("--enable-feature={}", features.join(",")))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a descriptor must be left"))
-            .stderr(log)
-            .spawn()
-            .expect("Prometheus must start");
+            .arg(format!("--enable-feature={}", features.join(",")));
+        Some(Prometheus::ready(command, address, dir, "/-/ready"))
+    }
+
+    /// Started, once it says at `path` that it is.
+    #[track_caller]
+    fn ready(mut command: Command, address: SocketAddr, dir: tempfile::TempDir, path: &str) -> Prometheus {
+        let log = std::fs::File::create(dir.path().join("log")).expect("the log must be writable");
+        let command =
+            command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor must be left")).stderr(log);
+        let child = command.spawn().expect("the server must start");
         let mut server = Prometheus { child, address, dir };
-        wait_for("Prometheus to be ready", Duration::from_secs(60), || {
+        wait_for("the server to be ready", Duration::from_secs(60), || {
             if let Some(status) = server.child.try_wait().expect("our own child") {
-                panic!("Prometheus ended with {status}:\n{}", server.log());
+                panic!("it ended with {status}:\n{}", server.log());
             }
-            let ready = http::tcp(address, "GET", "/-/ready", &[], b"").ok()?;
+            let ready = http::tcp(address, "GET", path, &[], b"").ok()?;
             (ready.status == 200).then_some(())
         });
-        Some(server)
+        server
     }
 
     pub fn log(&self) -> String {

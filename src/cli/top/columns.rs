@@ -41,10 +41,10 @@ pub struct CellText {
 pub const NAME: usize = 0;
 pub const CPU: usize = 3;
 pub const MEMORY: usize = 6;
-pub const TIME: usize = 16;
+pub const TIME: usize = 18;
 
 /// In the order of the screen.
-pub static COLUMNS: [Column; 23] = [
+pub static COLUMNS: [Column; 25] = [
     Column {
         head: "NAME",
         about: "alloc and task: of others the id that `allostat stats` takes, of ours job/task and the alloc's id",
@@ -188,6 +188,24 @@ pub static COLUMNS: [Column; 23] = [
         from: 130,
         cell: |row, _| rate(row.written),
         by: SortBy::Number(|row| row.written),
+    },
+    Column {
+        head: "RECV/s",
+        about: "bytes received over a network of its own",
+        align: Align::Right,
+        width: 8,
+        from: 180,
+        cell: |row, _| rate(row.received),
+        by: SortBy::Number(|row| row.received),
+    },
+    Column {
+        head: "SENT/s",
+        about: "bytes sent over a network of its own",
+        align: Align::Right,
+        width: 8,
+        from: 180,
+        cell: |row, _| rate(row.sent),
+        by: SortBy::Number(|row| row.sent),
     },
     Column {
         head: "TIME",

@@ -148,6 +148,8 @@ fn sum(name: &str, rows: &[&Row]) -> Row {
         pressure: [None; 3],
         read: float(|row| row.read),
         written: float(|row| row.written),
+        received: float(|row| row.received),
+        sent: float(|row| row.sent),
         pids: int(|row| row.pids),
         restarts: rows.iter().map(|row| row.restarts).sum(),
         exit: None,

@@ -106,6 +106,7 @@ fn facts(row: &Row, now: Timestamp) -> Vec<(&'static str, String)> {
         ("memory", memory),
         ("waits", format!("for CPU {on_cpu}, memory {on_memory}, I/O {on_io} of the time")),
         ("I/O", format!("read {}, written {}, major faults {faults}", rate(row.read), rate(row.written))),
+        ("network", format!("received {}, sent {}", rate(row.received), rate(row.sent))),
         ("processes", or_absent(row.pids.map(|n| n.to_string()))),
     ];
     if row.device_memory.is_some() || row.device_busy.is_some() {

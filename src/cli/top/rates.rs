@@ -49,6 +49,9 @@ pub struct Row {
     /// Bytes a second.
     pub read: Option<f64>,
     pub written: Option<f64>,
+    /// The same, over a network of its own.
+    pub received: Option<f64>,
+    pub sent: Option<f64>,
     pub pids: Option<u64>,
     pub restarts: Option<u64>,
     pub exit: Option<ExitRow>,
@@ -131,6 +134,8 @@ struct Rates {
     pressure: [Option<f64>; 3],
     read: Option<f64>,
     written: Option<f64>,
+    received: Option<f64>,
+    sent: Option<f64>,
     faults: Option<f64>,
 }
 
@@ -196,6 +201,7 @@ impl RateTracker {
             row.throttled = rates.throttled;
             row.pressure = rates.pressure;
             (row.read, row.written, row.faults) = (rates.read, rates.written, rates.faults);
+            (row.received, row.sent) = (rates.received, rates.sent);
             if is_new {
                 seen.curves.push(&row);
             }
@@ -290,6 +296,8 @@ fn rates(before: &Seen, at: Timestamp, now: &Usage, last_tick: Timestamp) -> Rat
         ],
         read: rate(|u| u.io_read_bytes()),
         written: rate(|u| u.io_written_bytes()),
+        received: rate(|u| u.network_receive_bytes()),
+        sent: rate(|u| u.network_transmit_bytes()),
         faults: rate(|u| u.page_faults_major()),
     }
 }
@@ -320,6 +328,8 @@ fn row(task: &TaskReply, key: RowKey, usage: &Usage, on: OnDevices) -> Row {
         pressure: [None; 3],
         read: None,
         written: None,
+        received: None,
+        sent: None,
         pids: now(usage.pids_current().or(usage.processes())),
         restarts: task.restarts,
         exit: task.last_exit.clone(),

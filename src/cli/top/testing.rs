@@ -25,6 +25,8 @@ pub fn row(name: &str, source: &str, workload: &str) -> Row {
         pressure: [None; 3],
         read: None,
         written: None,
+        received: None,
+        sent: None,
         pids: None,
         restarts: None,
         exit: None,

@@ -5,6 +5,7 @@
 //!
 //! Source: cAdvisor 0.49, docs/storage/prometheus.md and its handlers of cgroups; the kubelet's labels of its `/metrics/cadvisor`.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use super::tables::{native, one, peer_measures, unit_of};
@@ -14,7 +15,7 @@ use crate::model::alloc::{AllocSource, TaskIdentity};
 use crate::model::answer::Format;
 use crate::model::measure::{Cell, Measure, Nature};
 use crate::model::metric::{MetricDesc, Value};
-use crate::model::usage::Field;
+use crate::model::usage::{Field, Usage};
 use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 
@@ -92,6 +93,22 @@ peer_measures! {
         [[] => |r| r.of(Field::io_reads)];
     Counter "fs_writes_total" = "`allostat_task_io_writes_total`", "all devices together: no `device`", "Writes to disks.",
         [[] => |r| r.of(Field::io_writes)];
+    Counter "network_receive_bytes_total" = "`allostat_task_network_receive_bytes_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Bytes received.", [[] => |r| r.of(Field::network_receive_bytes)];
+    Counter "network_receive_packets_total" = "`allostat_task_network_receive_packets_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Packets received.", [[] => |r| r.of(Field::network_receive_packets)];
+    Counter "network_receive_errors_total" = "`allostat_task_network_receive_errors_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Errors of packets received.", [[] => |r| r.of(Field::network_receive_errors)];
+    Counter "network_receive_packets_dropped_total" = "`allostat_task_network_receive_drops_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Packets dropped of those received.", [[] => |r| r.of(Field::network_receive_drops)];
+    Counter "network_transmit_bytes_total" = "`allostat_task_network_transmit_bytes_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Bytes sent.", [[] => |r| r.of(Field::network_transmit_bytes)];
+    Counter "network_transmit_packets_total" = "`allostat_task_network_transmit_packets_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Packets sent.", [[] => |r| r.of(Field::network_transmit_packets)];
+    Counter "network_transmit_errors_total" = "`allostat_task_network_transmit_errors_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Errors of packets sent.", [[] => |r| r.of(Field::network_transmit_errors)];
+    Counter "network_transmit_packets_dropped_total" = "`allostat_task_network_transmit_drops_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+        "Packets dropped of those sent.", [[] => |r| r.of(Field::network_transmit_drops)];
     Live "processes" = "`allostat_task_processes`", "", "Processes.", [[] => |r| r.of(Field::processes)];
     Live "threads" = "`allostat_task_pids_current`", "", "Threads.", [[] => |r| r.of(Field::pids_current)];
     Limit "threads_max" = "`allostat_task_pids_limit`", "absent where there is no limit: cAdvisor prints 0", "How many threads it may have.",
@@ -155,54 +172,37 @@ static VERSION: MetricDesc =
         .from_source("`/v1/node`: `kernel`")
         .absent_when("no version of cAdvisor, Docker or the distribution");
 
-/// Under cAdvisor's names: of the root cgroup, `id="/"`. Beside each the family of ours.
-static NETWORK: [(MetricDesc, &str); 8] = [
-    network("container_network_receive_bytes_total", "`allostat_host_network_receive_bytes_total`", "Bytes received."),
-    network(
-        "container_network_receive_packets_total",
-        "`allostat_host_network_receive_packets_total`",
-        "Packets received.",
-    ),
-    network(
-        "container_network_receive_errors_total",
-        "`allostat_host_network_receive_errors_total`",
-        "Packets that came in broken.",
-    ),
-    network(
-        "container_network_receive_packets_dropped_total",
-        "`allostat_host_network_receive_drops_total`",
-        "Packets that came in and were dropped.",
-    ),
-    network("container_network_transmit_bytes_total", "`allostat_host_network_transmit_bytes_total`", "Bytes sent."),
-    network(
-        "container_network_transmit_packets_total",
-        "`allostat_host_network_transmit_packets_total`",
-        "Packets sent.",
-    ),
-    network(
-        "container_network_transmit_errors_total",
-        "`allostat_host_network_transmit_errors_total`",
-        "Packets that could not be sent.",
-    ),
-    network(
-        "container_network_transmit_packets_dropped_total",
-        "`allostat_host_network_transmit_drops_total`",
-        "Packets that were dropped in place of sent.",
-    ),
+/// Of the host's interfaces, which the root cgroup (`id="/"`) has there: family of ours, and what stands for it in a row.
+const OF_ROOT: [(&str, Field); 8] = [
+    ("allostat_host_network_receive_bytes_total", Field::network_receive_bytes),
+    ("allostat_host_network_receive_packets_total", Field::network_receive_packets),
+    ("allostat_host_network_receive_errors_total", Field::network_receive_errors),
+    ("allostat_host_network_receive_drops_total", Field::network_receive_drops),
+    ("allostat_host_network_transmit_bytes_total", Field::network_transmit_bytes),
+    ("allostat_host_network_transmit_packets_total", Field::network_transmit_packets),
+    ("allostat_host_network_transmit_errors_total", Field::network_transmit_errors),
+    ("allostat_host_network_transmit_drops_total", Field::network_transmit_drops),
 ];
 
-const fn network(name: &'static str, ours: &'static str, help: &'static str) -> (MetricDesc, &'static str) {
-    let desc = MetricDesc::counter(name, unit_of(name), help, &["id", "interface"])
-        .from_source(ours)
-        .absent_when("of the host alone (`id=\"/\"`): what a container sends is not measured");
-    (desc, ours)
+/// A row for each interface of the host.
+fn interfaces(snapshot: &Snapshot) -> impl Iterator<Item = PeerRow> {
+    let mut by_name: BTreeMap<&str, Usage> = BTreeMap::new();
+    for sample in &snapshot.host.0 {
+        let field = OF_ROOT.iter().find(|(name, _)| *name == sample.desc.name).map(|(_, field)| *field);
+        if let (Some(field), Some(name), Value::Int(n)) = (field, sample.labels.first(), sample.value) {
+            by_name.entry(name).or_default().set(field, Some(n));
+        }
+    }
+    by_name.into_iter().map(|(name, usage)| PeerRow {
+        labels: vec![("id".into(), "/".to_owned()), ("interface".into(), name.to_owned())],
+        reading: PeerReading { usage: Arc::new(usage), ..PeerReading::default() },
+    })
 }
 
 /// In the order of the page.
 pub fn descriptors() -> Vec<&'static MetricDesc> {
     let of_containers = OF_CONTAINERS.families.iter().map(|family| &family.desc);
-    let network = NETWORK.iter().map(|(desc, _)| desc);
-    of_containers.chain(network).chain([&MACHINE_CPU_CORES, &MACHINE_MEMORY, &VERSION]).collect()
+    of_containers.chain([&MACHINE_CPU_CORES, &MACHINE_MEMORY, &VERSION]).collect()
 }
 
 /// The whole page. Costs: some milliseconds for a thousand containers.
@@ -217,15 +217,6 @@ struct Containers;
 impl Teller for Containers {
     fn tell(&self, walk: &Walk<'_>, listener: &mut impl Listener) {
         walk.tell_measures(listener, &OF_CONTAINERS);
-        let told = &walk.snapshot.host.0;
-        for (desc, ours) in &NETWORK {
-            let of: Vec<_> = told.iter().filter(|sample| ours.trim_matches('`') == sample.desc.name).collect();
-            let cells: Vec<_> = of
-                .iter()
-                .map(|sample| vec![("id", "/"), ("interface", sample.labels.first().map_or("", |name| &**name))])
-                .collect();
-            one(listener, desc, &cells, of.iter().map(|sample| Some(sample.value)));
-        }
         let info = &walk.snapshot.info;
         one(listener, &MACHINE_CPU_CORES, &[Vec::new()], [Some(Value::Int(info.cpus))]);
         one(listener, &MACHINE_MEMORY, &[Vec::new()], [info.memory_bytes.map(Value::Int)]);
@@ -246,6 +237,7 @@ fn rows(snapshot: &Snapshot) -> Vec<PeerRow> {
         }
         rows[before..].iter_mut().for_each(|row| row.reading.seen_at = Some(snapshot.taken_at));
     }
+    rows.extend(interfaces(snapshot));
     rows
 }
 

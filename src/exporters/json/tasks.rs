@@ -23,7 +23,7 @@ use crate::model::usage::{Field, Usage};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
 /// What is told of each task, in this order.
-pub const TOLD: [Field; 23] = [
+pub const TOLD: [Field; 25] = [
     Field::cpu_usage_ns,
     Field::cpu_quota_us,
     Field::cpu_period_us,
@@ -47,6 +47,8 @@ pub const TOLD: [Field; 23] = [
     Field::pressure_io_some_ns,
     Field::cpu_throttled_ns,
     Field::page_faults_major,
+    Field::network_receive_bytes,
+    Field::network_transmit_bytes,
 ];
 
 /// The whole answer, as JSON text.

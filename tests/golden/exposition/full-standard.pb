@@ -23,17 +23,12 @@ allostat_task_memory_working_set_bytes kind 1 unit "bytes": memory_usage_bytes l
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40002602
 allostat_task_memory_rss_bytes kind 1 unit "bytes": Anonymous memory of the cgroup. Where the task is measured by its processes: the sum of their resident sets, with shared pages counted in each.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40001750
-allostat_task_memory_swap_bytes kind 1 unit "bytes": Swap used; memory itself not included.
-  {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40001849
 allostat_task_memory_limit_bytes kind 1 unit "bytes": Lowest memory limit from the cgroup up to the root: where the OOM killer begins.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40001949
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1000001949
 allostat_task_oom_kills_total kind 0 unit "": Processes of the task that the OOM killer ended.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 9007199254740992 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1000000969 created 1767323045.000000000
-allostat_task_max_rss_bytes kind 1 unit "bytes": Largest resident set that any single process of the task had; the only peak where there is no cgroup. Known when the task has ended.
-  {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40001411
-  {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1000001411
 allostat_task_cpu_usage_seconds_total kind 0 unit "seconds": CPU time used by all processes that were ever in the cgroup, those that have ended included.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 0.040001281 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1.000001276 created 1767323045.000000000
@@ -57,6 +52,12 @@ allostat_task_pids_current kind 1 unit "": Processes and threads now.
 allostat_task_pids_limit kind 1 unit "": Most processes and threads that the task may have.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40001070
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1000001070
+allostat_task_network_receive_bytes_total kind 0 unit "bytes": Bytes that came in over the task's own network, all its interfaces but the loopback.
+  {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40002258 created 1767323045.000000000
+  {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1000002258 created 1767323045.000000000
+allostat_task_network_transmit_bytes_total kind 0 unit "bytes": Bytes that the task sent over its own network.
+  {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 40002401 created 1767323045.000000000
+  {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1000002401 created 1767323045.000000000
 allostat_task_pressure_stall_seconds_total kind 0 unit "seconds": Time in which some, or all, runnable processes of the task waited for the resource.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",resource="cpu",kind="some"} 0.040002163 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",resource="cpu",kind="full"} 0.040002162 created 1767323045.000000000
@@ -535,10 +536,8 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_task_memory_sampled_peak_bytes"} 2
   {family="allostat_task_memory_working_set_bytes"} 1
   {family="allostat_task_memory_rss_bytes"} 1
-  {family="allostat_task_memory_swap_bytes"} 1
   {family="allostat_task_memory_limit_bytes"} 2
   {family="allostat_task_oom_kills_total"} 2
-  {family="allostat_task_max_rss_bytes"} 2
   {family="allostat_task_cpu_usage_seconds_total"} 2
   {family="allostat_task_cpu_cfs_periods_total"} 2
   {family="allostat_task_cpu_cfs_throttled_periods_total"} 2
@@ -547,6 +546,8 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_task_io_written_bytes_total"} 2
   {family="allostat_task_pids_current"} 1
   {family="allostat_task_pids_limit"} 2
+  {family="allostat_task_network_receive_bytes_total"} 2
+  {family="allostat_task_network_transmit_bytes_total"} 2
   {family="allostat_task_pressure_stall_seconds_total"} 14
   {family="allostat_alloc_memory_usage_bytes"} 1
   {family="allostat_alloc_memory_peak_bytes"} 1

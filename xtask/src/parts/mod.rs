@@ -180,6 +180,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "victoria-metrics",
+        packages: Packages::Alone(&["victoria-metrics", "libc6", "libzstd1"]),
+        programs: &["victoria-metrics"],
+        megabytes: 27,
+        why: "another store, which scrapes and takes remote write as the examples in deploy/ say",
+        reason: "no-prometheus",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "python",
         packages: Packages::WithDependencies(&["python3-prometheus-client", "python3-grpcio", "openssl"]),
         programs: &["python3", "openssl"],
