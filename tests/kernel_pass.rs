@@ -17,7 +17,7 @@ use allostat::kernel::bpf::btf::Btf;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use common::{Cgroups, is_root, patience, wait_for, work_in};
+use common::{Cgroups, description, is_root, patience, wait_for, work_in};
 
 /// Modes of CPU time are divided in the proportion of clock ticks, of which there are 250 a second or fewer.
 const MODES_NS: u64 = 100_000_000;
@@ -103,11 +103,6 @@ impl Drop for Scene {
             let _ = child.wait();
         }
     }
-}
-
-/// Where this kernel, or this place, has none the tests of it have nothing to try.
-fn description() -> Option<Vec<u8>> {
-    fs::read("/sys/kernel/btf/vmlinux").ok()
 }
 
 fn read(reader: &TaskReader, now: Instant) -> Arc<Usage> {

@@ -16,6 +16,7 @@
 #![allow(dead_code, unused_imports, unused_macros)]
 
 mod agent;
+mod btf;
 mod cgroups;
 mod driver;
 mod exposition;
@@ -28,6 +29,7 @@ mod skip;
 mod terminal;
 
 pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
+pub use btf::{Description, description};
 pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
 pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
