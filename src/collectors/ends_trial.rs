@@ -7,6 +7,7 @@
 //! It writes to no cgroup, and takes some milliseconds. Of the OOM killer's choice only that it is none can be tried: whom it chose is told
 //! where the cgroup's own counter says so too. CPU time that was not handed on is believed if nothing moves, as all that is 0 everywhere is.
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -33,6 +34,8 @@ const BUSY: Duration = Duration::from_micros(700);
 const AT_ONCE: u32 = 4_096;
 /// So much must have moved before that nothing of it was seen says something.
 const MOVED_NS: u64 = 1_000_000;
+/// So often is looked, if the first look contradicts.
+const LOOKS: usize = 8;
 const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::CpuSystem];
 /// Where the first of all cgroup namespaces is, as the kernel numbers it (`PROC_CGROUP_INIT_INO`).
 const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
@@ -145,39 +148,60 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Re
         let mut all = Walked::open(plan, iterator, home, true)?;
         // The first one makes room.
         all.take()?;
-        let (before, added) = (plain.take()?, all.take()?);
-        if !added.iter().any(|row| row.is_whole) {
-            // Nor is it in any record.
-            continue;
-        }
-        flush_below(home.mount);
-        let (flushed, after) = (plain.take()?, all.take()?);
-        if !agree(&before, &added, &flushed) || !agree(&flushed, &after, &after) {
-            return Err(KernelPassError::Wrong { what: "what processors have counted and not handed on" });
+        for look in 0..LOOKS {
+            let (before, added) = (plain.take()?, all.take()?);
+            if !added.iter().any(|row| row.is_whole) {
+                // Nor is it in any record.
+                break;
+            }
+            flush_below(home.mount);
+            let (flushed, after) = (plain.take()?, all.take()?);
+            match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
+                Look::Nothing if look == 0 => break,
+                Look::Agrees => break,
+                Look::Contradicts | Look::Nothing if look + 1 == LOOKS => {
+                    return Err(KernelPassError::Wrong { what: "what processors have counted and not handed on" });
+                }
+                Look::Contradicts | Look::Nothing => std::thread::sleep(BUSY),
+            }
         }
     }
     Ok(())
 }
 
+/// What one look at what was not handed on says. The kernel hands on at any moment, so one that contradicts may be chance; where nothing ever
+/// agrees it is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Look {
+    Nothing,
+    Agrees,
+    Contradicts,
+}
+
 /// What only rises must do so from one to the next; and where much was handed on, some of it must have been seen before.
-fn agree(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> bool {
-    let of = |rows: &[WalkedRow], id: u64| rows.iter().find(|row| row.id == id).map(|row| row.cpu);
+fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> Look {
+    let of = |rows: &[WalkedRow]| -> HashMap<u64, [u64; 3]> { rows.iter().map(|row| (row.id, row.cpu)).collect() };
+    let (all_added, all_flushed) = (of(added), of(flushed));
     let (mut moved, mut seen) = (0_u64, 0_u64);
     for row in before {
-        let (Some(added), Some(flushed)) = (of(added, row.id), of(flushed, row.id)) else { continue };
-        for ((before, added), flushed) in row.cpu.into_iter().zip(added).zip(flushed) {
+        let (Some(added), Some(flushed)) = (all_added.get(&row.id), all_flushed.get(&row.id)) else { continue };
+        for ((before, added), flushed) in row.cpu.iter().zip(added).zip(flushed) {
             if !(before <= added && added <= flushed) {
                 tracing::debug!(id = row.id, before, added, flushed, "what is not handed on contradicts what was");
-                return false;
+                return Look::Contradicts;
             }
         }
         moved = moved.max(flushed[0] - row.cpu[0]);
         seen = seen.max(added[0] - row.cpu[0]);
     }
-    moved < MOVED_NS || seen > 0
+    match (moved, seen) {
+        (MOVED_NS.., 0) => Look::Contradicts,
+        (_, 0) => Look::Nothing,
+        (_, _) => Look::Agrees,
+    }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct WalkedRow {
     hierarchy: u64,
     id: u64,
@@ -236,5 +260,28 @@ impl<'a> Walked<'a> {
             Some(WalkedRow { hierarchy, id: *row.first()?, is_whole: whole == 1, cpu })
         };
         Ok(words.chunks_exact(width).filter_map(row).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(cpu: [u64; 2]) -> Vec<WalkedRow> {
+        let of = |(id, usage)| WalkedRow { hierarchy: 0, id, is_whole: true, cpu: [usage, usage / 2, usage / 2] };
+        (1..).zip(cpu).map(of).collect()
+    }
+
+    #[test]
+    fn what_was_not_handed_on_lies_between_what_was_before_and_after_a_flush() {
+        let look = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
+        let ms = MOVED_NS;
+        assert_eq!(look([5, 9], [5, 9], [5, 9]), Look::Nothing);
+        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms / 2]), Look::Nothing, "it may have come in between");
+        assert_eq!(look([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), Look::Agrees);
+        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms]), Look::Contradicts, "nothing was seen of much");
+        assert_eq!(look([5, 9], [5, 8], [5, 9]), Look::Contradicts);
+        assert_eq!(look([5, 9], [5, 12], [5, 11]), Look::Contradicts);
+        assert_eq!(compare(&rows([5, 9]), &rows([5, 9])[..1], &rows([5, 9 + ms])), Look::Nothing, "one is gone");
     }
 }
