@@ -21,6 +21,7 @@ pub struct Description {
     bytes: Vec<u8>,
     strings: usize,
     by_name: HashMap<Vec<u8>, Members>,
+    by_id: HashMap<u32, Members>,
 }
 
 impl Description {
@@ -29,7 +30,8 @@ impl Description {
         let at = |place| word(&bytes, place) as usize;
         let (types, strings) = (at(4) + at(8), at(4) + at(16));
         let end = types + at(12);
-        let (mut by_name, mut next) = (HashMap::new(), types);
+        let (mut by_name, mut by_id, mut next) = (HashMap::new(), HashMap::new(), types);
+        let mut id = 0;
         while next < end {
             let (name, info) = (word(&bytes, next) as usize, word(&bytes, next + 4));
             let (kind, count) = (info >> 24 & 31, info as usize & 0xffff);
@@ -43,21 +45,31 @@ impl Description {
                 3 => 12,
                 _ => 0,
             };
-            if matches!(kind, 4..=6) && name > 0 {
+            id += 1;
+            if matches!(kind, 4..=6) {
+                let members = Members { at: next + 12, each, count };
                 let name = bytes[strings + name..].split(|b| *b == 0).next().expect("a name ends").to_vec();
-                by_name.entry(name).or_insert(Members { at: next + 12, each, count });
+                by_name.entry(name).or_insert(members);
+                by_id.insert(id, members);
             }
             next += 12 + alone + each * count;
         }
-        Description { bytes, strings, by_name }
+        Description { bytes, strings, by_name, by_id }
     }
 
-    /// Where a member stands. `None`: this kernel has no such one.
+    /// Where a member stands, also inside of what has no name. `None`: this kernel has no such one.
     fn member(&self, of: &str, name: &str) -> Option<usize> {
-        let members = self.by_name.get(of.as_bytes())?;
         let wanted = [name.as_bytes(), b"\0"].concat();
-        let mut all = (0..members.count).map(|n| members.at + n * members.each);
-        all.find(|at| self.bytes[self.strings + word(&self.bytes, *at) as usize..].starts_with(&wanted))
+        self.find(*self.by_name.get(of.as_bytes())?, &wanted)
+    }
+    fn find(&self, members: Members, wanted: &[u8]) -> Option<usize> {
+        (0..members.count).map(|n| members.at + n * members.each).find_map(|at| {
+            let inner = (members.each == 12).then(|| self.by_id.get(&word(&self.bytes, at + 4))).flatten();
+            match (word(&self.bytes, at) as usize, inner) {
+                (0, Some(inner)) => self.find(*inner, wanted),
+                (name, _) => self.bytes[self.strings + name..].starts_with(wanted).then_some(at),
+            }
+        })
     }
     pub fn has(&self, of: &str, name: &str) -> bool {
         self.member(of, name).is_some()
@@ -78,6 +90,21 @@ impl Description {
     pub fn moved(&self, of: &str, name: &str, to: &str) -> Vec<u8> {
         let at = |name| self.member(of, name).unwrap_or_else(|| panic!("{name} in {of}"));
         self.with_words(&[(at(name) + 8, word(&self.bytes, at(to) + 8))])
+    }
+
+    /// It stands so many bytes from the beginning.
+    pub fn placed(&self, of: &str, name: &str, offset: u32) -> Vec<u8> {
+        let at = self.member(of, name).unwrap_or_else(|| panic!("{name} in {of}"));
+        self.with_words(&[(at + 8, 8 * offset)])
+    }
+    /// Whatever has the name has another one of the same length.
+    pub fn renamed(&self, one: &str, other: &str) -> Vec<u8> {
+        assert_eq!(one.len(), other.len());
+        let wanted = [b"\0", one.as_bytes(), b"\0"].concat();
+        let at = self.bytes.windows(wanted.len()).position(|found| found == wanted).expect("the kernel has it") + 1;
+        let mut bytes = self.bytes.clone();
+        bytes[at..at + one.len()].copy_from_slice(other.as_bytes());
+        bytes
     }
 
     fn with_words(&self, words: &[(usize, u32)]) -> Vec<u8> {

@@ -75,6 +75,11 @@ pub enum RowValue {
 
 impl RowValue {
     const COUNT: usize = RowValue::Dying as usize + 1;
+
+    /// A file prints it as a number. The others say whether there is such a file, or what was shown before.
+    pub fn is_printed(self) -> bool {
+        !matches!(self, RowValue::PressureEnabled | RowValue::ShownUser | RowValue::ShownSystem)
+    }
 }
 
 /// How a value is found.
