@@ -14,7 +14,7 @@ use allostat::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
-use common::{Cgroups, Description, description, is_root, wait_for, work_in, workload};
+use common::{Cgroups, Description, description, is_root, must_have_pass, wait_for, work_in, workload};
 
 const LONG: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -29,7 +29,14 @@ impl Scene {
     /// `None`: this kernel has no such programs, or gives no right.
     fn new() -> Option<Scene> {
         let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
-        let pass = KernelPass::open(&Roots::default(), &layout, &CgroupPath::from("/")).ok()?;
+        let pass = match KernelPass::open(&Roots::default(), &layout, &CgroupPath::from("/")) {
+            Ok(pass) => pass,
+            Err(why) if must_have_pass() => panic!("{}", why.reason()),
+            Err(why) => {
+                eprintln!("{}", why.reason());
+                return None;
+            }
+        };
         let ends = KernelEnds::open(&Roots::default(), &layout, &pass);
         Some(Scene::with(ends.unwrap_or_else(|why| panic!("{}", why.reason())), layout))
     }
