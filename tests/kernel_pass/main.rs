@@ -4,6 +4,7 @@
 #[macro_use]
 mod common;
 
+mod golden;
 mod scene;
 mod wrong;
 

@@ -106,6 +106,11 @@ pub fn read(reader: &TaskReader, now: Instant) -> Arc<Usage> {
     reader.read(now, Timestamp(1), true).expect("the cgroup is there").usage
 }
 
+/// By rows of this very moment, if there are any.
+pub fn read_at(reader: &TaskReader, now: Instant) -> Arc<Usage> {
+    reader.read(now, Timestamp(2), false).expect("the cgroup is there").usage
+}
+
 /// One reading by rows, between two by files.
 pub fn between(sampling: &Sampling, passed: &TaskReader, plain: &TaskReader) -> [Arc<Usage>; 3] {
     let before = read(plain, Instant::now());

@@ -13,7 +13,7 @@ use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
 
 use crate::common::{Description, description, is_root, patience, wait_for};
-use crate::scene::{Scene, between, outside, read};
+use crate::scene::{Scene, between, outside, read, read_at};
 
 /// Fields that rows tell, of which structure they are, and others of the same width that may stand in their places.
 const FIELDS: &[(&str, &str, &str)] = &[
@@ -111,7 +111,7 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
         let before = read(&by_files, Instant::now());
         now += Duration::from_secs(1);
         sampling.take_pass(now);
-        let rows = Arc::clone(&read_at(&by_rows, now));
+        let rows = read_at(&by_rows, now);
         let after = read(&by_files, Instant::now());
         let of = |usage: &Usage, field: &Field| usage.get(*field).unwrap_or_default();
         let wrong = |field: &&Field| {
@@ -131,10 +131,6 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
         first.extend(tick());
     }
     [first, tick()]
-}
-
-fn read_at(reader: &TaskReader, now: Instant) -> Arc<Usage> {
-    reader.read(now, Timestamp(2), false).expect("the cgroup is there").usage
 }
 
 /// Somebody is killed for what he used; is refused what he asks for; has to wait.
