@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, Sampling, TaskReader};
+use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, KernelPassError, Sampling, TaskReader};
 use allostat::host::hierarchy::{Layout, Version};
 use allostat::host::roots::Roots;
-use allostat::kernel::bpf::ends::{EndNotes, ProcessEnd};
+use allostat::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
-use common::{Cgroups, is_root, wait_for, workload};
+use common::{Cgroups, Description, description, is_root, must_have_pass, wait_for, work_in, workload};
 
 const LONG: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -29,11 +29,28 @@ impl Scene {
     /// `None`: this kernel has no such programs, or gives no right.
     fn new() -> Option<Scene> {
         let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
-        let pass = KernelPass::open(&Roots::default(), &layout, &CgroupPath::from("/")).ok()?;
+        let pass = match KernelPass::open(&Roots::default(), &layout, &CgroupPath::from("/")) {
+            Ok(pass) => pass,
+            Err(why) if must_have_pass() => panic!("{}", why.reason()),
+            Err(why) => {
+                eprintln!("{}", why.reason());
+                return None;
+            }
+        };
         let ends = KernelEnds::open(&Roots::default(), &layout, &pass);
-        let ends = ends.expect("where there is a kernel pass there are trace points");
-        let sampling = Sampling::new(Roots::default(), layout, FdBudget::of(0));
-        Some(Scene { ends, sampling, others: Cgroups::new() })
+        Some(Scene::with(ends.unwrap_or_else(|why| panic!("{}", why.reason())), layout))
+    }
+    fn with(ends: KernelEnds, layout: Layout) -> Scene {
+        Scene { ends, sampling: Sampling::new(Roots::default(), layout, FdBudget::of(0)), others: Cgroups::new() }
+    }
+    /// Where the kernel is another one than it says.
+    fn described(description: &[u8]) -> Result<Scene, KernelPassError> {
+        let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
+        let pass = KernelPass::described(description, &Roots::default(), &layout, &CgroupPath::from("/"))?;
+        let ends = KernelEnds::described(description, &Roots::default(), &layout, &pass)?;
+        let scene = Scene::with(ends, layout);
+        scene.sampling.set_kernel_pass(pass);
+        Ok(scene)
     }
 
     /// Runs a shell in a cgroup of its own, and removes that when the shell has ended.
@@ -82,9 +99,11 @@ fn start(script: &str) -> Child {
     Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().expect("there is a shell")
 }
 
-/// That of the hierarchy which has seen most of it.
+/// That of the hierarchy which has seen most of it, and of the one that counts whom the OOM killer chose.
 fn notes(told: &[EndedCgroup]) -> EndNotes {
-    told.iter().map(|ended| ended.notes).max_by_key(|notes| notes.count).expect("something was told")
+    let all = || told.iter().map(|ended| ended.notes);
+    let is_victim = |notes: &EndNotes| notes.last.is_some_and(|end| end.oom_victim);
+    all().max_by_key(|notes| (is_victim(notes), notes.count)).expect("something was told")
 }
 
 const SPIN: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
@@ -172,4 +191,122 @@ fn a_path_that_is_too_long_is_none_and_everything_else_is_told() {
     assert_eq!(told.notes, EndNotes::default());
     // One that is left again is told of under its name.
     assert!(!scene.live("short", "exit 0").is_empty());
+}
+
+/// Somebody works somewhere, so that there is CPU time which no processor has handed on.
+struct Busy {
+    _cgroups: Cgroups,
+    child: Child,
+}
+
+impl Busy {
+    fn new() -> Busy {
+        let cgroups = Cgroups::new();
+        cgroups.make("busy");
+        let directories = cgroups.directories("busy");
+        let (child, _) = work_in(directories.iter().map(std::path::PathBuf::as_path), &["burn", "100000", "1"]);
+        Busy { _cgroups: cgroups, child }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = (self.child.kill(), self.child.wait());
+    }
+}
+
+#[test]
+fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
+    let kernel = Description::of(&bytes);
+    drop(Scene::described(&bytes).unwrap_or_else(|why| panic!("{}", why.reason())));
+    let moved = [
+        ("task_struct", "group_leader", "real_parent"),
+        ("task_struct", "signal", "sighand"),
+        ("task_struct", "start_boottime", "utime"),
+        ("task_struct", "thread_pid", "cgroups"),
+        ("signal_struct", "group_exit_code", "notify_count"),
+        ("signal_struct", "group_exit_code", "flags"),
+        ("signal_struct", "flags", "nr_threads"),
+        ("signal_struct", "live", "nr_threads"),
+        ("signal_struct", "oom_mm", "curr_target"),
+        ("signal_struct", "oom_mm", "tty"),
+        ("pid", "level", "count"),
+        ("css_set", "dfl_cgrp", "subsys"),
+        ("cgroup", "root", "kn"),
+    ];
+    for (of, one, other) in moved {
+        for (how, wrong) in [("exchanged", kernel.exchanged(of, one, other)), ("moved", kernel.moved(of, one, other))] {
+            // Where the other one is 0 of all that can be tried nobody is the wiser: whom the OOM killer chose is told as the counter says.
+            if how == "moved" && other == "tty" {
+                continue;
+            }
+            match Scene::described(&wrong) {
+                Ok(_) => panic!("{one} {how}, {other} in struct {of}: nobody noticed"),
+                Err(
+                    why @ (KernelPassError::Wrong { .. } | KernelPassError::Btf(_) | KernelPassError::Contradicted),
+                ) => {
+                    println!("{one} {how}, {other} in struct {of}: {}", why.reason());
+                }
+                Err(why) => panic!("{one} {how}, {other} in struct {of}: {}", why.reason()),
+            }
+        }
+    }
+    for (of, name) in [("signal_struct", "group_exit_code"), ("signal_struct", "oom_mm"), ("signal_struct", "live")] {
+        let why = Scene::described(&kernel.without(of, name)).err().expect("what is missing is not guessed").reason();
+        assert!(why.contains(name), "{why}");
+    }
+}
+
+#[test]
+fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_told() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
+    let kernel = Description::of(&bytes);
+    let _busy = Busy::new();
+    let of = ["cgroup_rstat_base_cpu", "cgroup_rstat_cpu"].into_iter().find(|of| kernel.has(of, "last_bstat"));
+    let of = of.expect("one of them has it");
+    for wrong in [kernel.exchanged(of, "bstat", "last_bstat"), kernel.moved(of, "last_bstat", "bsync")] {
+        // The rows themselves are right.
+        let why = Scene::described(&wrong).err().expect("nobody noticed");
+        assert!(matches!(why, KernelPassError::Wrong { .. }), "{}", why.reason());
+    }
+}
+
+/// Both programs read them in the same way, and the pass is compared with files.
+#[test]
+fn where_user_and_system_time_are_exchanged_neither_is_told_of_what_is_gone() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
+    let wrong = Description::of(&bytes).exchanged("task_cputime", "utime", "stime");
+    let _busy = Busy::new();
+    // What anybody has been shown hides the rest: other tests open passes, too, and each reads all files.
+    wait_for("a moment in which the file contradicts the rows", LONG, || {
+        std::thread::sleep(Duration::from_millis(400));
+        let mut scene = Scene::described(&wrong).unwrap_or_else(|why| panic!("{}", why.reason()));
+        let is_distrusted = scene.sampling.kernel_pass().is_some_and(|pass| !pass.distrusts_nothing());
+        let told = scene.live("short", SPIN);
+        let usage = scene.usage(&told);
+        is_distrusted.then(|| assert_eq!((usage.cpu_user_ns(), usage.cpu_system_ns()), (None, None)))
+    });
+}
+
+/// The mark stands where it cannot be tried: of a process that has waited for others another number stands there.
+#[test]
+fn nobody_is_a_victim_of_the_oom_killer_whom_no_counter_counts() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
+    let wrong = Description::of(&bytes).moved("signal_struct", "oom_mm", "cmin_flt");
+    let mut scene = Scene::described(&wrong).unwrap_or_else(|why| panic!("{}", why.reason()));
+    let told = scene.live("killed", "sh -c 'exit 1'; kill -9 $$");
+    assert_eq!(notes(&told).last, Some(ProcessEnd { status: 9, oom_victim: false }));
 }

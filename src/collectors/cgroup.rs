@@ -269,7 +269,9 @@ impl CgroupFiles {
             (Some(row), Some(told)) => {
                 // A limit above this cgroup stands in no row of it.
                 let above = due.set && matches!(told.how, How::Lines);
-                if !above && rows.is_some_and(|rows| rows.tell(told, slot.file, raw, row)) {
+                // A number that was 0 wherever it was compared may stand somewhere else.
+                let unseen = due.set && rows.is_some_and(|rows| rows.distrust.has_unseen(slot.file));
+                if !above && !unseen && rows.is_some_and(|rows| rows.tell(told, slot.file, raw, row)) {
                     // Whatever the file said when it was read last, it is not what was told now.
                     self.marks.retain(|(slot, _)| *slot != index);
                     return Ok(());

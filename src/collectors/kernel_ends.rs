@@ -6,22 +6,25 @@
 //! ```
 //! Only beside a kernel pass whose numbers agree with the kernel's files: both read the same fields in the same way, and a file that the
 //! pass is not believed about is not believed here. Left out is what the kernel sums up later, when somebody reads it: `memory.stat`,
-//! `io.stat`, pressure. CPU time that the unified tree has not summed up yet is added here.
+//! `io.stat`, pressure. CPU time that the unified tree has not summed up yet is added here. What the pass does not read is tried first
+//! (`ends_trial`).
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::kernel_pass::{DESCRIPTION, KernelPass, KernelPassError};
+use super::ends_trial::{self, TriedHome};
+use super::kernel_pass::{DESCRIPTION, ITERATOR, KernelPass, KernelPassError};
 use super::subjects::files;
 use super::table;
 use super::told::{How, Row, Told};
-use crate::host::bpf::{self, KernelRows, RecordRing};
+use crate::host::bpf::{self, KernelRows, LatestByKey, RecordRing};
 use crate::host::hierarchy::{Hierarchy, Layout, Version};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::btf::Btf;
-use crate::kernel::bpf::ends::{self, EndNotes, EndPlan};
+use crate::kernel::bpf::ends::{self, EndPlan};
+use crate::kernel::bpf::exits::{self, EndNotes, ExitPlan};
 use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::proc::cgroup;
 use crate::telemetry::chain;
@@ -70,18 +73,28 @@ pub struct KernelEnds {
     /// Where records are made; first stands how many found no room.
     place: KernelRows,
     told_lost: u64,
-    _notes: OwnedFd,
+    _notes: LatestByKey,
     _programs: [OwnedFd; 2],
 }
 
 impl KernelEnds {
     /// From now on all that ends is told of. Errors: no right, no description, another kernel than this was written for, hierarchies that
-    /// are mounted from below their roots: the paths that the kernel tells are no paths here then.
+    /// are mounted from below their roots: the paths that the kernel tells are no paths here then. Blocks for some milliseconds.
     pub fn open(roots: &Roots, layout: &Layout, pass: &KernelPass) -> Result<KernelEnds, KernelPassError> {
         let path = roots.sys.join(DESCRIPTION);
         let description = std::fs::read(&path)
             .map_err(|source| KernelPassError::Description { path: path.display().to_string(), source })?;
-        let btf = Btf::parse(&description)?;
+        KernelEnds::described(&description, roots, layout, pass)
+    }
+
+    /// With a description of the kernel that comes from elsewhere: for tests of what a wrong one does.
+    pub fn described(
+        description: &[u8],
+        roots: &Roots,
+        layout: &Layout,
+        pass: &KernelPass,
+    ) -> Result<KernelEnds, KernelPassError> {
+        let btf = Btf::parse(description)?;
         let homes = homes(roots, layout)?;
         let wanted: Vec<RowValue> =
             files().filter_map(says).flat_map(|told| told.values).copied().chain([RowValue::Dying]).collect();
@@ -89,18 +102,24 @@ impl KernelEnds {
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "what ends does not tell this");
         }
+        let noted_in =
+            NOTED_IN.iter().filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
+        let (controllers, ids): (Vec<&str>, Vec<&str>) = noted_in.copied().unzip();
+        let own = ends_trial::own_cgroups(roots, layout, &controllers);
+        let exits = ends_trial::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
+        let tried = homes.iter().filter_map(|(id, at)| {
+            let home = layout.hierarchies().get(*at)?;
+            Some(TriedHome { id: *id, mount: &home.mount, version: home.version })
+        });
+        ends_trial::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
+
         let ring = RecordRing::create(RING)?;
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;
-        let notes = bpf::latest_by_key(ends::NOTE_KEY, ends::NOTE, NOTED)?;
+        let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, NOTED)?;
         let known: Vec<u32> = homes.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
-        let removed = plan.removed(place.descriptor(), notes.as_raw_fd(), ring.descriptor(), &known)?;
-        let controllers: Vec<&str> = NOTED_IN
-            .iter()
-            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1))
-            .map(|(_, id)| *id)
-            .collect();
-        let exited = ends::exited(&btf, notes.as_raw_fd(), &controllers)?;
-        let programs = [bpf::trace(&exited, ends::EXITED)?, bpf::trace(&removed, ends::REMOVED)?];
+        let removed = plan.removed(place.descriptor(), notes.descriptor(), ring.descriptor(), &known)?;
+        let exited = exits.program(notes.descriptor())?;
+        let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removed, ends::REMOVED)?];
         let plan = Arc::new(plan);
         Ok(KernelEnds { plan, homes, ring, place, told_lost: 0, _notes: notes, _programs: programs })
     }

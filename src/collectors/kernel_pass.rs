@@ -37,7 +37,7 @@ use crate::telemetry::{chain, lock};
 pub(super) const DESCRIPTION: &str = "kernel/btf/vmlinux";
 const PROCESSORS: &str = "devices/system/cpu/possible";
 /// What the kernel calls for each cgroup.
-const ITERATOR: &str = "bpf_iter_cgroup";
+pub(super) const ITERATOR: &str = "bpf_iter_cgroup";
 /// For so many rows there is room at first; it grows with what is there.
 const ROOM: u32 = 64;
 /// Everything is walked at least this often: with a tick each second no reader is due to look by itself then.
@@ -59,6 +59,11 @@ pub enum KernelPassError {
     /// Nothing that it told was the same as in the files.
     #[error("what it says is not what the files say")]
     Contradicted,
+    /// Of what ends: with processes of our own, and with cgroups that are there.
+    #[error("it does not say what is known of {what}")]
+    Wrong { what: &'static str },
+    #[error("it cannot be tried with a process of our own")]
+    Untried { source: io::Error },
     #[error("no hierarchy of cgroups has anything to tell")]
     Nothing,
     /// Of those who tell of what ends.
@@ -200,7 +205,12 @@ impl KernelPass {
         }
         let mut state = State { probes, whole, next_whole: None, count: 0, trial: None, turn: 0 };
         let distrust = Distrust::default();
-        if !trust::at_start(layout, &distrust, || state.walk(Instant::now(), true)) {
+        let walk = || {
+            // Else what moved since somebody read a file is in the file alone.
+            layout.unified().into_iter().for_each(|unified| flush_below(&unified.mount));
+            state.walk(Instant::now(), true)
+        };
+        if !trust::at_start(layout, &distrust, walk) {
             return Err(KernelPassError::Contradicted);
         }
         for hills in [&mut state.probes, &mut state.whole] {
@@ -241,13 +251,7 @@ impl KernelPass {
             // A parent that was removed has nothing below it.
             let _ = rustix::io::pread(flush.as_fd(), &mut buffer[..], 0);
         }
-        for entry in self.whole.iter().flat_map(std::fs::read_dir).flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && let Ok(file) = File::open(entry.path().join("cpu.stat"))
-            {
-                let _ = rustix::io::pread(&file, &mut buffer[..], 0);
-            }
-        }
+        self.whole.iter().for_each(|mount| flush_below(mount));
         let earlier = self.rows.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Ok(earlier)) = earlier.map(Arc::try_unwrap) {
             state.take_back(earlier);
@@ -402,6 +406,18 @@ impl Hill {
             self.changes = self.changes.map(|changes| changes + 1);
         }
         Some(HomeRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
+    }
+}
+
+/// CPU time of everything in a unified tree: the root's own file flushes nothing, those below it do.
+pub(super) fn flush_below(mount: &Path) {
+    let mut buffer = [0; 4096];
+    for entry in std::fs::read_dir(mount).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && let Ok(file) = File::open(entry.path().join("cpu.stat"))
+        {
+            let _ = rustix::io::pread(&file, &mut buffer[..], 0);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod capability;
 mod cgroup;
 mod cpu;
+mod ends_trial;
 mod home;
 mod host;
 mod io;

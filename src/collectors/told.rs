@@ -21,6 +21,10 @@ impl Row<'_> {
     fn get(&self, value: RowValue) -> Option<u64> {
         self.plan.read(self.words, value)
     }
+    /// Of a number that a file prints.
+    pub(super) fn has_more_than_0(&self, value: RowValue) -> bool {
+        value.is_printed() && self.get(value).is_some_and(|number| number > 0)
+    }
     fn bytes(&self, value: RowValue) -> Option<u64> {
         // Linux counts in the pages of the processor.
         let page = u64::try_from(rustix::param::page_size()).unwrap_or_default();

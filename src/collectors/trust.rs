@@ -2,11 +2,12 @@
 //! from then on.
 //!
 //! A file is read between two passes. What only rises must lie between what the two say; what moves both ways must be the same if the row
-//! did not move at all. What is 0 everywhere proves nothing, and contradicts nothing: it is asked again for as long as the agent runs.
+//! did not move at all. What is 0 everywhere proves nothing, and contradicts nothing: it is asked again for as long as the agent runs. A number
+//! that nobody has yet seen agree is not told by a row once it is more than 0: its file is read, and each minute where it is 0.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::memory;
 use super::pass_rows::PassRows;
@@ -16,6 +17,7 @@ use super::subjects::files;
 use super::table::File;
 use super::told::{How, Row};
 use crate::host::hierarchy::Layout;
+use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::CgroupPath;
 use crate::model::measure::When;
 use crate::model::units::Limit;
@@ -26,19 +28,24 @@ const AT_START: usize = 48;
 /// So many contradictions without an agreement between them are one too many: a value that goes up and down again between two passes
 /// looks like one.
 const STRIKES: u8 = 3;
-/// Modes are divided by clock ticks, and what was shown before counts: so far apart they may be.
+/// Modes are divided by clock ticks, and what was shown before counts: so far apart they may be, or this part of what the file says.
 const MODES_NS: u64 = 100_000_000;
+const MODES_PART: u64 = 50;
 
-/// Contradictions in a row, by the file's place among all.
+/// By the file's place among all.
 #[derive(Debug)]
 pub(super) struct Distrust {
+    /// Contradictions in a row.
     strikes: Vec<AtomicU8>,
+    /// Of the values that tell it: more than 0 was seen, and the file said the same; one bit each.
+    seen: Vec<AtomicU32>,
     lines: StatLines,
 }
 
 impl Default for Distrust {
     fn default() -> Distrust {
-        Distrust { strikes: files().map(|_| AtomicU8::new(0)).collect(), lines: StatLines::default() }
+        let strikes = files().map(|_| AtomicU8::new(0)).collect();
+        Distrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: StatLines::default() }
     }
 }
 
@@ -51,7 +58,24 @@ impl Distrust {
     }
     /// Puts into the raw reading what the file would say. `false`: it has to be read.
     pub(super) fn tells(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
-        self.trusts(file) && self.says(file, raw, row).is_some()
+        let unseen = self.unseen(file);
+        let is_seen = unseen == 0 || unseen & more_than_0(file, row) == 0;
+        self.trusts(file) && is_seen && self.says(file, raw, row).is_some()
+    }
+    /// Some of what tells it has been 0 wherever it was compared.
+    pub(super) fn has_unseen(&self, file: &File) -> bool {
+        self.unseen(file) != 0
+    }
+    fn unseen(&self, file: &File) -> u32 {
+        let Some(told) = file.told.filter(|told| matches!(told.how, How::Says(_))) else { return 0 };
+        let is_printed = |(n, value): (usize, &RowValue)| u32::from(value.is_printed()) << n;
+        let all = told.values.iter().take(32).enumerate().map(is_printed).fold(0, |all, one| all | one);
+        all & !self.seen.get(file.place).map_or(0, |seen| seen.load(Ordering::Relaxed))
+    }
+    fn note_seen(&self, finding: &Finding) {
+        if let Some(seen) = self.seen.get(finding.file.place).filter(|_| finding.verdict == Verdict::Agrees) {
+            seen.fetch_or(finding.seen, Ordering::Relaxed);
+        }
     }
     fn says(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> Option<()> {
         match file.told?.how {
@@ -78,6 +102,7 @@ impl Distrust {
         if so_far >= STRIKES {
             return;
         }
+        self.note_seen(finding);
         let now = match finding.verdict {
             Verdict::Impossible | Verdict::Differs => so_far.saturating_add(weight),
             Verdict::Agrees => 0,
@@ -125,6 +150,16 @@ struct Finding {
     verdict: Verdict,
     told: Usage,
     read: Usage,
+    /// Of the values that tell it: those of which there was more than 0 before.
+    seen: u32,
+}
+
+/// Of the values that tell a file: those of which this row has more than 0, one bit each. What says whether there is such a file at all is told
+/// by whether there is.
+fn more_than_0(file: &File, row: Row<'_>) -> u32 {
+    let values = file.told.map_or(&[][..], |told| told.values).iter().take(32).enumerate();
+    let of = |(n, value): (usize, &RowValue)| u32::from(row.has_more_than_0(*value)) << n;
+    values.map(of).fold(0, |all, one| all | one)
 }
 
 /// What is compared of a reading: throttling is shown only beside a quota, and the second kind of refused charges beside the first.
@@ -186,11 +221,13 @@ impl Sight {
                 _ => return Verdict::Impossible,
             };
             let slack = match field {
-                Field::cpu_user_ns | Field::cpu_system_ns => MODES_NS,
+                Field::cpu_user_ns | Field::cpu_system_ns => MODES_NS.max(read / MODES_PART),
                 _ => 0,
             };
-            let inside = first.min(last).saturating_sub(slack) <= read && read <= first.max(last).saturating_add(slack);
-            match (inside, field.nature().never_falls()) {
+            let rises = field.nature().never_falls();
+            let (least, most) = if rises { (first, last) } else { (first.min(last), first.max(last)) };
+            let inside = least.saturating_sub(slack) <= read && read <= most.saturating_add(slack);
+            match (inside, rises) {
                 (true, _) if read == 0 => Verdict::SaysNothing,
                 (true, true) => Verdict::Agrees,
                 (false, true) => Verdict::Impossible,
@@ -200,7 +237,8 @@ impl Sight {
             }
         };
         let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::SaysNothing);
-        Some(Finding { file: self.file, verdict, told: last, read: self.read })
+        let seen = before.row(self.home, self.inode, self.file.when).map_or(0, |row| more_than_0(self.file, row));
+        Some(Finding { file: self.file, verdict, told: last, read: self.read, seen })
     }
 }
 
@@ -218,12 +256,16 @@ pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMu
         sights.iter().for_each(|sight| distrust.learn(sight, &before, &after));
         (before, sights, after)
     };
-    // What one comparison contradicts another one has to contradict, too.
-    look();
-    let (before, sights, after) = look();
+    // What one comparison contradicts another one has to contradict, too. Of what the kernel never shows less of than before the second one finds
+    // what the first one has made it show: there the first one counts.
+    let rests = |sight: &Sight| sight.file.told.is_some_and(|told| told.rests_on_what_was_shown());
+    let mut findings = Vec::new();
+    for is_first in [true, false] {
+        let (before, sights, after) = look();
+        let counted = sights.into_iter().filter(|sight| !is_first || rests(sight));
+        findings.extend(counted.filter_map(|sight| sight.judge(distrust, &before, &after)));
+    }
     tracing::debug!(lines = ?distrust.lines, "what is known of memory.stat");
-    let findings: Vec<Finding> =
-        sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, &after)).collect();
     for file in files() {
         let of_it = || findings.iter().filter(|finding| finding.file.place == file.place);
         let agree = of_it().filter(|finding| finding.verdict == Verdict::Agrees).count();
@@ -234,8 +276,9 @@ pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMu
             Verdict::Differs => differ > agree,
             Verdict::Agrees | Verdict::SaysNothing => false,
         });
-        if let Some(wrong) = wrong {
-            distrust.note(wrong, STRIKES);
+        match wrong {
+            Some(wrong) => distrust.note(wrong, STRIKES),
+            None => of_it().for_each(|finding| distrust.note_seen(finding)),
         }
     }
     findings.is_empty() || findings.iter().any(|finding| distrust.trusts(finding.file))

@@ -51,6 +51,7 @@ impl BpfError {
 
 mod command {
     pub(super) const MAP_CREATE: u32 = 0;
+    pub(super) const MAP_LOOKUP: u32 = 1;
     pub(super) const PROG_LOAD: u32 = 5;
     pub(super) const PROG_ATTACH: u32 = 8;
     pub(super) const RAW_TRACEPOINT_OPEN: u32 = 17;
@@ -137,6 +138,15 @@ struct LinkCreate {
 }
 
 #[repr(C)]
+struct MapElement {
+    map_fd: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
 struct RawTracepointOpen {
     name: u64,
     prog_fd: u32,
@@ -167,7 +177,7 @@ fn bpf<T>(command: u32, attributes: &T) -> io::Result<OwnedFd> {
 /// One bpf(2). Gives what it returns.
 fn call<T>(command: u32, attributes: &T) -> io::Result<i32> {
     // SAFETY: `attributes` is one of the structures above, as long as it says; what it points to lives in the caller's frame, and is
-    // only read by the kernel, but for the log, which is as long as its length says.
+    // only read by the kernel, but for the log, which is as long as its length says, and a map's value, which is as long as those of the map.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes).cast::<c_void>(), size_of::<T>())
     };
@@ -284,11 +294,39 @@ pub fn per_processor() -> Result<OwnedFd, BpfError> {
     bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of processors"))
 }
 
-/// A map of so many values by their keys. Errors: no right, no memory.
-pub fn latest_by_key(key_size: u32, value_size: u32, max_entries: u32) -> Result<OwnedFd, BpfError> {
-    let attributes =
-        MapCreate { map_type: LRU_HASH, key_size, value_size, max_entries, name: NAME, ..MapCreate::default() };
-    bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of notes"))
+/// A map of so many values by their keys.
+#[derive(Debug)]
+pub struct LatestByKey {
+    map: OwnedFd,
+    key: usize,
+    value: usize,
+}
+
+impl LatestByKey {
+    /// Sizes in bytes. Errors: no right, no memory.
+    pub fn create(key: u32, value: u32, most: u32) -> Result<LatestByKey, BpfError> {
+        let (key_size, value_size, max_entries) = (key, value, most);
+        let attributes =
+            MapCreate { map_type: LRU_HASH, key_size, value_size, max_entries, name: NAME, ..MapCreate::default() };
+        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of notes"))?;
+        Ok(LatestByKey { map, key: key as usize, value: value as usize })
+    }
+    pub fn descriptor(&self) -> i32 {
+        self.map.as_raw_fd()
+    }
+    /// `key`: zeros come behind it. `None`: nothing stands there, or nothing can.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
+        let (mut whole, mut value) = (vec![0_u8; self.key], vec![0_u8; self.value]);
+        let Some(place) = whole.get_mut(..key.len()) else { return Ok(None) };
+        place.copy_from_slice(key);
+        let (key, to) = (address(whole.as_slice()), value.as_mut_ptr().addr() as u64);
+        let attributes = MapElement { map_fd: raw(&self.map), padding: 0, key, value: to, flags: 0 };
+        match call(command::MAP_LOOKUP, &attributes) {
+            Ok(_) => Ok(Some(value)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(BpfError::of("a look into a map")(error)),
+        }
+    }
 }
 
 /// Puts a program at one of the kernel's trace points, where it stays as long as what this gives. Errors: no right; the kernel has no

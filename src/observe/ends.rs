@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::identity::{CgroupParts, CgroupVerdict, Recognised};
 use super::table::ExitFacts;
-use crate::kernel::bpf::ends::{EndNotes, ProcessEnd};
+use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 
@@ -50,12 +50,14 @@ impl LifeNotes {
         if let Some(last) = notes.last
             && self.last.is_none_or(|(at, _)| at <= notes.last_at)
         {
-            self.last = Some((notes.last_at, last));
+            let same = self.last.filter(|(at, _)| *at == notes.last_at);
+            self.last = Some((notes.last_at, same.map_or(last, |(_, known)| last.beside(known))));
         }
         if let Some((level, end)) = notes.init
             && self.init.is_none_or(|(known, _)| level <= known)
         {
-            self.init = Some((level, end));
+            let same = self.init.filter(|(known, _)| *known == level);
+            self.init = Some((level, same.map_or(end, |(_, known)| end.beside(known))));
         }
         if notes.count > 0 {
             self.first_start = Some(self.first_start.map_or(notes.first_start, |first| first.min(notes.first_start)));
@@ -321,6 +323,21 @@ mod tests {
         killed.tell(3, &init(1, KILLED));
         assert_eq!(killed.facts(true, Timestamp), Some(expected(ExitStatus::Code(137), true)), "as runtimes say it");
         assert_eq!(LifeNotes::default().facts(true, Timestamp), None, "nothing has ended in it");
+    }
+
+    #[test]
+    fn whom_the_oom_killer_chose_is_told_by_the_one_hierarchy_that_counts_it() {
+        let (chosen, killed) = (KILLED, ProcessEnd { oom_victim: false, ..KILLED });
+        for order in [[chosen, killed], [killed, chosen]] {
+            let mut notes = LifeNotes::default();
+            order.iter().zip([3, 7]).for_each(|(end, home)| {
+                notes.tell(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) });
+            });
+            assert!([true, false].iter().all(|is_container| notes.facts(*is_container, Timestamp).unwrap().oom));
+            // Of another moment it is another process.
+            notes.tell(9, &ended(killed, 90));
+            assert!(!notes.facts(false, Timestamp).unwrap().oom);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 #![allow(dead_code, unused_imports, unused_macros)]
 
 mod agent;
+mod btf;
 mod cgroups;
 mod driver;
 mod exposition;
@@ -28,13 +29,16 @@ mod skip;
 mod terminal;
 
 pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
+pub use btf::{Description, description};
 pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
 pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use golden::{golden, golden_part};
 pub use http::{Response, exchange, tcp, unix};
 pub use monotone::{Random, counters, none_fell};
-pub use programs::{allostat, end, helpers, in_guest, is_helper, part, part_file, place, test_dir, workload};
+pub use programs::{
+    allostat, end, helpers, in_guest, is_helper, must_have_pass, part, part_file, place, test_dir, workload,
+};
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics, python_parsed};
 pub use skip::{skip, skip_here};
 pub use terminal::OnTerminal;

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Sample, is_root, place, wait_for, workload};
+use crate::common::{Sample, is_root, must_have_pass, place, wait_for, workload};
 use crate::live::{LONG, Scene};
 
 const MIB: u64 = 1 << 20;
@@ -15,6 +15,7 @@ fn told(more: &[(&str, &str)]) -> Option<Scene> {
     let scene = Scene::new(more);
     let body = scene.agent.metrics();
     let can = body.one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
+    assert!(can == Some(1.0) || !must_have_pass(), "{}", scene.agent.json("/v1/node"));
     (can == Some(1.0)).then_some(scene)
 }
 

@@ -34,7 +34,7 @@ impl Drop for Child {
 }
 
 impl Child {
-    fn of(pid: u32) -> Child {
+    pub(super) fn of(pid: u32) -> Child {
         given::is_awaited(pid);
         Child { pid, ended: None }
     }

@@ -155,7 +155,7 @@ impl Program {
         let tables = Tables { paths: pointers(&self.paths), args: pointers(&self.args), env: pointers(&self.env) };
         // No handler of ours may run in the child: what it writes to would be shared with us.
         let blocked = block_signals();
-        let (pid, entered) = match self.unified.as_ref().map(clone_into) {
+        let (pid, entered) = match self.unified.as_ref().map(|cgroup| clone_with(0, Some(cgroup))) {
             Some(Ok(pid)) => (Ok(pid), true),
             _ => (fork_plainly(), false),
         };
@@ -253,7 +253,7 @@ impl Program {
 }
 
 /// Blocks every signal of this thread; gives the mask that it had.
-fn block_signals() -> libc::sigset_t {
+pub(super) fn block_signals() -> libc::sigset_t {
     // SAFETY: both sets live on our stack; the first is filled before it is read, the second written by the call, which does not
     // fail with these arguments.
     unsafe {
@@ -264,7 +264,7 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn restore_signals(mask: &libc::sigset_t) {
+pub(super) fn restore_signals(mask: &libc::sigset_t) {
     // SAFETY: a mask that the kernel gave us.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::from_ref(mask), std::ptr::null_mut());
@@ -295,16 +295,20 @@ fn open_procs(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     openat(directory, NAME, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A child that is born in the cgroup (5.7): charged there from its first page, and no lock over all processes is taken.
-fn clone_into(cgroup: &OwnedFd) -> Result<i32, Errno> {
+/// A child with these flags. One that is born in the cgroup (5.7) is charged there from its first page, and no lock over all processes is
+/// taken.
+pub(super) fn clone_with(flags: u64, cgroup: Option<&OwnedFd>) -> Result<i32, Errno> {
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
     // SAFETY: an all-zero clone_args is valid. Without CLONE_VM this is a fork: the child gets its own copy of everything
     // and, as our only thread, goes on here.
     let answer = unsafe {
         let mut args: libc::clone_args = std::mem::zeroed();
-        args.flags = CLONE_INTO_CGROUP;
+        args.flags = flags;
         args.exit_signal = u64::try_from(libc::SIGCHLD).unwrap_or(17);
-        args.cgroup = u64::try_from(raw(cgroup)).unwrap_or(u64::MAX);
+        if let Some(cgroup) = cgroup {
+            args.flags |= CLONE_INTO_CGROUP;
+            args.cgroup = u64::try_from(raw(cgroup)).unwrap_or(u64::MAX);
+        }
         libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
     };
     to_pid(answer)

@@ -174,6 +174,12 @@ pub(super) fn pointer(btf: &Btf<'_>, of: &str, field: &str) -> Result<u32, BtfEr
     if is { Ok(member.offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
 }
 
+/// The same, to such a structure.
+pub(super) fn pointer_to(btf: &Btf<'_>, of: &str, field: &str, structure: &str) -> Result<u32, BtfError> {
+    let (offset, is) = (pointer(btf, of, field)?, btf.points_to(of, field, structure)?);
+    if is { Ok(offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+}
+
 /// Numbers of 8, 4 or 1 bytes.
 pub(super) fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<Member, BtfError> {
     let member = btf.member(of, field)?;

@@ -156,6 +156,13 @@ impl<'a> Btf<'a> {
         Ok(Member { offset, size, count, is_pointer: bare.kind == kind::POINTER })
     }
 
+    /// Whether a field holds the address of such a structure.
+    pub fn points_to(&self, of: &str, path: &str, structure: &str) -> Result<bool, BtfError> {
+        let (_, at) = self.way(of, path)?;
+        let inner = self.bare(at).filter(|t| t.kind == kind::POINTER).and_then(|t| self.bare(t.size_or_type));
+        Ok(inner.is_some_and(|t| t.kind == kind::STRUCT && self.is_called(t.name, structure)))
+    }
+
     /// Where a field begins, whatever it is: an array without an end has no size.
     pub fn member_start(&self, of: &str, path: &str) -> Result<u32, BtfError> {
         self.way(of, path).map(|(offset, _)| offset)

@@ -25,6 +25,8 @@ pub enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
     MapDelete = 3,
+    /// Of the thread that runs, 16 bytes at most.
+    CurrentName = 16,
     /// 5.5: what cannot be read is an error and never a fault.
     ProbeReadKernel = 113,
     /// 5.5: as many bytes as the text has, its end included.

@@ -75,6 +75,11 @@ pub enum RowValue {
 
 impl RowValue {
     const COUNT: usize = RowValue::Dying as usize + 1;
+
+    /// A file prints it as a number. The others say whether there is such a file, or what was shown before.
+    pub fn is_printed(self) -> bool {
+        !matches!(self, RowValue::PressureEnabled | RowValue::ShownUser | RowValue::ShownSystem)
+    }
 }
 
 /// How a value is found.
@@ -307,21 +312,27 @@ impl RowPlan {
     pub fn program(&self, rows: i32, access: MemoryAccess) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
-        p.load(Width::W8, Reg::R6, Reg::R1, i16::try_from(self.cgroup).map_err(|_| AssembleError::TooFar)?);
-        p.if_zero(Reg::R6, out);
-        // One more row, and that is counted even where there is no room for it.
-        p.set(Reg::R1, 0);
-        element(&mut p, rows, out);
-        p.load(Width::W8, Reg::R1, Reg::R0, 0);
-        p.add(Reg::R1, 1);
-        p.store(Width::W8, Reg::R0, 0, Reg::R1);
-        element(&mut p, rows, out);
-        p.copy(Reg::R8, Reg::R0);
+        self.begin(&mut p, rows, out)?;
         self.row(&mut p, access, out)?;
         p.place(out);
         p.set(Reg::R0, 0);
         p.exit();
         p.assemble()
+    }
+
+    /// Called for one cgroup: `R6` = that, `R8` = the place for its row.
+    pub(super) fn begin(&self, p: &mut BpfProgram, rows: i32, out: JumpTo) -> Result<(), AssembleError> {
+        p.load(Width::W8, Reg::R6, Reg::R1, i16::try_from(self.cgroup).map_err(|_| AssembleError::TooFar)?);
+        p.if_zero(Reg::R6, out);
+        // One more row, and that is counted even where there is no room for it.
+        p.set(Reg::R1, 0);
+        element(p, rows, out);
+        p.load(Width::W8, Reg::R1, Reg::R0, 0);
+        p.add(Reg::R1, 1);
+        p.store(Width::W8, Reg::R0, 0, Reg::R1);
+        element(p, rows, out);
+        p.copy(Reg::R8, Reg::R0);
+        Ok(())
     }
 
     /// The row at `R8` of the cgroup at `R6`; `out` where it has no id.

@@ -12,6 +12,17 @@ pub fn unified(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(path).ok().filter(|path| path.starts_with('/') && !path.ends_with(" (deleted)"))
 }
 
+/// Its place in the hierarchy of a controller of cgroup v1; `None`: in the unified tree. As of [`unified`].
+pub fn place<'t>(bytes: &'t [u8], controller: Option<&str>) -> Option<&'t str> {
+    let Some(controller) = controller else { return unified(bytes) };
+    let path = lines(bytes).find_map(|(_, line)| {
+        let mut parts = std::str::from_utf8(line).ok()?.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        controllers.split(',').any(|name| name == controller).then_some(path)
+    })?;
+    (path.starts_with('/') && !path.ends_with(" (deleted)")).then_some(path)
+}
+
 /// Its place in each hierarchy, in the order of the file. A place that was removed since is none.
 pub fn places(bytes: &[u8]) -> impl Iterator<Item = &str> {
     lines(bytes).filter_map(|(_, line)| {
@@ -38,6 +49,8 @@ mod tests {
     fn the_places_in_all_hierarchies_are_those_that_are_there() {
         let text = b"12:pids:/a:b\n4:memory:/gone (deleted)\n3::\nx\n1:name=systemd:/user.slice\n0::/\n";
         assert_eq!(places(text).collect::<Vec<_>>(), ["/a:b", "/user.slice", "/"]);
+        let of = |controller| place(text, controller);
+        assert_eq!([of(Some("pids")), of(Some("memory")), of(None)], [Some("/a:b"), None, Some("/")]);
     }
 
     #[test]

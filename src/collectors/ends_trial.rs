@@ -1,0 +1,287 @@
+//! Whether what tells of ends is right, tried when it is opened: no number is believed because a program could be loaded.
+//!
+//! ```text
+//! children of ours end, each in a known way   what the twin of the one program saw, beside what wait says
+//! all cgroups are walked over, and flushed    what the twin of the other one added to a row, beside what the flush brought
+//! ```
+//! It writes to no cgroup, and takes some milliseconds. Of the OOM killer's choice only that it is none can be tried: whom it chose is told
+//! where the cgroup's own counter says so too. CPU time that was not handed on is believed if nothing moves, as all that is 0 everywhere is.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use super::kernel_pass::{KernelPassError, flush_below};
+use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows, LatestByKey};
+use crate::host::hierarchy::{Layout, Version};
+use crate::host::process::{KnownEnd, end_as};
+use crate::host::roots::Roots;
+use crate::kernel::bpf::ends::EndPlan;
+use crate::kernel::bpf::exits::{self, ExitPlan, ProcessEnd, SeenExit};
+use crate::kernel::bpf::walk::RowValue;
+use crate::kernel::proc::cgroup;
+
+/// Each child works so long: what its processor has counted of it is not handed on yet when rows are tried.
+const BUSY: Duration = Duration::from_micros(700);
+/// So many processes end at most while one child does.
+const AT_ONCE: u32 = 4_096;
+/// So much must have moved before that nothing of it was seen says something.
+const MOVED_NS: u64 = 1_000_000;
+/// So often is looked, if the first look contradicts.
+const LOOKS: usize = 8;
+const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::CpuSystem];
+/// Where the first of all cgroup namespaces is, as the kernel numbers it (`PROC_CGROUP_INIT_INO`).
+const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
+
+/// Where a hierarchy stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TriedHome<'a> {
+    pub(super) id: u64,
+    pub(super) mount: &'a Path,
+    pub(super) version: Version,
+}
+
+/// Gives it as far as it is right: who was the first of a namespace cannot be tried by whoever may not make one. `wanted`: the inodes of our own
+/// cgroups, as it should see them.
+pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
+    let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
+    let _twin = bpf::trace(&plan.twin(seen.descriptor())?, exits::EXITED)?;
+    let trial = ExitTrial { seen, wanted };
+    // Of two threads the first one ends with 1.
+    for how in [KnownEnd::Code(67), KnownEnd::Alone(68), KnownEnd::Killed, KnownEnd::Threads(3)] {
+        trial.one(how)?;
+    }
+    match trial.one(KnownEnd::First(5)) {
+        Ok(()) => Ok(plan),
+        Err(KernelPassError::Untried { source }) => {
+            tracing::debug!(error = %source, "how the first process of a container ended is not told: it cannot be tried");
+            Ok(plan.without_births())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+struct ExitTrial<'a> {
+    seen: LatestByKey,
+    wanted: Option<&'a [u64]>,
+}
+
+impl ExitTrial<'_> {
+    fn one(&self, how: KnownEnd) -> Result<(), KernelPassError> {
+        let name = RandomState::new().build_hasher().finish() & 0xffff_ffff;
+        let names = [1, 2].map(|thread| format!("ends-{name:08x}-{thread}"));
+        let [first, second] = names.each_ref().map(|name| CString::new(name.as_str()).unwrap_or_default());
+        let begun = Instant::now();
+        let status = end_as(how, [&first, &second], BUSY).map_err(|source| KernelPassError::Untried { source })?;
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let [first, second] = names.map(|name| self.seen.get(name.as_bytes()));
+        let of = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| SeenExit::of(&bytes));
+        let (first, second) = (of(first?), of(second?));
+        let told = match how {
+            // Of two threads that end at the same moment each may be the last one.
+            KnownEnd::Threads(_) if first.as_ref().is_none_or(|first| first.end == end(status)) => second,
+            KnownEnd::Threads(_) => None,
+            KnownEnd::Code(_) | KnownEnd::Alone(_) | KnownEnd::Killed | KnownEnd::First(_) => first,
+        };
+        let wrong = |what| {
+            tracing::debug!(?how, ?status, ?told, took, wanted = ?self.wanted, "what ends is not told as it is");
+            Err(KernelPassError::Wrong { what })
+        };
+        let Some(seen) = told.as_ref() else { return wrong("how processes end") };
+        let init = if matches!(how, KnownEnd::First(_)) { end(status) } else { None };
+        if seen.end != end(status) {
+            wrong("how processes end")
+        } else if seen.init != init || (init.is_some() && seen.level == 0) {
+            wrong("which process is the first one of a container")
+        } else if !(seen.at.saturating_sub(took)..=seen.at).contains(&seen.start) {
+            wrong("when processes began")
+        } else if self.wanted.is_some_and(|wanted| !seen.cgroups.starts_with(wanted)) {
+            wrong("in which cgroups processes end")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// What is to be told of it.
+fn end(status: ExitStatus) -> Option<ProcessEnd> {
+    u16::try_from(status.into_raw()).ok().map(|status| ProcessEnd { status, oom_victim: false })
+}
+
+/// The inodes of our own cgroups: in the unified tree, then in the hierarchies of these controllers of v1. `None`: they cannot be found, in a
+/// namespace of cgroups or without a unified tree that is mounted.
+pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) -> Option<Vec<u64>> {
+    let is_first = std::fs::read_link(roots.proc("self/ns/cgroup")).is_ok_and(|is| is.as_os_str() == FIRST_NAMESPACE);
+    let text = roots.read_proc("self/cgroup").ok().filter(|_| is_first)?;
+    let inode = |controller: Option<&str>| {
+        let home = controller.map_or_else(|| layout.unified(), |name| layout.controller(name))?;
+        let path = cgroup::place(&text, controller)?;
+        std::fs::metadata(home.mount.join(path.trim_start_matches('/'))).ok().map(|found| found.ino())
+    };
+    let unified = inode(None)?;
+    let others: Option<Vec<u64>> = controllers.iter().map(|controller| inode(Some(controller))).collect();
+    Some([vec![unified], others?].concat())
+}
+
+/// Compares what rows say of the hierarchy that a cgroup is in, and of CPU time that was not handed on.
+pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Result<(), KernelPassError> {
+    for home in homes {
+        let mut plain = match Walked::open(plan, iterator, home, false) {
+            // Before 6.2 only the unified tree can be walked.
+            Err(KernelPassError::Bpf(BpfError::Walk(_))) if home.version == Version::V1 => continue,
+            plain => plain?,
+        };
+        let first = plain.take()?;
+        if first.iter().any(|row| row.hierarchy != home.id) {
+            return Err(KernelPassError::Wrong { what: "in which hierarchy a cgroup is removed" });
+        }
+        if home.version == Version::V1 {
+            continue;
+        }
+        let mut all = Walked::open(plan, iterator, home, true)?;
+        // The first one makes room.
+        all.take()?;
+        for look in 0..LOOKS {
+            let (before, added) = (plain.take()?, all.take()?);
+            if !added.iter().any(|row| row.is_whole) {
+                // Nor is it in any record.
+                break;
+            }
+            flush_below(home.mount);
+            let (flushed, after) = (plain.take()?, all.take()?);
+            match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
+                Look::Nothing if look == 0 => break,
+                Look::Agrees => break,
+                Look::Contradicts | Look::Nothing if look + 1 == LOOKS => {
+                    return Err(KernelPassError::Wrong { what: "what processors have counted and not handed on" });
+                }
+                Look::Contradicts | Look::Nothing => std::thread::sleep(BUSY),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What one look at what was not handed on says. The kernel hands on at any moment, so one that contradicts may be chance; where nothing ever
+/// agrees it is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Look {
+    Nothing,
+    Agrees,
+    Contradicts,
+}
+
+/// What only rises must do so from one to the next; and where much was handed on, some of it must have been seen before.
+fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> Look {
+    let of = |rows: &[WalkedRow]| -> HashMap<u64, [u64; 3]> { rows.iter().map(|row| (row.id, row.cpu)).collect() };
+    let (all_added, all_flushed) = (of(added), of(flushed));
+    let (mut moved, mut seen) = (0_u64, 0_u64);
+    for row in before {
+        let (Some(added), Some(flushed)) = (all_added.get(&row.id), all_flushed.get(&row.id)) else { continue };
+        for ((before, added), flushed) in row.cpu.iter().zip(added).zip(flushed) {
+            if !(before <= added && added <= flushed) {
+                tracing::debug!(id = row.id, before, added, flushed, "what is not handed on contradicts what was");
+                return Look::Contradicts;
+            }
+        }
+        moved = moved.max(flushed[0] - row.cpu[0]);
+        seen = seen.max(added[0] - row.cpu[0]);
+    }
+    match (moved, seen) {
+        (MOVED_NS.., 0) => Look::Contradicts,
+        (_, 0) => Look::Nothing,
+        (_, _) => Look::Agrees,
+    }
+}
+
+#[derive(Debug, Clone)]
+struct WalkedRow {
+    hierarchy: u64,
+    id: u64,
+    /// What was not handed on is in it.
+    is_whole: bool,
+    cpu: [u64; 3],
+}
+
+/// One walk, with what was not handed on or without.
+struct Walked<'a> {
+    plan: &'a EndPlan,
+    iterator: u32,
+    home: &'a TriedHome<'a>,
+    all: bool,
+    room: u32,
+    rows: KernelRows,
+    walk: CgroupWalk,
+    _program: OwnedFd,
+}
+
+impl<'a> Walked<'a> {
+    fn open(
+        plan: &'a EndPlan,
+        iterator: u32,
+        home: &'a TriedHome<'a>,
+        all: bool,
+    ) -> Result<Walked<'a>, KernelPassError> {
+        Walked::with_room(plan, iterator, home, all, 64)
+    }
+    fn with_room(
+        plan: &'a EndPlan,
+        iterator: u32,
+        home: &'a TriedHome<'a>,
+        all: bool,
+        room: u32,
+    ) -> Result<Walked<'a>, KernelPassError> {
+        let rows = KernelRows::create(plan.walked_bytes(), room)?;
+        let program = bpf::load(&plan.walked(rows.descriptor(), all)?, iterator)?;
+        let directory = File::open(home.mount).map_err(BpfError::Walk)?;
+        let walk = CgroupWalk::over(&program, directory.as_fd())?;
+        Ok(Walked { plan, iterator, home, all, room, rows, walk, _program: program })
+    }
+
+    fn take(&mut self) -> Result<Vec<WalkedRow>, KernelPassError> {
+        let mut words = Vec::new();
+        let there = u32::try_from(self.rows.fill(&self.walk, &mut words)?).unwrap_or(u32::MAX);
+        if there > self.room {
+            let room = there.saturating_mul(2);
+            *self = Walked::with_room(self.plan, self.iterator, self.home, self.all, room)?;
+            self.rows.fill(&self.walk, &mut words)?;
+        }
+        let width = self.plan.walked_bytes() as usize / 8;
+        let row = |words: &[u64]| {
+            let (&[hierarchy, whole], row) = words.split_first_chunk()?;
+            let cpu = CPU.map(|value| self.plan.rows.read(row, value).unwrap_or_default());
+            Some(WalkedRow { hierarchy, id: *row.first()?, is_whole: whole == 1, cpu })
+        };
+        Ok(words.chunks_exact(width).filter_map(row).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(cpu: [u64; 2]) -> Vec<WalkedRow> {
+        let of = |(id, usage)| WalkedRow { hierarchy: 0, id, is_whole: true, cpu: [usage, usage / 2, usage / 2] };
+        (1..).zip(cpu).map(of).collect()
+    }
+
+    #[test]
+    fn what_was_not_handed_on_lies_between_what_was_before_and_after_a_flush() {
+        let look = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
+        let ms = MOVED_NS;
+        assert_eq!(look([5, 9], [5, 9], [5, 9]), Look::Nothing);
+        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms / 2]), Look::Nothing, "it may have come in between");
+        assert_eq!(look([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), Look::Agrees);
+        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms]), Look::Contradicts, "nothing was seen of much");
+        assert_eq!(look([5, 9], [5, 8], [5, 9]), Look::Contradicts);
+        assert_eq!(look([5, 9], [5, 12], [5, 11]), Look::Contradicts);
+        assert_eq!(compare(&rows([5, 9]), &rows([5, 9])[..1], &rows([5, 9 + ms])), Look::Nothing, "one is gone");
+    }
+}

@@ -1,0 +1,144 @@
+//! Children of ours that do nothing but end, each in a known way and under a name of its own: whoever says how processes end can be tried with
+//! them.
+
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use super::Child;
+use super::launch::{block_signals, clone_with, restore_signals};
+
+/// How one ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KnownEnd {
+    /// With this code.
+    Code(u8),
+    /// With this code, by the end of its only thread alone: what the process ended with is what that did.
+    Alone(u8),
+    /// By SIGKILL.
+    Killed,
+    /// Its first thread ends with another code; the second one, which has the second name, then ends all with this one.
+    Threads(u8),
+    /// With this code, as number 1 of a pid namespace of its own. Needs the right to make one.
+    First(u8),
+}
+
+const CLONE_NEWPID: u64 = 0x2000_0000;
+const STACK: usize = 64 << 10;
+/// Beside its first thread's end, which must be over before the second one's.
+const LATER: Duration = Duration::from_micros(300);
+
+/// What both threads know.
+struct Shared<'a> {
+    /// 0: the first one has ended.
+    first: AtomicI32,
+    name: &'a CStr,
+    code: i32,
+}
+
+/// Starts one that works so long and ends; blocks until then. `names`: of its threads. Gives what `wait` says of it.
+pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<ExitStatus> {
+    let code = match how {
+        KnownEnd::Code(code) | KnownEnd::Alone(code) | KnownEnd::Threads(code) | KnownEnd::First(code) => {
+            i32::from(code)
+        }
+        KnownEnd::Killed => 0,
+    };
+    let shared = Shared { first: AtomicI32::new(1), name: names[1], code };
+    // Of whole numbers of 16 bytes, as a stack begins.
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    let flags = if matches!(how, KnownEnd::First(_)) { CLONE_NEWPID } else { 0 };
+    let blocked = block_signals();
+    let pid = clone_with(flags, None);
+    if pid != Ok(0) {
+        restore_signals(&blocked);
+    }
+    let pid = pid?;
+    if pid == 0 {
+        // SAFETY: we are the new child: a single thread that makes only system calls and never returns.
+        unsafe { live(how, names[0], &shared, stack.as_mut_ptr_range().end.cast(), busy) }
+    }
+    Child::of(pid.unsigned_abs()).wait()
+}
+
+/// The child's whole life. No allocation, no lock, no panic, no return.
+///
+/// SAFETY: only in a child just forked; `stack` is the end of memory that is used for nothing else.
+unsafe fn live(how: KnownEnd, name: &CStr, shared: &Shared<'_>, stack: *mut c_void, busy: Duration) -> ! {
+    // SAFETY: plain system calls on what outlives us: this memory is a copy that is ours alone.
+    unsafe {
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+        let end = now().saturating_add(busy);
+        while now() < end {}
+        match how {
+            KnownEnd::Code(_) | KnownEnd::First(_) => libc::_exit(shared.code),
+            KnownEnd::Alone(_) => {
+                libc::syscall(libc::SYS_exit, shared.code);
+                libc::_exit(127)
+            }
+            KnownEnd::Killed => {
+                libc::kill(libc::getpid(), libc::SIGKILL);
+                libc::_exit(127)
+            }
+            KnownEnd::Threads(_) => {
+                libc::syscall(libc::SYS_set_tid_address, shared.first.as_ptr());
+                let flags = libc::CLONE_VM
+                    | libc::CLONE_FS
+                    | libc::CLONE_FILES
+                    | libc::CLONE_SIGHAND
+                    | libc::CLONE_THREAD
+                    | libc::CLONE_SYSVSEM;
+                if libc::clone(second, stack, flags, std::ptr::from_ref(shared).cast_mut().cast()) < 0 {
+                    libc::_exit(127)
+                }
+                libc::syscall(libc::SYS_exit, 1);
+                libc::_exit(127)
+            }
+        }
+    }
+}
+
+/// The second thread's whole life.
+extern "C" fn second(shared: *mut c_void) -> libc::c_int {
+    // SAFETY: it is what the first thread was given, in memory that stays as long as the process.
+    unsafe {
+        let shared = &*shared.cast_const().cast::<Shared<'_>>();
+        libc::prctl(libc::PR_SET_NAME, shared.name.as_ptr());
+        let pause = libc::timespec { tv_sec: 0, tv_nsec: LATER.subsec_nanos().into() };
+        loop {
+            let is_over = shared.first.load(Ordering::Relaxed) == 0;
+            libc::nanosleep(&raw const pause, std::ptr::null_mut());
+            if is_over {
+                libc::_exit(shared.code)
+            }
+        }
+    }
+}
+
+/// Of a clock that only rises.
+fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn each_ends_as_it_was_told() {
+        let end = |how| end_as(how, [c"known-first", c"known-second"], Duration::from_micros(50));
+        assert_eq!(end(KnownEnd::Code(67)).unwrap().code(), Some(67));
+        assert_eq!(end(KnownEnd::Alone(68)).unwrap().code(), Some(68));
+        assert_eq!(end(KnownEnd::Killed).unwrap().signal(), Some(9));
+        assert_eq!(end(KnownEnd::Threads(3)).unwrap().code(), Some(3));
+        // Who may not make a namespace is told so.
+        match end(KnownEnd::First(5)) {
+            Ok(status) => assert_eq!(status.code(), Some(5)),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
+    }
+}
