@@ -42,6 +42,7 @@ pub fn job() -> String {
         ),
         task("leak", r#""touch", "100", "3600000""#, "", "memory = 32"),
         task("crash", r#""exit", "3""#, "", ""),
+        task("networked", r#""network", "10", "1000", "3600000""#, "", ""),
     ];
     let restart = "restart {\n attempts = 10000\n interval = \"24h\"\n delay = \"500ms\"\n mode = \"delay\"\n }";
     format!("job \"board\" {{\n type = \"service\"\n group \"all\" {{\n {restart}\n {}\n }}\n}}\n", tasks.concat())

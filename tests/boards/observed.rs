@@ -33,11 +33,12 @@ fn run(others: &Cgroups, name: &str, script: &str) -> Child {
     child
 }
 
-/// Of our own tasks alone, of GPUs, or of a host that counts none for such a cgroup.
+/// Of our own tasks alone, of GPUs, of who has a network of its own, or of a host that counts none for such a cgroup.
 fn may_be_absent(family: &str, tells_ends: bool) -> bool {
     let no_io = !counts_io() && family.starts_with("allostat_task_io_");
     let no_codes = !tells_ends && family == "allostat_task_exit_codes_total";
-    no_io || no_codes || family.contains("_device") || family == "allostat_task_memory_window_peak_bytes"
+    let is_rare = ["_device", "_task_network_"].iter().any(|part| family.contains(part));
+    no_io || no_codes || is_rare || family == "allostat_task_memory_window_peak_bytes"
 }
 
 #[test]
