@@ -238,10 +238,15 @@ fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
         ("css_set", "dfl_cgrp", "subsys"),
         ("cgroup", "root", "kn"),
     ];
+    let layout = Layout::detect(&Roots::default()).expect("mountinfo is readable");
     for (of, one, other) in moved {
         for (how, wrong) in [("exchanged", kernel.exchanged(of, one, other)), ("moved", kernel.moved(of, one, other))] {
             // Where the other one is 0 of all that can be tried nobody is the wiser: whom the OOM killer chose is told as the counter says.
             if how == "moved" && other == "tty" {
+                continue;
+            }
+            // Where there is one hierarchy, whose number is 0, a 0 from elsewhere is right.
+            if how == "moved" && one == "root" && layout.hierarchies().len() == 1 {
                 continue;
             }
             match Scene::described(&wrong) {

@@ -34,6 +34,7 @@ const BUSY: Duration = Duration::from_micros(700);
 const AT_ONCE: u32 = 4_096;
 /// So much must have moved before that nothing of it was seen says something.
 const MOVED_NS: u64 = 1_000_000;
+const FIRST: &str = "which process is the first one of a container";
 /// So often is looked, if the first look contradicts.
 const LOOKS: usize = 8;
 const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::CpuSystem];
@@ -55,11 +56,13 @@ pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, 
     let _twin = bpf::trace(&plan.twin(seen.descriptor())?, exits::EXITED)?;
     let trial = ExitTrial { seen, wanted };
     // Of two threads the first one ends with 1.
-    for how in [KnownEnd::Code(67), KnownEnd::Alone(68), KnownEnd::Killed, KnownEnd::Threads(3)] {
+    let level = trial.one(KnownEnd::Code(67))?;
+    for how in [KnownEnd::Alone(68), KnownEnd::Killed, KnownEnd::Threads(3)] {
         trial.one(how)?;
     }
     match trial.one(KnownEnd::First(5)) {
-        Ok(()) => Ok(plan),
+        Ok(below) if below == level + 1 => Ok(plan),
+        Ok(_) => Err(KernelPassError::Wrong { what: FIRST }),
         Err(KernelPassError::Untried { source }) => {
             tracing::debug!(error = %source, "how the first process of a container ended is not told: it cannot be tried");
             Ok(plan.without_births())
@@ -74,7 +77,8 @@ struct ExitTrial<'a> {
 }
 
 impl ExitTrial<'_> {
-    fn one(&self, how: KnownEnd) -> Result<(), KernelPassError> {
+    /// Gives the level of its namespace.
+    fn one(&self, how: KnownEnd) -> Result<u64, KernelPassError> {
         let name = RandomState::new().build_hasher().finish() & 0xffff_ffff;
         let names = [1, 2].map(|thread| format!("ends-{name:08x}-{thread}"));
         let [first, second] = names.each_ref().map(|name| CString::new(name.as_str()).unwrap_or_default());
@@ -98,14 +102,14 @@ impl ExitTrial<'_> {
         let init = if matches!(how, KnownEnd::First(_)) { end(status) } else { None };
         if seen.end != end(status) {
             wrong("how processes end")
-        } else if seen.init != init || (init.is_some() && seen.level == 0) {
-            wrong("which process is the first one of a container")
+        } else if seen.init != init {
+            wrong(FIRST)
         } else if !(seen.at.saturating_sub(took)..=seen.at).contains(&seen.start) {
             wrong("when processes began")
         } else if self.wanted.is_some_and(|wanted| !seen.cgroups.starts_with(wanted)) {
             wrong("in which cgroups processes end")
         } else {
-            Ok(())
+            Ok(seen.level)
         }
     }
 }
