@@ -16,6 +16,7 @@ pub mod kernel_pass;
 mod last;
 mod memory;
 mod network;
+mod networks;
 mod pass_rows;
 mod pids;
 mod pressure;
@@ -30,6 +31,7 @@ mod stat_lines;
 mod subjects;
 mod table;
 mod told;
+mod traffic;
 mod trust;
 mod window;
 

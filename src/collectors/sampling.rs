@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::kernel_pass::{KernelPass, Readers};
-use super::network::Networks;
+use super::networks::Networks;
 use super::pass_rows::PassRows;
 use super::proc::Proc;
 use super::root_files::RootFiles;
