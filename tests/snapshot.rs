@@ -662,7 +662,7 @@ fn the_law_that_no_counter_falls_looks_at_every_counter_and_peak() {
     stage.said.task("a", 0, all_used(5));
     stage.said.alloc("a", all_used(7));
     let counters: Vec<&str> = Field::ALL.into_iter().filter(|field| field.nature().counts()).map(Field::name).collect();
-    assert_eq!(counters.len(), 29, "{counters:?}");
+    assert_eq!(counters.len(), 37, "{counters:?}");
     let snapshot = stage.tick();
     for whose in ["a", "a alloc", "workload"] {
         let seen = rising(&snapshot);

@@ -161,6 +161,16 @@ pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
 mod tests {
     use super::*;
 
+    /// As `docs/observed.md` says it.
+    #[test]
+    fn the_order_in_which_sources_claim_a_cgroup_is_the_documented_one() {
+        let page = include_str!("../../docs/observed.md");
+        let line = page.lines().find(|line| line.contains("the first of this order has it")).unwrap();
+        let documented: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        let sources: Vec<&str> = ALL.iter().map(|source| source.word.as_str()).chain(["cgroup"]).collect();
+        assert_eq!(documented, sources);
+    }
+
     #[test]
     fn a_star_is_any_text() {
         for (pattern, text, matching) in [

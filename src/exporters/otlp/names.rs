@@ -187,6 +187,7 @@ mod tests {
         container.memory.available                  updowncounter  By                 -
         container.paging.faults                     counter        {fault}            system.paging.fault.type
         container.disk.io                           counter        By                 disk.io.direction
+        container.network.io                        counter        By                 network.io.direction
         container.uptime                            gauge          s                  -
         system.cpu.time                             counter        s                  cpu.mode
         system.uptime                               gauge          s                  -
