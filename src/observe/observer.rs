@@ -127,6 +127,13 @@ impl Drop for Observer {
     }
 }
 
+/// One whose runtime is asked how it ended.
+struct Ending {
+    until: Instant,
+    /// What the kernel said, once another one is there under its path: from then on it speaks of that.
+    told: Option<(Option<ExitFacts>, bool)>,
+}
+
 /// One that is measured, and not shown yet.
 struct Unnamed {
     found: Recognised,
@@ -158,7 +165,7 @@ struct Work {
     /// `None`: those without a cgroup are not wanted.
     processes: Option<Processes>,
     /// Gone, and how they ended is being asked.
-    ending: HashMap<String, Instant>,
+    ending: HashMap<String, Ending>,
     /// Gone from one hierarchy at least.
     leaving: HashMap<String, Instant>,
     /// Not shown, by why.
@@ -291,7 +298,7 @@ impl Work {
 
     fn wait(&self) {
         let now = self.parts.clock.instant();
-        let until = self.fresh.values().chain(self.ending.values()).copied();
+        let until = self.fresh.values().copied().chain(self.ending.values().map(|ending| ending.until));
         let until = until.chain(self.unnamed.values().map(|unnamed| unnamed.until));
         let unnamed = (!self.unnamed.is_empty()).then_some(now + UNNAMED);
         let until =
@@ -369,6 +376,7 @@ impl Work {
         let since = since.or(known.as_ref().and_then(|known| known.since));
         let unnamed = Unnamed { found, reader, own_reader, since, until: now + ANSWER, is_gone: false };
         let is_asked = self.ask(&path, &unnamed.found, About::Name);
+        self.keep_told_end(&path);
         self.unnamed.insert(path.clone(), unnamed);
         // Its workload's sum must not be without it until its names are known again.
         if known.is_some() || !is_asked {
@@ -455,7 +463,8 @@ impl Work {
             return;
         }
         if found.container.is_some() && self.ask(path, &found, About::Exit) {
-            self.ending.insert(path.to_owned(), self.parts.clock.instant() + ANSWER);
+            let until = self.parts.clock.instant() + ANSWER;
+            self.ending.insert(path.to_owned(), Ending { until, told: None });
         } else {
             self.ended(path, None);
         }
@@ -469,10 +478,10 @@ impl Work {
     }
 
     fn ended(&mut self, path: &str, facts: Option<ExitFacts>) {
-        self.ending.remove(path);
+        let ending = self.ending.remove(path);
         // That of a pod is there when its last container goes.
         self.look_last(self.allocs.own_reader(path));
-        let (told, is_whole) = self.told_end(path);
+        let (told, is_whole) = ending.and_then(|ending| ending.told).unwrap_or_else(|| self.told_end(path));
         // What its runtime says comes first. It may learn of the OOM killer later than of the end.
         let victim = told.as_ref().is_some_and(|told| told.oom);
         let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(told);
@@ -492,7 +501,7 @@ impl Work {
         let is_over = |(path, until): (&String, Instant)| (until <= now).then(|| path.clone());
         let late: Vec<String> = self.unnamed.iter().filter_map(|(path, u)| is_over((path, u.until))).collect();
         late.iter().for_each(|path| self.admit(path, None));
-        let late: Vec<String> = self.ending.iter().filter_map(|(path, until)| is_over((path, *until))).collect();
+        let late: Vec<String> = self.ending.iter().filter_map(|(path, ending)| is_over((path, ending.until))).collect();
         late.iter().for_each(|path| self.ended(path, None));
         let at = self.parts.clock.now();
         for unnamed in self.unnamed.values().filter(|unnamed| !unnamed.is_gone) {

@@ -125,6 +125,7 @@ impl Work {
         let reader = Arc::new(TaskReader::told(&self.parts.sampling));
         told.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
         let since = notes.first_start().map(|at| self.wall(at));
+        self.keep_told_end(path);
         self.ends.begin(path, notes);
         let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + ANSWER, is_gone: true };
         let is_asked = self.ask(path, &unnamed.found, About::Name);
@@ -155,6 +156,16 @@ impl Work {
         let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
         let is_container = matches!(whose(path), WhoseLife::Task(task, found) if task == path && found.is_closed);
         (notes.facts(is_container, |at| self.wall(at)), notes.is_whole)
+    }
+
+    /// Another one begins where one is ending: what was told so far is of that.
+    pub(super) fn keep_told_end(&mut self, path: &str) {
+        if self.ending.get(path).is_some_and(|ending| ending.told.is_none()) {
+            let told = self.told_end(path);
+            if let Some(ending) = self.ending.get_mut(path) {
+                ending.told = Some(told);
+            }
+        }
     }
 
     /// Of nanoseconds since boot.
