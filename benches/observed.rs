@@ -1,7 +1,7 @@
 //! What it costs to look at what others run: cgroups of others, idle and waking ten times a second, measured by the agent with and without
 //! the kernel pass, and by Netdata's and collectd's plugins for cgroups, one after the other on the same cgroups. 1,000 of them; with
 //! `--all` also 5,000, by the agent alone. Its CPU is told where nobody looks, as Netdata's and collectd's is, and where somebody scrapes each
-//! 15 s; the oldest sample as who comes each 15 s sees it, and as who looks all the time does.
+//! 15 s (with `--alone` nobody but the agent is measured); the oldest sample as who comes each 15 s sees it, and as who looks all the time does.
 //!
 //! Each cgroup is made in every hierarchy, below one that is right below its root: collectd looks there alone. Netdata and collectd do nothing else here and
 //! keep nothing on disk; what they take for themselves is their cheapest. The agent is as it is without a word of configuration, but that it
@@ -37,6 +37,12 @@ fn main() {
     }
     as_a_unit();
     let tasks = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(1000);
+    if std::env::args().any(|word| word == "--alone") {
+        for kind in ["waking", "idle"] {
+            beside_the_walk(&Others::start(tasks, kind == "waking"), kind);
+        }
+        return;
+    }
     for kind in ["idle", "waking"] {
         beside_others(tasks, kind);
     }

@@ -174,7 +174,9 @@ fn between(agent: SocketAddr, accept: Option<&'static str>) -> Between {
                 answer.status,
                 answer.body.len()
             );
-            noted.lock().expect("nobody panics with it").insert(kind.to_owned());
+            if answer.status == 200 {
+                noted.lock().expect("nobody panics with it").insert(kind.to_owned());
+            }
             let _ = stream.write_all(&[head.as_bytes(), &answer.body].concat());
         }
     });

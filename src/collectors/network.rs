@@ -20,6 +20,9 @@ pub(super) const FIELDS: [Field; 8] = [
     Field::network_transmit_drops,
 ];
 
+/// In the order of [`FIELDS`].
+pub(super) type Counts = [u64; FIELDS.len()];
+
 const MEASURES: &[Measure<Usage>] = &[
     network(FIELDS[0], "Bytes that came in over the task's own network, all its interfaces but the loopback.")
         .in_profiles(Standard, Full, Full)
@@ -39,5 +42,5 @@ const MEASURES: &[Measure<Usage>] = &[
 const fn network(field: Field, help: &'static str) -> Measure<Usage> {
     Measure::of(field, help)
         .sources("/proc/PID/net/dev of its network namespace", "/proc/PID/net/dev of its network namespace")
-        .absent_when("its network is the host's, or another task's that tells it; a namespace may not be looked at")
+        .absent_when("its network is the host's, or another task's that tells it")
 }

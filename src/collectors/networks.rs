@@ -4,13 +4,24 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::network::Counts;
 use crate::telemetry::lock;
 
-/// The process by which a task was seen in a namespace, and which task that is. Concurrency: any thread; a short lock at each look at a task that has
+/// What is known of one.
+#[derive(Debug, Default)]
+struct Namespace {
+    /// The process by which its task was seen, and which task that is. `None`: nobody tells of it now.
+    teller: Option<(u32, u64)>,
+    /// What its counters were when they were told last.
+    told: Option<Counts>,
+}
+
+/// Concurrency: any thread; a short lock at each look at a task that has
 /// a network of its own.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
-    known: Mutex<HashMap<u64, (u32, u64)>>,
+    /// As many as there were at a time: the kernel gives numbers anew.
+    known: Mutex<HashMap<u64, Namespace>>,
     next: AtomicU64,
 }
 
@@ -28,19 +39,29 @@ impl Networks {
         network: impl FnOnce(u32) -> Option<u64>,
     ) -> bool {
         let mut known = lock(&self.known);
-        let taken = known.get(&namespace).copied().filter(|(_, whose)| *whose != id);
+        let known = known.entry(namespace).or_default();
+        let taken = known.teller.filter(|(_, whose)| *whose != id);
         if taken.is_some_and(|(by, _)| network(by) == Some(namespace)) {
             return false;
         }
-        known.insert(namespace, (pid, id));
+        known.teller = Some((pid, id));
         true
     }
 
-    /// The task is over: who shares its network may tell of it.
+    /// It tells these counts now. Gives what was told before, by whomever.
+    pub(super) fn told(&self, namespace: u64, id: u64, counts: Counts) -> Option<Counts> {
+        let mut known = lock(&self.known);
+        let known = known.get_mut(&namespace).filter(|known| known.teller.is_some_and(|(_, whose)| whose == id))?;
+        known.told.replace(counts)
+    }
+
+    /// The task tells of it no more.
     pub(super) fn close(&self, namespace: u64, id: u64) {
         let mut known = lock(&self.known);
-        if known.get(&namespace).is_some_and(|(_, whose)| *whose == id) {
-            known.remove(&namespace);
+        if let Some(known) =
+            known.get_mut(&namespace).filter(|known| known.teller.is_some_and(|(_, whose)| whose == id))
+        {
+            known.teller = None;
         }
     }
 }

@@ -15,7 +15,8 @@ pub(super) struct Proc {
     root: OwnedFd,
     /// The size of `/proc/PID/fd` is the number of its entries (6.2).
     fds_by_size: bool,
-    /// The number of the host's network namespace, if it may be looked at: that of the first process, else ours.
+    /// The number of the host's network namespace, which is that of the first process: of its `net/dev`, which each namespace has
+    /// its own of and everybody may look at, as nobody may at `ns/net` of who has more rights.
     host_network: Option<u64>,
 }
 
@@ -25,8 +26,7 @@ impl Proc {
         // Whoever asks has descriptors: only a kernel that does not count shows 0.
         let fds_by_size = rustix::fs::fstatfs(&root).is_ok_and(|s| s.f_type == rustix::fs::PROC_SUPER_MAGIC)
             && rustix::fs::statat(&root, "self/fd", AtFlags::empty()).is_ok_and(|s| s.st_size > 0);
-        let of = |process: &str| rustix::fs::statat(&root, format!("{process}/ns/net"), AtFlags::empty()).ok();
-        let host_network = of("1").or_else(|| of("self")).map(|stat| stat.st_ino);
+        let host_network = rustix::fs::statat(&root, "1/net/dev", AtFlags::empty()).ok().map(|stat| stat.st_ino);
         Some(Proc { root, fds_by_size, host_network })
     }
 

@@ -523,7 +523,8 @@ impl Inner {
         }
         files.read_due(scratch, raw, rows, due)?;
         let stagger = || sampling.stagger(LIST_EACH);
-        let lists = processes && due.ran && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
+        let wanted = processes && (due.ran || self.pace.next_list.is_none());
+        let lists = wanted && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
         if lists {
             process::count(sampling, files, scratch, &mut raw.usage)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);

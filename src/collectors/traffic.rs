@@ -1,4 +1,5 @@
-//! Reads the network of a task. Source: `/proc/PID/ns/net`, `/proc/PID/net/dev` of one of its processes.
+//! Reads the network of a task. Source: `/proc/PID/net/dev` of one of its processes, whose inode number
+//! tells namespaces apart.
 //!
 //! Shape: summed over the interfaces of its network namespace but the loopback. Of a namespace that several tasks have (a pod), the one that was
 //! seen with it first tells, so that no sum has it twice. One whose namespace is the host's has nothing to tell: that would be all of the host.
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
-use super::network::FIELDS;
+use super::network::{Counts, FIELDS};
 use super::networks::Networks;
 use super::proc::Proc;
 use super::sampling::{ErrorReason, Sampling};
@@ -22,12 +23,11 @@ use crate::model::usage::Usage;
 /// processes are listed.
 const YOUNG: Duration = Duration::from_secs(10);
 
-type Counts = [u64; FIELDS.len()];
-
 /// The network of one task. Small: nearly all tasks of a host may have the host's.
 #[derive(Debug, Default)]
 pub(super) struct Network {
-    process: Option<u32>,
+    /// By which it is seen, and the namespace that it was in when the task's processes were listed.
+    process: Option<(u32, u64)>,
     /// Until when it is looked at closely.
     young: Option<Instant>,
     is_hosts: bool,
@@ -41,9 +41,7 @@ struct Own {
     id: u64,
     /// The namespace that it tells of.
     namespace: Option<u64>,
-    /// Another task tells of this one: what that carried before it is ours to tell is not ours.
-    others: Option<u64>,
-    /// Of namespaces that it had before.
+    /// Of what it told before.
     ended: Counts,
     from: Counts,
     now: Counts,
@@ -67,74 +65,98 @@ impl Network {
             return false;
         };
         if listed {
-            self.process = scratch.pids.iter().copied().min();
+            self.process = first_seen(proc, scratch);
         }
-        let Some(pid) = self.process else { return false };
-        let namespace = match proc.network(scratch, pid) {
-            Ok(namespace) => namespace,
-            Err(Errno::NOENT | Errno::SRCH) => {
-                self.process = None;
-                return true;
+        let Some((pid, mut namespace)) = self.process else { return false };
+        if !listed {
+            match proc.network(scratch, pid) {
+                Ok(same) if same == namespace => {}
+                Ok(own) if self.is_hosts && is_young => {
+                    namespace = own;
+                    self.process = Some((pid, own));
+                }
+                // It has ended, or has another one: its number may be another process's by now.
+                _ => {
+                    self.process = None;
+                    return true;
+                }
             }
-            // It is somebody else's.
-            Err(_) => return false,
-        };
+        }
         self.is_hosts = namespace == host;
         if self.is_hosts {
             return false;
         }
         let own = self.own.get_or_insert_with(|| Box::new(Own { id: sampling.networks.one_more(), ..Own::default() }));
-        if own.namespace.is_some_and(|known| known != namespace) && !listed {
-            // Its number may be another process's by now.
-            self.process = None;
-            return true;
+        if own.namespace.is_some_and(|before| before != namespace) {
+            own.leave(&sampling.networks);
         }
         if !sampling.networks.is_of(namespace, (pid, own.id), |pid| proc.network(scratch, pid).ok()) {
-            own.others = Some(namespace);
+            own.namespace = None;
             return false;
         }
-        match carried(proc, scratch, pid) {
-            Ok(Some(counts)) => own.take(namespace, counts),
-            Ok(None) => sampling.errors.report(ErrorReason::Parse, || format!("{pid}/net/dev: not understood")),
-            Err(_) => return false,
-        }
-        if own.namespace.is_some() {
-            for (field, n) in FIELDS.into_iter().zip(own.told()) {
-                usage.set(field, Some(n));
-            }
+        let Ok(counts) = carried(sampling, proc, scratch, pid) else { return false };
+        own.take(namespace, counts, sampling.networks.told(namespace, own.id, counts));
+        for (field, n) in FIELDS.into_iter().zip(own.told()) {
+            usage.set(field, Some(n));
         }
         false
     }
 
     /// Its task is over.
-    pub(super) fn close(&self, networks: &Networks) {
-        if let Some((own, namespace)) = self.own.as_ref().and_then(|own| Some((own, own.namespace?))) {
-            networks.close(namespace, own.id);
+    pub(super) fn close(&mut self, networks: &Networks) {
+        if let Some(own) = &mut self.own {
+            own.leave(networks);
         }
     }
 }
 
 impl Own {
-    fn take(&mut self, namespace: u64, counts: Counts) {
+    /// `before`: what had been told of that namespace, by whomever.
+    fn take(&mut self, namespace: u64, counts: Counts, before: Option<Counts>) {
         let is_new = self.namespace != Some(namespace);
-        // An interface that goes takes its counts along.
-        let fell = !is_new && counts.iter().zip(self.now).any(|(n, before)| *n < before);
-        if is_new || fell {
+        let fell = |from: &Counts| counts.iter().zip(from).any(|(n, before)| n < before);
+        if is_new {
             self.ended = self.told();
-            self.from = if fell || self.others == Some(namespace) { counts } else { Counts::default() };
+            // Numbers of namespaces are given anew: one that has less than was told is another one.
+            self.from = before.filter(|before| !fell(before)).unwrap_or_default();
+        } else if fell(&self.now) {
+            // An interface that goes takes its counts along.
+            self.ended = self.told();
+            self.from = counts;
         }
-        (self.namespace, self.others, self.now) = (Some(namespace), None, counts);
+        (self.namespace, self.now) = (Some(namespace), counts);
     }
 
     fn told(&self) -> Counts {
         std::array::from_fn(|at| self.ended[at].saturating_add(self.now[at].saturating_sub(self.from[at])))
     }
+
+    /// It tells of that no more: who shares it may.
+    fn leave(&mut self, networks: &Networks) {
+        self.ended = self.told();
+        (self.from, self.now) = (Counts::default(), Counts::default());
+        if let Some(namespace) = self.namespace.take() {
+            networks.close(namespace, self.id);
+        }
+    }
 }
 
-/// All interfaces of its namespace but the loopback. `None`: something else than expected stands there.
-fn carried(proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Option<Counts>, Errno> {
+/// The first of the listed processes that may be looked at, and its namespace: a first thread that has ended before the others is none.
+fn first_seen(proc: &Proc, scratch: &mut Scratch) -> Option<(u32, u64)> {
+    let mut pids = std::mem::take(&mut scratch.pids);
+    pids.sort_unstable();
+    let found = pids.iter().find_map(|pid| Some((*pid, proc.network(scratch, *pid).ok()?)));
+    scratch.pids = pids;
+    found
+}
+
+/// All interfaces of its namespace but the loopback; of one that is not understood nothing is known.
+fn carried(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
     let file = scratch::open(proc.root(), &format!("{pid}/net/dev"), OFlags::empty())?;
     let (interfaces, error) = net_dev::parse(scratch.read_list(file)?);
+    if let Some(error) = error {
+        sampling.errors.report(ErrorReason::Parse, || format!("{pid}/net/dev: {error}"));
+    }
     let mut sum = Counts::default();
     for interface in interfaces.iter().filter(|interface| interface.name != "lo") {
         let (received, sent) = (&interface.received, &interface.sent);
@@ -143,15 +165,15 @@ fn carried(proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Option<Counts
             *sum = sum.saturating_add(*n);
         }
     }
-    Ok(error.is_none().then_some(sum))
+    Ok(sum)
 }
 
 impl Proc {
-    /// The number of a process's network namespace. Errors: as [`Proc::open_fds`].
+    /// The number of a process's network namespace, by its `net/dev`. Errors: as [`Proc::open_fds`].
     fn network(&self, scratch: &mut Scratch, pid: u32) -> Result<u64, Errno> {
         use std::fmt::Write;
         scratch.path.clear();
-        write!(scratch.path, "{pid}/ns/net").map_err(|_| Errno::NOMEM)?;
+        write!(scratch.path, "{pid}/net/dev").map_err(|_| Errno::NOMEM)?;
         Ok(rustix::fs::statat(self.root(), &scratch.path, AtFlags::empty())?.st_ino)
     }
 }
@@ -167,23 +189,32 @@ mod tests {
     #[test]
     fn what_it_carried_never_falls_over_interfaces_and_namespaces_that_go() {
         let mut own = Own::default();
-        own.take(7, counts(100));
+        own.take(7, counts(100), None);
         assert_eq!(own.told(), counts(100), "from the beginning of the namespace");
-        own.take(7, counts(160));
+        own.take(7, counts(160), Some(counts(100)));
         // One of two interfaces has gone: what the other one carried before is told already.
-        own.take(7, counts(60));
+        own.take(7, counts(60), Some(counts(160)));
         assert_eq!(own.told(), counts(160));
-        own.take(7, counts(65));
+        own.take(7, counts(65), Some(counts(60)));
         assert_eq!(own.told(), counts(165));
-        own.take(8, counts(5));
+        own.leave(&Networks::default());
+        own.take(8, counts(5), None);
         assert_eq!(own.told(), counts(170), "a new one begins at nothing");
     }
 
     #[test]
-    fn who_shared_a_namespace_goes_on_from_where_the_other_one_left_it() {
-        let mut second = Own { others: Some(7), ..Own::default() };
-        second.take(7, counts(500));
-        second.take(7, counts(504));
+    fn who_goes_on_with_a_namespace_begins_where_another_one_left_it() {
+        let (mut first, mut second) = (Own::default(), Own::default());
+        first.take(7, counts(500), None);
+        first.leave(&Networks::default());
+        second.take(7, counts(504), Some(counts(500)));
         assert_eq!(second.told(), counts(4));
+        second.leave(&Networks::default());
+        first.take(7, counts(510), Some(counts(504)));
+        assert_eq!((first.told(), second.told()), (counts(506), counts(4)), "together what it carried");
+        // The kernel gives the number of one that has gone to the next one.
+        let mut third = Own::default();
+        third.take(7, counts(3), Some(counts(510)));
+        assert_eq!(third.told(), counts(3));
     }
 }

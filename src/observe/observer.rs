@@ -260,7 +260,9 @@ impl Work {
         for reply in self.inquiries.replies() {
             match reply {
                 SourceReply::Name(path, naming) => self.named(&path, naming.map(|naming| *naming)),
-                SourceReply::Exit(path, facts) => self.ended(&path, facts),
+                SourceReply::Exit(path, facts) if self.ending.contains_key(&path) => self.ended(&path, facts),
+                // It came too late: another one may be there.
+                SourceReply::Exit(..) => {}
             }
         }
         let is_time = |at: Instant| at <= now;

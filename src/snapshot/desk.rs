@@ -7,7 +7,7 @@
 //! A scraper that comes each 15 s sees one tick of fifteen: to put the others together costs as much as to read, for nobody. Who looks gets
 //! what was read at the newest tick, as if it had been put together then.
 //!
-//! Others' cgroups are not even read for nobody, where the kernel tells what each has used when it ends: at each third such tick they are, and
+//! Others' cgroups are not even read for nobody, where the kernel tells what each has used when it ends: at each fourth such tick they are, and
 //! at once for who looks in between.
 
 use std::num::NonZero;
@@ -29,9 +29,9 @@ use crate::telemetry::{Metrics, lock};
 
 /// So many ticks in a row are left; the one after them is put together for whoever waits for time to pass: what has ended retires then.
 const MOST_LEFT: u64 = 9;
-/// Others' cgroups are left out for so long, at each third tick of a second they are not: of one that ends, what the kernel does not tell
+/// Others' cgroups are left out for so long, at each fourth tick of a second they are not: of one that ends, what the kernel does not tell
 /// then is as of so long before.
-const OTHERS_EACH: Duration = Duration::from_millis(2_500);
+const OTHERS_EACH: Duration = Duration::from_millis(3_500);
 
 /// So long who looks waits for a pass: one over thousands of tasks takes a tenth of it. One that hangs is told by `/healthz`.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -343,7 +343,7 @@ mod tests {
     use crate::snapshot::itself::tests::info;
 
     #[test]
-    fn what_others_run_is_read_at_each_third_tick_of_a_second_and_at_each_of_three() {
+    fn what_others_run_is_read_at_each_fourth_tick_of_a_second_and_at_each_of_four() {
         let at = |tick: u64, ticks: u64| -> Vec<Option<Readers>> {
             let mut read = None;
             let turn = |n: u64| {
@@ -355,8 +355,8 @@ mod tests {
             (0..ticks).map(turn).collect()
         };
         let (all, ours) = (Some(Readers::All), Some(Readers::Ours));
-        assert_eq!(at(1_000, 7), [all, None, ours, all, ours, None, all]);
-        assert_eq!(at(3_000, 3), [all, all, all]);
+        assert_eq!(at(1_000, 9), [all, None, ours, None, all, None, ours, None, all]);
+        assert_eq!(at(4_000, 3), [all, all, all]);
         assert_eq!(asked(None, false), all, "somebody looks, or they were never read");
     }
 

@@ -63,7 +63,7 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
     };
     for _ in 0..3 {
         // Seen at work by a scrape, then it fails.
-        let mut child = run(&others, "web", "sleep 3; exit 3");
+        let mut child = run(&others, "web", "sleep 8; exit 3");
         is("running");
         child.wait().expect("our own child");
         others.remove("web");

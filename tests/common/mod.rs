@@ -37,7 +37,8 @@ pub use golden::{golden, golden_part};
 pub use http::{Response, exchange, tcp, unix};
 pub use monotone::{Random, counters, none_fell};
 pub use programs::{
-    allostat, end, helpers, in_guest, is_helper, must_have_pass, part, part_file, place, test_dir, workload,
+    allostat, can_have_network, end, helpers, in_guest, is_helper, must_have_pass, part, part_file, place, test_dir,
+    workload,
 };
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics, python_parsed};
 pub use skip::{skip, skip_here};

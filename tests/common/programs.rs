@@ -1,6 +1,7 @@
 //! Where the programs and directories are that tests use.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// `host`, or the name of the guest.
 pub fn place() -> String {
@@ -31,6 +32,13 @@ pub fn workload() -> PathBuf {
         assert!(path.exists(), "{} is not built: cargo build --example workload", path.display());
         path
     })
+}
+
+/// Whether a task may have a network of its own here, with an interface.
+pub fn can_have_network() -> bool {
+    let mut command = Command::new(workload());
+    command.args(["network", "1", "100", "1"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }
 
 /// A program out of the unpacked packages, as the script that `cargo xtask test` left for it; `None` where it is not there.

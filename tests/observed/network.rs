@@ -1,8 +1,8 @@
 //! What a task carried over a network of its own, beside tasks that have the host's or somebody else's.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
-use crate::common::{Sample, is_root, wait_for, workload};
+use crate::common::{Sample, can_have_network, is_root, wait_for, workload};
 use crate::live::{LONG, Scene};
 
 const PACKETS: f64 = 300.0;
@@ -19,19 +19,12 @@ impl Scene {
     }
 }
 
-/// Whether a task may have a network of its own here, with an interface.
-fn can_be() -> bool {
-    let mut command = Command::new(workload());
-    command.args(["network", "1", "100", "1"]).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 #[test]
 fn what_a_task_carries_over_a_network_of_its_own_is_its_own_and_is_told_once() {
     if !is_root() {
         skip_test!("not-root");
     }
-    if !can_be() {
+    if !can_have_network() {
         skip_test!("no-tun");
     }
     let scene = Scene::new(&[("ALLOSTAT_PROFILE", "full")]);

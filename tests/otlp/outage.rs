@@ -22,6 +22,8 @@ const POINTS: u64 = 50;
 
 /// Says to a process that it is the one that is killed: `fill` or `empty`, and where the queue is.
 const WHAT: &str = "ALLOSTAT_TEST_OUTAGE";
+/// Behind which number it waits to be killed.
+const UNTIL: &str = "ALLOSTAT_TEST_OUTAGE_UNTIL";
 const WHERE: &str = "ALLOSTAT_TEST_OUTAGE_DIR";
 const ITS_NAME: &str = "outage::whoever_fills_and_empties_the_queue";
 
@@ -49,7 +51,7 @@ fn whoever_fills_and_empties_the_queue() {
             assert_eq!(queue.front(now).expect("a batch").bytes, batch(0), "the oldest, until it is taken");
             let ledger = queue.ledger();
             assert!(ledger.balances() && ledger.queued == (step + 1) * POINTS, "{ledger:?}");
-            println!("\nsaid {step}");
+            say(step);
         }
         return;
     }
@@ -58,14 +60,22 @@ fn whoever_fills_and_empties_the_queue() {
         let step = u64::from_le_bytes(parcel.bytes[..8].try_into().expect("eight bytes"));
         assert_eq!(parcel.bytes, batch(step));
         // The collector has it, whatever becomes of who sent it.
-        println!("\nsaid {step}");
+        say(step);
         queue.settle(now, parcel.id, 0);
     }
 }
 
-fn start(what: &str, dir: &Path) -> Child {
+fn say(step: u64) {
+    println!("\nsaid {step}");
+    while std::env::var(UNTIL).is_ok_and(|until| until == step.to_string()) {
+        std::thread::park();
+    }
+}
+
+fn start(what: &str, dir: &Path, until: Option<u64>) -> Child {
     let mut command = Command::new(std::env::current_exe().expect("a test knows its own binary"));
     command.args(["--exact", ITS_NAME, "--nocapture", "--test-threads=1"]).env(WHAT, what).env(WHERE, dir);
+    command.envs(until.map(|until| (UNTIL, until.to_string())));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts")
 }
 
@@ -73,7 +83,7 @@ fn start(what: &str, dir: &Path) -> Child {
 fn killed(what: &str, dir: &Path, kills: &[u64]) -> Vec<Vec<u64>> {
     let mut said = Vec::new();
     for kill in kills.iter().copied().map(Some).chain([None]) {
-        let mut child = start(what, dir);
+        let mut child = start(what, dir, kill);
         let mut own = Vec::new();
         for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
             let line = line.expect("text");

@@ -426,6 +426,7 @@ fn the_unit_that_only_looks_on_measures_units_and_starts_nothing() {
     Who::Root.systemctl(&["stop", "allostat-observe.service"]);
     let capability = |feature: &str| seen.u64("allostat_capability", &[("feature", feature)]);
     assert_eq!((capability("cgroup"), capability("memory"), capability("kernel_pass")), (0, 1, 1));
+    assert_eq!(capability("kernel_ends"), 1, "it tries what tells of ends with children, in no namespace of their own");
     let said = Who::Root.run("journalctl", &["--no-pager", "--unit=allostat-observe.service"]);
     assert!(!said.contains("scope"), "who starts nothing asks for no scope: {said}");
     assert_eq!(seen.all("allostat_driver_healthy", &[]).len(), 0, "it starts nothing");

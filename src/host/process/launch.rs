@@ -296,19 +296,21 @@ fn open_procs(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
 }
 
 /// A child with these flags. One that is born in the cgroup (5.7) is charged there from its first page, and no lock over all processes is
-/// taken.
+/// taken; one that is not is made by the older call, since a unit whose namespaces are restricted refuses `clone3` whatever it is asked for.
 pub(super) fn clone_with(flags: u64, cgroup: Option<&OwnedFd>) -> Result<i32, Errno> {
     const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+    let Some(cgroup) = cgroup else {
+        let flags = flags | u64::try_from(libc::SIGCHLD).unwrap_or(17);
+        // SAFETY: as below; no stack of its own is asked for, so it goes on here, on its copy of ours.
+        return to_pid(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) });
+    };
     // SAFETY: an all-zero clone_args is valid. Without CLONE_VM this is a fork: the child gets its own copy of everything
     // and, as our only thread, goes on here.
     let answer = unsafe {
         let mut args: libc::clone_args = std::mem::zeroed();
-        args.flags = flags;
+        args.flags = flags | CLONE_INTO_CGROUP;
+        args.cgroup = u64::try_from(raw(cgroup)).unwrap_or(u64::MAX);
         args.exit_signal = u64::try_from(libc::SIGCHLD).unwrap_or(17);
-        if let Some(cgroup) = cgroup {
-            args.flags |= CLONE_INTO_CGROUP;
-            args.cgroup = u64::try_from(raw(cgroup)).unwrap_or(u64::MAX);
-        }
         libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
     };
     to_pid(answer)

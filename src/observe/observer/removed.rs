@@ -99,6 +99,10 @@ impl Work {
     /// A life that nobody had looked at is over.
     fn lived(&mut self, path: &str, life: BriefLife<EndedCgroup>, now: Instant) {
         let BriefLife { found, notes, told, .. } = life;
+        if self.ending.contains_key(path) && !self.unnamed.contains_key(path) {
+            // Another one was there, and is over too, before the runtime of the first has said how that ended: the kernel has.
+            self.ended(path, None);
+        }
         if self.reader_of(path).is_some() {
             // Begun meanwhile, from what of it was still there.
             for ended in told {
@@ -125,7 +129,6 @@ impl Work {
         let reader = Arc::new(TaskReader::told(&self.parts.sampling));
         told.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
         let since = notes.first_start().map(|at| self.wall(at));
-        self.keep_told_end(path);
         self.ends.begin(path, notes);
         let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + ANSWER, is_gone: true };
         let is_asked = self.ask(path, &unnamed.found, About::Name);
