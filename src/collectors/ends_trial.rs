@@ -161,12 +161,13 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Re
             flush_below(home.mount);
             let (flushed, after) = (plain.take()?, all.take()?);
             match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
-                // Nothing moves here: nothing can be tried, nor was one that contradicted before more than chance.
-                Look::Nothing | Look::Agrees => break,
-                Look::Contradicts if look + 1 == LOOKS => {
+                // Nothing moves here: nothing can be tried.
+                Look::Nothing if look == 0 => break,
+                Look::Agrees => break,
+                Look::Contradicts | Look::Nothing if look + 1 == LOOKS => {
                     return Err(KernelPassError::Wrong { what: "what processors have counted and not handed on" });
                 }
-                Look::Contradicts => std::thread::sleep(BUSY),
+                Look::Contradicts | Look::Nothing => std::thread::sleep(BUSY),
             }
         }
     }
