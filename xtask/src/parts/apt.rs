@@ -21,6 +21,8 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 pub struct Apt {
     config: PathBuf,
     home: PathBuf,
+    /// Asked for everything but what no release has yet.
+    suites: &'static [&'static str],
 }
 
 /// Which of two versions is wanted.
@@ -56,15 +58,16 @@ impl Apt {
             fs::create_dir_all(home.join(dir))?;
         }
         fs::write(home.join("status"), "")?;
-        let apt = Apt { config: home.join("apt.conf"), home };
+        let mut apt = Apt { config: home.join("apt.conf"), home, suites: &[RELEASE, BACKPORTS] };
         let system = run::output(Command::new("apt-config").arg("dump"))?;
         // A proxy's address may hold a password.
         let mut file = fs::OpenOptions::new();
         let mut file = file.write(true).create(true).truncate(true).mode(0o600).open(&apt.config)?;
         std::io::Write::write_all(&mut file, configuration(&apt.home, &system).as_bytes())?;
-        apt.update(&[RELEASE, BACKPORTS])?;
+        apt.update(apt.suites)?;
         if apt.kernel("6.12").is_err() {
-            apt.update(&[RELEASE, BACKPORTS, NEXT_RELEASE])?;
+            apt.suites = &[RELEASE, BACKPORTS, NEXT_RELEASE];
+            apt.update(apt.suites)?;
         }
         Ok(apt)
     }
@@ -105,7 +108,10 @@ impl Apt {
     pub fn download_later(&self, names: &[&str], to: &Path) -> Result<Vec<PathBuf>> {
         self.update(&[RELEASE, BACKPORTS, LATER_RELEASE])?;
         let names: Vec<String> = names.iter().map(|name| format!("{name}/{LATER_RELEASE}")).collect();
-        self.download(&names.iter().map(String::as_str).collect::<Vec<_>>(), to)
+        let got = self.download(&names.iter().map(String::as_str).collect::<Vec<_>>(), to);
+        // Or the next part would be of there too, where that has a newer one.
+        self.update(self.suites)?;
+        got
     }
 
     /// Downloads `names` and all that they depend on.
