@@ -17,7 +17,7 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
     if guest.system == System::Systemd {
         systemd::begin(&parts.root("systemd"), tree)?;
         if parts.program("dockerd").is_some() {
-            systemd::add_docker(&parts.root("docker"), tree)?;
+            add_docker(&parts.root("docker"), tree)?;
         }
     }
     for dir in ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "tests", "data", "root", "var/lib"] {
@@ -65,6 +65,27 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
             .arg(image)
             .arg(format!("{size}M")),
     )?;
+    Ok(())
+}
+
+/// Of the part `docker`: what a container takes that needs no network.
+const DOCKER: [&str; 6] = ["dockerd", "docker", "docker-init", "containerd", "containerd-shim-runc-v2", "runc"];
+
+/// Docker, where its own service would have it.
+fn add_docker(root: &Path, tree: &Path) -> Result<()> {
+    for name in DOCKER {
+        let places = ["usr/sbin", "usr/bin"].map(|dir| root.join(dir).join(name));
+        let program =
+            places.iter().find(|path| path.is_file()).ok_or_else(|| format!("the packages have no {name}"))?;
+        add(program, &tree.join("usr/bin").join(name))?;
+    }
+    for dir in ["lib", "usr/lib"].map(|dir| root.join(dir).join("x86_64-linux-gnu")) {
+        if dir.exists() {
+            run::output(
+                Command::new("cp").arg("-a").arg("--").arg(dir.join(".")).arg(tree.join("usr/lib/x86_64-linux-gnu")),
+            )?;
+        }
+    }
     Ok(())
 }
 

@@ -43,27 +43,6 @@ password required pam_deny.so
 session required pam_deny.so
 ";
 
-/// Of the part `docker`: what a container takes that needs no network.
-const DOCKER: [&str; 6] = ["dockerd", "docker", "docker-init", "containerd", "containerd-shim-runc-v2", "runc"];
-
-/// Docker, where its own service would have it.
-pub fn add_docker(root: &Path, tree: &Path) -> Result<()> {
-    for name in DOCKER {
-        let places = ["usr/sbin", "usr/bin"].map(|dir| root.join(dir).join(name));
-        let program =
-            places.iter().find(|path| path.is_file()).ok_or_else(|| format!("the packages have no {name}"))?;
-        super::disk::add(program, &tree.join("usr/bin").join(name))?;
-    }
-    for dir in ["lib", "usr/lib"].map(|dir| root.join(dir).join("x86_64-linux-gnu")) {
-        if dir.exists() {
-            run::output(
-                Command::new("cp").arg("-a").arg("--").arg(dir.join(".")).arg(tree.join("usr/lib/x86_64-linux-gnu")),
-            )?;
-        }
-    }
-    Ok(())
-}
-
 /// Copies `root`, the unpacked packages, to `tree`, and makes of it what boots.
 pub fn begin(root: &Path, tree: &Path) -> Result<()> {
     run::output(Command::new("cp").arg("-a").arg("--").arg(root).arg(tree))?;
