@@ -162,39 +162,25 @@ enum Source {
     Told(Option<Reading>),
 }
 
+impl Source {
+    /// Ours, and made after this agent began.
+    fn cgroup(files: CgroupFiles, processes: bool, told: bool) -> Source {
+        let network = Network::default();
+        Source::Cgroup { files, network, processes, told, found: false, only_reads: false, window: None }
+    }
+}
+
 impl TaskReader {
     /// Reads a task's cgroup, which exists by now. Opens nothing yet.
     pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
-        TaskReader::new(
-            sampling,
-            Source::Cgroup {
-                files,
-                network: Network::default(),
-                processes: true,
-                told: false,
-                found: false,
-                only_reads: false,
-                window: None,
-            },
-        )
+        TaskReader::new(sampling, Source::cgroup(files, true, false))
     }
     /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
     /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 9 s only.
     pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
-        TaskReader::new(
-            sampling,
-            Source::Cgroup {
-                files,
-                network: Network::default(),
-                processes: false,
-                told: true,
-                found: false,
-                only_reads: false,
-                window: None,
-            },
-        )
+        TaskReader::new(sampling, Source::cgroup(files, false, true))
     }
     /// The same, of a cgroup that was there before this agent: what it says of the last minute has to wait for that.
     pub fn found(self) -> TaskReader {
@@ -218,18 +204,7 @@ impl TaskReader {
     /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
-        TaskReader::new(
-            sampling,
-            Source::Cgroup {
-                files,
-                network: Network::default(),
-                processes: false,
-                told: false,
-                found: false,
-                only_reads: false,
-                window: None,
-            },
-        )
+        TaskReader::new(sampling, Source::cgroup(files, false, false))
     }
     /// Adds up the processes below a supervisor (itself left out): where no cgroup could be made. Shared pages count in
     /// each process, and what a process did that nobody waited for is lost.

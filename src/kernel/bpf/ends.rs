@@ -252,11 +252,6 @@ impl EndPlan {
     pub fn walked_bytes(&self) -> u32 {
         BEFORE_WALKED + self.rows.row_bytes()
     }
-    /// Without what nobody knows to be right: CPU time that was not handed on is in no record.
-    #[must_use]
-    pub fn without_pending(self) -> EndPlan {
-        EndPlan { pending: None, ..self }
-    }
 
     /// A record as it came. `None`: it is cut off.
     pub fn record(&self, bytes: &[u8]) -> Option<EndRecord> {
