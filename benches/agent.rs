@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::time::{ClockId, clock_gettime};
 
-use common::{Agent, Exposition, OnTerminal, is_root, mounted_v1};
+use common::{Agent, Exposition, is_root, mounted_v1};
+use shared::top;
 use shared::walk::{Walk, micros_since};
 use shared::{
     HOLD, as_a_unit, cpu, cpu_per_minute, end, median, report, rss_bytes, scrape, settle, start, supervisors,
@@ -132,33 +133,11 @@ fn waking(tasks: usize) {
     let cpu = cpu_per_minute(agent.pid(), Duration::from_secs(60), || {});
     report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(cpu)));
     report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
-    looked_at(&agent, tasks, cpu);
+    let [top, looked_at, unseen] =
+        ["top/waking", "agent/looked-at", "agent/waking"].map(|row| format!("{row}-{tasks}"));
+    top::looked_at(&agent, "bench/t", cpu, &top::Rows { top: &top, looked_at: &looked_at, unseen: &unseen });
     drop(writer);
     end(agent);
-}
-
-/// `allostat top` on a terminal, a frame each second: what it takes, and what the agent takes beside what it takes unseen, `alone`.
-fn looked_at(agent: &Agent, tasks: usize, alone: f64) {
-    const SPAN: Duration = Duration::from_secs(60);
-    let mut top = OnTerminal::of(agent);
-    top.shows("bench/t");
-    settle();
-    top.forget();
-    let pid = u32::try_from(top.pid().as_raw_nonzero().get()).expect("a pid");
-    let (began, before) = (Instant::now(), cpu(pid));
-    let beside = cpu_per_minute(agent.pid(), SPAN, || {});
-    let share = cpu(pid).saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64();
-    assert!(!top.text().is_empty(), "it drew all the while");
-    top.press("q");
-    assert_eq!(top.ends().code(), Some(0));
-    report(&format!("top/waking-{tasks}"), share * 100.0, "% of a core: `allostat top`, a frame each second", None);
-    let row = format!("agent/waking-{tasks}");
-    report(
-        &format!("agent/looked-at-{tasks}"),
-        beside,
-        "CPU-s/min beside `allostat top`",
-        Some((beside / alone, &row)),
-    );
 }
 
 /// The oldest sample that anybody is shown: one task after another, evenly over all of them, is asked for its age. Idle ones

@@ -2,12 +2,14 @@
 //! what is held stay bounded.
 //!
 //! `cargo xtask bench churn 10`: so many minutes; without a number it measures nothing. Each life has a cgroup and a name of its own, touches 8
-//! MiB and ends. Each whole minute is one point, as in `hour`; the six after the start are none: what ended first is told for five.
+//! MiB and ends. Each whole minute is one point, as in `hour`; the six after the start are none: what ended first is told for five. Whether
+//! series and memory stay is said by the last point beside the first: ten have no slope of an hour.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 mod shared;
 
+use std::collections::HashSet;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use shared::{cpu, report, rss_bytes, scrape};
 const WARM_UP: u32 = 6;
 const EACH: Duration = Duration::from_millis(300);
 const SCRAPE_EACH: Duration = Duration::from_secs(15);
+const MIB: u64 = 1 << 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -35,7 +38,7 @@ fn main() {
         [("ALLOSTAT_OBSERVE", "true".to_owned()), ("ALLOSTAT_OBSERVE_INCLUDE", format!("cgroup:{}/*", others.parent))];
     let env = env.map(|(name, value)| (name.to_owned(), value)).into();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-    let mut churn = Churn { others, lives: 0, next_scrape: Instant::now(), series: 0.0 };
+    let mut churn = Churn { others, lives: 0, next_scrape: Instant::now(), series: 0.0, right: HashSet::new() };
     let (mut used, mut resident, mut series) = (Vec::new(), Vec::new(), Vec::new());
     for minute in 1..=WARM_UP + minutes {
         let (before, began) = (cpu(agent.pid()), Instant::now());
@@ -51,23 +54,34 @@ fn main() {
         }
     }
     tell(["churn/cpu", "churn/cpu-slope", "churn/cpu-slope-error"], "CPU-s/min", &used);
-    tell(["churn/rss", "churn/rss-slope", "churn/rss-slope-error"], "MiB", &resident);
-    tell(["churn/series", "churn/series-slope", "churn/series-slope-error"], "series", &series);
+    for (row, unit, points) in [("churn/rss", "MiB", &resident), ("churn/series", "series", &series)] {
+        let (first, last) = (points[0], points[points.len() - 1]);
+        report(row, first, unit, None);
+        report(&format!("{row}-last"), last, unit, Some((last / first, row)));
+    }
     let ends = wait_for("the last end", Duration::from_secs(60), || {
         let ends = churn.ends(&agent);
         (ends >= churn.lives).then_some(ends)
     });
-    #[allow(clippy::cast_precision_loss)] // Some thousands.
-    report("churn/ends", ends as f64, "ends that were seen", Some((ends as f64 / churn.lives as f64, "lives")));
+    churn.see(&agent);
+    for (row, unit, count) in
+        [("churn/ends", "ends that were seen", ends), ("churn/right-peaks", "peaks of 8 to 12 MiB", churn.right.len())]
+    {
+        #[allow(clippy::cast_precision_loss)] // Some thousands.
+        let (count, lives) = (count as f64, churn.lives as f64);
+        report(row, count, unit, Some((count / lives, "lives")));
+    }
     agent.stop();
 }
 
 struct Churn {
     others: Cgroups,
-    lives: u64,
+    lives: usize,
     next_scrape: Instant,
     /// Of the last body.
     series: f64,
+    /// Those whose peak is what they reached.
+    right: HashSet<String>,
 }
 
 impl Churn {
@@ -77,14 +91,22 @@ impl Churn {
         while began.elapsed() < MINUTE {
             self.live();
             if Instant::now() >= self.next_scrape {
-                let body = Exposition::parse(&scrape(agent));
-                #[allow(clippy::cast_precision_loss)] // Some thousands.
-                let count = body.samples.len() as f64;
-                (self.series, self.next_scrape) = (count, self.next_scrape + SCRAPE_EACH);
+                self.see(agent);
+                self.next_scrape += SCRAPE_EACH;
             }
             next += EACH;
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
         }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // Some thousands.
+    fn see(&mut self, agent: &Agent) {
+        let body = Exposition::parse(&scrape(agent));
+        self.series = body.samples.len() as f64;
+        let peaks = body.all("allostat_task_memory_peak_bytes", &[]);
+        let right = peaks.into_iter().filter(|peak| (8 * MIB..12 * MIB).contains(&peak.u64()));
+        let ids = right.filter_map(|peak| peak.labels.get("alloc_id"));
+        self.right.extend(ids.filter(|id| id.contains("/life-")).cloned());
     }
 
     fn live(&mut self) {
@@ -101,8 +123,11 @@ impl Churn {
     }
 
     /// Those of all lives that were seen to end.
-    fn ends(&self, agent: &Agent) -> u64 {
+    fn ends(&self, agent: &Agent) -> usize {
         let body = Exposition::parse(&scrape(agent));
-        body.all("allostat_observed_ends_total", &[]).iter().map(|sample| sample.u64()).sum()
+        body.all("allostat_observed_ends_total", &[])
+            .iter()
+            .map(|sample| usize::try_from(sample.u64()).expect("it fits"))
+            .sum()
     }
 }

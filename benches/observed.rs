@@ -1,6 +1,6 @@
 //! What it costs to look at what others run: cgroups of others, idle and waking ten times a second, measured by the agent with and without
 //! the kernel pass, and by Netdata's and collectd's plugins for cgroups, one after the other on the same cgroups. 1,000 of them; with
-//! `--all` also 5,000, by the agent alone. Its CPU is told where nobody looks, as Netdata's and collectd's is, and where somebody scrapes each
+//! `--all` also 5,000. Its CPU is told where nobody looks, as Netdata's and collectd's is, and where somebody scrapes each
 //! 15 s (with `--alone` nobody but the agent is measured); the oldest sample as who comes each 15 s sees it, and as who looks all the time does.
 //!
 //! Each cgroup is made in every hierarchy, below one that is right below its root: collectd looks there alone. Netdata and collectd do nothing else here and
@@ -24,6 +24,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use common::{
     Agent, AgentOptions, Cgroups, Exposition, free_address, is_root, part, part_file, tcp, test_dir, wait_for, workload,
 };
+use shared::top;
 use shared::walk::Walk;
 use shared::{as_a_unit, cpu_per_minute, median, report, rss_bytes, scrape, settle};
 
@@ -43,16 +44,10 @@ fn main() {
         }
         return;
     }
-    for kind in ["idle", "waking"] {
-        beside_others(tasks, kind);
-    }
-    for kind in ["idle", "waking"].into_iter().filter(|_| all) {
-        let others = Others::start(5000, kind == "waking");
-        let to_files = format!("observed/files-{kind}-5000");
-        let files = watch(&others, kind, false, &to_files, None);
-        let ours = beside_the_walk(&others, kind);
-        let ratio = Some((ours.cpu / files.cpu, to_files.as_str()));
-        report(&format!("observed/beside-files-{kind}-5000"), ours.cpu, "CPU-s/min", ratio);
+    for tasks in [tasks, 5000].into_iter().take(if all { 2 } else { 1 }) {
+        for kind in ["idle", "waking"] {
+            beside_others(tasks, kind);
+        }
     }
 }
 
@@ -193,6 +188,8 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
         });
         let unit = "ms: the oldest sample shown to who comes each 15 s";
         report(&format!("observed/oldest-at-15s-{kind}-{tasks}"), seldom.fold(0.0, f64::max), unit, None);
+        let [top, looked_at] = ["top/observed", "observed/looked-at"].map(|name| format!("{name}-{kind}-{tasks}"));
+        top::looked_at(&agent, &others.prefix(), cpu, &top::Rows { top: &top, looked_at: &looked_at, unseen: row });
     }
     let oldest = (0..40).map(|_| {
         std::thread::sleep(Duration::from_millis(237));

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod sink;
+pub mod top;
 pub mod trend;
 pub mod walk;
 

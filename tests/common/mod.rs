@@ -18,6 +18,7 @@
 mod agent;
 mod btf;
 mod cgroups;
+mod docker;
 mod driver;
 mod exposition;
 mod golden;
@@ -31,6 +32,7 @@ mod terminal;
 pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
 pub use btf::{Description, description};
 pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
+pub use docker::{Docker, make_rootfs, program};
 pub use driver::{driver_context, sampling};
 pub use exposition::{Exposition, Sample};
 pub use golden::{golden, golden_part};

@@ -62,6 +62,12 @@ impl Drop for Follower {
     }
 }
 
+/// What its devices do is on record nowhere, and would be gaps.
+fn without_devices() -> Agent {
+    let env = vec![("ALLOSTAT_DEVICES_NVIDIA".to_owned(), "false".to_owned())];
+    Agent::with(AgentOptions { env, ..AgentOptions::default() })
+}
+
 fn newest(agent: &Agent) -> u64 {
     agent.json(&format!("/v1/events?since={}", u64::MAX))["next"].as_u64().expect("a number")
 }
@@ -76,7 +82,7 @@ fn kept(agent: &Agent) -> Vec<u64> {
 /// what it missed later in its place.
 #[test]
 fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
-    let mut agent = Agent::start();
+    let mut agent = without_devices();
     let follower = Follower::start(&agent, "followed");
     for round in 0..3 {
         for n in 0..2 {
@@ -110,7 +116,7 @@ fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
 /// Of what restarts of the agent cost, a reader is told once, exactly; what is kept lies scattered among it.
 #[test]
 fn who_follows_after_restarts_is_told_once_how_many_events_are_gone() {
-    let mut agent = Agent::start();
+    let mut agent = without_devices();
     for name in ["first", "second"] {
         let lives = Work::looping(name, &["burn", "1"]).run(&agent);
         let beside = Work::looping(&format!("beside-{name}"), &["burn", "1"]).run(&agent);

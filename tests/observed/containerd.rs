@@ -5,8 +5,8 @@ use std::process::{Child, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::common::{Agent, AgentOptions, Sample, is_root, wait_for};
-use crate::docker::{LONG, MIB, find, program};
+use crate::common::{Agent, AgentOptions, Sample, is_root, program, wait_for};
+use crate::docker::{LONG, MIB, find};
 use crate::inside::Inside;
 use crate::live::Scene;
 

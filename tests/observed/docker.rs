@@ -1,104 +1,13 @@
 //! A real Docker beside a real agent: names, values and ends are those that Docker tells.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Docker, Sample, is_root, wait_for};
 
 pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
-
-/// A daemon of the test's own, with one image of nothing but busybox.
-struct Docker {
-    daemon: Child,
-    socket: PathBuf,
-    /// Removed last.
-    _cgroups: Cgroups,
-    dir: tempfile::TempDir,
-}
-
-impl Docker {
-    /// `None`: this machine has no Docker, or nothing to make an image of.
-    fn start() -> Option<Docker> {
-        let dockerd = program("dockerd")?;
-        let (dir, cgroups) = (test_dir(), Cgroups::new());
-        let at = |name: &str| dir.path().join(name);
-        make_rootfs(&at("rootfs"))?;
-        let socket = at("d.sock");
-        let mut command = Command::new(dockerd);
-        command.args(["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]);
-        command.args(["--exec-opt", "native.cgroupdriver=cgroupfs"]);
-        command.arg(format!("--cgroup-parent={}/docker", cgroups.parent));
-        for (flag, place) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
-            command.arg(flag).arg(at(place));
-        }
-        command.arg("-H").arg(format!("unix://{}", socket.display()));
-        let log = std::fs::File::create(at("log")).unwrap();
-        let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let docker = Docker { daemon, socket, _cgroups: cgroups, dir };
-        wait_for("Docker to answer", LONG, || docker.docker(&["version"]).status.success().then_some(()));
-        let tar = format!("tar -C {} -c .", docker.dir.path().join("rootfs").display());
-        let import = format!("{tar} | {} import - bb:1", program("docker")?.display());
-        let imported = docker.command(Path::new("sh")).args(["-c", &import]).output().unwrap();
-        assert!(imported.status.success(), "{imported:?}");
-        Some(docker)
-    }
-
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        command.env("DOCKER_HOST", format!("unix://{}", self.socket.display()));
-        command
-    }
-    fn docker(&self, args: &[&str]) -> Output {
-        self.command(&program("docker").expect("it comes with its daemon")).args(args).output().unwrap()
-    }
-    fn run(&self, args: &[&str]) -> Output {
-        self.docker(&[&["run", "--network=none"], args].concat())
-    }
-    fn inspect(&self, name: &str, what: &str) -> String {
-        let said = self.docker(&["inspect", name, "--format", what]);
-        String::from_utf8(said.stdout).unwrap().trim().to_owned()
-    }
-}
-
-impl Drop for Docker {
-    fn drop(&mut self) {
-        let all = self.docker(&["ps", "-aq"]);
-        for id in String::from_utf8_lossy(&all.stdout).split_whitespace() {
-            self.docker(&["rm", "-f", id]);
-        }
-        if let Some(pid) = i32::try_from(self.daemon.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // Asked, it takes its shims and mounts with it.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let _ = self.daemon.wait();
-        let _ = Command::new("umount").arg(self.dir.path().join("exec/netns/default")).output();
-    }
-}
-
-/// One that `cargo xtask test` got, or that this machine has.
-pub fn program(name: &str) -> Option<PathBuf> {
-    let path = part(name).unwrap_or_else(|| name.into());
-    Command::new(&path).arg("--version").output().ok().filter(|said| said.status.success())?;
-    Some(path)
-}
-
-/// Nothing but busybox. `None`: this machine has none.
-pub fn make_rootfs(at: &Path) -> Option<()> {
-    let installed = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from);
-    let busybox = part("busybox").into_iter().chain(installed).find(|path| path.exists())?;
-    let bin = at.join("bin");
-    std::fs::create_dir_all(&bin).unwrap();
-    // One that needs libraries would not start in there.
-    std::fs::copy(busybox, bin.join("busybox")).unwrap();
-    for name in ["sh", "sleep", "dd"] {
-        std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
-    }
-    Some(())
-}
 
 pub fn find(agent: &Agent, id: &str) -> Option<Value> {
     agent.json("/v1/allocs")["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == id).cloned()

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::common::make_rootfs;
 use crate::common::{allostat, test_dir};
-use crate::docker::make_rootfs;
 
 pub struct Inside {
     /// Holds the namespace.

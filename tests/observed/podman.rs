@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Output;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part_file, wait_for};
-use crate::docker::{LONG, MIB, find, program};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part_file, program, wait_for};
+use crate::docker::{LONG, MIB, find};
 use crate::inside::Inside;
 
 struct Podman {
