@@ -1,7 +1,7 @@
 //! What it costs to look at what others run: cgroups of others, idle and waking ten times a second, measured by the agent with and without
 //! the kernel pass, and by Netdata's and collectd's plugins for cgroups, one after the other on the same cgroups. 1,000 of them; with
 //! `--all` also 5,000. Its CPU is told where nobody looks, as Netdata's and collectd's is, and where somebody scrapes each
-//! 15 s (with `--alone` nobody but the agent is measured); the oldest sample as who comes each 15 s sees it, and as who looks all the time does.
+//! 15 s (with `--alone` nobody but the agent is measured, with `idle` or `waking` only those); the oldest sample as who comes each 15 s sees it, and as who looks all the time does.
 //!
 //! Each cgroup is made in every hierarchy, below one that is right below its root: collectd looks there alone. Netdata and collectd do nothing else here and
 //! keep nothing on disk; what they take for themselves is their cheapest. The agent is as it is without a word of configuration, but that it
@@ -31,22 +31,24 @@ use shared::{as_a_unit, cpu_per_minute, median, report, rss_bytes, scrape, settl
 const SPAN: Duration = Duration::from_secs(60);
 
 fn main() {
-    let all = std::env::args().any(|word| word == "--all");
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let is_asked = |word: &str| asked.iter().any(|other| other == word);
     if !is_root() {
         println!("what it costs to look at others' cgroups needs root: cgroups");
         return;
     }
     as_a_unit();
-    let tasks = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(1000);
-    if std::env::args().any(|word| word == "--alone") {
-        for kind in ["waking", "idle"] {
-            beside_the_walk(&Others::start(tasks, kind == "waking"), kind);
-        }
-        return;
-    }
-    for tasks in [tasks, 5000].into_iter().take(if all { 2 } else { 1 }) {
-        for kind in ["idle", "waking"] {
-            beside_others(tasks, kind);
+    let tasks = asked.iter().find_map(|word| word.parse().ok()).unwrap_or(1000);
+    let kinds: &[&str] = match (is_asked("idle"), is_asked("waking")) {
+        (true, false) => &["idle"],
+        (false, true) => &["waking"],
+        _ => &["idle", "waking"],
+    };
+    let sizes: &[usize] = if is_asked("--all") { &[tasks, 5000] } else { &[tasks] };
+    for (tasks, kind) in sizes.iter().flat_map(|tasks| kinds.iter().map(move |kind| (*tasks, *kind))) {
+        match is_asked("--alone") {
+            true => drop(beside_the_walk(&Others::start(tasks, kind == "waking"), kind)),
+            false => beside_others(tasks, kind),
         }
     }
 }
