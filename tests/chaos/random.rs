@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Course, Demand, Wish};
+use allostat::runner::foresee::{Course, Demand, Ask};
 use serde_json::Value;
 
 use crate::common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};
@@ -48,7 +48,7 @@ fn kinds(starts: &Path) -> Vec<Kind> {
         name,
         hcl: job(name, kind, count, attempts, tasks),
         courses,
-        asked: if kind == "service" { &[(Wish::Stop, &[])] } else { &[] },
+        asked: if kind == "service" { &[(Ask::Stop, &[])] } else { &[] },
     };
     vec![
         kind(

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Course, CourseEnd, Demand, Wish};
+use allostat::runner::foresee::{Course, CourseEnd, Demand, Ask};
 use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Exposition, Random, Response, counters, is_root, none_fell, patience, unix};
@@ -80,7 +80,7 @@ const SCENARIOS: &[Scenario] = &[
             });
             run.insist("stop");
         },
-        asked: &[(Wish::Stop, &[0, 1])],
+        asked: &[(Ask::Stop, &[0, 1])],
         courses: &[Runs, Runs, Ends(&[Success])],
     },
     Scenario {
@@ -99,7 +99,7 @@ const SCENARIOS: &[Scenario] = &[
             }
             run.insist("stop");
         },
-        asked: &[(Wish::Restart(1), &[1]), (Wish::RestartAll, &[1]), (Wish::Stop, &[1])],
+        asked: &[(Ask::Restart(1), &[1]), (Ask::RestartAll, &[1]), (Ask::Stop, &[1])],
         courses: &[Ends(&[Success]), Runs],
     },
 ];

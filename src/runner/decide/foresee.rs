@@ -26,15 +26,15 @@ pub enum Course {
 
 /// What somebody asks for.
 #[derive(Debug, Clone, Copy)]
-pub enum Wish {
+pub enum Ask {
     Stop,
     /// Of the task at this place, once it runs.
     Restart(usize),
     RestartAll,
 }
 
-/// A wish, and which tasks run when it is asked.
-pub type Demand = (Wish, &'static [usize]);
+/// What is asked for, and which tasks run at that moment.
+pub type Demand = (Ask, &'static [usize]);
 
 /// How an alloc ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,9 +152,9 @@ impl World<'_> {
             let mut after = life.clone();
             after.asked += 1;
             match wish {
-                Wish::Stop => after.stop = true,
-                Wish::RestartAll => after.again = true,
-                Wish::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Cue::Restart), None),
+                Ask::Stop => after.stop = true,
+                Ask::RestartAll => after.again = true,
+                Ask::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Cue::Restart), None),
             }
             next.push(after);
         }
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn restarts_that_are_asked_for_begin_anew_and_a_stop_ends_all() {
         let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
-        let asked: [Demand; 3] = [(Wish::Restart(1), &[1]), (Wish::RestartAll, &[1]), (Wish::Stop, &[1])];
+        let asked: [Demand; 3] = [(Ask::Restart(1), &[1]), (Ask::RestartAll, &[1]), (Ask::Stop, &[1])];
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
         // Stopped right after the wish, while it still runs, or after it.
         let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);
