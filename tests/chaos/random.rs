@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Course, Demand, Ask};
+use allostat::runner::foresee::{Ask, Course, Demand};
 use serde_json::Value;
 
 use crate::common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Course, CourseEnd, Demand, Ask};
+use allostat::runner::foresee::{Ask, Course, CourseEnd, Demand};
 use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Exposition, Random, Response, counters, is_root, none_fell, patience, unix};

@@ -14,7 +14,7 @@ pub struct Docker {
     pub socket: PathBuf,
     /// Removed last.
     _cgroups: Cgroups,
-    dir: tempfile::TempDir,
+    pub dir: tempfile::TempDir,
 }
 
 impl Docker {
@@ -37,13 +37,17 @@ impl Docker {
         let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it must start");
         let docker = Docker { daemon, socket, _cgroups: cgroups, dir };
         wait_for("Docker to answer", LONG, || docker.docker(&["version"]).status.success().then_some(()));
-        let tar = format!("tar -C {} -c .", docker.dir.path().join("rootfs").display());
-        let import = format!("{tar} | {} import - bb:1", program("docker")?.display());
-        let imported = docker.command(Path::new("sh")).args(["-c", &import]).output().expect("a shell");
-        assert!(imported.status.success(), "{imported:?}");
+        docker.import(&docker.dir.path().join("rootfs"), "bb:1");
         Some(docker)
     }
 
+    /// An image of what is in a directory.
+    pub fn import(&self, directory: &Path, image: &str) {
+        let docker = program("docker").expect("it comes with its daemon");
+        let script = format!("tar -C {} -c . | {} import - {image}", directory.display(), docker.display());
+        let imported = self.command(Path::new("sh")).args(["-c", &script]).output().expect("a shell");
+        assert!(imported.status.success(), "{imported:?}");
+    }
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("DOCKER_HOST", format!("unix://{}", self.socket.display()));

@@ -11,6 +11,7 @@ mod containerd;
 mod docker;
 mod dropin;
 mod ends;
+mod image;
 mod inside;
 mod live;
 mod lives;
