@@ -93,7 +93,6 @@ pub const BUDGETS: &[Budget] = &[
     budget("observed/oldest-waking-1000", "the same, to who looks all the time", Limit::Value(1_100.0), ""),
     budget("observed/new-waking-1000", "one more, from its process to its shown usage", Limit::Value(1_000.0), ""),
     budget("top/observed-waking-1000", "`allostat top` itself over them, a frame each second", Limit::Value(2.0), ""),
-    budget("observed/looked-at-waking-1000", "the agent while somebody looks at that", Limit::Ratio(1.1), ""),
     budget(
         "containers/measured",
         "a new container of Docker, from its first word to its shown usage",
