@@ -1,5 +1,5 @@
-//! The whole agent as a process of its own, with real tasks: CPU, memory, series, the age of samples. 1,000 tasks; with
-//! `--all` also 5,000, and the memory after ten more minutes of scrapes.
+//! The whole agent as a process of its own, with real tasks: CPU, memory, series, the age of samples. 1,000 tasks, or the number that is
+//! asked for; with `--all` also 5,000, and the memory of 1,000 after ten more minutes of scrapes.
 //!
 //! CPU is the time that all its threads ran, those that have ended too, by its CPU clock (nanoseconds); what the supervisors use is
 //! not in it and stands in its own row. The limit on descriptors is that of a systemd unit.
@@ -25,19 +25,20 @@ use shared::{
 };
 
 fn main() {
-    let all = std::env::args().any(|word| word == "--all");
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let all = asked.iter().any(|word| word == "--all");
     if !is_root() {
         println!("the agent's figures need root: cgroups");
         return;
     }
     as_a_unit();
-    idle(1000, all);
-    if all {
-        idle(5000, false);
+    let tasks = asked.iter().find_map(|word| word.parse().ok()).unwrap_or(1000);
+    let sizes: &[usize] = if all { &[tasks, 5000] } else { &[tasks] };
+    for tasks in sizes {
+        idle(*tasks, all && *tasks == 1000);
     }
-    waking(1000);
-    if all {
-        waking(5000);
+    for tasks in sizes {
+        waking(*tasks);
     }
 }
 
