@@ -1,6 +1,7 @@
 //! The end of what others run: told by the kernel, once, however short it was.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::live::{LONG, Scene};
 const MIB: u64 = 1 << 20;
 
 /// An agent that the kernel tells of ends. `None`: this one does not.
-fn told(more: &[(&str, &str)]) -> Option<Scene> {
+pub fn told(more: &[(&str, &str)]) -> Option<Scene> {
     let scene = Scene::new(more);
     let body = scene.agent.metrics();
     let can = body.one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
@@ -21,11 +22,11 @@ fn told(more: &[(&str, &str)]) -> Option<Scene> {
 
 impl Scene {
     /// A whole life, as short as can be: nobody waits for anybody to see it.
-    fn live(&self, name: &str, script: &str) {
-        self.others.make(name);
+    pub fn live(&self, name: impl AsRef<Path>, script: &str) {
+        self.others.make(&name);
         let mut child =
             Command::new("sh").args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
-        self.others.place(name, child.id());
+        self.others.place(&name, child.id());
         drop(child.stdin.take());
         child.wait().unwrap();
         self.others.remove(name);
