@@ -67,6 +67,8 @@ pub struct Config {
     pub docker_socket: PathBuf,
 }
 
+    /// Where `run` and `var` of this host are. Default: `/`.
+    pub root: PathBuf,
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -80,6 +82,7 @@ impl Default for Config {
             docker_socket: "/var/run/docker.sock".into(),
         }
     }
+            root: "/".into(),
 }
 
 /// A value is cut here.

@@ -395,8 +395,8 @@ impl Work {
 
     fn ask(&mut self, path: &str, found: &Recognised, about: About) -> bool {
         let Some(source) = source(found.source) else { return false };
-        let lists = self.scanner.lists(path);
-        self.inquiries.ask(source, Inquiry { path: path.to_owned(), found: found.clone(), lists, about })
+        let directories = self.scanner.directories(path);
+        self.inquiries.ask(source, Inquiry { path: path.to_owned(), found: found.clone(), directories, about })
     }
 
     /// Shows it, under the names that are known by now.
