@@ -330,6 +330,7 @@ impl Work {
     }
 
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
+        self.lives.is_there(&path, |path| self.scanner.inode(path));
         let plain = found.is_none();
         let found = found.unwrap_or_else(|| Recognised::plain(&path));
         let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
