@@ -156,14 +156,14 @@ impl Daemon {
         let store = tokio::task::spawn_blocking(move || SledStore::open(&state));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         metrics.begins(clock.now());
-        let roots = Roots::default();
+        let roots = Roots::default().with_root(&config.observe.root);
         warn_of_unprotected_links(&roots);
         let mark = data_dir.root().join(home::MARK);
         let ground = Ground::prepare(&roots, &config, mark, data_dir.before()).await?;
         // Before the runner: what it starts may refer to what the host is.
         let fingerprints = fingerprint::Fingerprinting::start(fingerprint::Parts {
             fingerprinters: config.fingerprint.chosen(),
-            request: fingerprint::FingerprintRequest { roots, root: "/".into(), data_dir: data_dir.root().to_owned() },
+            request: fingerprint::FingerprintRequest { roots, data_dir: data_dir.root().to_owned() },
             facts: Arc::clone(&ground.facts),
             clock: Arc::clone(&clock),
             metrics: Arc::clone(&metrics),

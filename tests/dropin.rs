@@ -89,7 +89,7 @@ impl Clock for Stopped {
 /// One pass over a recorded machine, as the agent's sampler makes it. Its cgroups are a pod's with two containers.
 fn machine(name: &str) -> Arc<Snapshot> {
     let at = root().join("tests/fixtures").join(name);
-    let roots = Roots { proc: at.join("proc"), sys: at.join("sys") };
+    let roots = Roots::below(&at);
     let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
     let mode = layout.mode().as_str();
     let sampling = Sampling::new(roots, layout, FdBudget::of(1_000));

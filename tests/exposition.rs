@@ -106,7 +106,7 @@ impl Clock for Stopped {
 /// One pass over a fixture machine, as the agent's sampler makes it.
 fn machine(name: &str) -> Arc<Snapshot> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-    let roots = Roots { proc: root.join("proc"), sys: root.join("sys") };
+    let roots = Roots::below(&root);
     let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
     let mode = layout.mode().as_str();
     let sampling = Sampling::new(roots, layout, FdBudget::of(1_000));

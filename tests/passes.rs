@@ -102,7 +102,7 @@ struct World {
 impl World {
     fn of(tasks: usize) -> World {
         let dir = tempfile::tempdir().expect("room for a directory");
-        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let roots = Roots::below(dir.path());
         let root = roots.sys.join("fs/cgroup");
         fs::create_dir_all(root.join(ALLOC)).expect(WRITABLE);
         fs::write(root.join("cgroup.controllers"), "cpu memory pids io").expect(WRITABLE);

@@ -29,7 +29,7 @@ fn fixture(machine: &str) -> PathBuf {
 }
 
 fn sampling(root: &Path) -> Arc<Sampling> {
-    let roots = Roots { proc: root.join("proc"), sys: root.join("sys") };
+    let roots = Roots::below(root);
     let layout = Layout::detect(&roots).expect("a fixture has a mountinfo");
     Sampling::new(roots, layout, FdBudget::of(1000))
 }
@@ -551,7 +551,7 @@ fn a_sampled_peak_remembers_the_highest_sample() {
 fn without_descriptors_the_values_are_the_same() {
     for machine in MACHINES {
         let kept = read(&sampling(&fixture(machine)), &task("web"));
-        let roots = Roots { proc: fixture(machine).join("proc"), sys: fixture(machine).join("sys") };
+        let roots = Roots::below(&fixture(machine));
         let layout = Layout::detect(&roots).unwrap();
         let sampling = Sampling::new(roots, layout, FdBudget::of(0));
         assert_eq!(read(&sampling, &task("web")), kept, "{machine}");

@@ -126,7 +126,7 @@ async fn fingerprints(runner: &Handle, metrics: &Arc<Metrics>) -> Fingerprinting
     let roots = Roots::default();
     let parts = fingerprint::Parts {
         fingerprinters: chosen.chosen(),
-        request: FingerprintRequest { roots, root: "/".into(), data_dir: "/no/such/place".into() },
+        request: FingerprintRequest { roots, data_dir: "/no/such/place".into() },
         facts: Arc::clone(runner.facts()),
         clock: Arc::new(SystemClock),
         metrics: Arc::clone(metrics),

@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_host_without_cgroups_can_measure_none_of_it_and_says_why() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let roots = Roots::below(dir.path());
         std::fs::create_dir_all(roots.proc("self")).unwrap();
         std::fs::write(roots.proc("self/mountinfo"), "").unwrap();
         let layout = Layout::detect(&roots).unwrap();

@@ -83,4 +83,13 @@ pub(super) static SETTINGS: &[Setting] = &[
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.observe.docker_socket = path)),
         get: |c| Some(c.observe.docker_socket.display().to_string()),
     },
+    Setting {
+        stanza: "observe",
+        key: "root",
+        env: "ALLOSTAT_OBSERVE_ROOT",
+        about: "Where the host's files are: /run and /var, which name containers, and /etc/os-release. For an agent in a container that \
+                has them mounted elsewhere than at /.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.observe.root = path)),
+        get: |c| Some(c.observe.root.display().to_string()),
+    },
 ];

@@ -40,7 +40,7 @@ impl Onlooker {
         let _ = process::raise_descriptor_limit();
         let mut config = config.clone();
         config.observe.enabled = true;
-        let (roots, parent) = (Roots::default(), home::last(&config));
+        let (roots, parent) = (Roots::default().with_root(&config.observe.root), home::last(&config));
         let layout = Layout::detect(&roots)?;
         let (node::KernelParts { pass, ends }, may) = node::may(&config, &roots, &layout, &parent);
         let info = Arc::new(node::info(&roots, &layout, &parent, node::May { reset_peaks: false, ..may }, None)?);

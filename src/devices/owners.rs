@@ -135,7 +135,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let roots = Roots { proc: dir.path().to_owned(), sys: dir.path().join("sys") };
+        let roots = Roots { proc: dir.path().to_owned(), ..Roots::below(dir.path()) };
         (dir, roots)
     }
 

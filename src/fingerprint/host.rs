@@ -19,9 +19,9 @@ impl Fingerprinter for System {
     fn fingerprint(&self, request: &FingerprintRequest) -> Result<AttributeDiff, FingerprintError> {
         let uname = rustix::system::uname();
         let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
-        let mut release = if_there(read(request.root.join("etc/os-release")))?;
+        let mut release = if_there(read(request.roots.file("/etc/os-release")))?;
         if release.is_none() {
-            release = if_there(read(request.root.join("usr/lib/os-release")))?;
+            release = if_there(read(request.roots.file("/usr/lib/os-release")))?;
         }
         let release = release.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         Ok(AttributeDiff::default()

@@ -59,8 +59,6 @@ pub trait Fingerprinter: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FingerprintRequest {
     pub roots: Roots,
-    /// Where `etc` and `usr` are.
-    pub root: PathBuf,
     /// Where allocs live: its file system is the host's storage.
     pub data_dir: PathBuf,
 }

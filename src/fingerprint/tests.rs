@@ -18,9 +18,8 @@ use crate::telemetry::metrics::FingerprintFailure::{Error, Panic, Timeout};
 
 fn request(machine: &str) -> FingerprintRequest {
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(machine);
-    let roots = Roots { proc: fixtures.join("proc"), sys: fixtures.join("sys") };
     // On each of them everything lies on the root's file system.
-    FingerprintRequest { roots, root: fixtures, data_dir: "/".into() }
+    FingerprintRequest { roots: Roots::below(&fixtures), data_dir: "/".into() }
 }
 
 fn look(name: &str, request: &FingerprintRequest) -> Result<Attributes, FingerprintError> {
@@ -37,11 +36,7 @@ fn texts(attributes: &Attributes) -> BTreeMap<&str, String> {
 #[test]
 fn each_attribute_is_looked_for_by_one_fingerprinter_and_named_by_it_even_where_it_is_not_there() {
     let bare = tempfile::tempdir().unwrap();
-    let empty = FingerprintRequest {
-        roots: Roots { proc: bare.path().join("proc"), sys: bare.path().join("sys") },
-        root: bare.path().to_owned(),
-        data_dir: bare.path().to_owned(),
-    };
+    let empty = FingerprintRequest { roots: Roots::below(bare.path()), data_dir: bare.path().to_owned() };
     std::fs::create_dir_all(empty.roots.proc("self")).unwrap();
     for file in ["self/mountinfo", "meminfo"] {
         std::fs::write(empty.roots.proc(file), "").unwrap();
@@ -120,7 +115,8 @@ fn storage_is_the_volume_on_which_allocs_live() {
 #[test]
 fn a_distribution_is_read_where_it_stands_and_one_that_says_nothing_is_absent() {
     let dir = tempfile::tempdir().unwrap();
-    let request = FingerprintRequest { root: dir.path().to_owned(), ..request("v2-new") };
+    let request =
+        FingerprintRequest { roots: Roots { root: dir.path().to_owned(), ..Roots::default() }, ..request("v2-new") };
     assert!(!look("host", &request).unwrap().contains_key("os.name"));
     std::fs::create_dir_all(dir.path().join("usr/lib")).unwrap();
     std::fs::write(dir.path().join("usr/lib/os-release"), "ID=fedora\nVERSION_ID=41\n").unwrap();

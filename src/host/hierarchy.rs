@@ -167,7 +167,7 @@ mod tests {
 
     fn machine(mounts: &str) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let roots = Roots::below(dir.path());
         std::fs::create_dir_all(roots.proc("self")).unwrap();
         let mut text = String::new();
         for (i, line) in mounts.lines().enumerate() {

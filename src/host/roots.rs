@@ -1,4 +1,4 @@
-//! Where `proc`, `sys` and the cgroup trees are: settings, so that the same switch serves fixtures and containers.
+//! Where `proc`, `sys`, the cgroup trees and the files of other programs are: so that the same switch serves fixtures and containers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,15 +36,33 @@ impl ReadError {
 pub struct Roots {
     pub proc: PathBuf,
     pub sys: PathBuf,
+    /// Where `etc`, `run`, `usr` and `var` are.
+    pub root: PathBuf,
 }
 
 impl Default for Roots {
     fn default() -> Roots {
-        Roots { proc: "/proc".into(), sys: "/sys".into() }
+        Roots::below(Path::new("/"))
     }
 }
 
 impl Roots {
+    /// Of a host that lies in a directory.
+    pub fn below(root: &Path) -> Roots {
+        Roots { proc: root.join("proc"), sys: root.join("sys"), root: root.to_owned() }
+    }
+
+    /// The same, but for its files beside the kernel's.
+    pub fn with_root(self, root: &Path) -> Roots {
+        Roots { root: root.to_owned(), ..self }
+    }
+
+    /// A file of this host, by its absolute path.
+    pub fn file(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
     pub fn proc(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.proc.join(relative)
     }
@@ -79,11 +97,17 @@ mod tests {
 
     #[test]
     fn mount_points_below_sys_follow_the_root_that_was_set() {
-        let roots = Roots { proc: "/t/proc".into(), sys: "/t/sys".into() };
+        let roots = Roots::below(Path::new("/t"));
         assert_eq!(roots.mounted(Path::new("/sys/fs/cgroup/memory")), Path::new("/t/sys/fs/cgroup/memory"));
         assert_eq!(roots.mounted(Path::new("/t/sys/fs/cgroup")), Path::new("/t/sys/fs/cgroup"));
         assert_eq!(Roots::default().mounted(Path::new("/sys/fs/cgroup")), Path::new("/sys/fs/cgroup"));
         assert_eq!(Roots::default().mounted(Path::new("/cgroup/cpu")), Path::new("/cgroup/cpu"));
+    }
+
+    #[test]
+    fn files_of_the_host_are_below_its_root() {
+        assert_eq!(Roots::below(Path::new("/t")).file("/run/x"), Path::new("/t/run/x"));
+        assert_eq!(Roots::default().file("/run/x"), Path::new("/run/x"));
     }
 
     #[test]

@@ -4,18 +4,28 @@
 //! …/cri-containerd-<id>.scope, …/nerdctl-<id>.scope      driven by systemd
 //! /default/<id>                                          driven by itself, in its default namespace
 //! ```
-//! The bundle that its shim leaves on disk tells what `nerdctl` calls a container.
+//! The bundle that its shim leaves on disk tells what `nerdctl` calls a container. Of one that systemd drives the path does not tell the
+//! namespace: each is looked into.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::ObservedSource;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
-use super::naming::{Inquiry, Runtime, RuntimePlaces};
+use super::naming::{Inquiry, Runtime};
+use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 
-pub static CONTAINERD: ObservedSource =
-    ObservedSource { word: AllocSource::Containerd, recognise, runtime: Some(runtime) };
+pub static CONTAINERD: ObservedSource = ObservedSource {
+    word: AllocSource::Containerd,
+    recognise,
+    runtime: Some(|places| Box::new(Bundles(places.roots.clone()))),
+};
+
+/// Where each namespace has its bundles: containerd's own, and that of k3s and RKE2.
+const BUNDLES: [&str; 2] =
+    ["/run/containerd/io.containerd.runtime.v2.task", "/run/k3s/containerd/io.containerd.runtime.v2.task"];
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
@@ -27,16 +37,13 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| Recognised::container(AllocSource::Containerd, id).into())
 }
 
-fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    Box::new(Bundles(places.clone()))
-}
-
-struct Bundles(RuntimePlaces);
+struct Bundles(Roots);
 
 impl Runtime for Bundles {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let id = inquiry.found.container.as_deref()?;
-        let said = annotations(&self.0, &["default", "k8s.io"], id)?;
+        let namespace = inquiry.path.starts_with("/default/").then_some("default");
+        let said = annotations(&self.0, namespace, id)?;
         let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
         let name = name.map_or_else(|| inquiry.found.naming.name.clone(), Clone::clone);
         let known = Naming { driver: Some("containerd".to_owned()), ..Naming::of(&name) };
@@ -44,10 +51,13 @@ impl Runtime for Bundles {
     }
 }
 
-/// What a container's bundle says of it. `namespaces`: of containerd, in which it may be.
-pub fn annotations(places: &RuntimePlaces, namespaces: &[&str], id: &str) -> Option<BTreeMap<String, String>> {
-    namespaces.iter().find_map(|namespace| {
-        let bundle = format!("/run/containerd/io.containerd.runtime.v2.task/{namespace}/{id}/config.json");
-        Some(facts::texts(&facts::json(&places.file(&bundle))?["annotations"]))
-    })
+/// What a container's bundle says of it. `namespace`: of containerd, in which it is; `None`: in any.
+pub fn annotations(roots: &Roots, namespace: Option<&str>, id: &str) -> Option<BTreeMap<String, String>> {
+    let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
+        let bundles = roots.file(bundles);
+        namespace.map_or_else(|| facts::directories(&bundles), |namespace| vec![bundles.join(namespace)])
+    };
+    let bundles = BUNDLES.into_iter().flat_map(of_namespaces).map(|of_namespace| of_namespace.join(id));
+    let specs = bundles.filter_map(|bundle| facts::json(&bundle.join("config.json")));
+    specs.map(|spec| facts::texts(&spec["annotations"])).next()
 }

@@ -41,7 +41,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
 }
 
 fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    Box::new(Engine::new(places.docker.clone(), Some(places.file("/var/lib/docker/containers")), "docker"))
+    Box::new(Engine::new(places.docker.clone(), Some(places.roots.file("/var/lib/docker/containers")), "docker"))
 }
 
 /// Docker's API, which Podman has as well.

@@ -1,6 +1,6 @@
 //! What sources read alike: answers of runtimes in JSON, their times, the environment of a process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -57,26 +57,48 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + year / 4 - year / 100 + year / 400 + day_of_year - 719_468
 }
 
-/// Of the environment of a process of this cgroup, what is wanted and nothing else: it may hold secrets. Empty: no process that
-/// lets us look has any of it.
-pub fn environment(roots: &Roots, lists: &[PathBuf], wanted: &[&str]) -> BTreeMap<String, String> {
-    /// So many processes are asked.
+/// Of the environment of a process of this cgroup, or of one below it, what is wanted and nothing else: it may hold secrets. Empty: no
+/// process that lets us look has any of it. `cgroups`: where it stands, in each hierarchy.
+pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &[&str]) -> BTreeMap<String, String> {
+    /// So many processes are asked, in so many cgroups.
     const ASKED: usize = 8;
-    let pids = lists.iter().filter_map(|list| std::fs::read_to_string(list).ok());
-    let pids: Vec<u32> =
-        pids.flat_map(|text| text.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect();
-    for pid in pids.into_iter().take(ASKED) {
-        let Ok(bytes) = roots.read_proc(format!("{pid}/environ")) else { continue };
-        let pairs = bytes.split(|b| *b == 0).filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
-        let found: BTreeMap<String, String> = pairs
-            .filter(|(name, value)| wanted.contains(name) && !value.is_empty())
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
-        if !found.is_empty() {
-            return found;
+    const LOOKED_INTO: usize = 64;
+    let (mut left, mut asked) = (VecDeque::from(cgroups.to_vec()), BTreeSet::new());
+    let mut looked_into = 0;
+    while let Some(cgroup) = left.pop_front() {
+        looked_into += 1;
+        let list = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+        for pid in list.lines().filter_map(|pid| pid.parse::<u32>().ok()) {
+            if asked.len() == ASKED {
+                return BTreeMap::new();
+            }
+            let said = if asked.insert(pid) { of_process(roots, pid, wanted) } else { BTreeMap::new() };
+            if !said.is_empty() {
+                return said;
+            }
         }
+        let room = LOOKED_INTO.saturating_sub(looked_into + left.len());
+        left.extend(directories(&cgroup).into_iter().take(room));
     }
     BTreeMap::new()
+}
+
+fn of_process(roots: &Roots, pid: u32, wanted: &[&str]) -> BTreeMap<String, String> {
+    let bytes = roots.read_proc(format!("{pid}/environ")).unwrap_or_default();
+    let pairs = bytes.split(|b| *b == 0).filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
+    pairs
+        .filter(|(name, value)| wanted.contains(name) && !value.is_empty())
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// Those in this one, in an order.
+pub fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut directories: Vec<PathBuf> = directories.map(|entry| entry.path()).collect();
+    directories.sort_unstable();
+    directories
 }
 
 #[cfg(test)]
@@ -106,13 +128,19 @@ mod tests {
     #[test]
     fn of_an_environment_only_what_is_wanted_is_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots { proc: dir.path().to_owned(), sys: dir.path().to_owned() };
-        std::fs::create_dir(dir.path().join("7")).unwrap();
-        std::fs::write(dir.path().join("7/environ"), b"SECRET=x\0JOB=web\0EMPTY=\0\xff=1\0").unwrap();
-        let list = dir.path().join("cgroup.procs");
-        std::fs::write(&list, "6\n7\n").unwrap();
-        let found = environment(&roots, &[list], &["JOB", "EMPTY", "GROUP"]);
-        assert_eq!(found, BTreeMap::from([("JOB".to_owned(), "web".to_owned())]));
+        let (roots, step) = (Roots::below(dir.path()), dir.path().join("step"));
+        std::fs::create_dir_all(roots.proc("7")).unwrap();
+        std::fs::write(roots.proc("7/environ"), b"SECRET=x\0JOB=web\0EMPTY=\0\xff=1\0").unwrap();
+        std::fs::create_dir_all(step.join("user/task_0")).unwrap();
+        let said = |list: &str, pids: &str| {
+            std::fs::write(step.join(list), pids).unwrap();
+            environment(&roots, &[dir.path().join("nowhere"), step.clone()], &["JOB", "EMPTY", "GROUP"])
+        };
+        let job = BTreeMap::from([("JOB".to_owned(), "web".to_owned())]);
+        assert_eq!(said("cgroup.procs", "6\n7\n"), job);
+        assert_eq!(said("cgroup.procs", "1\n2\n3\n4\n5\n6\n8\n9\n7\n"), BTreeMap::new(), "not thousands are asked");
+        assert_eq!(said("cgroup.procs", ""), BTreeMap::new());
+        assert_eq!(said("user/task_0/cgroup.procs", "7\n"), job, "where those above hold none");
     }
 
     proptest! {

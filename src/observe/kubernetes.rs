@@ -4,7 +4,8 @@
 //! …/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<id>.scope     driven by systemd; crio-<id>, docker-<id> too
 //! …/kubepods/burstable/pod<uid>/<id>                                         driven by itself; crio-<id> too
 //! ```
-//! Names are in the bundle of a container (containerd, CRI-O), else in the names of the kubelet's logs: no API is asked.
+//! Names are in the bundle of a container (containerd, CRI-O), in what Docker keeps of one, else in the names of the kubelet's logs: no API
+//! is asked.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,15 @@ use super::ObservedSource;
 use super::containerd::annotations;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised, is_container_id, short_id};
-use super::naming::{Inquiry, Runtime, RuntimePlaces};
+use super::naming::{Inquiry, Runtime};
+use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 
-pub static KUBERNETES: ObservedSource =
-    ObservedSource { word: AllocSource::Kubernetes, recognise, runtime: Some(runtime) };
+pub static KUBERNETES: ObservedSource = ObservedSource {
+    word: AllocSource::Kubernetes,
+    recognise,
+    runtime: Some(|places| Box::new(Pods(places.roots.clone()))),
+};
 
 /// What runtimes put before a container's id, and what each is called.
 const RUNTIMES: [(&str, &str); 3] = [("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("docker-", "docker")];
@@ -58,11 +63,7 @@ fn pod_uid<'a>(name: &str, mut above: impl Iterator<Item = &'a str>) -> Option<S
     (digits == 32 && uid.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())).then_some(uid)
 }
 
-fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    Box::new(Pods(places.clone()))
-}
-
-struct Pods(RuntimePlaces);
+struct Pods(Roots);
 
 /// Of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,11 +76,13 @@ struct PodNames {
 impl Runtime for Pods {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let (known, id) = (&inquiry.found.naming, inquiry.found.container.as_deref()?);
-        let said = annotations(&self.0, &["k8s.io"], id).or_else(|| {
-            let bundle = format!("/run/containers/storage/overlay-containers/{id}/userdata/config.json");
-            Some(facts::texts(&facts::json(&self.0.file(&bundle))?["annotations"]))
-        });
-        let said = said.unwrap_or_default();
+        let file = |path: String| facts::json(&self.0.file(path));
+        let crio = |id: &str| file(format!("/run/containers/storage/overlay-containers/{id}/userdata/config.json"));
+        let docker = |id: &str| file(format!("/var/lib/docker/containers/{id}/config.v2.json"));
+        let said = annotations(&self.0, Some("k8s.io"), id)
+            .or_else(|| Some(facts::texts(&crio(id)?["annotations"])))
+            .or_else(|| Some(facts::texts(&docker(id)?["Config"]["Labels"])))
+            .unwrap_or_default();
         let image = image_of(&said);
         let names = of_annotations(&said).or_else(|| self.of_logs(id)).or_else(|| self.of_pod_logs(known))?;
         let name = names.pod.clone();
@@ -116,17 +119,18 @@ impl Pods {
     }
 }
 
-/// As containerd's CRI and CRI-O write them. The container that holds a pod's namespaces is its `POD`, as in cAdvisor.
+/// As containerd's CRI, CRI-O and that of Docker write them. The container that holds a pod's namespaces is its `POD`, as in cAdvisor.
 fn of_annotations(said: &BTreeMap<String, String>) -> Option<PodNames> {
-    let get = |names: [&str; 2]| names.into_iter().find_map(|name| said.get(name)).filter(|v| !v.is_empty()).cloned();
-    let kind = get(["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"]);
+    let get = |names: &[&str]| names.iter().find_map(|name| said.get(*name)).filter(|v| !v.is_empty()).cloned();
+    let kind =
+        get(&["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType", "io.kubernetes.docker.type"]);
     let container = match kind.as_deref() {
-        Some("sandbox") => "POD".to_owned(),
-        _ => get(["io.kubernetes.cri.container-name", "io.kubernetes.container.name"])?,
+        Some("sandbox" | "podsandbox") => "POD".to_owned(),
+        _ => get(&["io.kubernetes.cri.container-name", "io.kubernetes.container.name"])?,
     };
     Some(PodNames {
-        namespace: get(["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"])?,
-        pod: get(["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"])?,
+        namespace: get(&["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"])?,
+        pod: get(&["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"])?,
         container,
     })
 }

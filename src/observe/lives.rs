@@ -1,7 +1,7 @@
 //! Which lives a cgroup has: when it was made, and whether what is a task again was there all the time. Pure: who looks tells what it found.
 //!
 //! A cgroup counts what is below it as well, and goes on counting while it is no task because somebody else's tasks are inside of it.
-//! What was counted meanwhile is theirs: when it is a task again its counters begin anew.
+//! What was counted meanwhile is theirs: when it is a task, again or for the first time, its counters begin anew.
 
 use std::collections::HashMap;
 
@@ -15,6 +15,8 @@ pub(super) struct Lives {
     tasks: HashMap<String, u64>,
     /// Were tasks, and are still there.
     covered: HashMap<String, u64>,
+    /// Tasks are or were below these.
+    above: HashMap<String, Option<u64>>,
 }
 
 impl Lives {
@@ -27,6 +29,16 @@ impl Lives {
     }
     pub(super) fn removed(&mut self, path: &str) {
         self.made.remove(path);
+        self.above.remove(path);
+    }
+    /// A task is there: what those above it count is not theirs.
+    pub(super) fn is_there(&mut self, path: &str, inode: impl Fn(&str) -> Option<u64>) {
+        let above = std::iter::successors(path.rsplit_once('/'), |(above, _)| above.rsplit_once('/'));
+        for (above, _) in above.filter(|(above, _)| !above.is_empty()) {
+            if !self.above.contains_key(above) {
+                self.above.insert(above.to_owned(), inode(above));
+            }
+        }
     }
     /// `None`: it was there before anybody looked, or has had cgroups below it, whose numbers are in its own.
     pub(super) fn made_at(&self, path: &str) -> Option<Timestamp> {
@@ -35,7 +47,8 @@ impl Lives {
 
     /// It is a task from now on. Gives whether what its counters say by now is not its own: it was said of others, or before, of itself.
     pub(super) fn begins(&mut self, path: &str, inode: Option<u64>) -> bool {
-        let again = inode.is_some() && self.covered.remove(path) == inode;
+        let was_covered = self.covered.remove(path) == inode;
+        let again = inode.is_some() && (was_covered || self.above.get(path) == Some(&inode));
         if let Some(inode) = inode {
             self.tasks.insert(path.to_owned(), inode);
         }
@@ -56,6 +69,7 @@ impl Lives {
     /// Forgets what is there no more, or is another one by now.
     pub(super) fn forget(&mut self, inode: impl Fn(&str) -> Option<u64>) {
         self.covered.retain(|path, was| inode(path) == Some(*was));
+        self.above.retain(|path, was| was.is_some() && inode(path) == *was);
         self.made.retain(|path, _| inode(path).is_some());
     }
 }
@@ -87,6 +101,18 @@ mod tests {
         assert!(!lives.begins("/b/late", Some(4)));
         lives.forget(|_| None);
         assert!(!lives.begins("/a/c", Some(5)), "the one above is gone");
+    }
+
+    #[test]
+    fn one_that_was_above_tasks_before_it_is_one_itself_counts_from_there() {
+        let mut lives = Lives::default();
+        let inode = |path: &str| Some(path.len() as u64);
+        lives.is_there("/unit/a/b", inode);
+        assert!(lives.begins("/unit", Some(5)) && lives.begins("/unit/a", Some(7)));
+        assert!(!lives.begins("/unit/a", Some(8)), "it was made anew");
+        assert!(!lives.begins("/unit/a/b", Some(9)));
+        lives.removed("/unit");
+        assert!(!lives.begins("/unit", Some(5)), "the number is given again");
     }
 
     #[test]

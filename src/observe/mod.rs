@@ -5,6 +5,7 @@
 //! tree       the cgroups that there are, and which of them are tasks: one cgroup is one task, those above it never
 //! scanner    follows the directories of cgroups into the tree
 //! kept       what was used, over the lives of agents
+//! nameless   those that their source could not name: it is asked again
 //! lives      when a cgroup was made, and whether what is a task again was there all the time
 //! ends       what the kernel tells of lives that are over
 //! processes  those in no cgroup of their own, where that is wanted
@@ -24,6 +25,7 @@ mod kubernetes;
 mod libvirt;
 mod lives;
 mod lxc;
+mod nameless;
 pub mod naming;
 mod nomad;
 pub mod observer;
@@ -65,6 +67,8 @@ pub struct Config {
     pub labels: Vec<String>,
     /// Default: `/var/run/docker.sock`.
     pub docker_socket: PathBuf,
+    /// Where `run` and `var` of this host are. Default: `/`.
+    pub root: PathBuf,
 }
 
 impl Default for Config {
@@ -78,6 +82,7 @@ impl Default for Config {
             max_allocs: 5_000,
             labels: Vec::new(),
             docker_socket: "/var/run/docker.sock".into(),
+            root: "/".into(),
         }
     }
 }

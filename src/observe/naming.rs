@@ -23,8 +23,8 @@ pub struct Inquiry {
     /// The cgroup of the task.
     pub path: String,
     pub found: Recognised,
-    /// Where its processes are listed.
-    pub lists: Vec<PathBuf>,
+    /// Where that is, in the hierarchies that are looked at.
+    pub directories: Vec<PathBuf>,
     pub about: About,
 }
 
@@ -38,18 +38,12 @@ pub enum About {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimePlaces {
     pub roots: Roots,
-    /// `/`, but for tests.
-    pub root: PathBuf,
     pub docker: PathBuf,
 }
 
 impl RuntimePlaces {
     pub fn new(roots: Roots, config: &Config) -> RuntimePlaces {
-        RuntimePlaces { roots, root: "/".into(), docker: config.docker_socket.clone() }
-    }
-    /// A file of this host.
-    pub fn file(&self, path: &str) -> PathBuf {
-        self.root.join(path.trim_start_matches('/'))
+        RuntimePlaces { roots, docker: config.docker_socket.clone() }
     }
 }
 
@@ -159,11 +153,7 @@ mod tests {
             self.0.path().join(path.trim_start_matches('/').replace("<id>", ID))
         }
         fn runtime(&self, cgroup: &str, about: About) -> (Box<dyn Runtime>, Inquiry) {
-            let places = RuntimePlaces {
-                roots: Roots { proc: self.path("/proc"), sys: self.path("/sys") },
-                root: self.0.path().to_owned(),
-                docker: self.path("/run/docker.sock"),
-            };
+            let places = RuntimePlaces { roots: Roots::below(self.0.path()), docker: self.path("/run/docker.sock") };
             let cgroup = cgroup.replace("<id>", ID).replace("<alloc>", ALLOC);
             let parts: Vec<&str> = Path::new(&cgroup).iter().skip(1).map(|part| part.to_str().unwrap()).collect();
             let (source, found) = ALL
@@ -173,8 +163,8 @@ mod tests {
                     other => panic!("{cgroup} is {other:?}"),
                 })
                 .expect("somebody's");
-            let lists = vec![self.path("/procs")];
-            (source.runtime.expect("it can be asked")(&places), Inquiry { path: cgroup, found, lists, about })
+            let directories = vec![self.path("/cgroup")];
+            (source.runtime.expect("it can be asked")(&places), Inquiry { path: cgroup, found, directories, about })
         }
         /// Who has it, and what it is called.
         fn name(&self, cgroup: &str) -> Option<Naming> {
@@ -261,21 +251,21 @@ mod tests {
         let nomad = format!(
             "PATH=/bin\0NOMAD_ALLOC_ID={ALLOC}\0NOMAD_JOB_ID=shop\0NOMAD_GROUP_NAME=web\0NOMAD_ALLOC_NAME=shop.web[0]\0NOMAD_NAMESPACE=prod\0"
         );
-        let tree = Tree::of(&[("/procs", "17\n"), ("/proc/17/environ", &nomad)]);
+        let tree = Tree::of(&[("/cgroup/cgroup.procs", "17\n"), ("/proc/17/environ", &nomad)]);
         let cgroup = "/nomad.slice/share.slice/<alloc>.server.scope";
         let naming = tree.name(cgroup).unwrap();
         assert_eq!((naming.name.as_str(), naming.group.as_deref()), ("shop.web[0]", Some("web")));
         is(Some(naming), [ALLOC, "server", "shop", "prod"]);
         let of_another = nomad.replace(ALLOC, "00000000-5b0a-4a0e-9a6d-1f0b8c7d6e5f");
-        assert_eq!(Tree::of(&[("/procs", "17\n"), ("/proc/17/environ", &of_another)]).name(cgroup), None);
+        assert_eq!(Tree::of(&[("/cgroup/cgroup.procs", "17\n"), ("/proc/17/environ", &of_another)]).name(cgroup), None);
 
         let slurm = "SLURM_JOB_ID=42\0SLURM_JOB_NAME=train\0SLURM_JOB_USER=ada\0SLURM_JOB_ACCOUNT=physics\0SLURM_JOB_PARTITION=gpu\0";
-        let tree = Tree::of(&[("/procs", "gone\n18\n19\n"), ("/proc/19/environ", slurm)]);
+        let tree = Tree::of(&[("/cgroup/cgroup.procs", "gone\n18\n19\n"), ("/proc/19/environ", slurm)]);
         let cgroup = "/system.slice/slurmstepd.scope/job_42/step_batch";
         let naming = tree.name(cgroup).unwrap();
         assert_eq!((naming.name.as_str(), naming.user.as_deref()), ("train", Some("ada")));
         is(Some(naming), ["42", "batch", "physics", "gpu"]);
         let of_another = slurm.replace("=42", "=43");
-        assert_eq!(Tree::of(&[("/procs", "18\n"), ("/proc/18/environ", &of_another)]).name(cgroup), None);
+        assert_eq!(Tree::of(&[("/cgroup/cgroup.procs", "18\n"), ("/proc/18/environ", &of_another)]).name(cgroup), None);
     }
 }

@@ -38,7 +38,7 @@ impl Runtime for Environment {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         const JOB: [&str; 5] =
             ["NOMAD_JOB_ID", "NOMAD_GROUP_NAME", "NOMAD_ALLOC_NAME", "NOMAD_NAMESPACE", "NOMAD_ALLOC_ID"];
-        let mut said = facts::environment(&self.0, &inquiry.lists, &JOB);
+        let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
         let known = &inquiry.found.naming;
         // Handed on by another alloc's task.
         if said.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {

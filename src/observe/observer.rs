@@ -8,6 +8,7 @@
 //! Where the kernel tells of what ends (`removed`), the last numbers of a cgroup and how it ended come from there, and one that nobody had
 //! looked at is shown with its whole life. Nothing is written to any of these cgroups.
 
+mod asking;
 mod follow;
 mod groups;
 mod removed;
@@ -23,7 +24,8 @@ use super::ends::Ends;
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::kept::{BegunTask, Keep, Kept, KeptTask};
 use super::lives::Lives;
-use super::naming::{About, Inquiries, Inquiry, RuntimePlaces, SourceReply};
+use super::nameless::Nameless;
+use super::naming::{About, Inquiries, RuntimePlaces, SourceReply};
 use super::processes::Processes;
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
@@ -159,6 +161,8 @@ struct Work {
     /// Plain cgroups without processes, and whether something had run there when they were looked at last.
     empty: BTreeMap<String, bool>,
     unnamed: HashMap<String, Unnamed>,
+    /// Whose source had no name for it when it was asked.
+    nameless: Nameless,
     lives: Lives,
     /// What the kernel has told of what is over.
     ends: Ends<EndedCgroup>,
@@ -204,6 +208,7 @@ impl Work {
             fresh: HashMap::new(),
             empty: BTreeMap::new(),
             unnamed: HashMap::new(),
+            nameless: Nameless::default(),
             lives: Lives::default(),
             ends: Ends::default(),
             processes,
@@ -259,7 +264,7 @@ impl Work {
         }
         for reply in self.inquiries.replies() {
             match reply {
-                SourceReply::Name(path, naming) => self.named(&path, naming.map(|naming| *naming)),
+                SourceReply::Name(path, naming) => self.named(&path, naming.map(|naming| *naming), now),
                 SourceReply::Exit(path, facts) if self.ending.contains_key(&path) => self.ended(&path, facts),
                 // It came too late: another one may be there.
                 SourceReply::Exit(..) => {}
@@ -270,6 +275,7 @@ impl Work {
         if is_time(self.next_beat) {
             self.next_beat = now + BEAT;
             self.look_at_processes();
+            self.ask_again(now);
             self.count();
             self.kept.commit();
             changed |= !self.empty.is_empty() || self.aside.values().any(|why| *why == LIMIT);
@@ -330,6 +336,7 @@ impl Work {
     }
 
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
+        self.lives.is_there(&path, |path| self.scanner.inode(path));
         let plain = found.is_none();
         let found = found.unwrap_or_else(|| Recognised::plain(&path));
         let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
@@ -377,7 +384,11 @@ impl Work {
         let known = self.found.remove(&path);
         let since = since.or(known.as_ref().and_then(|known| known.since));
         let unnamed = Unnamed { found, reader, own_reader, since, until: now + ANSWER, is_gone: false };
+        self.nameless.forget(&path);
         let is_asked = self.ask(&path, &unnamed.found, About::Name);
+        if !is_asked && !is_named {
+            self.nameless.add(&path, now);
+        }
         self.keep_told_end(&path);
         self.unnamed.insert(path.clone(), unnamed);
         // Its workload's sum must not be without it until its names are known again.
@@ -391,12 +402,6 @@ impl Work {
         let config = &self.parts.config;
         let is_source = config.sources.is_empty() || config.sources.contains(&found.source);
         is_source && (!is_named || config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)))
-    }
-
-    fn ask(&mut self, path: &str, found: &Recognised, about: About) -> bool {
-        let Some(source) = source(found.source) else { return false };
-        let lists = self.scanner.lists(path);
-        self.inquiries.ask(source, Inquiry { path: path.to_owned(), found: found.clone(), lists, about })
     }
 
     /// Shows it, under the names that are known by now.
@@ -433,16 +438,6 @@ impl Work {
             self.gone(path);
             // Another one of its name may stand there by now.
             self.fresh.insert(path.to_owned(), self.parts.clock.instant() + SETTLED);
-        }
-    }
-
-    fn named(&mut self, path: &str, naming: Option<Naming>) {
-        if self.unnamed.contains_key(path) {
-            self.admit(path, naming);
-        } else if let Some(naming) = naming {
-            let labels = self.parts.config.chosen(&naming.labels);
-            self.kept.renamed(path, self.parts.config.without_secrets(&naming));
-            self.touched.extend(self.allocs.rename(path, &naming, labels));
         }
     }
 

@@ -1,8 +1,9 @@
 //! Podman: a container is an alloc with one task; conmon, which stands beside each, is none.
 //!
 //! ```text
-//! …/libpod-<id>.scope      driven by systemd; the container's processes may be in a cgroup below
-//! …/libpod-<id>            driven by itself
+//! …/libpod-<id>.scope                    driven by systemd; the container's processes may be in a cgroup below
+//! …/libpod_parent/libpod-<id>            driven by itself; conmon is beside it, one for all
+//! …/<unit>.service/libpod-payload-<id>   of a unit that splits its cgroup, as Quadlets do; conmon is in `runtime` beside it
 //! ```
 //! Its socket, where one is served, tells what Docker's tells; else its files tell names and exit codes of root's containers.
 
@@ -18,17 +19,28 @@ use crate::model::task::ExitStatus;
 pub static PODMAN: ObservedSource = ObservedSource { word: AllocSource::Podman, recognise, runtime: Some(runtime) };
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    let name = at.name();
-    if name.starts_with("libpod-conmon-") || name.starts_with("crio-conmon-") {
+    let (name, parent) = (at.name(), at.parent());
+    let is_conmon = match name {
+        "conmon" => at.above().any(|name| name == "libpod_parent"),
+        "runtime" => parent.ends_with(".service"),
+        _ => name.starts_with("libpod-conmon-") || name.starts_with("crio-conmon-"),
+    };
+    if is_conmon {
         return Some(CgroupVerdict::Helper);
     }
     let rest = name.strip_prefix("libpod-")?;
+    if let Some(id) = rest.strip_prefix("payload-").filter(|id| is_container_id(id)) {
+        let found = Recognised::container(AllocSource::Podman, id);
+        // Without its name the unit's tells most.
+        let naming = Naming { workload: Some(parent.to_owned()), driver: found.naming.driver, ..Naming::of(parent) };
+        return Some(Recognised { naming, ..found }.into());
+    }
     let id = rest.strip_suffix(".scope").unwrap_or(rest);
     is_container_id(id).then(|| Recognised::container(AllocSource::Podman, id).into())
 }
 
 fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    let engine = Engine::new(places.file("/run/podman/podman.sock"), None, "podman");
+    let engine = Engine::new(places.roots.file("/run/podman/podman.sock"), None, "podman");
     Box::new(Libpod { engine, places: places.clone() })
 }
 
@@ -42,8 +54,11 @@ impl Runtime for Libpod {
         self.engine.name(inquiry).or_else(|| {
             let id = inquiry.found.container.as_deref()?;
             let stores = ["overlay", "vfs", "btrfs", "zfs"].into_iter();
-            let file = |store: &str| format!("/var/lib/containers/storage/{store}-containers/containers.json");
-            let name = stores.filter_map(|store| facts::json(&self.places.file(&file(store)))).find_map(|all| {
+            // Those of `--rm`, and so of Quadlets, are in a list of their own.
+            let lists = ["containers.json", "volatile-containers.json"];
+            let path = |store, list| format!("/var/lib/containers/storage/{store}-containers/{list}");
+            let files = stores.flat_map(|store| lists.map(|list| self.places.roots.file(path(store, list))));
+            let name = files.filter_map(|file| facts::json(&file)).find_map(|all| {
                 let of = all.as_array()?.iter().find(|container| container["id"] == id)?;
                 Some(of["names"][0].as_str()?.to_owned())
             })?;
@@ -53,7 +68,7 @@ impl Runtime for Libpod {
 
     fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
         let id = inquiry.found.container.as_deref()?;
-        let code = std::fs::read_to_string(self.places.file(&format!("/run/libpod/exits/{id}")));
+        let code = std::fs::read_to_string(self.places.roots.file(format!("/run/libpod/exits/{id}")));
         let code = code.ok().and_then(|code| code.trim().parse().ok());
         let written = code.map(|code| ExitFacts { status: ExitStatus::Code(code), oom: false, finished_at: None });
         written.or_else(|| self.engine.exit(inquiry))

@@ -282,7 +282,7 @@ mod tests {
     impl Host {
         fn new() -> Host {
             let dir = tempfile::tempdir().unwrap();
-            let roots = Roots { proc: dir.path().to_owned(), sys: dir.path().to_owned() };
+            let roots = Roots { proc: dir.path().to_owned(), ..Roots::below(dir.path()) };
             let sampling = Sampling::new(roots, Layout::detect(&Roots::default()).unwrap(), FdBudget::of(0));
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             Host { processes: Processes::new(&sampling, &clock), dir }

@@ -232,10 +232,9 @@ impl Scanner {
         (0..self.walked.len()).find_map(|place| Some(self.directory(place, path)?.symlink_metadata().ok()?.ino()))
     }
 
-    /// Where its processes are listed, in the hierarchies that are looked at.
-    pub fn lists(&self, path: &str) -> Vec<PathBuf> {
-        let list = |place: usize| Some(self.directory(place, path)?.join("cgroup.procs"));
-        (0..self.walked.len()).filter_map(list).collect()
+    /// Where it is, in the hierarchies that are looked at.
+    pub fn directories(&self, path: &str) -> Vec<PathBuf> {
+        (0..self.walked.len()).filter_map(|place| self.directory(place, path)).collect()
     }
 
     fn home(&self, place: usize) -> Option<&Hierarchy> {

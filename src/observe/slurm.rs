@@ -48,7 +48,7 @@ impl Runtime for Environment {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         const JOB: [&str; 5] =
             ["SLURM_JOB_NAME", "SLURM_JOB_USER", "SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION", "SLURM_JOB_ID"];
-        let mut said = facts::environment(&self.0, &inquiry.lists, &JOB);
+        let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
         let known = &inquiry.found.naming;
         // Handed on by another job's step.
         if said.remove("SLURM_JOB_ID")? != known.native {

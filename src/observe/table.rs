@@ -413,16 +413,16 @@ impl Held {
         };
         let mut tasks = before.tasks.clone();
         tasks[at] = task;
-        let called = AllocIdentity {
-            source,
-            workload: naming.workload.as_deref().map(JobId::from),
-            namespace: naming.namespace.clone(),
-            group: naming.group.as_deref().map(GroupName::from),
-            name: naming.name.clone(),
-            created_at: naming.created_at.or(before.created_at),
-            tasks,
-            ..AllocIdentity::clone(&before)
-        };
+        // A task of which nothing is known but its path does not undo what another one knows.
+        let is_told = naming.workload.is_some() || !naming.namespace.is_empty() || naming.name != naming.native;
+        let created_at = naming.created_at.or(before.created_at);
+        let mut called = AllocIdentity { source, created_at, tasks, ..AllocIdentity::clone(&before) };
+        if is_told || before.name.is_empty() {
+            called.workload = naming.workload.as_deref().map(JobId::from);
+            called.namespace.clone_from(&naming.namespace);
+            called.group = naming.group.as_deref().map(GroupName::from);
+            called.name.clone_from(&naming.name);
+        }
         if called != *before {
             self.identity = Arc::new(called);
         }
@@ -633,6 +633,26 @@ mod tests {
         allocs.end("/pod/2", None, Timestamp(11));
         assert_eq!(shown(&allocs).observed.unwrap().ended_at, Some(Timestamp(11)));
         assert!(allocs.end("/pod/2", None, Timestamp(12)).is_none(), "once");
+    }
+
+    #[test]
+    fn what_one_task_does_not_know_of_its_alloc_another_one_does() {
+        let mut allocs = ObservedAllocs::default();
+        let known = Naming {
+            name: "train".to_owned(),
+            task: "batch".to_owned(),
+            workload: Some("physics".to_owned()),
+            namespace: "gpu".to_owned(),
+            ..Naming::of("42")
+        };
+        let begun = |path: &str, naming: Naming| NewTask { naming, ..task(path, "42", "", reader(1, 1)) };
+        allocs.begin(begun("/job/batch", known));
+        let (id, _) = allocs.begin(begun("/job/extern", Naming { task: "extern".to_owned(), ..Naming::of("42") }));
+        let identity = allocs.published(&id).unwrap().identity;
+        assert_eq!(
+            (identity.name.as_str(), identity.workload.as_ref().map(JobId::as_str), identity.namespace.as_str()),
+            ("train", Some("physics"), "gpu")
+        );
     }
 
     #[test]

@@ -26,5 +26,6 @@ mod narrow;
 mod network;
 mod podman;
 mod processes;
+mod recorded;
 mod restarts;
 mod trees;

@@ -36,7 +36,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let roots = Roots::below(dir.path());
         (dir, roots)
     }
 

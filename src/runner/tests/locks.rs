@@ -55,7 +55,7 @@ struct Tree {
 impl Tree {
     fn new() -> Tree {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let roots = Roots::below(dir.path());
         let root = roots.sys.join("fs/cgroup");
         for (file, text) in [
             (roots.proc("self/mountinfo"), "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),

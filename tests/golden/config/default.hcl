@@ -213,6 +213,8 @@ observe {
   # labels =
   # Where Docker is asked for names of containers and for how they ended. It is not believed if it is neither root's nor ours. (ALLOSTAT_OBSERVE_DOCKER_SOCKET)
   docker_socket = "/var/run/docker.sock"
+  # Where the host's files are: /run and /var, which name containers, and /etc/os-release. For an agent in a container that has them mounted elsewhere than at /. (ALLOSTAT_OBSERVE_ROOT)
+  root = "/"
 }
 
 mock {

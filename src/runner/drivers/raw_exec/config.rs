@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_limit_that_no_controller_here_enforces_is_refused_before_the_start() {
         let dir = tempfile::tempdir().unwrap();
-        let roots = Roots { proc: dir.path().join("proc"), sys: dir.path().join("sys") };
+        let roots = Roots::below(dir.path());
         let tree = roots.sys.join("fs/cgroup");
         std::fs::create_dir_all(roots.proc("self")).unwrap();
         std::fs::create_dir_all(&tree).unwrap();
