@@ -6,12 +6,12 @@
 mod common;
 mod shared;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use allostat::model::event::{Event, EventKind};
+use allostat::model::few::Few;
 use allostat::model::units::Timestamp;
 use allostat::runner::events::Log;
 use shared::{median, p99, report};
@@ -114,7 +114,7 @@ fn show(log: &Log, n: usize) {
         alloc_id: Some("alloc".into()),
         task: Some("task".into()),
         message: String::new(),
-        details: BTreeMap::new(),
+        details: Few::default(),
         fails_task: false,
     });
     log.settle(&[staged.seq]);

@@ -248,7 +248,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some(task.into()),
             message: "a\nb".to_owned(),
-            details: std::collections::BTreeMap::new(),
+            details: crate::model::few::Few::default(),
             fails_task: false,
         };
         log.settle(&[log.stage(event).seq]);

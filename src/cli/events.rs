@@ -161,7 +161,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: std::collections::BTreeMap::new(),
+            details: crate::model::few::Few::default(),
             fails_task: false,
         }))
     }

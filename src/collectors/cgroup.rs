@@ -65,9 +65,8 @@ struct Slot {
     hierarchy: u8,
     /// How many cgroups above ours the file stands.
     up: u8,
-    /// It is the root's, and read for all: it takes no descriptor.
-    is_roots: bool,
-    rank: Rank,
+    /// `None`: it is the root's, and read for all: it takes no descriptor.
+    rank: Option<Rank>,
     fd: Option<OwnedFd>,
     /// This cgroup has no such file: remembered.
     absent: bool,
@@ -144,17 +143,17 @@ impl CgroupFiles {
             }
             let Some(hierarchy) = position(file).and_then(|at| u8::try_from(at).ok()) else { continue };
             if let Some(above) = file.above {
-                let rank = Rank::Setting;
+                let rank = matches!(above, Above::Each(_)).then_some(Rank::Setting);
                 let each = above.up(depth(&path)).filter_map(|up| u8::try_from(up).ok());
-                let (file, is_roots) = (above.file(), matches!(above, Above::Root(_)));
-                slots.extend(each.map(|up| Slot { file, hierarchy, up, is_roots, rank, fd: None, absent: false }));
+                let file = above.file();
+                slots.extend(each.map(|up| Slot { file, hierarchy, up, rank, fd: None, absent: false }));
             }
-            let rank = rank(file, of_alloc, passed);
-            slots.push(Slot { file, hierarchy, up: 0, is_roots: false, rank, fd: None, absent: false });
+            let rank = Some(rank(file, of_alloc, passed));
+            slots.push(Slot { file, hierarchy, up: 0, rank, fd: None, absent: false });
         }
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
-        slots.iter().filter(|slot| !slot.is_roots).for_each(|slot| sampling.budget.need(slot.rank));
+        slots.iter().filter_map(|slot| slot.rank).for_each(|rank| sampling.budget.need(rank));
         sampling.budget.tell_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
         CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
@@ -301,11 +300,10 @@ impl CgroupFiles {
         let Some(slot) = self.slots.get_mut(index) else { return Ok(()) };
         let sampling = &self.sampling;
         let (file, up, hierarchy) = (slot.file, usize::from(slot.up), usize::from(slot.hierarchy));
-        if slot.is_roots {
+        let Some(rank) = slot.rank else {
             self.read_roots(file, hierarchy, scratch, raw);
             return Ok(());
-        }
-        let rank = slot.rank;
+        };
         let opened = match &slot.fd {
             Some(_) => None,
             None => {
@@ -420,11 +418,11 @@ impl CgroupFiles {
             self.sampling.budget.need_no_more(Rank::Moving);
         }
         for slot in self.slots.drain(..) {
-            let rank = slot.rank;
+            let Some(rank) = slot.rank else { continue };
             if slot.fd.is_some() {
                 self.sampling.budget.give_back(rank);
             }
-            if !slot.absent && !slot.is_roots {
+            if !slot.absent {
                 self.sampling.budget.need_no_more(rank);
             }
         }

@@ -251,12 +251,11 @@ impl<'a> Walked<'a> {
     }
 
     fn take(&mut self) -> Result<Vec<WalkedRow>, KernelPassError> {
-        let mut words = Vec::new();
-        let there = u32::try_from(self.rows.fill(&self.walk, &mut words)?).unwrap_or(u32::MAX);
+        let there = u32::try_from(self.rows.fill(&self.walk)?).unwrap_or(u32::MAX);
         if there > self.room {
             let room = there.saturating_mul(2);
             *self = Walked::with_room(self.plan, self.iterator, self.home, self.all, room)?;
-            self.rows.fill(&self.walk, &mut words)?;
+            self.rows.fill(&self.walk)?;
         }
         let width = self.plan.walked_bytes() as usize / 8;
         let row = |words: &[u64]| {
@@ -264,7 +263,7 @@ impl<'a> Walked<'a> {
             let cpu = CPU.map(|value| self.plan.rows.read(row, value).unwrap_or_default());
             Some(WalkedRow { hierarchy, id: *row.first()?, is_whole: whole == 1, cpu })
         };
-        Ok(words.chunks_exact(width).filter_map(row).collect())
+        Ok(self.rows.rows().chunks_exact(width).filter_map(row).collect())
     }
 }
 

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::pass_rows::{HomeRows, Index, PassRows};
+use super::pass_rows::{HomeRows, Index, PassRows, Words};
 use super::subjects::files;
 use super::trust::{self, Distrust, Trial};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows};
@@ -154,15 +154,14 @@ struct Hill {
     iterator: u32,
     directory: PathBuf,
     room: u32,
-    rows: KernelRows,
+    /// Shared with who looks at them.
+    rows: Arc<KernelRows>,
     program: OwnedFd,
     walk: CgroupWalk,
     /// Where each cgroup stands, as long as there are the same ones in the same order.
     index: Arc<Index>,
     /// How often others have come or some have gone; `None`: there is no room for all.
     changes: Option<u64>,
-    /// Memory of an earlier pass.
-    spare: Vec<u64>,
 }
 
 impl KernelPass {
@@ -252,10 +251,8 @@ impl KernelPass {
             let _ = rustix::io::pread(flush.as_fd(), &mut buffer[..], 0);
         }
         self.whole.iter().for_each(|mount| flush_below(mount));
-        let earlier = self.rows.write().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Ok(earlier)) = earlier.map(Arc::try_unwrap) {
-            state.take_back(earlier);
-        }
+        // Nobody looks at them any more: the kernel writes there again.
+        drop(self.rows.write().unwrap_or_else(PoisonError::into_inner).take());
         let moved: usize = whose.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
         let all = all || moved * WORTH > state.count || state.is_due(now);
         // Whoever was not asked is due by himself.
@@ -324,15 +321,6 @@ impl State {
         let homes = hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
         PassRows { taken, homes, are_all: all, wanted: None }
     }
-    /// The memory of rows that nobody looks at any more.
-    fn take_back(&mut self, rows: PassRows) {
-        let hills = if rows.are_all { &mut self.whole } else { &mut self.probes };
-        for (hill, home) in hills.iter_mut().zip(rows.homes) {
-            if let (Some(hill), Some(home)) = (hill, home) {
-                hill.spare = home.words;
-            }
-        }
-    }
 }
 
 impl Hill {
@@ -366,8 +354,8 @@ impl Hill {
         let rows = KernelRows::create(plan.row_bytes(), room)?;
         let program = program(&plan, &rows, iterator)?;
         let walk = over(&program, &directory)?;
-        let (index, changes, spare) = (Arc::default(), Some(0), Vec::new());
-        Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, changes, spare })
+        let (rows, index, changes) = (Arc::new(rows), Arc::default(), Some(0));
+        Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, changes })
     }
 
     /// From what stands at its directory now.
@@ -377,12 +365,11 @@ impl Hill {
     }
 
     fn walk(&mut self) -> Option<HomeRows> {
-        let mut words = std::mem::take(&mut self.spare);
-        let mut there = self.rows.fill(&self.walk, &mut words).unwrap_or_default();
+        let mut there = self.fill()?;
         let changes = self.changes.unwrap_or_default();
         if there > self.room as usize {
             // Some more may come before the next pass.
-            let room = u32::try_from(there).ok()?.checked_next_power_of_two()?.checked_mul(2)?;
+            let room = u32::try_from(there + there / 4).ok()?.checked_add(ROOM)?;
             let (plan, directory) = (Arc::clone(&self.plan), self.directory.clone());
             match Hill::open(plan, self.iterator, directory, room) {
                 Ok(larger) => *self = larger,
@@ -390,7 +377,7 @@ impl Hill {
                     tracing::debug!(error = %chain(&error), room, "no room for more rows: the rest is read from files");
                 }
             }
-            there = self.rows.fill(&self.walk, &mut words).unwrap_or_default();
+            there = self.fill()?;
         }
         self.changes = (there > 0 && there <= self.room as usize).then_some(changes);
         if there == 0 {
@@ -399,13 +386,18 @@ impl Hill {
             return None;
         }
         let width = self.plan.row_bytes() as usize / 8;
-        let ids = || words.chunks_exact(width).map(|row| row[0]);
+        let ids = || self.rows.rows().chunks_exact(width).map(|row| row[0]);
         if !ids().eq(self.index.ids.iter().copied()) {
-            let places = ids().enumerate().map(|(at, id)| (id, at)).collect();
-            self.index = Arc::new(Index { ids: ids().collect(), places });
+            self.index = Arc::new(Index::of(ids().collect()));
             self.changes = self.changes.map(|changes| changes + 1);
         }
+        let words = Words::Kernels(Arc::clone(&self.rows));
         Some(HomeRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
+    }
+
+    /// How many rows there are, perhaps more than there is room for. `None`: somebody still looks at those of an earlier walk.
+    fn fill(&mut self) -> Option<usize> {
+        Some(Arc::get_mut(&mut self.rows)?.fill(&self.walk).unwrap_or_default())
     }
 }
 

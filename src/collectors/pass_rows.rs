@@ -1,10 +1,10 @@
 //! The rows of one kernel pass.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::told::Row;
+use crate::host::bpf::KernelRows;
 use crate::kernel::bpf::walk::RowPlan;
 use crate::model::measure::When;
 
@@ -12,7 +12,19 @@ use crate::model::measure::When;
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) ids: Vec<u64>,
-    pub(super) places: HashMap<u64, usize>,
+    /// The places in `ids`, by the ids there.
+    order: Vec<usize>,
+}
+
+impl Index {
+    pub(super) fn of(ids: Vec<u64>) -> Index {
+        let mut order: Vec<usize> = (0..ids.len()).collect();
+        order.sort_unstable_by_key(|place| ids[*place]);
+        Index { ids, order }
+    }
+    fn place(&self, id: u64) -> Option<usize> {
+        self.order.binary_search_by_key(&id, |place| self.ids[*place]).ok().map(|at| self.order[at])
+    }
 }
 
 /// What one pass found.
@@ -32,8 +44,25 @@ pub(super) struct PassRows {
 #[derive(Debug)]
 pub(super) struct HomeRows {
     pub(super) plan: Arc<RowPlan>,
-    pub(super) words: Vec<u64>,
+    pub(super) words: Words,
     pub(super) index: Arc<Index>,
+}
+
+/// One row after the other.
+#[derive(Debug)]
+pub(super) enum Words {
+    /// Where the kernel wrote them: no other walk until these are gone.
+    Kernels(Arc<KernelRows>),
+    Copied(Vec<u64>),
+}
+
+impl Words {
+    pub(super) fn get(&self) -> &[u64] {
+        match self {
+            Words::Kernels(rows) => rows.rows(),
+            Words::Copied(words) => words,
+        }
+    }
 }
 
 impl PassRows {
@@ -46,25 +75,32 @@ impl PassRows {
         let home = self.homes.get(home)?.as_ref()?;
         let width = home.plan.row_bytes() as usize / 8;
         if home.index.ids.get(*near) != Some(&inode) {
-            *near = *home.index.places.get(&inode)?;
+            *near = home.index.place(inode)?;
         }
         let at = *near * width;
-        let words = home.words.get(at..at + width)?;
+        let words = home.words.get().get(at..at + width)?;
         Some(Row { plan: &home.plan, words })
+    }
+    /// For who looks at them beside those of the next pass.
+    pub(super) fn copied(mut self) -> PassRows {
+        for home in self.homes.iter_mut().flatten() {
+            home.words = Words::Copied(home.words.get().to_vec());
+        }
+        self
     }
     /// Those of some cgroups alone, each by its hierarchy's place and its inode, for who keeps them longer than a pass.
     pub(super) fn only(&self, wanted: &[(usize, u64)]) -> PassRows {
         let of = |(place, home): (usize, &Option<HomeRows>)| {
             let home = home.as_ref()?;
             let width = home.plan.row_bytes() as usize / 8;
-            let (mut index, mut words) = (Index::default(), Vec::new());
+            let (mut ids, mut words) = (Vec::new(), Vec::new());
             for (_, id) in wanted.iter().filter(|(at, _)| *at == place) {
-                let from = home.index.places.get(id)? * width;
-                words.extend_from_slice(home.words.get(from..from + width)?);
-                index.places.insert(*id, index.ids.len());
-                index.ids.push(*id);
+                let from = home.index.place(*id)? * width;
+                words.extend_from_slice(home.words.get().get(from..from + width)?);
+                ids.push(*id);
             }
-            Some(HomeRows { plan: Arc::clone(&home.plan), words, index: Arc::new(index) })
+            let (plan, words) = (Arc::clone(&home.plan), Words::Copied(words));
+            Some(HomeRows { plan, words, index: Arc::new(Index::of(ids)) })
         };
         let homes = self.homes.iter().enumerate().map(of).collect();
         PassRows { taken: self.taken, homes, are_all: self.are_all, wanted: None }

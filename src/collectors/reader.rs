@@ -87,7 +87,7 @@ pub struct TaskReader {
     inner: Mutex<Inner>,
     latest: Mutex<Latest>,
     /// What its first reading said, of one that counts from there. Unset: from 0.
-    from: Option<OnceLock<Usage>>,
+    from: Option<Box<OnceLock<Usage>>>,
     /// Where what is read is kept, of a source that keeps nothing itself.
     keep: OnceLock<Box<dyn Keeps>>,
 }
@@ -199,7 +199,7 @@ impl TaskReader {
     /// The same, of a cgroup whose counters hold what others used, or what was told before: what they say at its first reading is left
     /// out of each. Of its peaks nobody knows when they were reached, so it has none.
     pub fn that_counts_anew(self) -> TaskReader {
-        TaskReader { from: Some(OnceLock::new()), ..self }
+        TaskReader { from: Some(Box::default()), ..self }
     }
     /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {

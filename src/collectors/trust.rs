@@ -247,7 +247,7 @@ pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMu
     // The first one makes room.
     walk();
     let mut look = || {
-        let before = walk();
+        let before = walk().copied();
         let homes = layout.hierarchies().iter().enumerate();
         let directories =
             homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d)));

@@ -195,7 +195,7 @@ fn address<T: ?Sized>(of: &T) -> u64 {
     std::ptr::from_ref(of).cast::<u8>().addr() as u64
 }
 
-/// Rows that the kernel writes and we read, without a copy on the way: row 0 counts them.
+/// Rows that the kernel writes and we read where it wrote them: row 0 counts them.
 #[derive(Debug)]
 pub struct KernelRows {
     map: OwnedFd,
@@ -205,12 +205,14 @@ pub struct KernelRows {
     words: usize,
     /// Without row 0.
     capacity: usize,
+    /// What the last walk wrote, without row 0.
+    there: usize,
 }
 
 // SAFETY: the memory belongs to this value alone, and is written through `&mut self` only; the kernel writes it while a walk runs, and
 // walks are run by who holds this value.
 unsafe impl Send for KernelRows {}
-// SAFETY: through `&self` one whole number is read, and nothing is written.
+// SAFETY: through `&self` one whole number is read, or what a walk has written, and nothing is written: a walk needs `&mut self`.
 unsafe impl Sync for KernelRows {}
 
 impl KernelRows {
@@ -234,28 +236,31 @@ impl KernelRows {
             .map_err(|e| BpfError::of("memory shared with the kernel")(e.into()))?;
         let memory = NonNull::new(memory.cast::<u64>())
             .ok_or_else(|| BpfError::of("memory shared with the kernel")(io::ErrorKind::OutOfMemory.into()))?;
-        Ok(KernelRows { map, memory, bytes, words: row_bytes as usize / 8, capacity: capacity as usize })
+        Ok(KernelRows { map, memory, bytes, words: row_bytes as usize / 8, capacity: capacity as usize, there: 0 })
     }
 
     pub fn descriptor(&self) -> i32 {
         self.map.as_raw_fd()
     }
 
-    /// Runs a walk, and copies its rows to `into`, one after the other. Gives how many there were, which may be more than there is room
-    /// for. Errors: the walk could not be made; then there are none.
-    pub fn fill(&mut self, walk: &CgroupWalk, into: &mut Vec<u64>) -> Result<usize, BpfError> {
-        into.clear();
+    /// Runs a walk. Gives how many rows there were, which may be more than there is room for. Errors: the walk could not be made; then there
+    /// are none.
+    pub fn fill(&mut self, walk: &CgroupWalk) -> Result<usize, BpfError> {
+        self.there = 0;
         // SAFETY: row 0 is inside of the mapping, and nobody writes it now.
         unsafe { self.memory.write_volatile(0) };
         walk.run()?;
         // SAFETY: the same; the walk is over.
         let rows = usize::try_from(unsafe { self.memory.read_volatile() }).unwrap_or(usize::MAX);
-        let there = rows.min(self.capacity);
-        // SAFETY: as many words as these rows have, behind row 0: all of it inside of the mapping, and nobody writes it now.
-        into.extend_from_slice(unsafe {
-            std::slice::from_raw_parts(self.memory.add(self.words).as_ptr(), there * self.words)
-        });
+        self.there = rows.min(self.capacity);
         Ok(rows)
+    }
+
+    /// The rows of the last walk, one after the other.
+    pub fn rows(&self) -> &[u64] {
+        // SAFETY: as many words as these rows have, behind row 0: all of it inside of the mapping. Nobody writes it while it is borrowed, for
+        // the next walk borrows it alone.
+        unsafe { std::slice::from_raw_parts(self.memory.add(self.words).as_ptr(), self.there * self.words) }
     }
 
     /// Row 0 as it was written by a walk that keeps no count.

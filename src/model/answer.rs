@@ -1,9 +1,8 @@
 //! What an answer of the agent can be: its format, its encoding, how much of it a reader may see.
 
-use std::collections::BTreeMap;
-
 use super::attribute::Attribute;
 use super::event::{Event, EventKind};
+use super::few::Few;
 use super::stat::{StatObject, StatReading, StatValue};
 use super::task::ExitStatus;
 use super::words;
@@ -45,7 +44,7 @@ impl Detail {
         let mut event = event.clone();
         if self == Detail::Public && !is_plain(&event) {
             event.message = format!("{}; {WITHHELD}", event.kind.text().to_lowercase());
-            event.details = BTreeMap::new();
+            event.details = Few::default();
         }
         event
     }
@@ -86,7 +85,7 @@ fn is_plain(event: &Event) -> bool {
         SetupFailure | FailedValidation | Driver | DriverFailure | FailedRestore | HookFailed => false,
         Received | Device | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting
         | Signaling | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
-            !event.details.contains_key("error")
+            !event.details.contains("error")
         }
     }
 }

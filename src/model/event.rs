@@ -1,9 +1,8 @@
 //! What happened to a task or a driver, in Nomad's words.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
+use super::few::Few;
 use super::id::{AllocId, JobId, TaskName};
 use super::units::Timestamp;
 
@@ -73,8 +72,8 @@ pub struct Event {
     /// A sentence for people.
     pub message: String,
     /// Typed details: `exit_code`, `signal`, `oom`, `delay_ns`, `reason`, `error` ...
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub details: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Few::is_empty")]
+    pub details: Few<String>,
     /// This event makes the task failed.
     #[serde(default)]
     pub fails_task: bool,

@@ -13,6 +13,7 @@ pub mod device_used;
 pub mod env;
 pub mod event;
 pub mod exponential;
+pub mod few;
 #[cfg(test)]
 pub mod fuzzed;
 pub mod host;

@@ -1,6 +1,6 @@
 //! What a task is doing, and how its attempts ended.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::de::IntoDeserializer;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::device_used::DeviceUsed;
 use super::event::Event;
+use super::few::Few;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
@@ -184,7 +185,7 @@ pub struct TaskStatus {
     /// be started is none.
     pub exit_counts: [u64; 6],
     /// How many events of each kind there were; counts never reset.
-    pub event_counts: BTreeMap<String, u64>,
+    pub event_counts: Few<u64>,
     /// The newest 10 events, oldest first.
     #[serde(deserialize_with = "known_events")]
     pub events: VecDeque<Arc<Event>>,
@@ -220,7 +221,7 @@ impl TaskStatus {
             base: Arc::default(),
             exits: VecDeque::new(),
             exit_counts: [0; 6],
-            event_counts: BTreeMap::new(),
+            event_counts: Few::default(),
             events: VecDeque::new(),
         }
     }
@@ -298,7 +299,7 @@ mod tests {
     #[test]
     fn an_event_that_only_a_newer_agent_knows_costs_nothing_else_of_a_record() {
         let mut task = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(3));
-        task.event_counts.insert("struck".to_owned(), 1);
+        task.event_counts.insert("struck", 1);
         let event = |seq, kind| Event {
             seq,
             task_seq: seq,
@@ -308,7 +309,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: BTreeMap::new(),
+            details: Few::default(),
             fails_task: false,
         };
         task.events = [event(1, EventKind::Received), event(2, EventKind::Killed)].map(Arc::new).into();

@@ -269,6 +269,7 @@ mod tests {
 
     use super::*;
     use crate::model::event::EventKind;
+    use crate::model::few::Few;
     use crate::model::id::TaskName;
     use crate::model::units::Timestamp;
 
@@ -282,7 +283,7 @@ mod tests {
             alloc_id: Some("a".into()),
             task: Some("t".into()),
             message: String::new(),
-            details: BTreeMap::new(),
+            details: Few::default(),
             fails_task: false,
         }
     }

@@ -1,10 +1,10 @@
 //! `/v1/events` followed: over both doors, resumed, by readers that stall, go, or are too many.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::model::event::{Event, EventKind};
+use crate::model::few::Few;
 use crate::model::units::Timestamp;
 use crate::runner::events::CAPACITY;
 
@@ -18,7 +18,7 @@ fn happen(log: &Log, kind: EventKind, message: &str) {
         alloc_id: Some("a".into()),
         task: Some("t".into()),
         message: message.to_owned(),
-        details: BTreeMap::new(),
+        details: Few::default(),
         fails_task: false,
     };
     log.settle(&[log.stage(event).seq]);

@@ -67,7 +67,7 @@ fn severity(event: &Event) -> SeverityNumber {
         Terminated if outcome.is_some_and(|outcome| !matches!(outcome, Outcome::Success | Outcome::Killed)) => {
             SeverityNumber::Warn
         }
-        Killed if event.details.contains_key("error") => SeverityNumber::Error,
+        Killed if event.details.contains("error") => SeverityNumber::Error,
         HookFailed | NotRestarting | SiblingFailed => SeverityNumber::Warn,
         Received | TaskSetup | Driver | Device | Started | Terminated | Restarting | RestartSignaled | Signaling
         | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => SeverityNumber::Info,
@@ -81,10 +81,10 @@ pub(super) fn details(event: &Event) -> impl Iterator<Item = KeyValue> + '_ {
             let value = any_value::Value::DoubleValue(Nanos(nanos).as_secs_f64());
             return attribute(format!("allostat.{stem}"), value);
         }
-        let known = NAMES.iter().find(|(ours, _)| ours == key);
+        let known = NAMES.iter().find(|(ours, _)| *ours == key);
         let name = known.map_or_else(|| format!("allostat.{key}"), |(_, name)| (*name).to_owned());
         match value.parse() {
-            Ok(n) if ["exit_code", "signal", "attempt", "oom_kills"].contains(&key.as_str()) => {
+            Ok(n) if ["exit_code", "signal", "attempt", "oom_kills"].contains(&key) => {
                 attribute(name, any_value::Value::IntValue(n))
             }
             _ => key_value(&name, value),

@@ -28,7 +28,7 @@ impl Alloc {
         if over {
             self.close(now);
         }
-        self.changed.send_modify(|changes| *changes += 1);
+        self.changed.notify_one();
         result
     }
 
@@ -291,7 +291,8 @@ impl Edit<'_> {
                 tracing::info!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), "{}", event.message);
             }
         }
-        *status.event_counts.entry(kind.label().to_owned()).or_default() += 1;
+        let count = status.event_counts.get(kind.label()).copied().unwrap_or_default();
+        status.event_counts.insert(kind.label(), count + 1);
         if status.events.len() == KEPT {
             status.events.pop_front();
         }

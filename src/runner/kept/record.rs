@@ -175,7 +175,7 @@ impl MoreTotals {
             usage: status.base.counters(),
             exits: status.exit_counts,
             restarts: status.restarts,
-            events: status.event_counts.clone(),
+            events: status.event_counts.iter().map(|(kind, count)| (kind.to_owned(), *count)).collect(),
             ..self.alone()
         }
     }

@@ -1,0 +1,121 @@
+//! A map of a few entries by name: pairs in a row, in the order of their names. A `BTreeMap` takes room for eleven entries where there are
+//! two, and a thousand tasks have several of them each.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Index;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+
+/// Stored and told as a map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Few<V>(Vec<(Box<str>, V)>);
+
+impl<V> Few<V> {
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&name, |(known, _)| known)
+    }
+
+    pub fn get(&self, name: &str) -> Option<&V> {
+        self.place(name).ok().map(|at| &self.0[at].1)
+    }
+    pub fn contains(&self, name: &str) -> bool {
+        self.place(name).is_ok()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
+        self.0.iter().map(|(name, value)| (&**name, value))
+    }
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    pub fn insert(&mut self, name: impl Into<Box<str>>, value: V) {
+        let name = name.into();
+        match self.place(&name) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => {
+                self.0.reserve_exact(1);
+                self.0.insert(at, (name, value));
+            }
+        }
+    }
+}
+
+impl<V> Default for Few<V> {
+    fn default() -> Few<V> {
+        Few(Vec::new())
+    }
+}
+
+impl<V> Index<&str> for Few<V> {
+    type Output = V;
+
+    fn index(&self, name: &str) -> &V {
+        self.get(name).expect("what is indexed must be there")
+    }
+}
+
+impl<N: Into<Box<str>>, V> FromIterator<(N, V)> for Few<V> {
+    /// Of several under one name the last one counts.
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> Few<V> {
+        let mut few = Few::default();
+        entries.into_iter().for_each(|(name, value)| few.insert(name, value));
+        few
+    }
+}
+
+impl<V: Serialize> Serialize for Few<V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Few<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Few<V>, D::Error> {
+        deserializer.deserialize_map(Entries(PhantomData))
+    }
+}
+
+struct Entries<V>(PhantomData<V>);
+
+impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
+    type Value = Few<V>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Few<V>, A::Error> {
+        let mut few = Few::default();
+        while let Some((name, value)) = map.next_entry::<Box<str>, V>()? {
+            few.insert(name, value);
+        }
+        Ok(few)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_holds_and_tells_what_a_map_would(entries: Vec<(String, u8)>, asked: String) {
+            let few: Few<u8> = entries.iter().cloned().collect();
+            let map: BTreeMap<String, u8> = entries.iter().cloned().collect();
+            prop_assert!(few.iter().eq(map.iter().map(|(name, value)| (name.as_str(), value))));
+            prop_assert!(entries.iter().all(|(name, _)| few.contains(name) && few[name] == map[name]));
+            prop_assert_eq!(few.get(&asked), map.get(&asked));
+            let text = serde_json::to_string(&few).unwrap();
+            prop_assert_eq!(&text, &serde_json::to_string(&map).unwrap());
+            prop_assert_eq!(serde_json::from_str::<Few<u8>>(&text).unwrap(), few);
+        }
+    }
+}
