@@ -52,6 +52,8 @@ pub struct Said {
 /// What a tick brings beside the readings.
 #[derive(Debug, Default)]
 pub struct Tick {
+    /// When it began: the host was read then.
+    pub at: Timestamp,
     pub host: Samples,
     pub agent: Samples,
     pub devices: Arc<DevicesView>,
@@ -73,6 +75,7 @@ pub struct Withdrawn {
 
 /// What is read each tick, and not with a change.
 struct Host {
+    at: Timestamp,
     samples: Arc<Samples>,
     agent: Arc<Samples>,
     devices: Arc<DevicesView>,
@@ -138,7 +141,8 @@ impl Assembler {
         let mut withdrawn = Withdrawn { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
         self.withdraw(&withdrawn.retired);
         withdrawn.unshown = self.overflow.take_unshown();
-        let host = Host { samples: Arc::new(tick.host), agent: Arc::new(tick.agent), devices: tick.devices };
+        let host =
+            Host { at: tick.at, samples: Arc::new(tick.host), agent: Arc::new(tick.agent), devices: tick.devices };
         let epoch = self.last.epoch + tick.unseen + 1;
         (self.publish(board, moment, epoch, host), withdrawn)
     }
@@ -160,6 +164,7 @@ impl Assembler {
         self.follow(board, latest, false, moment);
         let last = &self.last;
         let host = Host {
+            at: last.ticked_at,
             samples: Arc::clone(&last.host),
             agent: Arc::clone(&last.agent),
             devices: Arc::clone(&last.devices),
@@ -186,6 +191,7 @@ impl Assembler {
             epoch,
             version: self.last.version + 1,
             taken_at: moment.at,
+            ticked_at: host.at,
             steady_at: self.last.steady_at.max(moment.at),
             allocs: self.entries.iter().map(|e| Arc::clone(&e.view)).collect(),
             overflow: self.overflow.views(self.entries.iter().filter(|e| e.folded).map(|e| &e.view)),

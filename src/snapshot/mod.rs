@@ -66,6 +66,8 @@ pub struct Snapshot {
     pub version: u64,
     /// By the wall clock, which may jump.
     pub taken_at: Timestamp,
+    /// When the tick began that is `epoch`: the host was read then, and whoever is not read anew slept until then.
+    pub ticked_at: Timestamp,
     /// The latest `taken_at` so far: it never falls, so no dwell counted up to it does.
     pub steady_at: Timestamp,
     /// In order of creation; those whose series have retired are still here until collected.
@@ -218,6 +220,7 @@ impl Snapshot {
             epoch: 0,
             version: 0,
             taken_at: now,
+            ticked_at: now,
             steady_at: now,
             allocs: Vec::new(),
             overflow: Vec::new(),

@@ -176,11 +176,11 @@ impl Work {
     }
 
     fn tick(&mut self) {
-        let moment = self.moment();
-        self.watch_clock(moment);
+        let began = self.moment();
+        self.watch_clock(began);
         let mut host = Samples::default();
         for (collector, record) in self.parts.collectors.iter_mut().zip(&mut self.records[1..]) {
-            collect(collector.as_mut(), record, &self.parts.sampling, &mut host, &self.parts.metrics, moment.at);
+            collect(collector.as_mut(), record, &self.parts.sampling, &mut host, &self.parts.metrics, began.at);
         }
         let started = Instant::now();
         let desk = Arc::clone(&self.desk);
@@ -200,7 +200,7 @@ impl Work {
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
-        let tick = Tick { host, agent, devices, oldest, acknowledged, unseen: 0 };
+        let tick = Tick { at: began.at, host, agent, devices, oldest, acknowledged, unseen: 0 };
         let was_whole = desk.tick(&mut work, tick, moment, threads);
         drop(work);
         let took = started.elapsed();

@@ -146,7 +146,7 @@ pub struct RateTracker {
     host: Option<(Timestamp, HostReply)>,
     host_rates: HostNow,
     epoch: u64,
-    taken_at: Timestamp,
+    ticked_at: Timestamp,
 }
 
 impl RateTracker {
@@ -165,7 +165,7 @@ impl RateTracker {
         let rows = rows.collect();
         self.seen.retain(|_, seen| seen.epoch == table.epoch);
         let host = self.host(table);
-        (self.epoch, self.taken_at) = (table.epoch, table.taken_at);
+        (self.epoch, self.ticked_at) = (table.epoch, table.ticked_at());
         Frame { epoch: table.epoch, taken_at: table.taken_at, host, rows, has_devices: table.devices > 0 }
     }
 
@@ -177,7 +177,7 @@ impl RateTracker {
         let key = (task.alloc_id.clone(), task.task.clone());
         let runs = lives(&task.state);
         // Whoever is not measured by its cgroup tells when it likes, or is read at each tick.
-        let last_tick = if task.measured == "cgroup" { self.taken_at } else { Timestamp(0) };
+        let last_tick = if task.measured == "cgroup" { self.ticked_at } else { Timestamp(0) };
         let mut row = row(task, key.clone(), &usage, on);
         if let Some(at) = task.sampled_at {
             let seen = self.seen.entry(key).or_insert_with(|| Seen {
@@ -210,19 +210,20 @@ impl RateTracker {
     }
 
     fn host(&mut self, table: &TaskTable) -> HostNow {
-        let (now, at) = (&table.host, table.taken_at);
+        let (now, at) = (&table.host, table.ticked_at());
         if let Some((before_at, before)) = self.host.as_ref().filter(|(before, _)| *before < at) {
             let time = at.since(*before_at).0;
             let rate = |get: fn(&HostReply) -> Option<u64>| per_second(get(before), get(now), time);
             let share = |get: fn(&HostReply) -> Option<u64>| per_nano(get(before), get(now), time);
+            let waits = |get: fn(&HostReply) -> Option<u64>| share(get).map(|share| share.min(1.0));
             self.host_rates = HostNow {
                 busy_cores: share(|h| h.cpu_busy_ns),
                 received: rate(|h| h.network_receive_bytes),
                 sent: rate(|h| h.network_transmit_bytes),
                 pressure: [
-                    share(|h| h.pressure_cpu_some_ns),
-                    share(|h| h.pressure_memory_some_ns),
-                    share(|h| h.pressure_io_some_ns),
+                    waits(|h| h.pressure_cpu_some_ns),
+                    waits(|h| h.pressure_memory_some_ns),
+                    waits(|h| h.pressure_io_some_ns),
                 ],
                 ..HostNow::default()
             };
@@ -281,7 +282,8 @@ fn rates(before: &Seen, at: Timestamp, now: &Usage, last_tick: Timestamp) -> Rat
     let old = &before.usage;
     let time = at.since(before.at).0;
     let awake = at.since(before.at.max(last_tick.min(at))).0;
-    let share = |get: fn(&Usage) -> Option<u64>| per_nano(get(old), get(now), time);
+    // The kernel adds up what waited each two seconds or so: more than all of the time between two looks.
+    let share = |get: fn(&Usage) -> Option<u64>| per_nano(get(old), get(now), time).map(|share| share.min(1.0));
     let rate = |get: fn(&Usage) -> Option<u64>| per_second(get(old), get(now), time);
     let grown = |get: fn(&Usage) -> Option<u64>| get(now)?.checked_sub(get(old)?);
     // While it rests there are no periods, and no share of them.
@@ -409,6 +411,28 @@ mod tests {
         between.tasks[0].measured = "none".to_owned();
         cores(&mut tracker, &between);
         assert_eq!(cores(&mut tracker, &later), Some(0.1), "a driver tells when it likes");
+    }
+
+    #[test]
+    fn what_is_told_between_two_ticks_because_somebody_else_came_or_went_makes_no_second_shorter() {
+        let mut tracker = RateTracker::default();
+        let told = |second: u64, after_ms: u64| {
+            let mut table = table(second, second, Some(second * 200), "");
+            table.ticked_at = Some(table.taken_at);
+            table.taken_at = Timestamp(table.taken_at.0 + after_ms * 1_000_000);
+            table.host.cpu_busy_ns = Some(second * SECOND);
+            table.host.pressure_cpu_some_ns = Some(second * 2 * SECOND);
+            table
+        };
+        tracker.frame(&told(1, 0), &BTreeMap::new());
+        for second in 2..5 {
+            let frame = tracker.frame(&told(second, 0), &BTreeMap::new());
+            assert_eq!((frame.rows[0].cpu_cores, frame.host.busy_cores), (Some(0.2), Some(1.0)));
+            assert_eq!(frame.host.pressure[0], Some(1.0), "of no time waits more than all of it");
+            // Somebody has come 0.9 s later, or gone.
+            let between = tracker.frame(&told(second, 900), &BTreeMap::new());
+            assert_eq!((between.rows[0].cpu_cores, between.host.busy_cores), (Some(0.2), Some(1.0)));
+        }
     }
 
     #[test]

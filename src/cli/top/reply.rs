@@ -14,6 +14,8 @@ use crate::model::usage::{Field, Usage};
 pub struct TaskTable {
     pub epoch: u64,
     pub taken_at: Timestamp,
+    /// Of the tick: what is told between two ticks has the host's values of the one before. Absent: an older agent.
+    pub(super) ticked_at: Option<Timestamp>,
     pub host: HostReply,
     /// How many there are on this host.
     pub devices: u64,
@@ -75,6 +77,10 @@ impl TaskTable {
         })
     }
 
+    /// When the host was read, and who is not read anew was seen to sleep.
+    pub fn ticked_at(&self) -> Timestamp {
+        self.ticked_at.unwrap_or(self.taken_at)
+    }
     /// The fields as ours, in their order.
     pub fn known_fields(&self) -> Vec<Option<Field>> {
         let known = |name: &String| Field::ALL.into_iter().find(|field| field.name() == name);

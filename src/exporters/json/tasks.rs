@@ -1,7 +1,7 @@
 //! `/v1/tasks`: every task in one short row, cheap enough to be asked for again and again.
 //!
 //! ```text
-//! {"epoch": 7, "taken_at": .., "host": {..}, "devices": 2,
+//! {"epoch": 7, "taken_at": .., "ticked_at": .., "host": {..}, "devices": 2,
 //!  "fields": ["cpu_usage_ns", ..],
 //!  "tasks": [{"alloc_id": "docker:web-1", "task": "web", "state": "running", .., "usage": [1500000000, null, ..]}, ..]}
 //! ```
@@ -56,6 +56,7 @@ pub fn all(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
     let all = Answer {
         epoch: snapshot.epoch,
         taken_at: snapshot.taken_at,
+        ticked_at: snapshot.ticked_at,
         host: host(snapshot),
         devices: snapshot.devices.devices.len(),
         fields: TOLD.map(Field::name),
@@ -68,6 +69,8 @@ pub fn all(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
 struct Answer<'a> {
     epoch: u64,
     taken_at: Timestamp,
+    /// When the tick began of which the host's values are. Between two ticks whoever begins or ends makes a newer answer of the same tick.
+    ticked_at: Timestamp,
     host: HostRow<'a>,
     /// How many there are.
     devices: usize,
