@@ -18,5 +18,6 @@ mod narrow;
 mod network;
 mod podman;
 mod processes;
+mod recorded;
 mod restarts;
 mod trees;

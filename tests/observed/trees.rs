@@ -27,6 +27,7 @@ fn each_runtimes_cgroups_are_recognised() {
         ("/machine.slice/libpod-{id}.scope", Podman, SHORT, SHORT, ""),
         ("/libpod_parent/libpod-{id}", Podman, SHORT, SHORT, ""),
         ("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{id}.scope", Podman, SHORT, SHORT, ""),
+        ("/system.slice/web.service/libpod-payload-{id}", Podman, "web.service", "web.service", "web.service"),
         // containerd.
         ("/default/redis", Containerd, "redis", "redis", ""),
         ("/default/{id}", Containerd, SHORT, SHORT, ""),
@@ -154,6 +155,8 @@ fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
         "/kubepods/burstable/pod{uuid}/cri-containerd-short.scope/x",
         "/system.slice/crio-conmon-{id}.scope",
         "/machine.slice/libpod-conmon-{id}.scope",
+        "/libpod_parent/conmon",
+        "/system.slice/web.service/runtime",
         "/lxc.monitor.web",
         "/slurm/uid_1000/job_42",
         "/slurm/uid_1000",
