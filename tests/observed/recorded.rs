@@ -172,6 +172,10 @@ fn assert_counted_once(host: &Recorded, body: &Exposition) {
             own => (host.cgroups[own].memory.unwrap(), host.cpu_ns(own).unwrap()),
         };
         assert_eq!(of_alloc(body, "memory_usage_bytes", &shown.alloc), Some(memory), "{shown:?}");
+        if own != "sum" {
+            assert_eq!(of_alloc(body, "pids_limit", &shown.alloc), host.pids_limit(own), "{shown:?}");
+            assert_eq!(of_alloc(body, "memory_limit_bytes", &shown.alloc), host.memory_limit(own), "{shown:?}");
+        }
         assert_eq!(cpu_ns(body, "alloc", &[("alloc_id", &shown.alloc)]), Some(cpu), "{shown:?}");
         let workload = |shown: &Shown| shown.labels.iter().find(|(label, _)| label == "workload").cloned().unwrap().1;
         let alike = host.shown.iter().filter(|other| (&other.task, workload(other)) == (&shown.task, workload(shown)));
