@@ -33,7 +33,7 @@ const FAMILIES: [&str; 3] = ["allostat_alloc_info", "allostat_task_info", "allos
 const NAMES: usize = 100;
 
 /// What people and kernels call cgroups: units escaped by systemd, ids of containers, and whatever else is no slash and no zero.
-const PIECES: [&str; 24] = [
+const PIECES: [&str; 26] = [
     "nginx.service",
     "user@1000.service",
     "dev-disk-by\\x2duuid",
@@ -56,6 +56,8 @@ const PIECES: [&str; 24] = [
     "日本語",
     "é",
     "\u{1F600}",
+    "\\xff",
+    "\u{efff}",
     " 1 ",
     "le=\"+Inf\"",
 ];

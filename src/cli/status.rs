@@ -7,6 +7,7 @@ use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, sta
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
 use super::{follow, run};
 use crate::api::encode;
+use crate::model::raw_name;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 
@@ -125,7 +126,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("created", or_absent(alloc.created_at.map(|at| moment(at, now)))),
         ("ended", or_absent(alloc.finished_at.map(|t| moment(t, now)))),
         ("measured by", or_absent(alloc.measured.clone())),
-        ("cgroup", or_absent(alloc.cgroup.as_deref().map(printable))),
+        ("cgroup", or_absent(alloc.cgroup.as_deref().map(|cgroup| printable(&raw_name::shown(cgroup))))),
     ];
     if !alloc.may_run.is_empty() {
         lines.push(("may still run", paint.paint(Style::Red, &printable(&alloc.may_run.join(", ")))));

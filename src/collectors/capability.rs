@@ -96,7 +96,7 @@ impl<'a> Probe<'a> {
     /// The nearest directory on the way to the parent cgroup that exists, if it cannot be written to.
     fn not_writable(self, home: &Hierarchy) -> Option<(PathBuf, std::io::Error)> {
         let path = self.parent.relative();
-        let nearest = (0..64).map(|up| above(path, up)).find(|p| home.mount.join(p).is_dir())?;
+        let nearest = (0..64).map(|up| above(&path, up)).find(|p| home.mount.join(p).is_dir())?;
         let wanted = Access::WRITE_OK | Access::EXEC_OK;
         let refused = rustix::fs::accessat(home.root(), nearest, wanted, rustix::fs::AtFlags::EACCESS).err()?;
         // A path that ends in `/.` reads badly.

@@ -1,6 +1,7 @@
 //! The files of one cgroup: which exist, which stay open, and whether the cgroup is still the one that was meant.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -128,7 +129,7 @@ impl CgroupFiles {
     pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
-        let place = |(hierarchy, home)| Some(Place { hierarchy, inode: inode(home, path.relative())?, row: 0 });
+        let place = |(hierarchy, home)| Some(Place { hierarchy, inode: inode(home, &path.relative())?, row: 0 });
         let homes: Vec<_> = placed.filter_map(place).collect();
         let position = |file: &File| {
             let home = file.home.find(&sampling.layout)?;
@@ -176,7 +177,7 @@ impl CgroupFiles {
             sampling.budget.need(Rank::Moving);
         }
         if self.processes.is_none() && sampling.budget.take(Rank::Moving) {
-            let path = format!("{}/{PROCS}", self.path.relative());
+            let path = self.path.relative().join(PROCS);
             self.processes = scratch::open(unified.root(), &path, OFlags::empty()).ok();
             match self.processes {
                 Some(_) => self.check_identity()?,
@@ -310,11 +311,11 @@ impl CgroupFiles {
             None => {
                 self.by_path |= 1 << hierarchy.min(63);
                 let Some(home) = sampling.layout.hierarchies().get(hierarchy) else { return Ok(()) };
-                let path = above(self.path.relative(), up);
+                let path = self.path.relative();
                 scratch.path.clear();
-                scratch.path.push_str(path);
-                scratch.path.push('/');
-                scratch.path.push_str(file.name);
+                scratch.path.push(above(&path, up));
+                scratch.path.push("/");
+                scratch.path.push(file.name);
                 let fresh = scratch::open(home.root(), &scratch.path, OFlags::empty());
                 Some(fresh)
             }
@@ -404,7 +405,7 @@ impl CgroupFiles {
     fn check_identity_in(&self, wanted: u64) -> Result<(), Gone> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |place: &Place| {
-            hierarchies.get(place.hierarchy).and_then(|h| inode(h, self.path.relative())) == Some(place.inode)
+            hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
         let mut asked = self.homes.iter().filter(|place| wanted & (1 << place.hierarchy.min(63)) != 0);
         if asked.all(same) { Ok(()) } else { Err(Gone) }
@@ -449,7 +450,7 @@ fn rank(file: &File, of_alloc: bool, passed: bool) -> Rank {
     }
 }
 
-fn inode(hierarchy: &Hierarchy, path: &str) -> Option<u64> {
+fn inode(hierarchy: &Hierarchy, path: &Path) -> Option<u64> {
     let stat = rustix::fs::statat(hierarchy.root(), path, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).ok()?;
     Some(stat.st_ino)
 }
@@ -460,11 +461,8 @@ pub(super) fn depth(path: &CgroupPath) -> usize {
 }
 
 /// The path without its last `up` parts.
-pub(super) fn above(mut path: &str, up: usize) -> &str {
-    for _ in 0..up {
-        path = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
-    }
-    path
+pub(super) fn above(path: &Path, up: usize) -> &Path {
+    path.ancestors().nth(up).filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
@@ -473,9 +471,8 @@ mod tests {
 
     #[test]
     fn ancestors_are_found_up_to_the_root() {
-        assert_eq!(above("a/b/c", 0), "a/b/c");
-        assert_eq!(above("a/b/c", 2), "a");
-        assert_eq!(above("a/b/c", 3), ".");
+        let path = |up| above(Path::new("a/b/c"), up).to_str().unwrap();
+        assert_eq!([path(0), path(2), path(3), path(64)], ["a/b/c", "a", ".", "."]);
         assert_eq!(depth(&CgroupPath::from("/a/b/c")), 3);
         assert_eq!(depth(&CgroupPath::from("/")), 0);
     }

@@ -27,7 +27,7 @@ pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
     let mut found = Vec::new();
     for file in files().filter(|f| f.is_read_at_end()) {
         let Some(home) = file.home.find(layout) else { continue };
-        let at = |up| home.mount.join(above(path.relative(), up)).join(file.name);
+        let at = |up| home.mount.join(above(&path.relative(), up)).join(file.name);
         let others = file.above.into_iter().flat_map(|above| above.up(depth(path)));
         found.extend(others.map(|up| FinalFile { key: format!("{}@{up}", file.key()), path: at(up) }));
         found.push(FinalFile { key: file.key(), path: at(0) });

@@ -2,7 +2,10 @@
 //!
 //! Source: `cgroup.procs`, `/proc/PID/{stat,fd}`, `/proc/PID/task/TID/children` (3.5, CONFIG_PROC_CHILDREN).
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
@@ -33,7 +36,7 @@ pub(super) fn count(
     let Some((home, kept)) = files.processes()? else { return Ok(()) };
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.clear();
-    let listed = list(sampling, home.root(), path.relative(), kept, scratch, &mut pids, MAX_DEPTH);
+    let listed = list(sampling, home.root(), &path.relative(), kept, scratch, &mut pids, MAX_DEPTH);
     match listed {
         Ok(()) => {
             usage.set(Field::processes, u64::try_from(pids.len()).ok());
@@ -55,7 +58,7 @@ pub(super) fn count(
 fn list(
     sampling: &Sampling,
     root: BorrowedFd<'_>,
-    path: &str,
+    path: &Path,
     kept: Option<BorrowedFd<'_>>,
     scratch: &mut Scratch,
     pids: &mut Vec<u32>,
@@ -63,11 +66,11 @@ fn list(
 ) -> Result<(), Errno> {
     let bytes = match kept {
         Some(kept) => scratch.read_list_anew(kept)?,
-        None => scratch.read_list(scratch::open(root, &format!("{path}/{PROCS}"), OFlags::empty())?)?,
+        None => scratch.read_list(scratch::open(root, path.join(PROCS), OFlags::empty())?)?,
     };
     let ((), error) = procs::pids(PROCS, bytes, pids);
     if let Some(error) = error {
-        sampling.errors.report(ErrorReason::Parse, || format!("/{path}: {error}"));
+        sampling.errors.report(ErrorReason::Parse, || format!("/{}: {error}", path.display()));
         return Err(Errno::OPNOTSUPP);
     }
     // The kernel counts a cgroup's directories in its links, so that a cgroup without children costs no listing.
@@ -79,7 +82,7 @@ fn list(
     let directory = scratch::open(root, path, OFlags::DIRECTORY)?;
     scratch::names(&directory, |entry| {
         if entry.file_type() == rustix::fs::FileType::Directory {
-            children.extend(entry.file_name().to_str().ok().map(|name| format!("{path}/{name}")));
+            children.push(path.join(OsStr::from_bytes(entry.file_name().to_bytes())));
         }
     })?;
     for child in children {
@@ -152,7 +155,7 @@ pub(super) fn sum(
 
 /// `None`: it is not what is documented, and counted.
 fn stat(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
-    let file = scratch::open(proc.root(), &format!("{pid}/stat"), OFlags::empty())?;
+    let file = scratch::open(proc.root(), format!("{pid}/stat"), OFlags::empty())?;
     let parsed = pid_stat::parse(scratch.read_list(file)?);
     parsed.map(Some).or_else(|error| {
         sampling.errors.report(ErrorReason::Parse, || format!("/proc/{pid}: {error}"));
@@ -162,11 +165,11 @@ fn stat(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Re
 
 /// Appends the children of all threads of a process.
 fn children(proc: &Proc, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) -> Result<(), Errno> {
-    let tasks = scratch::open(proc.root(), &format!("{pid}/task"), OFlags::DIRECTORY)?;
+    let tasks = scratch::open(proc.root(), format!("{pid}/task"), OFlags::DIRECTORY)?;
     let mut threads = Vec::new();
     scratch::names(&tasks, |entry| threads.extend(entry.file_name().to_str().ok().map(str::to_owned)))?;
     for thread in threads {
-        let file = scratch::open(tasks.as_fd(), &format!("{thread}/children"), OFlags::empty());
+        let file = scratch::open(tasks.as_fd(), format!("{thread}/children"), OFlags::empty());
         match file.and_then(|f| scratch.read_list(f)) {
             Ok(bytes) => {
                 let _ = procs::pids("children", bytes, out);

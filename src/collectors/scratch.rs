@@ -1,22 +1,24 @@
 //! One buffer per thread, reused for every file: nothing is allocated per file or number once it is warm.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, RawDir, RawDirEntry};
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 #[derive(Debug)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
     /// A path relative to a root, made anew for each file.
-    pub(super) path: String,
+    pub(super) path: OsString,
     pub(super) pids: Vec<u32>,
 }
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> =
-        RefCell::new(Scratch { bytes: vec![0; 16 << 10], path: String::new(), pids: Vec::new() });
+        RefCell::new(Scratch { bytes: vec![0; 16 << 10], path: OsString::new(), pids: Vec::new() });
 }
 
 /// Lends the buffer of this thread. It must not be asked for again inside.
@@ -25,7 +27,7 @@ pub(super) fn with<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
 }
 
 /// Relative to an O_PATH descriptor; no link is followed.
-pub(super) fn open(root: BorrowedFd<'_>, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn open(root: BorrowedFd<'_>, path: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags, Mode::empty())
 }
 

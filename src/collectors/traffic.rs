@@ -152,7 +152,7 @@ fn first_seen(proc: &Proc, scratch: &mut Scratch) -> Option<(u32, u64)> {
 
 /// All interfaces of its namespace but the loopback; of one that is not understood nothing is known.
 fn carried(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
-    let file = scratch::open(proc.root(), &format!("{pid}/net/dev"), OFlags::empty())?;
+    let file = scratch::open(proc.root(), format!("{pid}/net/dev"), OFlags::empty())?;
     let (interfaces, error) = net_dev::parse(scratch.read_list(file)?);
     if let Some(error) = error {
         sampling.errors.report(ErrorReason::Parse, || format!("{pid}/net/dev: {error}"));

@@ -183,7 +183,7 @@ pub(super) fn can_keep(layout: &Layout, path: &CgroupPath) -> Result<(), Errno> 
 
 fn open(layout: &Layout, path: &CgroupPath, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
     let home = layout.controller("memory").ok_or(Errno::NOENT)?;
-    let path = format!("{}/{name}", path.relative());
+    let path = path.relative().join(name);
     rustix::fs::openat(home.root(), path, access | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
 }
 

@@ -6,6 +6,7 @@
 //! ```
 //! A pid alone is nobody: who began at another moment is somebody else. Source: `/proc/PID/stat`, `/proc/PID/cgroup`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ impl Owners {
         let places = match before.remove(&pid).filter(|(start, _)| *start == since) {
             Some((_, places)) => places,
             None => match self.roots.read_proc(format!("{pid}/cgroup")) {
-                Ok(text) => cgroup::places(&text).map(str::to_owned).collect(),
+                Ok(text) => cgroup::places(&text).map(Cow::into_owned).collect(),
                 Err(_) => return ProcessOwner::Gone,
             },
         };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::roots::{ReadError, Roots, open_path};
 use crate::kernel::proc::mountinfo;
 use crate::model::id::CgroupPath;
-use crate::model::words;
+use crate::model::{raw_name, words};
 
 /// The controllers that measure, limit or hold a task. A v1 hierarchy with none of them (`name=systemd`, `devices`,
 /// `perf_event` ...) is not ours to enter; `cpuset` neither: a fresh v1 cpuset takes no process before it was set up.
@@ -51,6 +51,10 @@ impl Hierarchy {
     /// The root as a starting point for `openat`, `mkdirat`, `unlinkat`.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+    /// Where the cgroup of this path is.
+    pub fn directory(&self, path: &str) -> PathBuf {
+        self.mount.join(raw_name::path(path.trim_start_matches('/')))
     }
     pub fn has(&self, controller: &str) -> bool {
         self.controllers.iter().any(|c| c == controller)

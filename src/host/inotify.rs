@@ -11,6 +11,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
+use crate::model::raw_name;
+
 /// Concurrency: one reader; any thread may add.
 #[derive(Debug)]
 pub struct DirWatch(OwnedFd);
@@ -18,10 +20,10 @@ pub struct DirWatch(OwnedFd);
 /// What happened. `watch`: as it was called when it was added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// A directory was made, or moved to there. `None`: its name is no UTF-8.
-    Made { watch: i32, name: Option<String> },
+    /// A directory was made, or moved to there.
+    Made { watch: i32, name: String },
     /// A directory was removed, or moved from there.
-    Removed { watch: i32, name: Option<String> },
+    Removed { watch: i32, name: String },
     /// A file that is watched says something else.
     Changed { watch: i32 },
     /// What was watched is gone, and the watch with it.
@@ -61,7 +63,8 @@ impl DirWatch {
                 Err(error) => return Err(error.into()),
             };
             let (watch, what) = (event.wd(), event.events());
-            let name = || event.file_name().and_then(|name| name.to_str().ok()).map(str::to_owned);
+            // Of what is in a directory the kernel says its name.
+            let name = || raw_name::text(event.file_name().map_or(b"", |name| name.to_bytes())).into_owned();
             let is_directory = what.contains(ReadFlags::ISDIR);
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
                 each(Notice::Overflow);
@@ -128,14 +131,14 @@ mod tests {
         std::fs::create_dir(dir.path().join("a")).unwrap();
         std::fs::write(dir.path().join("file"), "x").unwrap();
         std::fs::remove_dir(dir.path().join("a")).unwrap();
-        let name = Some("a".to_owned());
+        let name = "a".to_owned();
         assert_eq!(notices(&watching), [Notice::Made { watch, name: name.clone() }, Notice::Removed { watch, name }]);
         watching.forget(watch);
         assert_eq!(notices(&watching), [Notice::Dropped { watch }]);
     }
 
     #[test]
-    fn a_file_tells_of_its_text_and_a_name_that_is_no_text_is_told_without_it() {
+    fn a_file_tells_of_its_text_and_a_name_that_is_no_text_is_told_as_one() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
@@ -146,7 +149,8 @@ mod tests {
         assert!(notices(&watching).contains(&Notice::Changed { watch: text }));
         let watch = watching.directory(dir.path()).unwrap();
         std::fs::create_dir(dir.path().join(std::ffi::OsStr::from_bytes(b"\xff"))).unwrap();
-        assert_eq!(notices(&watching), [Notice::Made { watch, name: None }]);
+        let name = raw_name::text(b"\xff").into_owned();
+        assert_eq!(notices(&watching), [Notice::Made { watch, name }]);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Names of things, as types: an alloc id can never be passed for a task name.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use super::raw_name;
 
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -64,7 +68,8 @@ text_id!(
     TaskName
 );
 text_id!(
-    /// A cgroup path below the root of a hierarchy, starting with `/`: the same in every hierarchy.
+    /// A cgroup path below the root of a hierarchy, starting with `/`: the same in every hierarchy. Its names are those of directories as
+    /// [`raw_name`] makes them text.
     CgroupPath
 );
 
@@ -88,12 +93,12 @@ impl CgroupPath {
     pub fn child(&self, name: &str) -> CgroupPath {
         CgroupPath::new(format!("{}/{name}", self.as_str().trim_end_matches('/')))
     }
-    /// Relative to the root of a hierarchy (no leading slash; `.` for the root itself).
-    pub fn relative(&self) -> &str {
-        match self.as_str().trim_start_matches('/') {
+    /// Where it is, relative to the root of a hierarchy (no leading slash; `.` for the root itself).
+    pub fn relative(&self) -> Cow<'_, Path> {
+        raw_name::path(match self.as_str().trim_start_matches('/') {
             "" => ".",
             path => path,
-        }
+        })
     }
 }
 

@@ -22,6 +22,7 @@ pub mod measure;
 pub mod metric;
 pub mod observed;
 pub mod profile;
+pub mod raw_name;
 pub mod signal;
 pub mod stat;
 pub mod task;

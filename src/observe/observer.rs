@@ -558,7 +558,7 @@ impl Work {
     fn count(&self) {
         let left_out = self.aside.values().filter(|why| **why == LIMIT).count() as u64;
         let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
-        self.parts.metrics.others.there_are(self.allocs.by_source(), left_out, self.scanner.unnamed());
+        self.parts.metrics.others.there_are(self.allocs.by_source(), left_out);
     }
 }
 

@@ -212,7 +212,7 @@ impl Processes {
             let known = before.get(&process.id).copied().filter(|_| !ask_all);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
-                Some(cgroup::places(&bytes).all(|place| !(wish.own)(place)))
+                Some(cgroup::places(&bytes).all(|place| !(wish.own)(&place)))
             });
             self.outside.insert(process.id, is_outside.unwrap_or(false));
         }

@@ -12,6 +12,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use super::tree::{CgroupTree, MOST_HIERARCHIES};
 use crate::collectors::Sampling;
 use crate::host::hierarchy::{Hierarchy, Version};
 use crate::host::inotify::{DirWatch, Notice};
+use crate::model::raw_name;
 
 /// The v1 hierarchies in which everybody who runs things has cgroups.
 const WALKED: [&str; 3] = ["memory", "pids", "cpuacct"];
@@ -40,8 +42,6 @@ pub struct Scanner {
     told_of: HashMap<String, i32>,
     /// Plain cgroups that are tasks: not watched any more.
     settled: HashSet<String>,
-    /// How many directories with names that are no UTF-8 each has below it.
-    unnamed: HashMap<(usize, String), usize>,
     /// Something may have come or gone unseen.
     is_blind: bool,
     /// What the kernel pass said at the last look into plain cgroups.
@@ -83,7 +83,6 @@ impl Scanner {
             tellers: HashMap::new(),
             told_of: HashMap::new(),
             settled: HashSet::new(),
-            unnamed: HashMap::new(),
         }
     }
 
@@ -94,17 +93,10 @@ impl Scanner {
     pub fn watch(&self) -> Option<&DirWatch> {
         self.watch.as_ref()
     }
-    /// How many cgroups have names that cannot be shown.
-    pub fn unnamed(&self) -> u64 {
-        // Each has a directory in each hierarchy.
-        let of = |place| self.unnamed.iter().filter(|((at, _), _)| *at == place).map(|(_, count)| count).sum::<usize>();
-        (0..self.walked.len()).map(of).max().unwrap_or_default() as u64
-    }
 
     /// Looks at everything anew.
     pub fn scan(&mut self) {
         self.tree = CgroupTree::new(&self.ours);
-        self.unnamed.clear();
         self.settled.clear();
         for place in 0..self.walked.len() {
             self.enter(place, "");
@@ -131,16 +123,11 @@ impl Scanner {
         match notice {
             Notice::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
-                match name {
-                    Some(name) => news.made.extend(self.enter(place, &format!("{above}/{name}"))),
-                    None => drop(self.below(place, &above)),
-                }
+                news.made.extend(self.enter(place, &format!("{above}/{name}")));
             }
             Notice::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
-                let Some(name) = name else { return drop(self.below(place, &above)) };
                 let path = format!("{above}/{name}");
-                self.unnamed.remove(&(place, path.clone()));
                 news.changed |= self.tree.remove(place, &path);
                 self.settled.remove(&path);
                 news.removed.push(path);
@@ -206,7 +193,7 @@ impl Scanner {
     /// It tells when its first process comes and its last one goes, on a host with a unified tree.
     pub fn listen(&mut self, path: &str) {
         let Some(unified) = self.sampling.layout.unified() else { return };
-        let file = unified.mount.join(path.trim_start_matches('/')).join("cgroup.events");
+        let file = unified.directory(path).join("cgroup.events");
         if let Some(watch) = self.watch.as_ref().and_then(|w| w.file(&file).ok()) {
             self.tellers.insert(watch, path.to_owned());
             self.told_of.insert(path.to_owned(), watch);
@@ -256,7 +243,7 @@ impl Scanner {
     }
 
     fn directory(&self, place: usize, path: &str) -> Option<PathBuf> {
-        Some(self.home(place)?.mount.join(path.trim_start_matches('/')))
+        Some(self.home(place)?.directory(path))
     }
 
     fn links(&self, place: usize, path: &str) -> Option<u64> {
@@ -294,25 +281,18 @@ impl Scanner {
         }
     }
 
-    /// The names of those directly below it; those that have none are counted.
-    fn below(&mut self, place: usize, path: &str) -> Vec<String> {
-        let (mut names, mut unnamed) = (Vec::new(), 0);
+    /// The names of those directly below it.
+    fn below(&self, place: usize, path: &str) -> Vec<String> {
+        let mut names = Vec::new();
         if self.links(place, path) != Some(2)
             && let Some(directory) = self.directory(place, path)
         {
             for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    match entry.file_name().into_string() {
-                        Ok(name) => names.push(name),
-                        Err(_) => unnamed += 1,
-                    }
+                    names.push(raw_name::text(entry.file_name().as_bytes()).into_owned());
                 }
             }
         }
-        match unnamed {
-            0 => self.unnamed.remove(&(place, path.to_owned())),
-            _ => self.unnamed.insert((place, path.to_owned()), unnamed),
-        };
         names
     }
 }

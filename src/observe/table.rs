@@ -18,6 +18,7 @@ use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask};
+use crate::model::raw_name;
 use crate::model::task::{Exit, ExitStatus, Outcome};
 use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
@@ -494,10 +495,11 @@ fn printable(naming: Naming) -> Naming {
     }
 }
 
-/// Bounded, and without control characters; what that makes of two that differ differs too. `of`: what tells them apart.
+/// Bounded, without control characters and what stands for bytes that are no text; what that makes of two that differ differs too. `of`: what
+/// tells them apart.
 fn tidy(text: &str, of: &str) -> String {
-    let whole: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    if whole.len() <= LONGEST_ID && !whole.contains('?') {
+    let whole: String = raw_name::shown(text).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    if whole.len() <= LONGEST_ID && whole == text {
         return whole;
     }
     format!("{}~{:016x}", cut(&whole, LONGEST_ID - 17), hash(of))
@@ -650,8 +652,10 @@ mod tests {
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Cgroup, native);
         assert_eq!(ObservedAllocs::id_of(AllocSource::Kubernetes, "shop/web"), "k8s:shop/web");
         let long = "ä".repeat(4_000);
-        let all = [id("/a"), id("/a\n"), id("/a\t"), id(&long), id(&format!("{long}x"))];
+        let all = ["/a", "/a?", "/a\n", "/a\t", "/a\u{efff}", "/a\\xff", &long, &format!("{long}x")].map(id);
         assert!(all.iter().all(|id| id.len() <= LONGEST_ID && !id.contains(char::is_control)), "{all:?}");
+        assert_eq!((&*all[1], &*all[5]), ("cgroup:/a?", "cgroup:/a\\xff"), "what can be shown is");
+        assert!(all[4].starts_with("cgroup:/a\\xff~"), "{all:?}");
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len(), "{all:?}");
     }
 }

@@ -595,7 +595,7 @@ mod tests {
         metrics.watchers([0; 3]);
         metrics.driver_is("mock", true, false);
         metrics.fingerprinter_known("cpu");
-        metrics.others.there_are(&std::collections::BTreeMap::new(), 0, 0);
+        metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
         let families = metrics.gather();
         let known = METRICS.len() + observed::METRICS.len() + access::METRICS.len();

@@ -25,8 +25,8 @@ pub static OBSERVED_ALLOCS: MetricDesc = MetricDesc::gauge(
 pub static OBSERVED_LEFT_OUT: MetricDesc = MetricDesc::gauge(
     "allostat_observed_left_out",
     Unit::None,
-    "Cgroups of others that run something and are not shown. limit: observe.max_allocs are shown already; name: a name that is no \
-     UTF-8. What the configuration does not want is not counted.",
+    "Cgroups of others that run something and are not shown. limit: observe.max_allocs are shown already. What the configuration does \
+     not want is not counted.",
     &["reason"],
 )
 .from_source("the tree of cgroups")
@@ -48,8 +48,8 @@ pub static OBSERVED_ENDS_MISSED: MetricDesc = MetricDesc::counter(
     "allostat_observed_ends_missed_total",
     Unit::None,
     "Cgroups of others that were removed, and of which nothing is told. lost: the kernel had no room to tell it; unseen: it came and \
-     went before anybody looked, where the kernel tells of no ends; limit: observe.max_allocs were shown already; name: its path is \
-     no UTF-8 or too long.",
+     went before anybody looked, where the kernel tells of no ends; limit: observe.max_allocs were shown already; name: its path \
+     is too long.",
     &["reason"],
 )
 .from_source("the kernel's trace points, else the tree of cgroups")
@@ -66,7 +66,7 @@ words! {
         Unseen = "unseen",
         /// As many are shown as may be.
         Limit = "limit",
-        /// Its path cannot be told.
+        /// Its path is longer than the kernel tells.
         Unnamed = "name",
     }
 }
@@ -90,7 +90,7 @@ impl Others {
     }
 
     /// What is there, by who runs it; how much of it is not shown since there is too much, and for its names.
-    pub fn there_are(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64, unnamed: u64) {
+    pub fn there_are(&self, by_source: &BTreeMap<AllocSource, u64>, over_limit: u64) {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let Counts { allocs, left_out, .. } = self.counts();
         for source in AllocSource::ALL.into_iter().filter(|source| *source != AllocSource::Managed) {
@@ -98,7 +98,6 @@ impl Others {
             allocs.with_label_values(&[source.as_str()]).set(number(n));
         }
         left_out.with_label_values(&["limit"]).set(number(over_limit));
-        left_out.with_label_values(&["name"]).set(number(unnamed));
     }
 
     /// `is_final`: its last reading came after its last process had gone.

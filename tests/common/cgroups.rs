@@ -96,10 +96,11 @@ impl Cgroups {
     }
 
     /// Makes a cgroup below the parent, in every hierarchy, with whatever controllers it can be given.
-    pub fn make(&self, path: &str) {
+    pub fn make(&self, path: impl AsRef<Path>) {
+        let below = self.parent.trim_start_matches('/');
         for mount in mounts() {
             let mut dir = mount.at;
-            for part in self.parent.split('/').chain(path.split('/')).filter(|part| !part.is_empty()) {
+            for part in Path::new(below).iter().chain(path.as_ref()) {
                 if mount.v1_options.is_none() {
                     for controller in ["memory", "cpu", "io", "pids"] {
                         // Not offered here: then it is not measured either.
@@ -117,18 +118,18 @@ impl Cgroups {
         }
     }
     /// Where it is, in each hierarchy.
-    pub fn directories(&self, path: &str) -> Vec<PathBuf> {
-        self.roots().into_iter().map(|root| root.join(path)).collect()
+    pub fn directories(&self, path: impl AsRef<Path>) -> Vec<PathBuf> {
+        self.roots().into_iter().map(|root| root.join(&path)).collect()
     }
     /// Puts a process into it, in every hierarchy that takes it.
-    pub fn place(&self, path: &str, pid: u32) {
-        let dirs = self.directories(path).into_iter();
+    pub fn place(&self, path: impl AsRef<Path>, pid: u32) {
+        let dirs = self.directories(&path).into_iter();
         // A fresh cpuset of v1 takes nobody.
         let placed = dirs.filter(|dir| fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok()).count();
-        assert!(placed > 0, "nothing takes a process into {path}");
+        assert!(placed > 0, "nothing takes a process into {}", path.as_ref().display());
     }
     /// Removes it, once its processes are gone.
-    pub fn remove(&self, path: &str) {
+    pub fn remove(&self, path: impl AsRef<Path>) {
         for dir in self.directories(path) {
             super::wait_for("a cgroup to be empty", std::time::Duration::from_secs(60), || {
                 match fs::remove_dir(&dir) {
@@ -145,14 +146,14 @@ impl Cgroups {
     }
 
     /// The file `name` of the cgroup `path` (below the parent) in the v1 hierarchy of `controller`, else in v2.
-    pub fn read(&self, controller: &str, path: &str, name: &str) -> Option<String> {
+    pub fn read(&self, controller: &str, path: impl AsRef<Path>, name: &str) -> Option<String> {
         let root = mounted_v1(controller).or_else(|| mounted_v2(controller))?;
         let file = root.join(self.parent.trim_start_matches('/')).join(path).join(name);
         fs::read_to_string(file).ok()
     }
 
     /// Where the cgroup `path` stands in the v1 hierarchy of `controller`, else in v2.
-    pub fn directory(&self, controller: &str, path: &str) -> Option<PathBuf> {
+    pub fn directory(&self, controller: &str, path: impl AsRef<Path>) -> Option<PathBuf> {
         let root = mounted_v1(controller).or_else(|| mounted_v2(controller))?;
         Some(root.join(self.parent.trim_start_matches('/')).join(path))
     }

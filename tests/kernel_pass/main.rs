@@ -249,7 +249,7 @@ fn what_somebody_sets_is_read_when_its_row_moved_and_not_before() {
     // Limits above it stand in no row of it: on cgroup v2 each has a file, which is read each minute. So is one of whose numbers some were 0
     // wherever they were compared: that of CPU bursts.
     let is_v2 = scene.layout.controller("memory").is_some_and(|home| home.version == Version::V2);
-    let above = scene.tasks[1].0.relative().split('/').count() as u64 - 1;
+    let above = scene.tasks[1].0.relative().iter().count() as u64 - 1;
     let most = if is_v2 { 2 * (above + 1) } else { 0 };
     let opened = sampling.budget.reopened() - opened;
     assert!(opened <= most, "{opened} files were read of one whose settings are as they were");

@@ -136,7 +136,7 @@ impl Alloc<'_> {
     /// A kernel file of the task's own cgroup, past the code under test: the v1 name or the v2 name.
     pub fn kernel(&self, controller: &str, v1: &str, v2: &str) -> Option<String> {
         let name = if mounted_v1(controller).is_some() { v1 } else { v2 };
-        self.agent.cgroups.read(controller, &format!("{}/{}", self.id, self.task), name)
+        self.agent.cgroups.read(controller, format!("{}/{}", self.id, self.task), name)
     }
     #[track_caller]
     pub fn kernel_u64(&self, controller: &str, v1: &str, v2: &str) -> u64 {

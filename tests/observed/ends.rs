@@ -1,6 +1,7 @@
 //! The end of what others run: told by the kernel, once, however short it was.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::live::{LONG, Scene};
 const MIB: u64 = 1 << 20;
 
 /// An agent that the kernel tells of ends. `None`: this one does not.
-fn told(more: &[(&str, &str)]) -> Option<Scene> {
+pub fn told(more: &[(&str, &str)]) -> Option<Scene> {
     let scene = Scene::new(more);
     let body = scene.agent.metrics();
     let can = body.one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
@@ -21,11 +22,11 @@ fn told(more: &[(&str, &str)]) -> Option<Scene> {
 
 impl Scene {
     /// A whole life, as short as can be: nobody waits for anybody to see it.
-    fn live(&self, name: &str, script: &str) {
-        self.others.make(name);
+    pub fn live(&self, name: impl AsRef<Path>, script: &str) {
+        self.others.make(&name);
         let mut child =
             Command::new("sh").args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).spawn().unwrap();
-        self.others.place(name, child.id());
+        self.others.place(&name, child.id());
         drop(child.stdin.take());
         child.wait().unwrap();
         self.others.remove(name);
@@ -137,13 +138,13 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
             let scene = &scene;
             all.spawn(move || {
                 for n in (of..many).step_by(4) {
-                    scene.live(&format!("above-{}/n-{n}", n % 4), "exit 1");
+                    scene.live(format!("above-{}/n-{n}", n % 4), "exit 1");
                 }
             });
         }
     });
     for of in 0..4 {
-        scene.others.remove(&format!("above-{of}"));
+        scene.others.remove(format!("above-{of}"));
     }
     let ends = || {
         let body = scene.agent.metrics();

@@ -6,6 +6,12 @@
 #[path = "../common/mod.rs"]
 #[macro_use]
 mod common;
+#[path = "../common/openmetrics.rs"]
+#[allow(dead_code)]
+mod openmetrics;
+#[path = "../common/protobuf.rs"]
+#[allow(dead_code)]
+mod protobuf;
 
 mod containerd;
 mod docker;
@@ -14,6 +20,7 @@ mod ends;
 mod inside;
 mod live;
 mod lives;
+mod names;
 mod narrow;
 mod network;
 mod podman;

@@ -20,6 +20,7 @@ use crate::host::clock::{Clock, SystemClock};
 use crate::model::alloc::AllocSource;
 use crate::model::answer::Detail;
 use crate::model::observed::{Elsewhere, command_elsewhere};
+use crate::model::raw_name;
 use crate::telemetry::chain;
 
 /// How long the first look of our own may take until everything has its name: two seconds are given to runtimes that hang.
@@ -164,7 +165,7 @@ impl AgentFeed {
         if !alloc.description.is_empty() {
             facts.push(("alloc", format!("{}: {}", printable(&alloc.status), printable(&alloc.description))));
         }
-        facts.extend(alloc.cgroup.as_deref().map(|cgroup| ("cgroup", printable(cgroup))));
+        facts.extend(alloc.cgroup.as_deref().map(|cgroup| ("cgroup", printable(&raw_name::shown(cgroup)))));
         let events = alloc.tasks.get(task).map_or(&[][..], |task| &task.events);
         let events = events.iter().map(|event| follow::line(event, Paint(false))).collect();
         let stream = if open.stderr { "stderr" } else { "stdout" };

@@ -19,6 +19,7 @@ use super::btf::{Btf, BtfError};
 use super::exits::{self, CGROUP, EndNotes, ProcessEnd, find_notes};
 use super::insn::{AssembleError, BpfProgram, Helper, Reg, Width};
 use super::walk::{RowPlan, RowValue};
+use crate::model::raw_name;
 
 pub const REMOVED: &std::ffi::CStr = c"cgroup_rmdir";
 
@@ -264,7 +265,8 @@ impl EndPlan {
         let path = bytes.get(path_at..)?.split(|b| *b == 0).next().unwrap_or_default();
         // A path that fills the place was cut by the kernel.
         let is_whole = path.len() < LONGEST_PATH.unsigned_abs() as usize - 1;
-        let path = std::str::from_utf8(path).ok().filter(|path| is_whole && path.starts_with('/')).unwrap_or_default();
+        let path = Some(path).filter(|path| is_whole && path.starts_with(b"/")).unwrap_or_default();
+        let path = raw_name::text(path).into_owned();
         let noted = |at: i16| head.get(NOTES + usize::try_from(at / 8).ok()?).copied();
         // Its own counter says so too, or nobody was chosen: the mark alone could not be tried.
         let killed = self.rows.read(&row, RowValue::OomKills).is_some_and(|kills| kills > 0);
@@ -278,6 +280,6 @@ impl EndPlan {
         };
         // What those below it had counted and not handed on is with them.
         let is_whole = head[WHOLE] == 1 && self.rows.read(&row, RowValue::Dying) == Some(0);
-        Some(EndRecord { hierarchy: head[HIERARCHY], at: head[AT], path: path.to_owned(), notes, row, is_whole })
+        Some(EndRecord { hierarchy: head[HIERARCHY], at: head[AT], path, notes, row, is_whole })
     }
 }

@@ -1,6 +1,9 @@
 //! `/proc/PID/cgroup`: where a process is in each hierarchy.
 
+use std::borrow::Cow;
+
 use crate::kernel::text::lines;
+use crate::model::raw_name;
 
 /// Its place in the unified tree, from the root of that tree on: `/system.slice/x.service`. `None`: there is no unified tree, or
 /// the text is none of this file.
@@ -24,10 +27,10 @@ pub fn place<'t>(bytes: &'t [u8], controller: Option<&str>) -> Option<&'t str> {
 }
 
 /// Its place in each hierarchy, in the order of the file. A place that was removed since is none.
-pub fn places(bytes: &[u8]) -> impl Iterator<Item = &str> {
+pub fn places(bytes: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     lines(bytes).filter_map(|(_, line)| {
         let path = line.splitn(3, |b| *b == b':').nth(2)?;
-        std::str::from_utf8(path).ok().filter(|path| path.starts_with('/') && !path.ends_with(" (deleted)"))
+        Some(path).filter(|path| path.starts_with(b"/") && !path.ends_with(b" (deleted)")).map(raw_name::text)
     })
 }
 
@@ -47,8 +50,8 @@ mod tests {
 
     #[test]
     fn the_places_in_all_hierarchies_are_those_that_are_there() {
-        let text = b"12:pids:/a:b\n4:memory:/gone (deleted)\n3::\nx\n1:name=systemd:/user.slice\n0::/\n";
-        assert_eq!(places(text).collect::<Vec<_>>(), ["/a:b", "/user.slice", "/"]);
+        let text = b"12:pids:/a:b\n4:memory:/gone (deleted)\n3::\nx\n1:name=systemd:/user.slice\n2:cpu:/o\xff\n0::/\n";
+        assert_eq!(places(text).collect::<Vec<_>>(), ["/a:b", "/user.slice", "/o\u{efff}", "/"]);
         let of = |controller| place(text, controller);
         assert_eq!([of(Some("pids")), of(Some("memory")), of(None)], [Some("/a:b"), None, Some("/")]);
     }

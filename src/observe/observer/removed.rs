@@ -142,9 +142,7 @@ impl Work {
     /// the one before is over.
     pub(super) fn is_leaving(&mut self, path: &str, now: Instant) -> bool {
         let layout = &self.parts.sampling.layout;
-        let stands = |home: usize| {
-            layout.hierarchies().get(home).is_some_and(|h| h.mount.join(path.trim_start_matches('/')).is_dir())
-        };
+        let stands = |home: usize| layout.hierarchies().get(home).is_some_and(|h| h.directory(path).is_dir());
         let Some(stands_again) = self.ends.told_of(path).map(|mut told| told.any(|ended| stands(ended.home))) else {
             return false;
         };
