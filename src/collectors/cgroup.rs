@@ -68,7 +68,7 @@ struct Slot {
     /// `None`: it is the root's, and read for all: it takes no descriptor.
     rank: Option<Rank>,
     fd: Option<OwnedFd>,
-    /// This cgroup has no such file: remembered.
+    /// This cgroup has no such file: remembered until settings are looked at.
     absent: bool,
 }
 
@@ -241,6 +241,9 @@ impl CgroupFiles {
         rows: Option<&CgroupRows<'_>>,
         due: Due,
     ) -> Result<(), Gone> {
+        if due.set {
+            self.look_for_absent(scratch, raw)?;
+        }
         // What somebody sets is looked at in each row: it costs next to nothing there.
         let told = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
@@ -250,6 +253,19 @@ impl CgroupFiles {
             }
         }
         self.settle_identity()
+    }
+
+    /// What was not there may be by now: on cgroup v2 whoever owns the one above may hand down a controller at any time, as systemd does to
+    /// all units of a slice when one of them needs it.
+    fn look_for_absent(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+        for index in 0..self.slots.len() {
+            let is_due =
+                |slot: &Slot| slot.absent && slot.file.home.version() == Version::V2 && (slot.file.needed)(raw);
+            if self.slots.get(index).is_some_and(is_due) {
+                self.read_slot(index, scratch, raw)?;
+            }
+        }
+        Ok(())
     }
 
     fn read_wanted(
@@ -328,6 +344,9 @@ impl CgroupFiles {
                 result
             }
             (Some(Ok(fd)), _) => {
+                if std::mem::take(&mut slot.absent) {
+                    sampling.budget.need(rank);
+                }
                 if sampling.budget.take(rank) {
                     scratch.read(slot.fd.insert(fd))
                 } else {
@@ -348,8 +367,9 @@ impl CgroupFiles {
                     // The same cgroup: its controller was turned off, and perhaps on again.
                     return self.read_slot(index, scratch, raw);
                 }
-                slot.absent = true;
-                sampling.budget.need_no_more(rank);
+                if !std::mem::replace(&mut slot.absent, true) {
+                    sampling.budget.need_no_more(rank);
+                }
                 let error = file.apply(raw, None);
                 self.check_identity()?;
                 error

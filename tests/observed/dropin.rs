@@ -140,7 +140,7 @@ fn values_under_cadvisors_names_are_those_of_the_same_moment_and_of_the_kernels_
     assert!(before.iter().filter(|value| value.is_some()).count() >= 7, "{before:?}");
     let row = page.one("container_memory_usage_bytes", &[("id", &container.id)]).unwrap();
     assert_eq!(row.labels.get("name").map(String::as_str), Some(&ID[..12]));
-    let file = |name: &str| container.others.read("memory", &format!("docker/{ID}"), name);
+    let file = |name: &str| container.others.read("memory", format!("docker/{ID}"), name);
     // It may have risen once more since.
     wait_for("the kernel's peak on the page", LONG, || {
         let peak = file("memory.max_usage_in_bytes").or_else(|| file("memory.peak"));

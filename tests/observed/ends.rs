@@ -138,13 +138,13 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
             let scene = &scene;
             all.spawn(move || {
                 for n in (of..many).step_by(4) {
-                    scene.live(&format!("above-{}/n-{n}", n % 4), "exit 1");
+                    scene.live(format!("above-{}/n-{n}", n % 4), "exit 1");
                 }
             });
         }
     });
     for of in 0..4 {
-        scene.others.remove(&format!("above-{of}"));
+        scene.others.remove(format!("above-{of}"));
     }
     let ends = || {
         let body = scene.agent.metrics();

@@ -14,6 +14,7 @@ mod openmetrics;
 mod protobuf;
 
 mod containerd;
+mod controllers;
 mod docker;
 mod dropin;
 mod ends;

@@ -7,8 +7,27 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, in_guest, is_root, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, is_root, mounted_v1, wait_for};
 use crate::live::LONG;
+
+const UNIT: &str = include_str!("../../deploy/allostat-observe.service");
+
+/// The programs with which these tests make namespaces.
+const UTIL_LINUX: [&str; 4] = ["unshare", "setpriv", "mount", "umount"];
+
+/// By its path: the shell of a guest takes its own for it.
+fn program(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|at| at.join(name)).find(|path| path.is_file())
+}
+
+/// In most guests there is a shell and little else.
+fn has_util_linux() -> bool {
+    let can = |name: &str, words: &[&str]| {
+        let ran = program(name).map(|program| Command::new(program).args(words).arg("true").output());
+        ran.is_some_and(|said| said.is_ok_and(|said| said.status.success()))
+    };
+    can("unshare", &["-m", "-C"]) && can("setpriv", &["--bounding-set=-all,+sys_ptrace"])
+}
 
 struct Looked {
     agent: Agent,
@@ -69,11 +88,12 @@ impl Drop for Looked {
     }
 }
 
-/// In place of the binary: what is to be done first, as root, in mount and cgroup namespaces of its own.
+/// In place of the binary: what is to be done first, as root, in mount and cgroup namespaces of its own. `$unshare` is that program.
 fn wrapper(dir: &Path, before: &str, then: &str) -> PathBuf {
     let path = dir.join("wrapped");
     let binary = allostat();
-    let script = format!("#!/bin/sh\nset -e\n{before}\nexec {then} {} \"$@\"\n", binary.display());
+    let programs = UTIL_LINUX.map(|name| format!("{name}={}\n", program(name).expect("it is there").display()));
+    let script = format!("#!/bin/sh\nset -e\n{}{before}\nexec {then} {} \"$@\"\n", programs.concat(), binary.display());
     fs::write(&path, script).expect("our own directory");
     fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("our own file");
     path
@@ -99,23 +119,20 @@ fn who_may_write_nowhere_and_has_the_listed_capabilities_alone_measures_everythi
     if !is_root() {
         skip_test!("not-root");
     }
-    // There is a shell there and little else.
-    if in_guest() {
+    if !has_util_linux() {
         skip_test!("cannot-mount");
     }
     let scratch = tempfile::tempdir().unwrap();
-    let documents =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/allostat-observe.service")).unwrap();
-    let listed = documents.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("a list");
+    let listed = UNIT.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("a list");
     let kept = listed.split(' ').map(|name| format!("+{}", name.strip_prefix("CAP_").unwrap().to_lowercase()));
     let kept: String = kept.collect::<Vec<_>>().join(",");
-    let before = "if [ -z \"$ALONE\" ]; then ALONE=1 exec unshare -m \"$0\" \"$@\"; fi\n\
-        mount --make-rprivate /\n\
+    let before = "if [ -z \"$ALONE\" ]; then ALONE=1 exec $unshare -m \"$0\" \"$@\"; fi\n\
+        $mount --make-rprivate /\n\
         for word; do if [ \"$last\" = --data-dir ]; then data=$word; fi; last=$word; done; mkdir -p \"$data\"\n\
-        mount --bind \"$data\" \"$data\"\n\
-        for at in $(awk '$9 ~ /^cgroup/ || $8 ~ /^cgroup/ { print $5 }' /proc/self/mountinfo) /; do mount -o remount,bind,ro \"$at\"; done\n\
+        $mount --bind \"$data\" \"$data\"\n\
+        for at in $(awk '$9 ~ /^cgroup/ || $8 ~ /^cgroup/ { print $5 }' /proc/self/mountinfo) /; do $mount -o remount,bind,ro \"$at\"; done\n\
         if touch /sys/fs/cgroup/*/written 2>/dev/null || touch /written 2>/dev/null; then exit 9; fi";
-    let then = format!("setpriv --no-new-privs --bounding-set=-all,{kept} --inh-caps=-all,{kept}");
+    let then = format!("$setpriv --no-new-privs --bounding-set=-all,{kept} --inh-caps=-all,{kept}");
     let binary = wrapper(scratch.path(), before, &then);
     let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
     looked.assert_measured();
@@ -131,8 +148,7 @@ fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
     if !is_root() {
         skip_test!("not-root");
     }
-    // There is a shell there and little else.
-    if in_guest() {
+    if !has_util_linux() {
         skip_test!("cannot-mount");
     }
     let scratch = tempfile::tempdir().unwrap();
@@ -147,14 +163,14 @@ fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
             .collect();
         // From outside the container's cgroup is entered; inside, its own tree stands where the host's was.
         let before = format!(
-            "if [ -z \"$ALONE\" ]; then {places} ALONE=1 exec unshare -m -C \"$0\" \"$@\"; fi\n\
-             mount --make-rprivate /\n\
-             mount --rbind /sys/fs/cgroup {host}\n\
+            "if [ -z \"$ALONE\" ]; then {places} ALONE=1 exec $unshare -m -C \"$0\" \"$@\"; fi\n\
+             $mount --make-rprivate /\n\
+             $mount --rbind /sys/fs/cgroup {host}\n\
              own=$(awk '{{ for (i = 7; i <= NF; i++) if ($i == \"-\") {{ if ($(i+1) ~ /^cgroup/ && $5 ~ /^\\/sys\\/fs/) print $5, $(i+1), $(i+3); break }} }}' /proc/self/mountinfo)\n\
-             mount -t tmpfs none /sys/fs/cgroup\n\
+             $mount -t tmpfs none /sys/fs/cgroup\n\
              echo \"$own\" | while read at kind options; do\n\
                mkdir -p $at\n\
-               if [ $kind = cgroup2 ]; then mount -t cgroup2 none $at; else mount -t cgroup -o ${{options#rw,}} none $at; fi\n\
+               if [ $kind = cgroup2 ]; then $mount -t cgroup2 none $at; else $mount -t cgroup -o ${{options#rw,}} none $at; fi\n\
              done\n\
              if ls -d /sys/fs/cgroup/*/{parent}/busy /sys/fs/cgroup/{parent}/busy >/dev/null 2>&1; then exit 9; fi",
             host = host.display(),
@@ -164,4 +180,46 @@ fn in_a_container_the_hosts_tree_is_looked_at_wherever_it_was_put() {
         AgentOptions { binary: Some(binary), ..AgentOptions::default() }
     });
     looked.assert_measured();
+}
+
+/// As where it was left out when the kernel was built, or nobody has mounted it.
+#[test]
+fn a_controller_that_the_machine_lacks_is_absent_everywhere_with_a_reason_and_costs_no_other_value() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(memory) = mounted_v1("memory") else { skip_test!("cgroup-v1-not-mounted") };
+    if !has_util_linux() {
+        skip_test!("cannot-mount");
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let before = format!(
+        "if [ -z \"$ALONE\" ]; then ALONE=1 exec $unshare -m \"$0\" \"$@\"; fi\n$mount --make-rprivate /\n$umount {}",
+        memory.display()
+    );
+    let binary = wrapper(scratch.path(), &before, "");
+    let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
+    let shown = |family: &str| looked.value(family);
+    let cpu = "allostat_task_cpu_usage_seconds_total";
+    wait_for("its CPU time", LONG, || shown(cpu).filter(|cpu| *cpu > 0.005));
+    assert_eq!(shown("allostat_task_pids_current"), Some(1.0));
+    let body = looked.agent.metrics();
+    let begins = ["task", "alloc", "workload"].map(|of| format!("allostat_{of}_memory_"));
+    let of_memory = body.names().into_iter().filter(|name| begins.iter().any(|begin| name.starts_with(begin)));
+    let of_memory: Vec<&str> = of_memory.collect();
+    assert_eq!(of_memory, [""; 0], "absent, of tasks, allocs and workloads");
+    let id = format!("cgroup:{}/busy", looked.others.parent).replace('/', "%2F");
+    let stats = looked.agent.json(&format!("/v1/allocs/{id}/stats"));
+    for usage in [&stats["usage"], &stats["tasks"]["busy"]["usage"]] {
+        let told = usage.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
+        let told: Vec<&str> = told.map(|(name, _)| name.as_str()).collect();
+        assert!(told.contains(&"cpu_usage_ns") && !told.iter().any(|name| name.starts_with("memory_")), "{told:?}");
+    }
+    for feature in ["memory", "memory_peak", "memory_window_peak", "swap"] {
+        let why = looked.missing(feature).unwrap_or_else(|| panic!("{feature} is there"));
+        assert!(why.contains("no hierarchy with the memory controller is mounted"), "{feature}: {why}");
+    }
+    assert_eq!((looked.missing("cpu"), looked.missing("pids")), (None, None));
+    let said = looked.agent.cli(&["node"]).ok();
+    assert!(said.contains("no hierarchy with the memory controller"), "{said}");
 }

@@ -255,11 +255,12 @@ impl All<'_> {
         let divide = self.options.only.is_empty();
         let same = |guest: &&Guest| divide && guest.system == System::V2 && guest.missing(self.parts).is_none();
         for guest in wanted() {
-            let of = |test: &&TestBinary| guest.tests.contains(&test.name.as_str());
             let share = wanted().filter(same).position(|same| same.name == guest.name);
             let mut tests = Vec::new();
-            for test in self.built.tests.iter().filter(of) {
+            for test in &self.built.tests {
+                let Some(module) = guest.chooses(&test.name) else { continue };
                 let mut names = list(test, self.options)?;
+                names.retain(|name| name.starts_with(module));
                 if let Some(share) = share.filter(|_| DIVIDED.contains(&test.name.as_str())) {
                     names = names.into_iter().skip(share).step_by(wanted().filter(same).count()).collect();
                 }

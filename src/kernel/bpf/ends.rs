@@ -118,7 +118,7 @@ pub struct EndRecord {
     pub hierarchy: u64,
     /// Nanoseconds since boot.
     pub at: u64,
-    /// From the root of its hierarchy. Empty: its name is no UTF-8, or longer than the kernel tells.
+    /// From the root of its hierarchy. Empty: it is longer than the kernel tells.
     pub path: String,
     pub notes: EndNotes,
     pub row: Vec<u64>,

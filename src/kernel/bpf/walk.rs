@@ -7,7 +7,7 @@
 //! A group is what one pointer leads to: the cgroup itself, its `mem_cgroup`, the `psi_group` behind it. It is found or not as a
 //! whole, and one bit says so. A wrong address is an error or reads as 0, and never a fault ([`MemoryAccess`]).
 
-use super::blocks::{KEY, Lens, MemoryAccess, SUM, address_of, element, follow, number, pointer};
+use super::blocks::{KEY, Lens, MemoryAccess, SCRATCH, SUM, address_of, element, follow, number, pointer};
 use super::btf::{Btf, BtfError, Member};
 use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
 
@@ -198,6 +198,50 @@ struct Group {
     copies: Vec<(u32, u32, u32)>,
     /// What is copied is an address of each processor's own number: they are added up instead, to here.
     sum: Option<(u32, u32)>,
+    /// It is found only where its controller was handed down: see [`HandedDown`].
+    is_asked_for: bool,
+}
+
+/// Where it stands whether the cgroup above hands memory down. Where it hands down io alone the kernel makes all that memory needs, too, counts in it,
+/// and has no file of it. A cgroup that is being removed has no files of any controller, so what is asked is the one above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct HandedDown {
+    /// Of a cgroup, the one above; the root has none.
+    above: u32,
+    /// Of that, which controllers it hands down, one bit each: the word of 4 bytes that has the bit.
+    controllers: u32,
+    bit: u32,
+}
+
+impl HandedDown {
+    fn of(btf: &Btf<'_>) -> Result<HandedDown, BtfError> {
+        let control = btf.member("cgroup", "subtree_control")?;
+        let n = btf.enumerator("cgroup_subsys_id", "memory_cgrp_id")?;
+        let is_number = matches!(control.size, 2 | 4) && control.offset % control.size == 0 && n < 8 * control.size;
+        // What all controllers share is the beginning of a cgroup, so a pointer to the one is a pointer to the other.
+        if !is_number || btf.member("cgroup", "self")?.offset != 0 {
+            return Err(BtfError::Foreign("subtree_control in struct cgroup".to_owned()));
+        }
+        let within = control.offset % 4;
+        let before = if cfg!(target_endian = "little") { within } else { 4 - within - control.size };
+        let above = pointer(btf, "cgroup", "self.parent")?;
+        Ok(HandedDown { above, controllers: control.offset - within, bit: 8 * before + n })
+    }
+
+    /// Goes to `missing` unless the cgroup at `R6` has it.
+    fn ask(self, p: &mut BpfProgram, access: MemoryAccess, missing: JumpTo) {
+        let root = p.label();
+        p.copy(Reg::R9, Reg::R6);
+        access.follow(p, self.above);
+        p.if_zero(Reg::R9, root);
+        let place = self.controllers - self.controllers % 8;
+        access.number_of(p, u64::from(place), missing);
+        p.store(Width::W8, Reg::R10, SCRATCH, Reg::R1);
+        p.load(Width::W4, Reg::R1, Reg::R10, SCRATCH + i16::try_from(self.controllers - place).unwrap_or_default());
+        p.and(Reg::R1, (1_u32 << self.bit).cast_signed());
+        p.if_zero(Reg::R1, missing);
+        p.place(root);
+    }
 }
 
 /// What is read of each cgroup of one hierarchy.
@@ -212,6 +256,7 @@ pub struct RowPlan {
     /// Where the numbers of each processor begin, as seen from the first one's.
     processors: Vec<u64>,
     lens: Option<Lens>,
+    handed_down: Option<HandedDown>,
 }
 
 /// Less than that between two fields is copied with them.
@@ -248,6 +293,7 @@ impl RowPlan {
             row_bytes: HEAD,
             processors: processors.to_vec(),
             lens: Lens::of(btf).ok(),
+            handed_down: HandedDown::of(btf).ok(),
         };
         // What counts by processor is a group of its own.
         found.sort_by(|a, b| (&a.0, is_sum(a.1), a.2.offset).cmp(&(&b.0, is_sum(b.1), b.2.offset)));
@@ -260,7 +306,8 @@ impl RowPlan {
     fn add(&mut self, together: &[(Vec<u32>, RowValue, Member)]) {
         let Some((way, first, member)) = together.first() else { return };
         let group = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
-        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None };
+        let is_asked_for = SPECS.iter().any(|spec| spec.value == *first && spec.of == MEMORY);
+        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None, is_asked_for };
         if is_sum(*first) {
             added.sum = Some((member.offset, self.row_bytes));
             self.columns[*first as usize] = Some(Column { group, at: self.row_bytes, size: 8, count: 1 });
@@ -348,6 +395,9 @@ impl RowPlan {
         p.set(Reg::R7, 0);
         for (n, group) in self.groups.iter().enumerate() {
             let missing = p.label();
+            if let Some(handed_down) = self.handed_down.filter(|_| group.is_asked_for) {
+                handed_down.ask(p, access, missing);
+            }
             p.copy(Reg::R9, Reg::R6);
             for &offset in &group.way {
                 access.follow(p, offset);
@@ -509,7 +559,8 @@ pub(crate) mod tests {
         columns[RowValue::MemoryState as usize] = column(HEAD, states);
         columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
         let row_bytes = HEAD + 8 * (states + events);
-        RowPlan { cgroup: 0, id: [0; 2], groups: Vec::new(), columns, row_bytes, processors: Vec::new(), lens: None }
+        let (groups, processors, lens, handed_down) = (Vec::new(), Vec::new(), None, None);
+        RowPlan { cgroup: 0, id: [0; 2], groups, columns, row_bytes, processors, lens, handed_down }
     }
 
     /// A plan of throttling alone, in the widths of the kernel: two counts that share a word, then a time.
@@ -573,6 +624,28 @@ pub(crate) mod tests {
         assert_eq!(places(0x79), [0, 8, 16, 24, 0], "loads");
         assert_eq!(places(0x7b), [16, 24, 32, 40, 48], "stores");
         assert_eq!(code.iter().filter(|i| i[0] == 0x85).count(), 2, "looks");
+    }
+
+    #[test]
+    fn whether_memory_was_handed_down_is_one_bit_of_the_cgroup_above() {
+        let bytes = |parent_at: u32, bytes: u32, at: u32| {
+            let mut made = Made::new();
+            let control = made.number("control", bytes);
+            let css = made.structure("cgroup_subsys_state", 200, &[]);
+            let to_css = made.pointer(css);
+            let own = made.structure("own", 200, &[("parent", to_css, 40)]);
+            made.structure("cgroup", 400, &[("self", own, parent_at), ("subtree_control", control, at)]);
+            made.enumeration("cgroup_subsys_id", &[("memory_cgrp_id", 4)]);
+            made.done()
+        };
+        let of = |bytes: &[u8]| HandedDown::of(&Btf::parse(bytes).unwrap());
+        let bit = |little, big| if cfg!(target_endian = "little") { little } else { big };
+        let found = |controllers, bit| Ok(HandedDown { above: 40, controllers, bit });
+        assert_eq!(of(&bytes(0, 2, 306)), found(304, bit(20, 4)));
+        assert_eq!(of(&bytes(0, 2, 308)), found(308, bit(4, 20)));
+        assert_eq!(of(&bytes(0, 4, 308)), found(308, 4));
+        assert!(of(&bytes(8, 2, 306)).is_err(), "the one above is somewhere else");
+        assert!(of(&bytes(0, 8, 304)).is_err(), "no such number");
     }
 
     #[test]

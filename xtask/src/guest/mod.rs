@@ -40,17 +40,19 @@ pub struct Guest {
     pub name: &'static str,
     pub kernel: &'static str,
     pub system: System,
-    /// The test binaries that run in it.
+    /// The test binaries that run in it, or modules of them.
     pub tests: &'static [&'static str],
 }
 
 /// Those that use real cgroups. Everything else runs on the host only.
 const CGROUP_TESTS: &[&str] = &["places", "kernel_pass", "kernel_ends", "reader", "live", "observed", "supervisor"];
+/// Those of systemd, and those that need more programs than a shell.
+const SYSTEMD_TESTS: &[&str] = &["systemd", "observed::narrow"];
 
 pub const GUESTS: &[Guest] = &[
     Guest { name: "v2-6.1", kernel: "6.1", system: System::V2, tests: CGROUP_TESTS },
     Guest { name: "v2-6.12", kernel: "6.12", system: System::V2, tests: CGROUP_TESTS },
-    Guest { name: "v2-systemd", kernel: "6.12", system: System::Systemd, tests: &["systemd"] },
+    Guest { name: "v2-systemd", kernel: "6.12", system: System::Systemd, tests: SYSTEMD_TESTS },
     // Only where the host itself cannot run the tests of v1.
     Guest { name: "v1-6.1", kernel: "6.1", system: System::V1, tests: CGROUP_TESTS },
 ];
@@ -107,6 +109,15 @@ pub struct Report {
 }
 
 impl Guest {
+    /// What the names of those tests of a binary begin with that run in it. `None`: none does.
+    pub fn chooses(&self, binary: &str) -> Option<&'static str> {
+        let module = |of: &&'static str| match of.strip_prefix(binary)? {
+            "" => Some(""),
+            module => module.strip_prefix("::"),
+        };
+        self.tests.iter().find_map(module)
+    }
+
     /// Why it cannot run here.
     pub fn missing<'a>(&self, parts: &'a Parts) -> Option<&'a Missing> {
         let kernel = format!("kernel-{}", self.kernel);

@@ -116,7 +116,7 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "systemd",
-        packages: Packages::System(&["systemd", "systemd-sysv", "libpam-systemd", "dbus"]),
+        packages: Packages::System(&["systemd", "systemd-sysv", "libpam-systemd", "dbus", "util-linux"]),
         programs: &[],
         megabytes: 30,
         why: "the one of them that boots systemd",
