@@ -120,7 +120,7 @@ impl Alloc {
             self.ended.send_replace(false);
         }
         drop(inner);
-        self.changed.send_modify(|changes| *changes += 1);
+        self.changed.notify_one();
         if over { Recall::Revived(save) } else { Recall::Asked(save) }
     }
 

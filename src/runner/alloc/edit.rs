@@ -28,7 +28,7 @@ impl Alloc {
         if over {
             self.close(now);
         }
-        self.changed.send_modify(|changes| *changes += 1);
+        self.changed.notify_one();
         result
     }
 

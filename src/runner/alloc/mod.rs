@@ -63,9 +63,8 @@ pub struct Alloc {
     created_at: Timestamp,
     began: Steady,
     inner: Mutex<Inner>,
-    desired: watch::Sender<Desired>,
-    /// Counts the changes of its tasks.
-    changed: watch::Sender<u64>,
+    /// One of its tasks has changed, or it is told to stop: for its owner.
+    changed: Notify,
     /// What each task is told to do.
     orders: Vec<watch::Sender<Order>>,
     /// Something was asked of each task that is no order.
@@ -76,6 +75,8 @@ pub struct Alloc {
 struct Inner {
     /// As it is written with its next change.
     record: AllocRecord,
+    /// What its owner is told.
+    told: Desired,
     /// As it is shown.
     identity: Arc<AllocIdentity>,
     reader: Option<Arc<TaskReader>>,
@@ -156,8 +157,7 @@ impl Alloc {
             index: record.index,
             created_at: record.created_at,
             began,
-            desired: watch::Sender::new(record.desired),
-            changed: watch::Sender::new(0),
+            changed: Notify::new(),
             orders: job.groups[group].tasks.iter().map(|_| watch::Sender::new(Order::Keep)).collect(),
             nudges: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
             ended: watch::Sender::new(false),
@@ -169,6 +169,7 @@ impl Alloc {
                 prerun: None,
                 generation: 0,
                 cells,
+                told: record.desired,
                 record,
             }),
             ctx,
@@ -201,10 +202,6 @@ impl Alloc {
         self.lock().record.waits_for.clone()
     }
 
-    /// Told when it is to stop.
-    pub fn wish(&self) -> watch::Receiver<Desired> {
-        self.desired.subscribe()
-    }
     pub fn desired(&self) -> Desired {
         self.lock().record.desired
     }
@@ -297,7 +294,7 @@ impl Alloc {
         let inner = self.lock();
         let wishes = Wishes {
             // What was told, not what is being recorded.
-            desired: *self.desired.borrow(),
+            desired: inner.told,
             stop_asked_at: inner.record.stop_asked_at,
             expired: inner.record.expired,
             again: inner.record.again,
@@ -356,9 +353,10 @@ impl Alloc {
     pub fn anything_ran(&self) -> bool {
         self.lock().anything_ran()
     }
-    /// Told with each change of a task.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    /// Until a task has changed since this was asked last, or it is told to stop.
+    pub async fn changes(&self) {
+        // Ends: one branch of the owner's select.
+        self.changed.notified().await;
     }
     /// What a task is told to do. Whom to end is never taken back, but when its alloc begins anew.
     pub fn order(&self, at: usize) -> watch::Receiver<Order> {
@@ -392,8 +390,9 @@ impl Alloc {
         {
             let mut inner = self.lock();
             self.publish(&mut inner, None);
+            inner.told = Desired::Stop;
         }
-        self.desired.send_replace(Desired::Stop);
+        self.changed.notify_one();
     }
     pub fn tell_ended(&self) {
         self.ended.send_replace(true);

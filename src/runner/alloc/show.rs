@@ -93,7 +93,7 @@ impl Alloc {
         self.publish(&mut inner, Some((at, &delta)));
         self.ctx.events.settle(delta.seqs());
         drop(inner);
-        self.changed.send_modify(|changes| *changes += 1);
+        self.changed.notify_one();
     }
 
     /// The records of a new alloc's tasks, all of them.

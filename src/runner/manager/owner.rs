@@ -20,7 +20,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 
-use crate::model::alloc::Desired;
 use crate::model::task::TaskState;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
@@ -42,8 +41,6 @@ pub struct Created {
 /// An alloc whose tasks have their owners.
 pub struct Running {
     alloc: Arc<Alloc>,
-    changes: watch::Receiver<u64>,
-    desired: watch::Receiver<Desired>,
     owners: JoinSet<()>,
     /// Of each task the owner that it has.
     ids: Vec<Option<Id>>,
@@ -78,18 +75,16 @@ impl Created {
         let own = |(at, entry)| Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id());
         let ids = entries.into_iter().enumerate().map(own).collect();
         let waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)) as _);
-        let (changes, desired, hooks) = (alloc.changes(), alloc.wish(), Around::new(&alloc));
-        Running { alloc, changes, desired, owners, ids, waits, hooks }
+        let hooks = Around::new(&alloc);
+        Running { alloc, owners, ids, waits, hooks }
     }
 }
 
 impl Running {
     /// Ends when every task is dead, and what their attempts left on the host is gone.
     pub async fn until_ended(self) -> EndedAlloc {
-        let Running { alloc, mut changes, mut desired, mut owners, mut ids, mut waits, mut hooks } = self;
+        let Running { alloc, mut owners, mut ids, mut waits, mut hooks } = self;
         while !(alloc.is_terminal() && owners.is_empty()) {
-            changes.borrow_and_update();
-            desired.borrow_and_update();
             alloc.settle_again();
             // One that had ended begins anew.
             for (at, id) in ids.iter_mut().enumerate() {
@@ -100,7 +95,7 @@ impl Running {
             let now = alloc.ctx.line.now();
             let (wish, again_at) = alloc.wanted(now);
             if wish == Wish::Expire && !alloc.is_expired() {
-                expire(&alloc).await;
+                Box::pin(expire(&alloc)).await;
                 continue;
             }
             // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
@@ -109,9 +104,7 @@ impl Running {
             }
             tokio::select! {
                 biased;
-                // Errors: the alloc would be gone, and we hold it.
-                _ = desired.changed(), if *desired.borrow() == Desired::Run => {}
-                _ = changes.changed() => {}
+                () = alloc.changes() => {}
                 Some(left) = owners.join_next_with_id() => {
                     let id = match &left {
                         Ok((id, ())) => *id,
@@ -125,11 +118,11 @@ impl Running {
                     });
                 }
                 () = ended(waits.as_mut()), if waits.is_some() => waits = None,
-                (phase, failed) = hooks.over(), if hooks.running.is_some() => hooked(&alloc, phase, failed).await,
+                (phase, failed) = hooks.over(), if hooks.running.is_some() => Box::pin(hooked(&alloc, phase, failed)).await,
                 () = sleep_until(again_at, now) => {}
             }
         }
-        hooks.before_the_end(&alloc).await;
+        Box::pin(hooks.before_the_end(&alloc)).await;
         EndedAlloc(alloc)
     }
 }
@@ -234,7 +227,8 @@ async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
 
 async fn sleep_until(at: Option<Steady>, now: Steady) {
     match at {
-        Some(at) => tokio::time::sleep(at.since(now).as_duration().min(LOOK_AGAIN)).await,
+        // Boxed, as whatever happens seldom: who waits for an alloc's end has no room for it.
+        Some(at) => Box::pin(tokio::time::sleep(at.since(now).as_duration().min(LOOK_AGAIN))).await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }

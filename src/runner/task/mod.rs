@@ -380,7 +380,8 @@ async fn wait(alloc: &Alloc, attempt: Option<&Running>) -> Result<Box<AttemptEnd
 
 async fn or_late(at: Option<Instant>) {
     match at {
-        Some(at) => tokio::time::sleep_until(at).await,
+        // Boxed: most tasks wait for no timer, and have no room for one.
+        Some(at) => Box::pin(tokio::time::sleep_until(at)).await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }

@@ -99,6 +99,11 @@ impl Supervised {
             // Ends: with the supervisor. Errors only when the runtime shuts down, and then nobody asks any more.
             let _ = pidfd.readable().await;
         }
+        // Boxed: who waits for as long as a task runs has no room for what comes of it.
+        Box::pin(self.look_at_end()).await
+    }
+
+    async fn look_at_end(&self) -> AttemptEnd {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
         // was killed takes longer.
