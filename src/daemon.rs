@@ -472,20 +472,17 @@ fn inherited() -> BTreeMap<String, String> {
 }
 
 /// What starting and ending tasks used goes back to the kernel: each so many ticks while something changes, and once more after
-/// the last change. And again when what was only waiting for quiet has let go of its own: threads, the second copy of the state.
+/// the last change.
 async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
     const TICKS: u64 = 10;
-    const QUIET: u64 = 90;
-    let (mut given_back, mut earliest, mut last) = (0, 0, None);
+    let (mut given_back, mut earliest) = (0, 0);
     while snapshots.changed().await.is_ok() {
         let (epoch, changes) = (snapshots.borrow_and_update().epoch, board.version());
-        let changed = changes != given_back && epoch >= earliest;
-        if changed {
-            (given_back, earliest, last) = (changes, epoch + TICKS, Some(epoch + QUIET));
-        }
-        let due = changed || last.take_if(|last| epoch >= *last).is_some();
-        if due && tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
-            tracing::error!("giving memory back failed");
+        if changes != given_back && epoch >= earliest {
+            (given_back, earliest) = (changes, epoch + TICKS);
+            if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
+                tracing::error!("giving memory back failed");
+            }
         }
     }
 }

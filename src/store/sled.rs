@@ -7,7 +7,6 @@
 //! <dir>.schema-<n>/       the database as an older agent left it
 //!
 //! commit, tidy   the log is not in its place any more: nothing is taken until it is back
-//! tidy           nobody has written for a minute: sled is closed, for all that it holds in memory is in the log too
 //!
 //! open    log whole, sled not ahead of it    the log
 //!         else, sled readable                sled, and the commits of the log after it
@@ -33,6 +32,7 @@ use crate::telemetry::lock;
 
 /// Concurrency: any thread; commits follow one another.
 pub struct SledStore {
+    dir: PathBuf,
     schema: Schema,
     state: Mutex<State>,
 }
@@ -40,36 +40,19 @@ pub struct SledStore {
 struct State {
     /// The directory, held locked as long as the store is open.
     _lock: File,
-    dir: PathBuf,
     log: Log,
     /// Of the last commit.
     seq: u64,
-    mirror: Second,
-    /// When the last commit was.
-    committed: Instant,
+    /// `None`: it failed. The log alone does; the next start makes it anew.
+    mirror: Option<Mirror>,
     /// Durable, and not in the mirror yet.
     behind: BTreeMap<String, Option<Vec<u8>>>,
     behind_bytes: usize,
 }
 
-/// The second copy.
-enum Second {
-    Open(Mirror),
-    /// Closed, with so many bytes on the disk: opened again for what is written next.
-    AtRest(Option<u64>),
-    /// The log alone does; the next start makes it anew.
-    Failed,
-}
-
-impl Second {
-    fn open(&self) -> Option<&Mirror> {
-        if let Second::Open(mirror) = self { Some(mirror) } else { None }
-    }
-}
-
 impl std::fmt::Debug for SledStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SledStore").finish_non_exhaustive()
+        f.debug_struct("SledStore").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 
@@ -88,10 +71,10 @@ impl SledStore {
         let directory = File::open(dir).map_err(|e| failed(&e))?;
         lock_directory(&directory).map_err(|e| open_error(dir, e.to_string()))?;
         let state = open(dir, directory, schema)?;
-        Ok(SledStore { schema, state: Mutex::new(state) })
+        Ok(SledStore { dir: dir.to_owned(), schema, state: Mutex::new(state) })
     }
 
-    /// Asks sled, and the log where sled is closed or fails.
+    /// Asks sled, and the log where sled fails.
     fn read<T>(
         &self,
         ask: impl FnOnce(&Mirror) -> Result<T, Trouble>,
@@ -99,7 +82,7 @@ impl SledStore {
     ) -> Result<T, StoreError> {
         let mut state = lock(&self.state);
         state.catch_up();
-        match state.mirror.open().map(ask) {
+        match state.mirror.as_ref().map(ask) {
             Some(Ok(answer)) => return Ok(answer),
             Some(Err(trouble)) => state.give_up_mirror(&trouble),
             None => {}
@@ -124,7 +107,7 @@ impl Store for SledStore {
         }
         let failed = |e: io::Error| StoreError::Write { message: e.to_string() };
         let mut state = lock(&self.state);
-        state.must_be_in_place()?;
+        state.must_be_in_place(&self.dir)?;
         if state.behind_bytes > BEHIND_BYTES {
             state.tidy(self.schema.current);
         }
@@ -134,9 +117,8 @@ impl Store for SledStore {
         state.log.append(self.schema.current, before, &frame).map_err(failed)?;
         // From here on it is durable.
         state.seq = seq;
-        state.committed = Instant::now();
         state.behind_bytes += frame.len();
-        if !matches!(state.mirror, Second::Failed) {
+        if state.mirror.is_some() {
             state.behind.extend(batch.writes.iter().cloned());
         }
         Ok(())
@@ -144,27 +126,14 @@ impl Store for SledStore {
 
     fn tidy(&self) -> Result<(), StoreError> {
         let mut state = lock(&self.state);
-        state.must_be_in_place()?;
-        let quiet = state.committed.elapsed();
-        // Opening it takes some hundredths of a second, for which the next commit would wait.
-        if matches!(state.mirror, Second::AtRest(_)) && quiet < WAKE_AFTER {
-            return Ok(());
-        }
+        state.must_be_in_place(&self.dir)?;
         state.tidy(self.schema.current);
-        if quiet > REST_AFTER {
-            state.rest();
-        }
         Ok(())
     }
 
     fn size_bytes(&self) -> Option<u64> {
         let state = lock(&self.state);
-        let second = match &state.mirror {
-            Second::Open(mirror) => mirror.size_bytes(),
-            Second::AtRest(bytes) => *bytes,
-            Second::Failed => None,
-        };
-        Some(state.log.len() + second.unwrap_or(0))
+        Some(state.log.len() + state.mirror.as_ref().and_then(Mirror::size_bytes).unwrap_or(0))
     }
 }
 
@@ -177,14 +146,14 @@ impl Drop for SledStore {
 impl State {
     /// Errors: somebody has removed the files, or moved them away. What is open takes writes all the same, and no later agent finds
     /// them: so they are refused until the files are back.
-    fn must_be_in_place(&mut self) -> Result<(), StoreError> {
+    fn must_be_in_place(&mut self, dir: &Path) -> Result<(), StoreError> {
         let message = match self.log.is_in_place() {
             Ok(true) => return Ok(()),
-            Ok(false) => format!("it was removed from {} under the agent, or moved away", self.dir.display()),
+            Ok(false) => format!("it was removed from {} under the agent, or moved away", dir.display()),
             Err(error) => error.to_string(),
         };
         // Some of its files it finds by name, and they may be another's by now.
-        if let Second::Open(mirror) = std::mem::replace(&mut self.mirror, Second::Failed) {
+        if let Some(mirror) = self.mirror.take() {
             mirror.close();
         }
         self.behind.clear();
@@ -193,7 +162,7 @@ impl State {
 
     /// From here on that is the second copy: it is made equal to the records.
     fn mirrored_by(&mut self, mirror: Mirror, (old, old_seq): (Records, u64), records: &Records) {
-        self.mirror = Second::Open(mirror);
+        self.mirror = Some(mirror);
         let changed = records.iter().filter(|(key, value)| old.get(*key) != Some(value));
         let changed = changed.map(|(key, value)| (key.as_str(), Some(value.as_slice())));
         let gone = old.keys().filter(|key| !records.contains_key(*key)).map(|key| (key.as_str(), None));
@@ -223,34 +192,16 @@ impl State {
         }
     }
     fn follow<'a>(&mut self, writes: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>) {
-        if matches!(self.mirror, Second::AtRest(_)) {
-            match patiently(|| Mirror::open(&self.dir)) {
-                Ok(mirror) => self.mirror = Second::Open(mirror),
-                Err(trouble) => return self.give_up_mirror(&trouble),
-            }
-        }
-        if let Some(Err(trouble)) = self.mirror.open().map(|mirror| mirror.apply(writes, self.seq)) {
+        if let Some(Err(trouble)) = self.mirror.as_ref().map(|mirror| mirror.apply(writes, self.seq)) {
             self.give_up_mirror(&trouble);
-        }
-    }
-    /// Gives back the memory that sled holds, some kilobytes for each task.
-    fn rest(&mut self) {
-        let bytes = self.mirror.open().map(Mirror::size_bytes);
-        if let Some(bytes) = bytes
-            && let Second::Open(mirror) = std::mem::replace(&mut self.mirror, Second::AtRest(bytes))
-        {
-            mirror.close();
         }
     }
     fn give_up_mirror(&mut self, trouble: &Trouble) {
         tracing::warn!(?trouble, "the second copy of the state failed; the agent goes on with its log alone");
-        self.mirror = Second::Failed;
+        self.mirror = None;
     }
 }
 
-/// How long nobody must have written before the mirror is closed, and before it is opened again.
-const REST_AFTER: Duration = Duration::from_secs(60);
-const WAKE_AFTER: Duration = Duration::from_secs(1);
 /// How far the mirror may stay behind while commits follow one another closely.
 const BEHIND_BYTES: usize = 2 << 20;
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -335,9 +286,7 @@ fn open(dir: &Path, lock: File, schema: Schema) -> Result<State, StoreError> {
     let as_it_was = log_is_good && older.is_none();
     let log = if as_it_was { Log::go_on(dir, &found) } else { Log::write(dir, schema.current, seq, &records) };
     let log = log.map_err(failed)?;
-    let (second, committed) = (Second::Failed, Instant::now());
-    let (behind, behind_bytes, dir) = (BTreeMap::new(), 0, dir.to_owned());
-    let mut state = State { _lock: lock, dir, log, seq, mirror: second, committed, behind, behind_bytes };
+    let mut state = State { _lock: lock, log, seq, mirror: None, behind: BTreeMap::new(), behind_bytes: 0 };
     if let Some((mirror, contents)) = mirror {
         state.mirrored_by(mirror, contents.unwrap_or_default(), &records);
     }
@@ -464,34 +413,6 @@ mod tests {
         store.commit(&batch).unwrap();
         drop(store);
         assert_eq!(SledStore::open(dir.path()).unwrap().get("large").unwrap(), Some(value));
-    }
-
-    #[test]
-    fn what_is_written_after_a_rest_of_the_second_copy_is_in_both() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = SledStore::open(dir.path()).unwrap();
-        let put = |key: &str| {
-            let mut batch = Batch::default();
-            batch.put(key, key.into());
-            store.commit(&batch).unwrap();
-        };
-        put("a");
-        store.tidy().unwrap();
-        lock(&store.state).committed -= 2 * REST_AFTER;
-        store.tidy().unwrap();
-        assert!(matches!(lock(&store.state).mirror, Second::AtRest(Some(_))));
-        assert_eq!(store.get("a").unwrap(), Some(b"a".to_vec()), "the log knows it");
-        put("b");
-        store.tidy().unwrap();
-        assert!(matches!(lock(&store.state).mirror, Second::AtRest(_)), "somebody may be about to write more");
-        lock(&store.state).committed -= WAKE_AFTER;
-        store.tidy().unwrap();
-        assert!(matches!(lock(&store.state).mirror, Second::Open(_)));
-        put("c");
-        lock(&store.state).rest();
-        drop(store);
-        let (records, seq) = Mirror::open(dir.path()).unwrap().contents().unwrap();
-        assert_eq!((records.into_keys().collect::<Vec<_>>(), seq), (["a", "b", "c"].map(str::to_owned).to_vec(), 3));
     }
 
     #[test]
