@@ -62,6 +62,11 @@ impl<'a> Follow<'a> {
     }
 
     /// Asks again while the agent is gone, and until one that is back knows its allocs: for what may be asked twice.
+    /// Ctrl-C came.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
     ///
     /// Errors: it refuses; it is gone for too long ([`Exit::NoAgent`]); Ctrl-C came while it was.
     pub fn insist<T>(&mut self, mut ask: impl FnMut(&mut Agent) -> Result<T, CliError>) -> Result<T, CliError> {
