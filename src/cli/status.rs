@@ -37,7 +37,7 @@ impl Status {
             session.json(&answer)?;
             return Ok(Exit::Done);
         }
-        let now = Timestamp::from_system(std::time::SystemTime::now());
+        let now = follow::now();
         if self.alloc.is_some() {
             let alloc: AllocRow = agent.get(&target)?;
             write!(session.out, "{}", detail(&alloc, now, session.paint))?;
@@ -176,7 +176,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         out.push('\n');
     }
     for event in events {
-        out.push_str(&follow::line(event, paint));
+        out.push_str(&follow::line(event, now, paint));
         out.push('\n');
     }
     out
