@@ -744,6 +744,16 @@ fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
 }
 
 #[test]
+fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
+    let agent = Agent::start();
+    fails(&agent.cli(&["status", "--source", "bogus"]), 2, &["'bogus'", "managed, systemd, docker", "cgroup"]);
+    let none = agent.cli(&["status", "--source", "slurm"]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{}", none.stderr);
+    assert!(none.stderr.contains("no allocs of that source"), "{}", none.stderr);
+    agent.stop();
+}
+
+#[test]
 fn a_task_that_has_not_begun_has_no_attempt() {
     let agent = Agent::start();
     let after = "task \"after\" {\n driver = \"raw_exec\"\n lifecycle {\n hook = \"poststop\"\n }\n config {\n command = \"/bin/true\"\n }\n }\n";

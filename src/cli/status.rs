@@ -7,6 +7,7 @@ use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, sta
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
 use super::{follow, run};
 use crate::api::encode;
+use crate::model::alloc::AllocSource;
 use crate::model::raw_name;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
@@ -18,11 +19,16 @@ pub struct Status {
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
-    #[arg(long, value_name = "WHO", conflicts_with = "alloc")]
-    source: Option<String>,
+    #[arg(long, value_name = "WHO", conflicts_with = "alloc", value_parser = source)]
+    source: Option<AllocSource>,
     /// As the API says it
     #[arg(long)]
     json: bool,
+}
+
+fn source(text: &str) -> Result<AllocSource, String> {
+    let all = || AllocSource::ALL.map(AllocSource::as_str).join(", ");
+    AllocSource::parse(text).ok_or_else(|| format!("the sources are {}", all()))
 }
 
 impl Status {
@@ -43,7 +49,7 @@ impl Status {
             write!(session.out, "{}", detail(&alloc, now, session.paint))?;
         } else {
             let mut list: AllocList = agent.get(&target)?;
-            list.allocs.retain(|alloc| self.source.as_deref().is_none_or(|source| alloc.is_of(source)));
+            list.allocs.retain(|alloc| self.source.is_none_or(|source| alloc.is_of(source)));
             // Ours first, as they were made; then those of others, by name.
             list.allocs.sort_by_cached_key(|alloc| (!alloc.is_ours()).then(|| alloc.id.clone()));
             if list.allocs.is_empty() && self.source.is_some() {
