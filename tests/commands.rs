@@ -753,6 +753,31 @@ fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
     agent.stop();
 }
 
+/// Nothing is done to any of them.
+#[test]
+fn who_says_a_jobs_name_where_an_id_is_wanted_is_told_the_ids_of_its_allocs() {
+    let agent = Agent::start();
+    run(&agent, &batch("over", "true", "")).ok();
+    let over = agent.alloc_ids()[0].clone();
+    fails(&agent.cli(&["status", "over"]), 66, &["no alloc \"over\"", &format!("{} (ended)", &over[..8])]);
+    let lives = agent.run(&batch("lives", "exec sleep 600", "")).trim().to_owned();
+    for command in ["status", "stats", "events", "logs", "stop", "restart", "signal"] {
+        for name in ["lives", "lives.g[0]"] {
+            let said = agent.cli(&[command, name]);
+            fails(&said, 66, &[&format!("no alloc {name:?}"), &lives[..8]]);
+            assert!(!said.stderr.contains("(ended)"), "{}", said.stderr);
+        }
+    }
+    // A new one takes the place of one that has ended.
+    run(&agent, &batch("over", "exec sleep 600", "").replace("batch", "service")).ok();
+    let told = agent.cli(&["stop", "over"]).stderr;
+    assert!(!told.contains(&over[..8]) && !told.contains("(ended)"), "{told}");
+    let states = agent.json("/v1/allocs");
+    let running = states["allocs"].as_array().expect("a list").iter().filter(|a| a["status"] == "running").count();
+    assert_eq!(running, 2, "{states}");
+    agent.stop();
+}
+
 #[test]
 fn a_task_that_has_not_begun_has_no_attempt() {
     let agent = Agent::start();
