@@ -137,7 +137,8 @@ impl Log {
         let (Some(next), Some(size), Some(place)) =
             (header("x-allostat-next-offset"), header("x-allostat-size"), place)
         else {
-            return Err(CliError::failed("the answer does not say where in the log it stands"));
+            let error = CliError::failed("the answer does not say where in the log it stands");
+            return Err(error.hint("is the agent of another version?"));
         };
         if !answer.body.is_empty() && self.place.is_some_and(|before| place <= before) {
             return Err(CliError::failed("the answer does not go on in the log"));

@@ -98,6 +98,9 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
             last_exit(alloc.tasks.values()).into(),
         ]);
     }
+    // What people chose. An id stays whole: it is what the other commands take.
+    table.shorten(1);
+    table.shorten(2);
     table.render(paint)
 }
 
@@ -167,6 +170,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ]);
     }
     out.push('\n');
+    table.shorten(0);
     out.push_str(&table.render(paint));
     let held: Vec<_> = alloc.tasks.iter().filter(|(_, task)| !task.devices.is_empty()).collect();
     if !held.is_empty() {

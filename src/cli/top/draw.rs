@@ -18,12 +18,13 @@ use super::columns::{self, COLUMNS, NAME};
 use super::keys::BINDINGS;
 use super::lines::{Grouping, TableLine};
 use super::near;
-use super::pen::{Pen, columns_of, shortened};
+use super::pen::Pen;
 use super::rates::{Frame, HostNow, Row};
 use super::scene::Scene;
 use super::state::{Drawn, HelpPage, ScreenState, ScreenView};
 use crate::cli::human::{self, ABSENT, or_absent};
 use crate::cli::output::{Align, Style};
+use crate::cli::width::{columns_of, shortened};
 use crate::model::units::Timestamp;
 
 /// Below that the terminal is only told to grow.
