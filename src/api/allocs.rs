@@ -115,7 +115,7 @@ pub(super) fn find(snapshot: &Snapshot, id: &str) -> Result<Arc<AllocView>, ApiE
         }
         Picked::None => {
             let message = match (called_so(snapshot, id), nearest(ids(), &wanted)) {
-                (Some(called), _) => format!("there is no alloc {id:?}, but a name is that: of {called}"),
+                (Some(called), _) => format!("there is no alloc {id:?}, but that is the name of {called}"),
                 (None, Some(near)) => format!("there is no alloc {id:?}; the nearest is {near}"),
                 (None, None) => format!("there is no alloc {id:?}"),
             };
