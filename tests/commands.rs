@@ -702,6 +702,82 @@ fn the_last_lines_of_a_log_all_come_however_much_they_are_and_what_is_not_kept_i
     agent.stop();
 }
 
+/// Each line once and in its order, over a restart of the task and the death of the agent.
+#[test]
+fn a_log_is_followed_over_restarts_until_the_task_is_dead_or_ctrl_c() {
+    let mut agent = Agent::start();
+    let go = agent.scratch().join("go");
+    let script = format!("echo begin; while [ ! -e {} ]; do sleep 0.05; done; echo end; exit 3", go.display());
+    let id = agent.run(&batch("told", &script, "")).trim().to_owned();
+    let follow = Background::start(&agent, &["logs", "-f", &id]);
+    follow.wait_for("begin\n");
+    agent.cli(&["restart", &id]).ok();
+    follow.wait_for("begin\nbegin\n");
+    agent.kill();
+    follow.wait_for(GONE);
+    agent.start_again();
+    std::fs::write(&go, "").expect("a file can be written");
+    let (code, said) = follow.ends();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said.lines().filter(|line| *line != GONE).collect::<Vec<_>>(), ["begin", "begin", "end"]);
+    assert_eq!(agent.cli(&["logs", "-f", &id]).ok(), "begin\nbegin\nend\n", "of one that is dead: all of it");
+    assert_eq!(agent.cli(&["logs", "-f", "-n", "1", &id]).ok(), "end\n");
+    assert_eq!(agent.cli(&["logs", "-n", "2", &id]).ok(), "begin\nend\n");
+
+    let endless = agent.run(&batch("endless", "echo here; exec sleep 600", "")).trim().to_owned();
+    let follow = Background::start(&agent, &["logs", "--follow", &endless, "t"]);
+    follow.wait_for("here");
+    follow.interrupt();
+    assert_eq!(follow.ends(), (Some(0), "here\n".to_owned()));
+    agent.stop();
+}
+
+#[test]
+fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
+    let agent = Agent::start();
+    let other = "}\n task \"other\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/true\"\n }";
+    run(&agent, &batch("both", "echo mine", other)).ok();
+    let id = agent.alloc_ids()[0].clone();
+    fails(&agent.cli(&["logs", &id]), 2, &[&id[..8], "has 2 tasks: other, t", "TASK"]);
+    assert_eq!(agent.cli(&["logs", &id, "t"]).ok(), "mine\n");
+    agent.stop();
+}
+
+#[test]
+fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
+    let agent = Agent::start();
+    fails(&agent.cli(&["status", "--source", "bogus"]), 2, &["'bogus'", "managed, systemd, docker", "cgroup"]);
+    let none = agent.cli(&["status", "--source", "slurm"]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{}", none.stderr);
+    assert!(none.stderr.contains("no allocs of that source"), "{}", none.stderr);
+    agent.stop();
+}
+
+/// Nothing is done to any of them.
+#[test]
+fn who_says_a_jobs_name_where_an_id_is_wanted_is_told_the_ids_of_its_allocs() {
+    let agent = Agent::start();
+    run(&agent, &batch("over", "true", "")).ok();
+    let over = agent.alloc_ids()[0].clone();
+    fails(&agent.cli(&["status", "over"]), 66, &["no alloc \"over\"", &format!("{} (ended)", &over[..8])]);
+    let lives = agent.run(&batch("lives", "exec sleep 600", "")).trim().to_owned();
+    for command in ["status", "stats", "events", "logs", "stop", "restart", "signal"] {
+        for name in ["lives", "lives.g[0]"] {
+            let said = agent.cli(&[command, name]);
+            fails(&said, 66, &[&format!("no alloc {name:?}"), &lives[..8]]);
+            assert!(!said.stderr.contains("(ended)"), "{}", said.stderr);
+        }
+    }
+    // A new one takes the place of one that has ended.
+    run(&agent, &batch("over", "exec sleep 600", "").replace("batch", "service")).ok();
+    let told = agent.cli(&["stop", "over"]).stderr;
+    assert!(!told.contains(&over[..8]) && !told.contains("(ended)"), "{told}");
+    let states = agent.json("/v1/allocs");
+    let running = states["allocs"].as_array().expect("a list").iter().filter(|a| a["status"] == "running").count();
+    assert_eq!(running, 2, "{states}");
+    agent.stop();
+}
+
 #[test]
 fn a_task_that_has_not_begun_has_no_attempt() {
     let agent = Agent::start();

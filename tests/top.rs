@@ -36,6 +36,7 @@ fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
     top.shows("shop/steady");
     top.shows(&id[..8]);
     assert!(top.is_raw());
+    assert!(top.text().contains("\x1b[?1049h\x1b[2J"), "on a terminal without another screen, too");
     top.forget();
     top.press("?");
     top.shows("Ctrl-Z");

@@ -86,6 +86,9 @@ pub(super) static SIGNAL: Route = Route {
     handler: |context, request| Box::pin(signal(context, request)),
 };
 
+/// So many are named where one was meant.
+const MOST_NAMED: usize = 5;
+
 /// The alloc whose id is, or begins with, `id`.
 ///
 /// Errors: none (then with the nearest id), or more than one.
@@ -111,13 +114,31 @@ pub(super) fn find(snapshot: &Snapshot, id: &str) -> Result<Arc<AllocView>, ApiE
             Err(ApiError::new(Code::Ambiguous, message).on("id"))
         }
         Picked::None => {
-            let message = match nearest(ids(), &wanted) {
-                Some(near) => format!("there is no alloc {id:?}; the nearest is {near}"),
-                None => format!("there is no alloc {id:?}"),
+            let message = match (called_so(snapshot, id), nearest(ids(), &wanted)) {
+                (Some(called), _) => format!("there is no alloc {id:?}, but that is the name of {called}"),
+                (None, Some(near)) => format!("there is no alloc {id:?}; the nearest is {near}"),
+                (None, None) => format!("there is no alloc {id:?}"),
             };
             Err(ApiError::new(Code::NotFound, message).on("id"))
         }
     }
+}
+
+/// The allocs whose job, or whose own name, is this: those that have not ended, if there are any. None of them is taken for the
+/// one that was meant: that the job has one alloc now says nothing of what it has when somebody stops it.
+fn called_so(snapshot: &Snapshot, name: &str) -> Option<String> {
+    let is_called = |alloc: &&Arc<AllocView>| {
+        let identity = &alloc.identity;
+        identity.name == name || identity.workload.as_ref().is_some_and(|job| job.as_str() == name)
+    };
+    let (ended, lives): (Vec<_>, Vec<_>) = snapshot.allocs.iter().filter(is_called).partition(|alloc| alloc.ended);
+    let (some, note) = if lives.is_empty() { (ended, " (ended)") } else { (lives, "") };
+    let mut told: Vec<String> =
+        some.iter().take(MOST_NAMED).map(|alloc| format!("{}{note}", alloc.identity.id.short())).collect();
+    if some.len() > MOST_NAMED {
+        told.push(format!("{} more", some.len() - MOST_NAMED));
+    }
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 /// [`find`], to act on it. Errors: others run it too; then with the command that does it there.
@@ -151,7 +172,7 @@ fn pick<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Picked<'a> {
         if id == wanted {
             return Picked::One(at);
         }
-        if found.len() < 5 && id.starts_with(wanted) {
+        if found.len() < MOST_NAMED && id.starts_with(wanted) {
             found.push((at, id));
         }
     }

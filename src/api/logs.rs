@@ -2,9 +2,11 @@
 //!
 //! Source: `<data>/alloc/<alloc>/alloc/logs/<task>.<stdout|stderr>.<n>`; n grows, the oldest files are removed.
 //! Shape: the answer's headers say where the piece stands: `x-allostat-offset` is its first byte, `x-allostat-next-offset`
-//! the place to go on, `x-allostat-size` all that is kept. Offsets count from the oldest byte that is kept. A tail only says
-//! where the first piece begins.
+//! the offset to go on, `x-allostat-size` all that is kept. Offsets count from the oldest byte that is kept, so they change when
+//! a file is removed; `x-allostat-place` is where the piece ends for good: `after` goes on there. A tail only says where the
+//! first piece begins.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ pub(super) static LOGS: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}/logs/{task}",
     access: Access::SocketOnly("logs are read"),
-    about: "?stream=stdout|stderr, ?tail=LINES or ?offset=BYTES",
+    about: "?stream=stdout|stderr, ?tail=LINES, ?offset=BYTES or ?after=PLACE",
     handler: |context, request| Box::pin(logs(context, request)),
 };
 
@@ -34,11 +36,33 @@ enum From {
     Offset(u64),
     /// So many lines before the end.
     Tail(u64),
+    After(Place),
+}
+
+/// A place in the log, for good: the number of a file, and how far in it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    file: u64,
+    bytes: u64,
+}
+
+impl Place {
+    /// `3.1024`
+    fn parse(text: &str) -> Option<Place> {
+        let (file, bytes) = text.split_once('.')?;
+        Some(Place { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.file, self.bytes)
+    }
 }
 
 async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
-    query.only(&["stream", "tail", "offset"])?;
+    query.only(&["stream", "tail", "offset", "after"])?;
     let stream = match query.get("stream") {
         None | Some("stdout") => "stdout",
         Some("stderr") => "stderr",
@@ -46,10 +70,13 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
             return Err(ApiError::bad_parameter("stream", format!("stream is stdout or stderr, not {other:?}")));
         }
     };
-    let from = match (query.number("tail")?, query.number("offset")?) {
-        (Some(_), Some(_)) => return Err(ApiError::bad_parameter("offset", "give tail or offset, not both")),
-        (Some(lines), None) => From::Tail(lines),
-        (None, offset) => From::Offset(offset.unwrap_or(0)),
+    let odd = |text| ApiError::bad_parameter("after", format!("after is an x-allostat-place, not {text:?}"));
+    let after = query.get("after").map(|text| Place::parse(text).ok_or_else(|| odd(text))).transpose()?;
+    let from = match (query.number("tail")?, query.number("offset")?, after) {
+        (None, None, Some(place)) => From::After(place),
+        (Some(lines), None, None) => From::Tail(lines),
+        (None, offset, None) => From::Offset(offset.unwrap_or(0)),
+        _ => return Err(ApiError::bad_parameter("offset", "give one of tail, offset and after")),
     };
     let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Logs)?;
     // The name comes from the alloc, never from the request: no path of somebody else's choosing.
@@ -68,6 +95,7 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     Ok(Reply::new("text/plain; charset=utf-8", piece.bytes)
         .header("x-allostat-offset", piece.offset.to_string())
         .header("x-allostat-next-offset", piece.next.to_string())
+        .header("x-allostat-place", piece.place.to_string())
         .header("x-allostat-size", piece.size.to_string()))
 }
 
@@ -76,11 +104,19 @@ struct Piece {
     bytes: Vec<u8>,
     offset: u64,
     next: u64,
+    place: Place,
     size: u64,
 }
 
-/// The rotated files, oldest first, with their sizes. None yet: an empty list.
-fn files(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u64)>> {
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LogFile {
+    index: u64,
+    path: PathBuf,
+    size: u64,
+}
+
+/// The rotated files, oldest first. None yet: an empty list.
+fn files(dir: &Path, prefix: &str) -> io::Result<Vec<LogFile>> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -96,28 +132,49 @@ fn files(dir: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u64)>> {
             && let Ok(meta) = entry.path().symlink_metadata()
             && meta.is_file()
         {
-            found.push((index, entry.path(), meta.len()));
+            found.push(LogFile { index, path: entry.path(), size: meta.len() });
         }
     }
     found.sort_unstable();
-    Ok(found.into_iter().map(|(_, path, size)| (path, size)).collect())
+    Ok(found)
 }
 
 fn read(dir: &Path, prefix: &str, from: From) -> io::Result<Piece> {
     let files = files(dir, prefix)?;
-    let size: u64 = files.iter().map(|(_, size)| size).sum();
+    let size: u64 = files.iter().map(|file| file.size).sum();
     let offset = match from {
         From::Offset(offset) => offset.min(size),
         From::Tail(lines) => tail_start(&files, size, lines)?,
+        From::After(place) => offset_of(&files, place),
     };
     let bytes = read_range(&files, offset, size.min(offset + MAX_PIECE_BYTES))?;
-    Ok(Piece { next: offset + bytes.len() as u64, bytes, offset, size })
+    let next = offset + bytes.len() as u64;
+    Ok(Piece { place: place_of(&files, next), next, bytes, offset, size })
 }
 
-fn read_range(files: &[(PathBuf, u64)], start: u64, end: u64) -> io::Result<Vec<u8>> {
+/// Of what is gone by now: where the oldest that is kept begins.
+fn offset_of(files: &[LogFile], place: Place) -> u64 {
+    let before: u64 = files.iter().filter(|file| file.index < place.file).map(|file| file.size).sum();
+    let within = files.iter().find(|file| file.index == place.file).map_or(0, |file| place.bytes.min(file.size));
+    before + within
+}
+
+fn place_of(files: &[LogFile], offset: u64) -> Place {
+    let (mut place, mut left) = (Place::default(), offset);
+    for file in files {
+        place = Place { file: file.index, bytes: left.min(file.size) };
+        if left < file.size {
+            break;
+        }
+        left -= file.size;
+    }
+    place
+}
+
+fn read_range(files: &[LogFile], start: u64, end: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file_start = 0;
-    for (path, size) in files {
+    for LogFile { path, size, .. } in files {
         let file_end = file_start + size;
         let (from, to) = (start.max(file_start), end.min(file_end));
         if from < to {
@@ -135,7 +192,7 @@ fn read_range(files: &[(PathBuf, u64)], start: u64, end: u64) -> io::Result<Vec<
 }
 
 /// Where the last `lines` lines begin. A line that is not ended yet counts as one.
-fn tail_start(files: &[(PathBuf, u64)], size: u64, lines: u64) -> io::Result<u64> {
+fn tail_start(files: &[LogFile], size: u64, lines: u64) -> io::Result<u64> {
     if lines == 0 {
         return Ok(size);
     }
@@ -184,6 +241,25 @@ mod tests {
     }
 
     #[test]
+    fn a_place_goes_on_where_it_was_when_older_files_are_gone_and_with_what_is_left_when_its_own_is() {
+        let dir = logs_of(&["one\n", "two\n"]);
+        let after = |place| read(dir.path(), "web.stdout.", From::After(place)).unwrap();
+        assert_eq!(after(Place::default()).bytes, b"one\ntwo\n", "from before anything was written");
+        let end = after(Place { file: 8, bytes: 2 });
+        assert_eq!((end.bytes.as_slice(), end.place.to_string().as_str()), (&b"e\ntwo\n"[..], "9.4"));
+        assert_eq!(Place::parse("9.4"), Some(end.place));
+        assert_eq!(after(end.place).bytes, b"");
+        std::fs::write(dir.path().join("web.stdout.10"), "three\n").unwrap();
+        std::fs::remove_file(dir.path().join("web.stdout.8")).unwrap();
+        assert_eq!(after(end.place).bytes, b"three\n");
+        std::fs::remove_file(dir.path().join("web.stdout.9")).unwrap();
+        assert_eq!(after(Place { file: 9, bytes: 1 }).bytes, b"three\n", "the rest of 9 is gone");
+        for wrong in ["", "9", ".", "9.", "-1.2", "9.4.1", "x.y"] {
+            assert_eq!(Place::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_task_that_wrote_nothing_has_an_empty_log() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(&dir.path().join("none"), "web.stdout.", From::Offset(0)).unwrap(), Piece::default());
@@ -225,7 +301,7 @@ mod tests {
             let refs: Vec<&str> = parts.iter().map(String::as_str).collect();
             let dir = logs_of(&refs);
             let files = files(dir.path(), "web.stdout.").unwrap();
-            let size: u64 = files.iter().map(|f| f.1).sum();
+            let size: u64 = files.iter().map(|f| f.size).sum();
             let cut = cut.min(size);
             let mut joined = read_range(&files, 0, cut).unwrap();
             joined.extend(read_range(&files, cut, size).unwrap());

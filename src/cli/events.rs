@@ -84,8 +84,9 @@ impl Events {
             session.json(&serde_json::json!({ "events": all, "next": since, "missed": missed }))?;
             return Ok(Exit::Done);
         }
+        let now = follow::now();
         for event in &all {
-            writeln!(session.out, "{}", follow::line(event, session.paint))?;
+            writeln!(session.out, "{}", follow::line(event, now, session.paint))?;
         }
         if missed > 0 && self.alloc.is_none() {
             session.remark(&format!("{missed} older events are no longer kept"));
@@ -129,7 +130,7 @@ impl Events {
             }
             match next {
                 Next::Event(event) if self.json => writeln!(session.out, "{}", serde_json::json!(event))?,
-                Next::Event(event) => writeln!(session.out, "{}", follow::line(&event, session.paint))?,
+                Next::Event(event) => writeln!(session.out, "{}", follow::line(&event, follow::now(), session.paint))?,
                 Next::Missed(_) => {}
                 Next::Nothing => session.out.flush()?,
                 Next::End => {

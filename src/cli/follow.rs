@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::connect::Agent;
 use super::exit::{CliError, Exit};
@@ -14,6 +14,7 @@ use super::shape::{AllocList, AllocRow, EventPage};
 use super::tail::{AGAIN, KNOWS_ALLOCS, Next, Tail};
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
+use crate::model::units::Timestamp;
 
 /// Short tasks end within milliseconds: the first looks are close together.
 const FIRST_LOOK: Duration = Duration::from_millis(2);
@@ -59,6 +60,11 @@ impl<'a> Follow<'a> {
 
     pub fn agent(&mut self) -> &mut Agent {
         self.agent
+    }
+
+    /// Ctrl-C came.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Asks again while the agent is gone, and until one that is back knows its allocs: for what may be asked twice.
@@ -189,7 +195,7 @@ impl<'a> Follow<'a> {
                 Next::Event(event) if is_of(&event, wanted) => {
                     any = true;
                     print_missed(std::mem::take(&mut gone), out, paint)?;
-                    writeln!(out, "{}", line(&event, paint))?;
+                    writeln!(out, "{}", line(&event, now(), paint))?;
                 }
                 Next::Event(_) => {}
                 Next::Missed(count) => gone += count,
@@ -212,7 +218,7 @@ impl<'a> Follow<'a> {
         let mut any = false;
         for event in page.events.iter().filter(|event| is_of(event, wanted)) {
             any = true;
-            writeln!(out, "{}", line(event, paint))?;
+            writeln!(out, "{}", line(event, now(), paint))?;
         }
         out.flush()?;
         Ok(any)
@@ -236,10 +242,14 @@ fn is_of(event: &Event, wanted: &BTreeSet<&str>) -> bool {
     event.alloc_id.as_ref().is_some_and(|id| wanted.contains(id.as_str()))
 }
 
-/// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`; of a driver itself, which its message names, without the two.
-pub fn line(event: &Event, paint: Paint) -> String {
-    let millis = event.time.0 / 1_000_000 % 1000;
-    let time = format!("{}.{millis:03}", human::time_of_day(event.time));
+pub fn now() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}
+
+/// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`, with its date if that is another day than `now`'s; of a
+/// driver itself, which its message names, without the two.
+pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
+    let time = human::moment(event.time, now);
     format!(
         "{}  {}  {}  {}  {}",
         paint.paint(Style::Dim, &time),

@@ -66,6 +66,12 @@ pub fn date_and_time(t: Timestamp) -> String {
     format!("{} {}", t.date(), t.time_of_day())
 }
 
+/// `12:04:31.250`, in UTC; of another day than that of `now` with its date.
+pub fn moment(t: Timestamp, now: Timestamp) -> String {
+    let date = if t.date() == now.date() { String::new() } else { format!("{} ", t.date()) };
+    format!("{date}{}.{:03}", t.time_of_day(), t.0 / 1_000_000 % 1000)
+}
+
 /// `1 alloc`, `3 allocs`.
 pub fn count(n: usize, one: &str) -> String {
     if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
@@ -118,6 +124,15 @@ mod tests {
         ] {
             assert_eq!(date_and_time(Timestamp(secs * 1_000_000_000)), text);
         }
+    }
+
+    #[test]
+    fn a_moment_of_another_day_has_its_date() {
+        let at = |secs: u64| Timestamp(secs * 1_000_000_000 + 7_000_000);
+        let (midnight, now) = (1_795_219_200, at(1_795_255_471));
+        assert_eq!(moment(at(midnight), now), "00:00:00.007");
+        assert_eq!(moment(at(midnight - 1), now), "2026-11-20 23:59:59.007");
+        assert_eq!(moment(at(midnight + 86_400), now), "2026-11-22 00:00:00.007", "of a clock that went back");
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod tail;
 #[cfg(test)]
 mod testing;
 mod top;
+mod width;
 mod workload;
 
 use std::io;

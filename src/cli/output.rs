@@ -3,9 +3,11 @@
 //! Output that nobody takes changes no outcome: a reader that goes away (`| head`) is no failure, a full disk is told at the end,
 //! and nothing panics. `tests/house` refuses what would.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
+use super::width::{columns_of, shortened};
 use crate::model::text::steers_a_terminal;
 
 /// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome goes on to
@@ -159,6 +161,9 @@ impl TableCell {
     }
 }
 
+/// A longer name leaves no room for what stands beside it.
+const NAME_COLUMNS: u16 = 64;
+
 /// Rows under headings.
 #[derive(Debug, Clone)]
 pub struct Table {
@@ -174,6 +179,22 @@ impl Table {
         debug_assert_eq!(cells.len(), self.columns.len(), "a row has one cell for each column");
         self.rows.push(cells);
     }
+    /// Long names in this column lose their middle, except those that would look the same without it.
+    pub fn shorten(&mut self, column: usize) {
+        let mut texts_of: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+        for text in self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.as_str()) {
+            texts_of.entry(shortened(text, NAME_COLUMNS)).or_default().insert(text);
+        }
+        let alone = texts_of.into_iter().filter(|(_, texts)| texts.len() == 1);
+        let short: BTreeMap<String, String> = alone
+            .flat_map(|(short, texts)| texts.into_iter().map(move |text| (text.to_owned(), short.clone())))
+            .collect();
+        for cell in self.rows.iter_mut().filter_map(|row| row.get_mut(column)) {
+            if let Some(short) = short.get(&cell.text) {
+                cell.text.clone_from(short);
+            }
+        }
+    }
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -183,13 +204,13 @@ impl Table {
             let cells = self.rows.iter().filter_map(|r| r.get(i)).map(|c| columns_of(&c.text));
             cells.chain([columns_of(name)]).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = self.columns.iter().enumerate().map(|(i, (name, _))| width(i, name)).collect();
+        let widths: Vec<u16> = self.columns.iter().enumerate().map(|(i, (name, _))| width(i, name)).collect();
         let mut out = String::new();
         let heads: Vec<TableCell> = self.columns.iter().map(|(name, _)| TableCell::styled(*name, Style::Dim)).collect();
         for row in std::iter::once(&heads).chain(&self.rows) {
             let last = row.iter().rposition(|c| !c.text.is_empty()).unwrap_or(0);
             for (i, (cell, (_, align))) in row.iter().zip(&self.columns).enumerate().take(last + 1) {
-                let padding = " ".repeat(widths[i].saturating_sub(columns_of(&cell.text)));
+                let padding = " ".repeat(usize::from(widths[i].saturating_sub(columns_of(&cell.text))));
                 let text = paint.paint(cell.style, &cell.text);
                 let gap = if i == 0 { "" } else { "  " };
                 let _ = match align {
@@ -204,13 +225,9 @@ impl Table {
     }
 }
 
-fn columns_of(text: &str) -> usize {
-    text.chars().count()
-}
-
 /// Names and values, one per line, the values in one column.
 pub fn pairs(rows: &[(&str, String)], paint: Paint) -> String {
-    let width = rows.iter().map(|(name, _)| columns_of(name)).max().unwrap_or(0);
+    let width = usize::from(rows.iter().map(|(name, _)| columns_of(name)).max().unwrap_or(0));
     rows.iter()
         .map(|(name, value)| format!("{}  {value}\n", paint.paint(Style::Dim, &format!("{name:width$}"))))
         .collect()
@@ -292,6 +309,22 @@ mod tests {
             table.render(Paint(false)),
             "TASK         MEMORY  NOTE\nweb         1.5 KiB\na-long-one        -  gone\n"
         );
+    }
+
+    #[test]
+    fn a_long_name_loses_its_middle_unless_that_tells_it_from_another() {
+        let long = |middle: &str| format!("{}{middle}{}", "a".repeat(100), "z".repeat(100));
+        let shown = |names: &[&str]| {
+            let mut table = Table::new(&[("NAME", Align::Left)]);
+            names.iter().for_each(|name| table.row(vec![(*name).into()]));
+            table.shorten(0);
+            table.render(Paint(false)).lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (one, other, whole) = (long("1"), long("2"), "b".repeat(64));
+        let short = format!("{}…{}", "a".repeat(32), "z".repeat(31));
+        // Two tasks of one name are one name.
+        assert_eq!(shown(&[&one, &one, &whole]), [short.clone(), short, whole.clone()]);
+        assert_eq!(shown(&[&one, &other]), [one.clone(), other.clone()]);
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
 pub fn describe(status: &ExitStatus, outcome: Outcome) -> String {
     match (status, outcome) {
         (ExitStatus::Signal(_), Outcome::Oom) => "was killed by the OOM killer".to_owned(),
+        (ExitStatus::Code(code), Outcome::Oom) => format!("was killed by the OOM killer (exit code {code})"),
         (ExitStatus::Code(code), _) => format!("exited with {code}"),
         (ExitStatus::Signal(signal), Outcome::Killed) => format!("was stopped by signal {signal}"),
         (ExitStatus::Signal(signal), _) => format!("was ended by signal {signal}"),
@@ -135,6 +136,13 @@ pub fn describe(status: &ExitStatus, outcome: Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
+        assert_eq!(describe(&ExitStatus::Signal(9), Outcome::Oom), "was killed by the OOM killer");
+        assert_eq!(describe(&ExitStatus::Code(137), Outcome::Oom), "was killed by the OOM killer (exit code 137)");
+        assert_eq!(describe(&ExitStatus::Code(137), Outcome::Error), "exited with 137");
+    }
 
     #[test]
     fn who_waits_in_vain_is_told_what_was_submitted_and_how_to_follow_it() {

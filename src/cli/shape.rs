@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::model::alloc::AllocSource;
 use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
@@ -75,8 +76,8 @@ impl AllocRow {
     pub fn is_ours(&self) -> bool {
         matches!(self.source.as_str(), "" | "managed")
     }
-    pub fn is_of(&self, source: &str) -> bool {
-        if source == "managed" { self.is_ours() } else { self.source == source }
+    pub fn is_of(&self, source: AllocSource) -> bool {
+        if source == AllocSource::Managed { self.is_ours() } else { self.source == source.as_str() }
     }
     /// One of its tasks has failed for good.
     pub fn has_failed(&self) -> bool {

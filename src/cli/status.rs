@@ -7,6 +7,7 @@ use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, sta
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
 use super::{follow, run};
 use crate::api::encode;
+use crate::model::alloc::AllocSource;
 use crate::model::raw_name;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
@@ -18,11 +19,16 @@ pub struct Status {
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
-    #[arg(long, value_name = "WHO", conflicts_with = "alloc")]
-    source: Option<String>,
+    #[arg(long, value_name = "WHO", conflicts_with = "alloc", value_parser = source)]
+    source: Option<AllocSource>,
     /// As the API says it
     #[arg(long)]
     json: bool,
+}
+
+fn source(text: &str) -> Result<AllocSource, String> {
+    let all = || AllocSource::ALL.map(AllocSource::as_str).join(", ");
+    AllocSource::parse(text).ok_or_else(|| format!("the sources are {}", all()))
 }
 
 impl Status {
@@ -37,13 +43,13 @@ impl Status {
             session.json(&answer)?;
             return Ok(Exit::Done);
         }
-        let now = Timestamp::from_system(std::time::SystemTime::now());
+        let now = follow::now();
         if self.alloc.is_some() {
             let alloc: AllocRow = agent.get(&target)?;
             write!(session.out, "{}", detail(&alloc, now, session.paint))?;
         } else {
             let mut list: AllocList = agent.get(&target)?;
-            list.allocs.retain(|alloc| self.source.as_deref().is_none_or(|source| alloc.is_of(source)));
+            list.allocs.retain(|alloc| self.source.is_none_or(|source| alloc.is_of(source)));
             // Ours first, as they were made; then those of others, by name.
             list.allocs.sort_by_cached_key(|alloc| (!alloc.is_ours()).then(|| alloc.id.clone()));
             if list.allocs.is_empty() && self.source.is_some() {
@@ -92,6 +98,9 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
             last_exit(alloc.tasks.values()).into(),
         ]);
     }
+    // What people chose. An id stays whole: it is what the other commands take.
+    table.shorten(1);
+    table.shorten(2);
     table.render(paint)
 }
 
@@ -161,6 +170,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ]);
     }
     out.push('\n');
+    table.shorten(0);
     out.push_str(&table.render(paint));
     let held: Vec<_> = alloc.tasks.iter().filter(|(_, task)| !task.devices.is_empty()).collect();
     if !held.is_empty() {
@@ -176,7 +186,7 @@ fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         out.push('\n');
     }
     for event in events {
-        out.push_str(&follow::line(event, paint));
+        out.push_str(&follow::line(event, now, paint));
         out.push('\n');
     }
     out

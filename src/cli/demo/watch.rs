@@ -57,7 +57,7 @@ impl Watch {
             let end = e.kind == crate::model::event::EventKind::Terminated;
             end || e.workload.as_ref().is_none_or(|job| job.as_str() != BATCH_JOB)
         });
-        let lines: Vec<String> = wanted.map(|e| follow::line(e, paint)).collect();
+        let lines: Vec<String> = wanted.map(|e| follow::line(e, follow::now(), paint)).collect();
         self.events.extend(lines.iter().cloned());
         while self.events.len() > KEPT_EVENTS {
             self.events.pop_front();

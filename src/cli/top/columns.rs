@@ -379,7 +379,8 @@ pub fn seconds(seconds: f64) -> String {
 /// In two words: the details say it in whole ones.
 fn how(status: &ExitStatus, outcome: Outcome) -> CellText {
     let text = match (status, outcome) {
-        (ExitStatus::Signal(_), Outcome::Oom) => "OOM killed".to_owned(),
+        // A container may end of it with an exit code.
+        (ExitStatus::Signal(_) | ExitStatus::Code(_), Outcome::Oom) => "OOM killed".to_owned(),
         (ExitStatus::Code(code), _) => format!("exit {code}"),
         (_, Outcome::Killed) => "stopped".to_owned(),
         (ExitStatus::Signal(signal), _) => format!("signal {signal}"),
@@ -391,4 +392,18 @@ fn how(status: &ExitStatus, outcome: Outcome) -> CellText {
         Outcome::Success | Outcome::Killed | Outcome::Unknown => Style::Plain,
     };
     CellText { text, style }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_oom_killer_ended_says_so_with_whatever_status_it_ended() {
+        for status in [ExitStatus::Signal(9), ExitStatus::Code(137)] {
+            let shown = how(&status, Outcome::Oom);
+            assert_eq!((shown.text.as_str(), shown.style), ("OOM killed", Style::Red), "{status:?}");
+        }
+        assert_eq!(how(&ExitStatus::Code(137), Outcome::Error).text, "exit 137");
+    }
 }

@@ -18,12 +18,13 @@ use super::columns::{self, COLUMNS, NAME};
 use super::keys::BINDINGS;
 use super::lines::{Grouping, TableLine};
 use super::near;
-use super::pen::{Pen, columns_of, shortened};
+use super::pen::Pen;
 use super::rates::{Frame, HostNow, Row};
 use super::scene::Scene;
 use super::state::{Drawn, HelpPage, ScreenState, ScreenView};
 use crate::cli::human::{self, ABSENT, or_absent};
 use crate::cli::output::{Align, Style};
+use crate::cli::width::{columns_of, shortened};
 use crate::model::units::Timestamp;
 
 /// Below that the terminal is only told to grow.
@@ -50,7 +51,8 @@ pub fn draw(buffer: &mut Buffer, state: &mut ScreenState, scene: &Scene<'_>) {
             list(&mut pen, body, state, scene.devices, nothing);
         }
         (None, ScreenView::Events) => {
-            list(&mut pen, body, state, scene.events, "nothing has happened since this began")
+            let lines: Vec<String> = scene.events.iter().map(|event| event.text(scene.now)).collect();
+            list(&mut pen, body, state, &lines, "nothing has happened since this began");
         }
     }
     foot(&mut pen, area, state, scene);
@@ -73,7 +75,10 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
     let Frame { host, rows, .. } = scene.frame;
     let width = area.width;
     let end = pen.text(0, 0, width, "allostat top", Style::Bold);
-    let time = format!("  {}  {} UTC  ", host.name, human::time_of_day(scene.frame.taken_at));
+    let time = match scene.frame.epoch {
+        0 => "  ".to_owned(),
+        _ => format!("  {}  {} UTC  ", host.name, human::time_of_day(scene.frame.taken_at)),
+    };
     let end = pen.text(end, 0, width.saturating_sub(end), &time, Style::Plain);
     // The views stand at the right, whatever is said before them.
     let views: u16 = ScreenView::ALL.iter().map(|view| columns_of(view.text()) + 2).sum();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::reply::TaskTable;
-use super::scene::Details;
+use super::scene::{Details, EventLine};
 use super::state::{OpenTask, ScreenView};
 use crate::api::encode;
 use crate::cli::connect::{Agent, Purpose};
@@ -56,8 +56,8 @@ pub struct Look {
     pub tasks: TaskTable,
     /// Where there are devices.
     pub devices: Option<DeviceReport>,
-    /// New ones, as lines.
-    pub events: Vec<String>,
+    /// New ones.
+    pub events: Vec<EventLine>,
     pub details: Option<Details>,
 }
 
@@ -137,7 +137,7 @@ impl AgentFeed {
         Ok(Look { tasks, devices, events, details })
     }
 
-    fn events(&mut self) -> Result<Vec<String>, CliError> {
+    fn events(&mut self) -> Result<Vec<EventLine>, CliError> {
         let since = match self.since {
             Some(since) => since,
             None => {
@@ -146,9 +146,9 @@ impl AgentFeed {
             }
         };
         let page: EventPage = self.agent.get(&format!("/v1/events?since={since}"))?;
-        let gap = self.since.filter(|_| page.missed > 0).map(|_| follow::missed(page.missed, Paint(false)));
+        let gap = self.since.filter(|_| page.missed > 0).map(|_| EventLine::Missed(page.missed));
         self.since = Some(page.next);
-        Ok(gap.into_iter().chain(page.events.iter().map(|event| follow::line(event, Paint(false)))).collect())
+        Ok(gap.into_iter().chain(page.events.into_iter().map(|event| EventLine::Event(Box::new(event)))).collect())
     }
 
     fn details(&mut self, open: &OpenTask) -> Result<Details, CliError> {
@@ -167,7 +167,8 @@ impl AgentFeed {
         }
         facts.extend(alloc.cgroup.as_deref().map(|cgroup| ("cgroup", printable(&raw_name::shown(cgroup)))));
         let events = alloc.tasks.get(task).map_or(&[][..], |task| &task.events);
-        let events = events.iter().map(|event| follow::line(event, Paint(false))).collect();
+        let now = follow::now();
+        let events = events.iter().map(|event| follow::line(event, now, Paint(false))).collect();
         let stream = if open.stderr { "stderr" } else { "stdout" };
         let target = format!("/v1/allocs/{}/logs/{}?stream={stream}&tail={LOG_LINES}", encode(id), encode(task));
         let log = match self.agent.get_raw(&target, &[]) {

@@ -19,7 +19,7 @@ use super::feed::{Feed, Look, Wanted};
 use super::lines::{Choice, lines};
 use super::rates::{Frame, RateTracker, RowKey};
 use super::reply::{OnDevices, on_devices};
-use super::scene::{Details, Scene};
+use super::scene::{Details, EventLine, Scene};
 use super::state::{ScreenState, Then};
 use super::terminal::Screen;
 use crate::cli::devices;
@@ -46,7 +46,7 @@ struct Live {
     frame: Frame,
     on_devices: BTreeMap<RowKey, OnDevices>,
     devices: Vec<String>,
-    events: VecDeque<String>,
+    events: VecDeque<EventLine>,
     details: Option<Details>,
     problem: Option<String>,
     state: ScreenState,

@@ -4,13 +4,14 @@ use ratatui::layout::Rect;
 use ratatui::widgets::{Sparkline, SparklineBar, Widget};
 
 use super::columns::{bytes_of, cores, percent, seconds};
-use super::pen::{Pen, shortened};
+use super::pen::Pen;
 use super::rates::Row;
 use super::scene::Scene;
 use super::state::OpenTask;
 use crate::cli::human::{self, ABSENT, or_absent};
 use crate::cli::output::Style;
 use crate::cli::run;
+use crate::cli::width::shortened;
 use crate::model::units::Timestamp;
 
 pub fn draw(pen: &mut Pen<'_>, area: Rect, open: &OpenTask, scene: &Scene<'_>) {

@@ -74,5 +74,8 @@ pub fn table(frame: &Frame, lines: &[TableLine<'_>], width: u16, now: Timestamp,
         });
         table.row(cells.collect());
     }
+    for (column, _) in heads.iter().enumerate().filter(|(_, (_, align))| *align == Align::Left) {
+        table.shorten(column);
+    }
     table.render(paint)
 }

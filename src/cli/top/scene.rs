@@ -2,6 +2,9 @@
 
 use super::lines::TableLine;
 use super::rates::{Curves, Frame, RowKey};
+use crate::cli::follow;
+use crate::cli::output::Paint;
+use crate::model::event::Event;
 use crate::model::units::Timestamp;
 
 /// What there is to be shown.
@@ -14,11 +17,27 @@ pub struct Scene<'a> {
     pub problem: Option<&'a str>,
     pub devices: &'a [String],
     /// Newest last.
-    pub events: &'a [String],
+    pub events: &'a [EventLine],
     pub details: Option<&'a Details>,
     pub curves: Option<&'a Curves>,
     pub now: Timestamp,
     pub colour: bool,
+}
+
+/// A line in the view of events. It becomes text when it is drawn: by then it may be of yesterday.
+#[derive(Debug)]
+pub enum EventLine {
+    Event(Box<Event>),
+    Missed(u64),
+}
+
+impl EventLine {
+    pub fn text(&self, now: Timestamp) -> String {
+        match self {
+            EventLine::Event(event) => follow::line(event, now, Paint(false)),
+            EventLine::Missed(count) => follow::missed(*count, Paint(false)),
+        }
+    }
 }
 
 /// What is asked for it alone.

@@ -7,7 +7,9 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{DisableMouseCapture, EnableMouseCapture};
-use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
 use ratatui::crossterm::{cursor, execute};
 use ratatui::layout::{Position, Rect};
 
@@ -68,7 +70,8 @@ fn take() -> io::Result<()> {
     enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
     let mut out = io::stdout();
-    execute!(out, EnterAlternateScreen, EnableMouseCapture, cursor::Hide)
+    // A terminal that has no other screen still shows what was there.
+    execute!(out, EnterAlternateScreen, Clear(ClearType::All), EnableMouseCapture, cursor::Hide)
 }
 
 /// Once for each time that it was taken. A terminal that is gone needs nothing back.

@@ -10,14 +10,16 @@ use super::columns;
 use super::draw::draw;
 use super::keys::Act;
 use super::lines::{Choice, Grouping, lines};
-use super::pen::columns_of;
 use super::plain;
 use super::rates::{Frame, RateTracker};
 use super::reply::{OnDevices, TaskTable, on_devices};
-use super::scene::{Details, Scene};
+use super::scene::{Details, EventLine, Scene};
 use super::state::ScreenState;
 use crate::cli::output::Paint;
 use crate::cli::shape::DeviceReport;
+use crate::cli::width::columns_of;
+use crate::model::event::{Event, EventKind};
+use crate::model::few::Few;
 use crate::model::units::Timestamp;
 
 /// Half a second after the second answer: 2026-01-02 03:04:06.5.
@@ -48,10 +50,34 @@ fn host() -> (RateTracker, Frame) {
 
 /// What stands on a screen of this size after these acts.
 fn screen(size: (u16, u16), choice: Choice, acts: &[Act], problem: Option<&str>) -> String {
-    let (tracker, frame) = host();
+    screen_at(NOW, &host(), size, choice, acts, problem)
+}
+
+fn event(n: u64) -> EventLine {
+    EventLine::Event(Box::new(Event {
+        seq: n,
+        task_seq: n,
+        time: Timestamp(NOW.0 - NOW.0 % 60_000_000_000 + n * 1_000_000_000),
+        kind: EventKind::Started,
+        workload: None,
+        alloc_id: Some("ab12cd34".into()),
+        task: Some("server".into()),
+        message: format!("event {n}"),
+        details: Few::default(),
+        fails_task: false,
+    }))
+}
+
+fn screen_at(
+    now: Timestamp,
+    (tracker, frame): &(RateTracker, Frame),
+    size: (u16, u16),
+    choice: Choice,
+    acts: &[Act],
+    problem: Option<&str>,
+) -> String {
     let (_, devices) = devices();
-    let events: Vec<String> =
-        (0..60).map(|n| format!("03:04:{n:02}.000  ab12cd34  server  Started  event {n}")).collect();
+    let events: Vec<EventLine> = (0..60).map(event).collect();
     let mut state = ScreenState::of(choice);
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
     for act in acts.iter().map(Some).chain([None]) {
@@ -63,7 +89,7 @@ fn screen(size: (u16, u16), choice: Choice, acts: &[Act], problem: Option<&str>)
             log: Ok((0..9).map(|n| format!("line {n} with \u{fffd}[31m colour")).collect()),
         });
         let scene = Scene {
-            frame: &frame,
+            frame,
             lines: &shown,
             from: "unix:/var/lib/allostat/allostat.sock",
             problem,
@@ -71,7 +97,7 @@ fn screen(size: (u16, u16), choice: Choice, acts: &[Act], problem: Option<&str>)
             events: &events,
             details: details.as_ref(),
             curves: state.open.as_ref().and_then(|open| tracker.curves(&open.key)),
-            now: NOW,
+            now,
             colour: false,
         };
         terminal.draw(|frame| draw(frame.buffer_mut(), &mut state, &scene)).unwrap();
@@ -129,6 +155,20 @@ fn devices_events_and_what_is_wrong_have_their_place() {
     let nothing = Choice { filter: "nobody".to_owned(), ..by_cpu() };
     let shown = screen((80, 24), nothing, &[], None);
     assert!(shown.contains("nothing matches; Esc shows all"), "{shown}");
+}
+
+#[test]
+fn events_of_another_day_have_their_date() {
+    let tomorrow = Timestamp(NOW.0 + 86_400_000_000_000);
+    let shown = screen_at(tomorrow, &host(), (80, 24), by_cpu(), &[Act::NextView, Act::NextView], None);
+    assert!(shown.contains("\n2026-01-02 03:04:59.000  ab12cd34  server  Started  event 59"), "{shown}");
+}
+
+#[test]
+fn before_anything_was_read_there_is_no_time() {
+    let nothing = (RateTracker::default(), Frame::default());
+    let shown = screen_at(NOW, &nothing, (80, 24), by_cpu(), &[], None);
+    assert!(shown.contains("nothing was read yet") && !shown.contains("UTC"), "{shown}");
 }
 
 #[test]
