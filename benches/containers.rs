@@ -97,7 +97,8 @@ fn short(docker: &Docker, agent: &Agent) {
             Some(over).filter(|alloc| !alloc["finished_at"].is_null())
         });
         let said = docker.inspect(&name, "{{.State.ExitCode}}");
-        ends += f64::from(u8::from(over["tasks"][&name]["last_exit"]["status"]["code"].to_string() == said));
+        let code = &over["tasks"][&name]["last_exit"]["status"]["code"];
+        ends += f64::from(u8::from(said.parse::<u64>().is_ok_and(|said| *code == said)));
         let whose = format!("docker:{name}");
         let peak =
             agent.metrics().one("allostat_task_memory_peak_bytes", &[("alloc_id", &whose)]).map(|peak| peak.u64());

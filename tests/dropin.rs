@@ -28,7 +28,7 @@ use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::alloc::AllocSource;
 use allostat::model::id::{AllocId, CgroupPath, JobId};
-use allostat::model::metric::{Kind, Samples};
+use allostat::model::metric::{Kind, Sample, Samples, Value};
 use allostat::model::observed::{ObservedAlloc, ObservedTask};
 use allostat::model::task::{Outcome, TaskState};
 use allostat::model::totals::Totals;
@@ -282,6 +282,63 @@ fn an_alloc_without_series_of_its_own_has_none_under_other_names_either() {
     let snapshot = Snapshot { allocs: snapshot.allocs.iter().map(retired).collect(), ..snapshot };
     assert!(!text(of_cadvisor(&snapshot, Format::Text)).contains("container_"));
     assert!(!text(of_nomad(&snapshot, &CpuWindow::default(), Format::Text)).contains("alloc_id"));
+}
+
+/// The host's row is in the documentation, name by name: what is not known there is absent.
+#[test]
+fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
+    let page = Exposition::parse(&text(of_cadvisor(&machine("v2-new"), Format::Text)));
+    let of_root = |name: &str| {
+        let all = page.all(name, &[("id", "/")]);
+        all.into_iter().find(|s| !s.labels.contains_key("interface")).map(common::Sample::f64)
+    };
+    let told: BTreeSet<&str> =
+        page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_root(name).is_some()).collect();
+    let docs = std::fs::read_to_string(root().join("docs/dropin.md")).expect("the page must be there");
+    let (_, rest) = docs.split_once("<!-- root:begin -->").expect("it begins");
+    let (table, _) = rest.split_once("<!-- root:end -->").expect("it ends");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `container_")?.split('`').next());
+    let documented: BTreeSet<String> =
+        rows.filter(|name| *name != "network_*").map(|name| format!("container_{name}")).collect();
+    assert_eq!(told, documented.iter().map(String::as_str).collect());
+
+    let ours = machine("v2-new");
+    let host = |name: &str, labels: &[&str]| {
+        let is_it = |s: &&Sample| s.desc.name == name && labels.iter().all(|l| s.labels.iter().any(|of| of == l));
+        match ours.host.0.iter().find(is_it).expect(name).value {
+            Value::Int(n) => n as f64,
+            Value::Nanos(n) => n as f64 / 1e9,
+            Value::Float(f) => f,
+        }
+    };
+    let cpu = |modes: &[&str]| modes.iter().map(|mode| host("allostat_host_cpu_seconds_total", &[mode])).sum::<f64>();
+    let near = |name: &str, expected: f64| assert!((of_root(name).expect(name) - expected).abs() < 1e-6, "{name}");
+    near("container_cpu_user_seconds_total", cpu(&["user", "nice"]));
+    near("container_cpu_system_seconds_total", cpu(&["system", "irq", "softirq"]));
+    near("container_cpu_usage_seconds_total", cpu(&["user", "nice", "system", "irq", "softirq"]));
+    let (total, available) =
+        (host("allostat_host_memory_total_bytes", &[]), host("allostat_host_memory_available_bytes", &[]));
+    near("container_spec_memory_limit_bytes", total);
+    near("container_memory_working_set_bytes", total - available);
+    assert_eq!(
+        page.one("container_cpu_usage_seconds_total", &[("id", "/")])
+            .and_then(|s| s.labels.get("cpu").cloned())
+            .as_deref(),
+        Some("total")
+    );
+
+    // A sum of which something is missing would be too small, and none is 0.
+    let without = |name: &str, labels: &[&str]| {
+        let is_kept = |s: &&Sample| s.desc.name != name || !s.labels.iter().eq(labels);
+        let host = Arc::new(Samples(ours.host.0.iter().filter(is_kept).cloned().collect()));
+        Exposition::parse(&text(of_cadvisor(&Snapshot { host, ..Snapshot::clone(&ours) }, Format::Text)))
+    };
+    let page = without("allostat_host_cpu_seconds_total", &["irq"]);
+    let has = |page: &Exposition, name: &str| !page.all(name, &[("id", "/")]).is_empty();
+    assert!(!has(&page, "container_cpu_usage_seconds_total") && !has(&page, "container_cpu_system_seconds_total"));
+    assert!(has(&page, "container_cpu_user_seconds_total"));
+    let page = without("allostat_host_memory_available_bytes", &[]);
+    assert!(!has(&page, "container_memory_working_set_bytes") && has(&page, "container_spec_memory_limit_bytes"));
 }
 
 /// v1 has shares and a soft limit; v2 has weights, which cAdvisor turns into shares.

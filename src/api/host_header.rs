@@ -3,16 +3,33 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// `Host` names that are ours: loopback, the address that the connection came in on, and the configured names.
-/// The port does not matter: it was reached already.
-pub fn is_ours(host: &str, local: SocketAddr, names: &[String]) -> bool {
-    let Some(name) = host_name(host) else { return false };
-    if name.eq_ignore_ascii_case("localhost") || names.iter().any(|n| n.eq_ignore_ascii_case(name)) {
-        return true;
+/// What a request over TCP may call us.
+#[derive(Debug, Clone, Copy)]
+pub struct OurNames<'a> {
+    /// The address that the connection came in on.
+    pub local: SocketAddr,
+    /// The agent listens on each address of this host, and so on those under which others reach it: of a port that is passed on to a
+    /// container, another one than `local`.
+    pub on_each_address: bool,
+    /// As uname(2) tells it.
+    pub of_host: &'a str,
+    pub configured: &'a [String],
+}
+
+impl OurNames<'_> {
+    /// Whether this `Host` is us. The port does not matter: it was reached already.
+    pub fn have(&self, host: &str) -> bool {
+        let Some(name) = host_name(host) else { return false };
+        let configured = self.configured.iter().map(String::as_str);
+        if ["localhost", self.of_host].into_iter().chain(configured).any(|ours| ours.eq_ignore_ascii_case(name)) {
+            return true;
+        }
+        let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
+        // An address cannot be pointed elsewhere, so the one that was connected to is us, whatever the page.
+        bare.parse::<IpAddr>().is_ok_and(|ip| {
+            self.on_each_address || ip.is_loopback() || ip.to_canonical() == self.local.ip().to_canonical()
+        })
     }
-    let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-    // An address cannot be pointed elsewhere, so the one that was connected to is us, whatever the page.
-    bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.to_canonical() == local.ip().to_canonical())
 }
 
 /// The name without the port; `None` if it is no `host[:port]`.
@@ -33,12 +50,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn has(on_each_address: bool, of_host: &str, host: &str) -> bool {
+        let (local, configured) = ("192.0.2.7:9740".parse().unwrap(), &["metrics.example".to_owned()][..]);
+        OurNames { local, on_each_address, of_host, configured }.have(host)
+    }
+
     fn ours(host: &str) -> bool {
-        is_ours(host, "192.0.2.7:9740".parse().unwrap(), &["metrics.example".to_owned()])
+        has(false, "Node-7", host)
     }
 
     #[test]
-    fn loopback_names_the_bound_address_and_configured_names_are_ours() {
+    fn loopback_names_the_bound_address_the_hosts_name_and_configured_names_are_ours() {
         for host in [
             "localhost",
             "LOCALHOST:9740",
@@ -50,6 +72,8 @@ mod tests {
             "192.0.2.7:9740",
             "metrics.example",
             "Metrics.Example:80",
+            "node-7",
+            "NODE-7:9740",
         ] {
             assert!(ours(host), "{host}");
         }
@@ -69,15 +93,34 @@ mod tests {
             "user@localhost",
             "localhost/",
             ":9740",
+            "node-7.evil.example",
+            "node-7.",
+            "node",
+            "node-77",
+            "x.node-7",
         ] {
             assert!(!ours(host), "{host}");
+        }
+        assert!(!has(false, "", ":9740") && !has(false, "", ""), "a host without a name has none");
+    }
+
+    /// A page has a name, and only that can be pointed to us.
+    #[test]
+    fn an_agent_on_each_address_takes_any_address_and_no_other_name() {
+        for host in ["192.0.2.8", "192.0.2.8:9740", "10.1.2.3:80", "[2001:db8::2]", "[2001:db8::2]:9740"] {
+            assert!(has(true, "node-7", host) && !ours(host), "{host}");
+        }
+        for host in
+            ["evil.example", "192.0.2.8.evil.example", "192.0.2.8.", "0x7f000001", "3221225992", "192.0.2", "[::2"]
+        {
+            assert!(!has(true, "node-7", host), "{host}");
         }
     }
 
     proptest! {
         #[test]
         fn no_host_panics(host in ".*") {
-            let _ = ours(&host);
+            let _ = (ours(&host), has(true, "", &host));
         }
     }
 }

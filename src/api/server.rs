@@ -17,11 +17,12 @@ use tokio_rustls::TlsAcceptor;
 
 use super::error::{ApiError, Code};
 use super::guard::{Guarded, Progress, Whole};
+use super::host_header::{self, OurNames};
 use super::http::{Origin, Reply, Request};
 use super::pieces::{Pieces, Sent};
 use super::target::RequestTarget;
 use super::web::{Caller, Guest, handshake_refusal};
-use super::{Config, Door, Method, Public, ROUTES, Route, health, host_header};
+use super::{Config, Door, Method, Public, ROUTES, Route, health};
 use crate::telemetry::access::AccessRefusal;
 
 /// A request's head: line and headers together. 431 beyond it.
@@ -297,7 +298,7 @@ async fn reply(
     let origin = match origin {
         Origin::Socket => Origin::Socket,
         Origin::Tcp { peer, local, .. } => {
-            check_host(&parts, local, &door.config.host_names, guest)?;
+            check_host(&parts, local, &door.config, guest)?;
             let is_here = |address: SocketAddr| address.ip().to_canonical().is_loopback();
             let caller = door.gate.who(guest, &parts.headers, is_here(peer) && is_here(local)).await?;
             // A browser shows its certificate for whichever page sends it here; a token no page knows.
@@ -340,7 +341,7 @@ async fn reply(
 fn check_host(
     parts: &hyper::http::request::Parts,
     local: SocketAddr,
-    names: &[String],
+    config: &Config,
     guest: &Guest,
 ) -> Result<(), ApiError> {
     let mut lines = parts.headers.get_all("host").iter();
@@ -348,7 +349,15 @@ fn check_host(
     // The absolute form of a request names its host itself, and that must be us too.
     let absolute = parts.uri.authority().map(hyper::http::uri::Authority::as_str);
     let by_certificate = |host: &str| host_header::host_name(host).is_some_and(|name| guest.is_called(name));
-    let ours = |host: &str| host_header::is_ours(host, local, names) || by_certificate(host);
+    // Asked anew each time: a host may be renamed.
+    let uname = rustix::system::uname();
+    let names = OurNames {
+        local,
+        on_each_address: config.listen.is_some_and(|at| at.ip().is_unspecified()),
+        of_host: uname.nodename().to_str().unwrap_or_default(),
+        configured: &config.host_names,
+    };
+    let ours = |host: &str| names.have(host) || by_certificate(host);
     let wrong = |message: String| ApiError::new(Code::WrongHost, message).on("host").because(AccessRefusal::WrongHost);
     match (host, more) {
         (Some(host), false) if ours(host) && absolute.is_none_or(ours) => Ok(()),

@@ -319,6 +319,19 @@ fn a_host_header_from_elsewhere_is_refused_on_tcp_and_no_matter_on_the_socket() 
 }
 
 #[test]
+fn a_scraper_may_call_us_by_the_name_of_this_host_and_one_of_each_address_by_any_address() {
+    let node = rustix::system::uname().nodename().to_str().unwrap().to_uppercase();
+    let everywhere = Config { listen: Some("[::]:0".parse().unwrap()), ..Config::default() };
+    for (config, by_address) in [(Config::default(), 421), (everywhere, 200)] {
+        let server = start(config, true);
+        let status = |host: &str| server.tcp("GET", "/metrics", &format!("Host: {host}\r\n")).status;
+        assert_eq!((status(&node), status(&format!("{node}:9740"))), (200, 200), "{node}");
+        assert_eq!((status(&format!("{node}.evil.example")), status("evil.example")), (421, 421));
+        assert_eq!((status("192.0.2.8:9740"), status("[2001:db8::8]")), (by_address, by_address));
+    }
+}
+
+#[test]
 fn what_is_known_of_the_host_is_told_to_all_and_why_something_is_not_on_the_socket_alone() {
     let server = server();
     let tcp = server.tcp("GET", "/v1/node", "Host: localhost\r\n");

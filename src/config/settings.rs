@@ -105,7 +105,7 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "host_names",
         env: "ALLOSTAT_HOST_NAMES",
-        about: "Names, besides loopback, the address itself and those of its certificate, under which HTTP may be asked.",
+        about: "Names, besides loopback, the address itself, this host's own name and those of its certificate, under which HTTP may be asked.",
         kind: Kind::Texts(|c, names| {
             if let Some(name) = names.iter().find(|n| n.contains([':', '/', ' ', '*'])) {
                 return Err(format!("{name:?} is no host name (no port, no address, no wildcard)"));

@@ -27,6 +27,9 @@ pub static CONTAINERD: ObservedSource = ObservedSource {
 const BUNDLES: [&str; 2] =
     ["/run/containerd/io.containerd.runtime.v2.task", "/run/k3s/containerd/io.containerd.runtime.v2.task"];
 
+/// The namespace of Docker's containers.
+const OF_DOCKER: &str = "moby";
+
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
     if at.depth() == 2 && at.parent() == "default" {
@@ -43,19 +46,25 @@ impl Runtime for Bundles {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let id = inquiry.found.container.as_deref()?;
         let namespace = inquiry.path.starts_with("/default/").then_some("default");
-        let said = annotations(&self.0, namespace, id)?;
-        let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
-        let name = name.map_or_else(|| inquiry.found.naming.name.clone(), Clone::clone);
-        let known = Naming { driver: Some("containerd".to_owned()), ..Naming::of(&name) };
-        Some(Naming { workload: Some(name), labels: said.into_iter().collect(), ..known })
+        named(&self.0, namespace, id, &inquiry.found.naming.name)
     }
 }
 
-/// What a container's bundle says of it. `namespace`: of containerd, in which it is; `None`: in any.
+/// As its bundle calls it, else as it is called by now. `None`: there is no such bundle.
+pub fn named(roots: &Roots, namespace: Option<&str>, id: &str, otherwise: &str) -> Option<Naming> {
+    let said = annotations(roots, namespace, id)?;
+    let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
+    let name = name.map_or(otherwise, String::as_str).to_owned();
+    let known = Naming { driver: Some("containerd".to_owned()), ..Naming::of(&name) };
+    Some(Naming { workload: Some(name), labels: said.into_iter().collect(), ..known })
+}
+
+/// What a container's bundle says of it. `namespace`: of containerd, in which it is; `None`: in any but Docker's.
 pub fn annotations(roots: &Roots, namespace: Option<&str>, id: &str) -> Option<BTreeMap<String, String>> {
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
-        namespace.map_or_else(|| facts::directories(&bundles), |namespace| vec![bundles.join(namespace)])
+        let others = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
+        namespace.map_or_else(others, |namespace| vec![bundles.join(namespace)])
     };
     let bundles = BUNDLES.into_iter().flat_map(of_namespaces).map(|of_namespace| of_namespace.join(id));
     let specs = bundles.filter_map(|bundle| facts::json(&bundle.join("config.json")));

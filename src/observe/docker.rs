@@ -3,8 +3,10 @@
 //! ```text
 //! …/docker-<id>.scope      driven by systemd
 //! …/docker/<id>            driven by itself
+//! …/<id>                   the same below a parent that somebody chose (`--cgroup-parent`, Amazon ECS), if no other source has it
 //! ```
-//! Its socket tells names, labels and how containers end; where it cannot be asked, the files below `/var/lib/docker` do.
+//! Its socket tells names, labels and how containers end; where it cannot be asked, the files below `/var/lib/docker` do. Of one below another
+//! parent it tells whether it is Docker's at all.
 //!
 //! Source: Docker Engine API 1.24 and later, `/containers/{id}/json`, `/events`.
 
@@ -15,12 +17,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::ObservedSource;
+use super::containerd;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
+use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, short_id};
 use super::naming::{Inquiry, Runtime, RuntimePlaces};
 use super::table::ExitFacts;
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
+use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::id::AllocId;
 use crate::model::task::ExitStatus;
@@ -40,8 +44,47 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| Recognised::container(AllocSource::Docker, id).into())
 }
 
+/// One that no source recognises is a container by its name, below whatever parent: Docker's, unless Docker says that it is not.
+pub fn recognise_by_name(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    is_container_id(at.name()).then(|| Recognised::container(AllocSource::Docker, at.name()).into())
+}
+
 fn runtime(places: &RuntimePlaces) -> Box<dyn Runtime> {
-    Box::new(Engine::new(places.docker.clone(), Some(places.roots.file("/var/lib/docker/containers")), "docker"))
+    let containers = places.roots.file("/var/lib/docker/containers");
+    let engine = Engine::new(places.docker.clone(), Some(containers), "docker");
+    Box::new(Docker { engine, roots: places.roots.clone() })
+}
+
+struct Docker {
+    engine: Engine,
+    roots: Roots,
+}
+
+impl Docker {
+    /// Of one that was recognised by its name alone, and that Docker has no name for: whose it is instead, where that is known.
+    fn of_another(&mut self, path: &str, id: &str) -> Option<Naming> {
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        if recognise(&CgroupParts::new(&parts)).is_some() {
+            return None;
+        }
+        let of_containerd = containerd::named(&self.roots, None, id, short_id(id));
+        let of_containerd = of_containerd.map(|naming| Naming { source: Some(AllocSource::Containerd), ..naming });
+        of_containerd.or_else(|| {
+            let plain = || Naming { source: Some(AllocSource::Cgroup), ..Recognised::plain(path).naming };
+            self.engine.is_unknown(id).then(plain)
+        })
+    }
+}
+
+impl Runtime for Docker {
+    fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
+        let id = inquiry.found.container.as_deref()?;
+        self.engine.name(inquiry).or_else(|| self.of_another(&inquiry.path, id))
+    }
+
+    fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
+        self.engine.exit(inquiry)
+    }
 }
 
 /// Docker's API, which Podman has as well.
@@ -74,11 +117,21 @@ impl Engine {
         }
     }
 
-    /// From its list: to be asked about one alone, a daemon waits until the container has started.
-    fn listed(&mut self, id: &str) -> Option<Naming> {
+    /// It answers, and has no such container, nor had one in the last minute.
+    fn is_unknown(&mut self, id: &str) -> bool {
+        let is_empty = |all: Option<Vec<Value>>| all.is_some_and(|all| all.is_empty());
+        is_empty(self.list(id)) && is_empty(self.events(id))
+    }
+
+    fn list(&mut self, id: &str) -> Option<Vec<Value>> {
         let filters = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
         let body = self.get(&format!("/v1.24/containers/json?all=1&filters={filters}"))?;
-        let all: Vec<Value> = serde_json::from_slice(&body).ok()?;
+        serde_json::from_slice(&body).ok()
+    }
+
+    /// From its list: to be asked about one alone, a daemon waits until the container has started.
+    fn listed(&mut self, id: &str) -> Option<Naming> {
+        let all = self.list(id)?;
         let of = all.iter().find(|container| container["Id"] == id)?;
         let created_at = of["Created"].as_u64().and_then(|at| at.checked_mul(1_000_000_000)).map(Timestamp);
         let named = naming(of["Names"][0].as_str()?, &of["Labels"], created_at, self.driver)?;
@@ -91,15 +144,13 @@ impl Engine {
         said.or_else(|| facts::json(&self.containers.as_ref()?.join(id).join("config.v2.json")))
     }
 
-    /// Of one that was removed with its end.
-    fn died(&mut self, id: &str) -> Option<ExitFacts> {
+    /// Of the last minute, with those of one that was removed with its end.
+    fn events(&mut self, id: &str) -> Option<Vec<Value>> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let filters = format!("%7B%22container%22%3A%5B%22{id}%22%5D%7D");
         let body =
             self.get(&format!("/v1.24/events?since={}&until={now}&filters={filters}", now.saturating_sub(60)))?;
-        let events: Vec<Value> =
-            serde_json::Deserializer::from_slice(&body).into_iter().map_while(Result::ok).collect();
-        died(&events)
+        Some(serde_json::Deserializer::from_slice(&body).into_iter().map_while(Result::ok).collect())
     }
 }
 
@@ -120,7 +171,7 @@ impl Runtime for Engine {
     fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
         let id = inquiry.found.container.as_deref()?;
         for _ in 0..TRIES {
-            let Some(container) = self.inspect(id) else { return self.died(id) };
+            let Some(container) = self.inspect(id) else { return died(&self.events(id)?) };
             if let Some(exit) = exited(&container["State"]) {
                 return Some(exit);
             }

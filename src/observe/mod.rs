@@ -96,6 +96,10 @@ impl Config {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, id));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
+    /// Whether allocs of this source are to be shown.
+    pub fn wants_of(&self, source: AllocSource) -> bool {
+        self.sources.is_empty() || self.sources.contains(&source)
+    }
     /// It shows some and leaves others out.
     pub fn chooses(&self) -> bool {
         !self.include.is_empty() || !self.exclude.is_empty()
@@ -159,7 +163,7 @@ pub static ALL: [&ObservedSource; 9] = [
 
 /// What a cgroup is. `None`: nobody says; then it is a plain cgroup, where nothing is below it.
 pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    ALL.iter().find_map(|source| (source.recognise)(at))
+    ALL.iter().find_map(|source| (source.recognise)(at)).or_else(|| docker::recognise_by_name(at))
 }
 
 #[cfg(test)]

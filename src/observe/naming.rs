@@ -128,8 +128,8 @@ mod tests {
 
     use std::path::Path;
 
-    use super::super::ALL;
     use super::super::identity::{CgroupParts, CgroupVerdict};
+    use super::super::{ALL, recognise};
     use super::*;
     use crate::model::task::ExitStatus;
 
@@ -156,13 +156,11 @@ mod tests {
             let places = RuntimePlaces { roots: Roots::below(self.0.path()), docker: self.path("/run/docker.sock") };
             let cgroup = cgroup.replace("<id>", ID).replace("<alloc>", ALLOC);
             let parts: Vec<&str> = Path::new(&cgroup).iter().skip(1).map(|part| part.to_str().unwrap()).collect();
-            let (source, found) = ALL
-                .iter()
-                .find_map(|source| match (source.recognise)(&CgroupParts::new(&parts))? {
-                    CgroupVerdict::Task(found) => Some((source, *found)),
-                    other => panic!("{cgroup} is {other:?}"),
-                })
-                .expect("somebody's");
+            let found = match recognise(&CgroupParts::new(&parts)) {
+                Some(CgroupVerdict::Task(found)) => *found,
+                other => panic!("{cgroup} is {other:?}"),
+            };
+            let source = ALL.iter().find(|source| source.word == found.source).expect("a source of ours");
             let directories = vec![self.path("/cgroup")];
             (source.runtime.expect("it can be asked")(&places), Inquiry { path: cgroup, found, directories, about })
         }
@@ -194,6 +192,29 @@ mod tests {
         }
         assert_eq!(Tree::of(&[(bundle, "{")]).name("/default/<id>"), None, "half of a file is nothing");
         assert_eq!(Tree::of(&[]).name("/default/<id>"), None);
+    }
+
+    /// Whoever is called like a container, below a parent that no source has, is Docker's or else containerd's by what they have of it.
+    #[test]
+    fn a_container_below_any_parent_is_whose_bundle_or_configuration_there_is() {
+        let ecs = "/ecs/0123456789abcdef0123456789abcdef/<id>";
+        let docker = r#"{"Name": "/ecs-web-1", "Config": {"Labels": {}}}"#;
+        let bundle = "/run/containerd/io.containerd.runtime.v2.task/<namespace>/<id>/config.json";
+        let bundle = |namespace: &str| {
+            (bundle.replace("<namespace>", namespace), r#"{"annotations": {"nerdctl/name": "cache"}}"#)
+        };
+        let (of_docker, build) = (bundle("moby"), bundle("build"));
+        let docker = ("/var/lib/docker/containers/<id>/config.v2.json", docker);
+        let naming = Tree::of(&[docker, (&of_docker.0, of_docker.1)]).name(ecs).unwrap();
+        assert_eq!((naming.source, naming.native.as_str()), (None, "ecs-web-1"));
+        let naming = Tree::of(&[(&build.0, build.1)]).name("/build/<id>").unwrap();
+        assert_eq!((naming.source, naming.native.as_str()), (Some(AllocSource::Containerd), "cache"));
+        assert_eq!(naming.driver.as_deref(), Some("containerd"));
+        // A bundle of Docker's own says no name, and nobody who is not asked says that it is another's.
+        assert_eq!(Tree::of(&[(&of_docker.0, of_docker.1)]).name(ecs), None);
+        assert_eq!(Tree::of(&[]).name(ecs), None);
+        // Where a path is Docker's, nobody else is asked.
+        assert_eq!(Tree::of(&[(&build.0, build.1)]).name("/docker/<id>"), None);
     }
 
     const POD: &str =

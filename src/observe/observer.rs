@@ -400,8 +400,8 @@ impl Work {
     /// `is_named`: its path tells its name.
     fn is_wanted(&self, found: &Recognised, is_named: bool) -> bool {
         let config = &self.parts.config;
-        let is_source = config.sources.is_empty() || config.sources.contains(&found.source);
-        is_source && (!is_named || config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)))
+        config.wants_of(found.source)
+            && (!is_named || config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)))
     }
 
     /// Shows it, under the names that are known by now.
@@ -411,8 +411,8 @@ impl Work {
         };
         let naming = naming.unwrap_or_else(|| found.naming.clone());
         let config = &self.parts.config;
-        let id = ObservedAllocs::id_of(naming.source.unwrap_or(found.source), &naming.native);
-        if !config.wants(&id) {
+        let whose = naming.source.unwrap_or(found.source);
+        if !config.wants_of(whose) || !config.wants(&ObservedAllocs::id_of(whose, &naming.native)) {
             self.set_aside(path, UNWANTED, is_gone);
             return;
         }
@@ -420,8 +420,8 @@ impl Work {
             self.set_aside(path, LIMIT, is_gone);
             return;
         }
-        if naming.source.is_some() {
-            // Somebody else's, in containers of this runtime: nobody says that they are together.
+        if naming.source == Some(AllocSource::Nomad) {
+            // Its allocs' tasks, in containers of Docker's: nobody says that they are together.
             found.own = OwnCgroup::None;
         }
         let (labels, to_keep) = (config.chosen(&naming.labels), config.without_secrets(&naming));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Docker, Sample, is_root, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Docker, Sample, is_root, wait_for};
 
 pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
@@ -86,6 +86,55 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     let right = (0..3).fold(0, |right, n| right + u64::from(peak(n) >= 100 * MIB));
     let sampled = body.u64("allostat_observed_ends_total", &[("reading", "sampled")]);
     assert!(right + sampled >= 3, "{right} peaks are right, {sampled} ends were not read");
+}
+
+/// A cgroup that is only called like a container stays a plain one: Docker says that it has no such container.
+#[test]
+fn a_container_below_a_parent_that_somebody_chose_is_dockers_if_docker_says_so() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let cgroups = Cgroups::new();
+    let stranger = "5e".repeat(32);
+    cgroups.make(&stranger);
+    let env = [
+        ("ALLOSTAT_OBSERVE", "true".to_owned()),
+        ("ALLOSTAT_OBSERVE_SOURCES", "docker,cgroup".to_owned()),
+        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", docker.socket.display().to_string()),
+    ];
+    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let parent = format!("{}/chosen", cgroups.parent);
+    let started =
+        docker.run(&["-d", "--name", "elsewhere", "--cgroup-parent", &parent, "-m", "64m", "bb:1", "sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+
+    let alloc = wait_for("the container under its name", LONG, || find(&agent, "docker:elsewhere"));
+    assert_eq!((&alloc["name"], &alloc["source"]), (&"elsewhere".into(), &"docker".into()));
+    let at = format!("{parent}/{}", docker.inspect("elsewhere", "{{.Id}}"));
+    let whose = [("alloc_id", "docker:elsewhere")];
+    let is_told_at = |id: &str, at: &str| {
+        let whose = [("alloc_id", id), ("cgroup", at)];
+        wait_for("its cgroup", LONG, || agent.metrics().one("allostat_alloc_info", &whose).map(drop));
+    };
+    is_told_at("docker:elsewhere", &at);
+    let limit = wait_for("its values", LONG, || {
+        agent.metrics().one("allostat_task_memory_limit_bytes", &whose).map(Sample::f64)
+    });
+    assert_eq!(limit, 67_108_864.0);
+    docker.docker(&["rm", "-f", "elsewhere"]);
+    let over = wait_for("its end", LONG, || {
+        let alloc: Value = agent.json("/v1/allocs/docker:elsewhere");
+        Some(alloc).filter(|alloc| !alloc["finished_at"].is_null())
+    });
+    assert_eq!(over["tasks"]["elsewhere"]["exits"][0]["status"]["code"], 137, "{over}");
+
+    let plain = format!("{}/{stranger}", cgroups.parent);
+    let alloc = wait_for("the stranger", LONG, || find(&agent, &format!("cgroup:{plain}")));
+    assert_eq!((&alloc["source"], &alloc["job"]), (&"cgroup".into(), &cgroups.parent.as_str().into()));
+    is_told_at(&format!("cgroup:{plain}"), &plain);
+    assert!(find(&agent, &format!("docker:{}", &stranger[..12])).is_none());
 }
 
 #[test]

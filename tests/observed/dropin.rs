@@ -180,6 +180,12 @@ fn a_real_prometheus_finds_containers_by_the_rules_that_people_have_for_cadvisor
         ("sum(container_memory_usage_bytes{name!=\"\"}) / on() machine_memory_bytes", "share"),
         ("sum(rate(container_network_receive_bytes_total{id=\"/\"}[1m]))", "network"),
         (
+            "sum(rate(container_cpu_usage_seconds_total{id=\"/\"}[1m])) / sum(machine_cpu_cores) > 0 <= 1.05",
+            "host's CPUs",
+        ),
+        ("sum(container_memory_working_set_bytes{id=\"/\"}) / sum(machine_memory_bytes) > 0 < 1", "host's memory"),
+        ("container_spec_memory_limit_bytes{id=\"/\"} == on() machine_memory_bytes", "the host's limit"),
+        (
             "container_memory_working_set_bytes{container!=\"POD\",name!=\"\"} / container_spec_memory_limit_bytes",
             "no limit",
         ),

@@ -23,6 +23,13 @@ fn each_runtimes_cgroups_are_recognised() {
         ("/system.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
         ("/docker/{id}", Docker, SHORT, SHORT, ""),
         ("/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
+        // Docker below a parent that somebody chose: `--cgroup-parent`, `cgroup_parent`, Amazon ECS.
+        ("/ecs/0123456789abcdef0123456789abcdef/{id}", Docker, SHORT, SHORT, ""),
+        ("/custom/{id}", Docker, SHORT, SHORT, ""),
+        ("/a/b/pod{uuid}/{id}", Docker, SHORT, SHORT, ""),
+        ("/system.slice/{id}", Docker, SHORT, SHORT, ""),
+        ("/nomad/{id}", Docker, SHORT, SHORT, ""),
+        ("/{id}", Docker, SHORT, SHORT, ""),
         // Podman.
         ("/machine.slice/libpod-{id}.scope", Podman, SHORT, SHORT, ""),
         ("/libpod_parent/libpod-{id}", Podman, SHORT, SHORT, ""),
@@ -75,6 +82,7 @@ fn each_runtimes_cgroups_are_recognised() {
         ("/lxc.payload.web", Lxc, "web", "web", "web"),
         ("/lxc.payload/web", Lxc, "web", "web", "web"),
         ("/lxc/web", Lxc, "web", "web", "web"),
+        ("/lxc/{id}", Lxc, ID, ID, ID),
         ("/user.slice/user-1000.slice/session-2.scope/lxc.payload.web", Lxc, "web", "web", "web"),
         ("/machine.slice/machine-qemu\\x2d1\\x2ddb\\x2dserver.scope", Libvirt, "db-server", "db-server", "db-server"),
         ("/machine/qemu-12-web.libvirt-qemu", Libvirt, "web", "web", "web"),
@@ -125,6 +133,7 @@ fn each_runtimes_cgroups_are_recognised() {
 fn what_is_inside_of_a_task_is_the_task() {
     let inside = [
         ("/docker/{id}/system.slice/inner.service", "/docker/{id}"),
+        ("/ecs/task/{id}/docker/{id}", "/ecs/task/{id}"),
         ("/docker/{id}/kubepods/pod{uuid}/{id}", "/docker/{id}"),
         ("/machine.slice/libpod-{id}.scope/container", "/machine.slice/libpod-{id}.scope"),
         ("/slurm/uid_1000/job_42/step_0/task_3", "/slurm/uid_1000/job_42/step_0"),
@@ -151,7 +160,6 @@ fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
         "/docker/0123",
         "/kubepods/burstable/pod{uuid}",
         "/kubepods.slice/kubepods-pod{uuid_}.slice",
-        "/elsewhere/pod{uuid}/{id}",
         "/kubepods/burstable/pod{uuid}/cri-containerd-short.scope/x",
         "/system.slice/crio-conmon-{id}.scope",
         "/machine.slice/libpod-conmon-{id}.scope",
@@ -164,7 +172,9 @@ fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
         "/nomad/{uuid}",
         "/nomad.slice/share.slice/web.scope.d",
         "/{uuid}.web",
-        "/{id}",
+        "/ecs/0123456789abcdef0123456789abcdef",
+        "/custom/x{id}",
+        "/custom/{id}0",
         "/machine/notes.txt",
         "/sys-kernel-debug.mount",
         "/.service",
@@ -242,6 +252,22 @@ fn a_host_of_slurm_and_docker_on_v1_has_each_step_and_container_once() {
         ("/slurm/uid_1000/job_42/step_extern", "slurm"),
         ("/system/sshd", "cgroup"),
     ];
+    assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
+}
+
+#[test]
+fn a_host_of_amazon_ecs_has_each_container_once_and_what_we_run_ourselves_is_not_taken_for_one() {
+    let found = tasks(
+        "/ecs
+         /ecs/0123456789abcdef0123456789abcdef
+         /ecs/0123456789abcdef0123456789abcdef/{id}
+         /ecs/0123456789abcdef0123456789abcdef/{id}/inner
+         /batch
+         /batch/1
+         /allostat
+         /allostat/{id}",
+    );
+    let expected = [("/batch/1", "cgroup"), ("/ecs/0123456789abcdef0123456789abcdef/{id}", "docker")];
     assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
 }
 

@@ -1,13 +1,13 @@
 //! What cAdvisor and the kubelet would say of this host, under their names: `GET /metrics/cadvisor`.
 //!
-//! A row is a container, that is a task whose cgroup is there, as long as it runs; of a pod its own cgroup too. Its values are those of
+//! A row is a container, that is a task whose cgroup is there, as long as it runs; of a pod its own cgroup too, and the host's root. Its values are those of
 //! that cgroup alone, as in cAdvisor: a container that is started again counts from 0.
 //!
 //! Source: cAdvisor 0.49, docs/storage/prometheus.md and its handlers of cgroups; the kubelet's labels of its `/metrics/cadvisor`.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+use super::root;
 use super::tables::{native, one, peer_measures, unit_of};
 use crate::exporters::prometheus;
 use crate::exporters::walk::{Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families};
@@ -15,7 +15,7 @@ use crate::model::alloc::{AllocSource, TaskIdentity};
 use crate::model::answer::Format;
 use crate::model::measure::{Cell, Measure, Nature};
 use crate::model::metric::{MetricDesc, Value};
-use crate::model::usage::{Field, Usage};
+use crate::model::usage::Field;
 use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 
@@ -172,33 +172,6 @@ static VERSION: MetricDesc =
         .from_source("`/v1/node`: `kernel`")
         .absent_when("no version of cAdvisor, Docker or the distribution");
 
-/// Of the host's interfaces, which the root cgroup (`id="/"`) has there: family of ours, and what stands for it in a row.
-const OF_ROOT: [(&str, Field); 8] = [
-    ("allostat_host_network_receive_bytes_total", Field::network_receive_bytes),
-    ("allostat_host_network_receive_packets_total", Field::network_receive_packets),
-    ("allostat_host_network_receive_errors_total", Field::network_receive_errors),
-    ("allostat_host_network_receive_drops_total", Field::network_receive_drops),
-    ("allostat_host_network_transmit_bytes_total", Field::network_transmit_bytes),
-    ("allostat_host_network_transmit_packets_total", Field::network_transmit_packets),
-    ("allostat_host_network_transmit_errors_total", Field::network_transmit_errors),
-    ("allostat_host_network_transmit_drops_total", Field::network_transmit_drops),
-];
-
-/// A row for each interface of the host.
-fn interfaces(snapshot: &Snapshot) -> impl Iterator<Item = PeerRow> {
-    let mut by_name: BTreeMap<&str, Usage> = BTreeMap::new();
-    for sample in &snapshot.host.0 {
-        let field = OF_ROOT.iter().find(|(name, _)| *name == sample.desc.name).map(|(_, field)| *field);
-        if let (Some(field), Some(name), Value::Int(n)) = (field, sample.labels.first(), sample.value) {
-            by_name.entry(name).or_default().set(field, Some(n));
-        }
-    }
-    by_name.into_iter().map(|(name, usage)| PeerRow {
-        labels: vec![("id".into(), "/".to_owned()), ("interface".into(), name.to_owned())],
-        reading: PeerReading { usage: Arc::new(usage), ..PeerReading::default() },
-    })
-}
-
 /// In the order of the page.
 pub fn descriptors() -> Vec<&'static MetricDesc> {
     let of_containers = OF_CONTAINERS.families.iter().map(|family| &family.desc);
@@ -237,7 +210,7 @@ fn rows(snapshot: &Snapshot) -> Vec<PeerRow> {
         }
         rows[before..].iter_mut().for_each(|row| row.reading.seen_at = Some(snapshot.taken_at));
     }
-    rows.extend(interfaces(snapshot));
+    rows.extend(root::rows(snapshot));
     rows
 }
 

@@ -9,6 +9,7 @@
 
 pub mod cadvisor;
 pub mod nomad;
+mod root;
 mod tables;
 
 use crate::model::metric::MetricDesc;
