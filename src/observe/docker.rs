@@ -87,7 +87,8 @@ impl Runtime for Docker {
     }
 }
 
-/// Docker's API, which Podman has as well.
+/// Docker's API, which Podman has as well. Asked without a version, a daemon answers as its own: one of another version it refuses when that is
+/// too old, as Docker 29 does below 1.44. What is read of it is alike in all of them.
 pub struct Engine {
     socket: PathBuf,
     /// Where it keeps what it knows of each container.
@@ -125,7 +126,7 @@ impl Engine {
 
     fn list(&mut self, id: &str) -> Option<Vec<Value>> {
         let filters = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
-        let body = self.get(&format!("/v1.24/containers/json?all=1&filters={filters}"))?;
+        let body = self.get(&format!("/containers/json?all=1&filters={filters}"))?;
         serde_json::from_slice(&body).ok()
     }
 
@@ -139,7 +140,7 @@ impl Engine {
     }
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
-        let said = self.get(&format!("/v1.24/containers/{id}/json"));
+        let said = self.get(&format!("/containers/{id}/json"));
         let said = said.and_then(|body| serde_json::from_slice(&body).ok());
         said.or_else(|| facts::json(&self.containers.as_ref()?.join(id).join("config.v2.json")))
     }
@@ -148,8 +149,7 @@ impl Engine {
     fn events(&mut self, id: &str) -> Option<Vec<Value>> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let filters = format!("%7B%22container%22%3A%5B%22{id}%22%5D%7D");
-        let body =
-            self.get(&format!("/v1.24/events?since={}&until={now}&filters={filters}", now.saturating_sub(60)))?;
+        let body = self.get(&format!("/events?since={}&until={now}&filters={filters}", now.saturating_sub(60)))?;
         Some(serde_json::Deserializer::from_slice(&body).into_iter().map_while(Result::ok).collect())
     }
 }
@@ -249,6 +249,38 @@ mod tests {
     fn container(name: &str, labels: Value) -> Naming {
         let created = "2026-11-23T06:43:21.5Z";
         named(&json!({"Name": name, "Created": created, "Config": {"Labels": labels}}), "docker").unwrap()
+    }
+
+    /// Refuses what asks for an older version than its own, as Docker 29 does.
+    fn newer_docker(socket: &std::path::Path) {
+        use std::io::{BufRead, BufReader, Write};
+        let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let mut answers = stream.try_clone().unwrap();
+        let asked = BufReader::new(stream).lines().map_while(Result::ok).filter(|line| line.starts_with("GET "));
+        for line in asked {
+            let (status, body) = match line.starts_with("GET /v1.") {
+                true => ("400 Bad Request", r#"{"message":"client version is too old"}"#),
+                false => ("200 OK", r#"[{"Id":"0f","Names":["/web-1"],"Created":1,"Image":"web:2","Labels":{}}]"#),
+            };
+            write!(answers, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_refuses_older_versions_of_its_api_is_asked_in_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let at = socket.clone();
+        let daemon = std::thread::spawn(move || newer_docker(&at));
+        let mut engine = Engine::new(socket.clone(), None, "docker");
+        while !socket.exists() {
+            std::thread::yield_now();
+        }
+        let named = engine.listed("0f").unwrap();
+        assert_eq!((named.native.as_str(), named.image.as_deref()), ("web-1", Some("web:2")));
+        drop(engine);
+        daemon.join().unwrap();
     }
 
     #[test]
