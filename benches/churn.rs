@@ -54,11 +54,13 @@ fn main() {
         }
     }
     tell(["churn/cpu", "churn/cpu-slope", "churn/cpu-slope-error"], "CPU-s/min", &used);
-    for (row, unit, points) in [("churn/rss", "MiB", &resident), ("churn/series", "series", &series)] {
+    let stays =
+        [("churn/rss", "churn/rss-later", "MiB", &resident), ("churn/series", "churn/series-later", "series", &series)];
+    for (row, later, unit, points) in stays {
         let (first, second) = points.split_at(points.len() / 2);
         let [first, second] = [first, second].map(mean);
         report(row, first, unit, None);
-        report(&format!("{row}-later"), second, unit, Some((second / first, row)));
+        report(later, second, unit, Some((second / first, row)));
     }
     let ends = wait_for("the last end", Duration::from_secs(60), || {
         let ends = churn.ends(&agent);

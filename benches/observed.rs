@@ -190,7 +190,7 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
         });
         let unit = "ms: the oldest sample shown to who comes each 15 s";
         report(&format!("observed/oldest-at-15s-{kind}-{tasks}"), seldom.fold(0.0, f64::max), unit, None);
-        let [top, looked_at] = ["top/observed", "observed/looked-at"].map(|name| format!("{name}-{kind}-{tasks}"));
+        let (top, looked_at) = (format!("top/observed-{kind}-{tasks}"), format!("observed/looked-at-{kind}-{tasks}"));
         top::looked_at(&agent, &others.prefix(), cpu, &top::Rows { top: &top, looked_at: &looked_at, unseen: row });
     }
     let oldest = (0..40).map(|_| {
