@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use common::{Agent, AgentOptions, Docker, is_root, program, wait_for};
+use common::{Agent, Docker, is_root, program, wait_for};
 use shared::{median, report};
 
 const MANY: usize = 20;
@@ -29,13 +29,7 @@ fn main() {
         println!("Docker is missing: cargo xtask bench gets it");
         return;
     };
-    let env = [
-        ("ALLOSTAT_OBSERVE", "true".to_owned()),
-        ("ALLOSTAT_OBSERVE_SOURCES", "docker".to_owned()),
-        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", docker.socket.display().to_string()),
-    ];
-    let env = env.map(|(name, value)| (name.to_owned(), value)).into();
-    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let agent = Agent::with(docker.observed("docker"));
     found(&docker, &agent);
     short(&docker, &agent);
     agent.stop();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use super::{Cgroups, part, test_dir, wait_for};
+use super::{AgentOptions, Cgroups, part, test_dir, wait_for};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -41,6 +41,15 @@ impl Docker {
         Some(docker)
     }
 
+    /// An agent that asks this daemon for names. `sources`: whose it shows.
+    pub fn observed(&self, sources: &str) -> AgentOptions {
+        let env = [
+            ("ALLOSTAT_OBSERVE", "true".to_owned()),
+            ("ALLOSTAT_OBSERVE_SOURCES", sources.to_owned()),
+            ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", self.socket.display().to_string()),
+        ];
+        AgentOptions { env: env.map(|(name, value)| (name.to_owned(), value)).into(), ..AgentOptions::default() }
+    }
     /// An image of what is in a directory.
     pub fn import(&self, directory: &Path, image: &str) {
         let docker = program("docker").expect("it comes with its daemon");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Docker, Sample, is_root, wait_for};
+use crate::common::{Agent, Cgroups, Docker, Sample, is_root, wait_for};
 
 pub const LONG: Duration = Duration::from_secs(120);
 pub const MIB: u64 = 1 << 20;
@@ -19,14 +19,9 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
         skip_test!("not-root");
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
-    let env = [
-        ("ALLOSTAT_OBSERVE", "true".to_owned()),
-        ("ALLOSTAT_OBSERVE_SOURCES", "docker".to_owned()),
-        ("ALLOSTAT_OBSERVE_LABELS", "com.example.team".to_owned()),
-        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", docker.socket.display().to_string()),
-    ];
-    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let mut options = docker.observed("docker");
+    options.env.push(("ALLOSTAT_OBSERVE_LABELS".to_owned(), "com.example.team".to_owned()));
+    let agent = Agent::with(options);
     let labels = ["--label", "com.example.team=core", "--label", "password=x"];
     let started =
         docker.run(&[&["-d", "--name", "web-1", "-m", "64m"], &labels[..], &["bb:1", "sleep", "1000"]].concat());
@@ -98,13 +93,7 @@ fn a_container_below_a_parent_that_somebody_chose_is_dockers_if_docker_says_so()
     let cgroups = Cgroups::new();
     let stranger = "5e".repeat(32);
     cgroups.make(&stranger);
-    let env = [
-        ("ALLOSTAT_OBSERVE", "true".to_owned()),
-        ("ALLOSTAT_OBSERVE_SOURCES", "docker,cgroup".to_owned()),
-        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", docker.socket.display().to_string()),
-    ];
-    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let agent = Agent::with(docker.observed("docker,cgroup"));
     let parent = format!("{}/chosen", cgroups.parent);
     let started =
         docker.run(&["-d", "--name", "elsewhere", "--cgroup-parent", &parent, "-m", "64m", "bb:1", "sleep", "1000"]);
@@ -143,13 +132,7 @@ fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_dock
         skip_test!("not-root");
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
-    let env = [
-        ("ALLOSTAT_OBSERVE", "true".to_owned()),
-        ("ALLOSTAT_OBSERVE_SOURCES", "docker".to_owned()),
-        ("ALLOSTAT_OBSERVE_DOCKER_SOCKET", docker.socket.display().to_string()),
-    ];
-    let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let agent = Agent::with(docker.observed("docker"));
     let can = agent.metrics().one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
     if can != Some(1.0) {
         skip_test!("no-kernel-pass");
