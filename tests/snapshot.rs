@@ -912,43 +912,51 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
     assert_eq!(last.epoch, 1);
 }
 
-#[test]
-fn a_body_is_encoded_once_per_snapshot_and_its_page_is_used_again() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_written_while_it_is_read_and_kept_once_a_second_one_asks() {
     let (board, said) = synthetic::many(50);
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
-    let first = synthetic::tick(&mut assembler, &board, &said, Samples::default());
-    let second = synthetic::tick(&mut assembler, &board, &said, Samples::default());
-    let bodies = Bodies::new(Arc::new(Metrics::new()), Arc::default());
-    assert!(bodies.ready(&first, Format::Text, Encoding::Identity).is_none());
-    let body = bodies.get(&first, Format::Text, Encoding::Identity);
-    let page = body.as_ptr();
-    assert_eq!(bodies.get(&first, Format::Text, Encoding::Identity).as_ptr(), page, "encoded once");
-    assert_eq!(bodies.ready(&first, Format::Text, Encoding::Identity).unwrap().as_ptr(), page);
-    assert!(bodies.ready(&first, Format::Text, Encoding::Gzip).is_none(), "nobody asked for it");
+    let [first, second] =
+        [(); 2].map(|()| Arc::new(synthetic::tick(&mut assembler, &board, &said, Samples::default())));
+    let bodies = Arc::new(Bodies::new(Arc::new(Metrics::new()), Arc::default()));
+    let get = |snapshot: &Snapshot, encoding| bodies.get(snapshot, Format::Text, encoding);
+    let ready = |snapshot: &Snapshot, encoding| bodies.ready(snapshot, Format::Text, encoding);
+    let told = async |snapshot: &Arc<Snapshot>| {
+        let mut stream = bodies.tell(snapshot, Format::Text, Duration::ZERO)?;
+        let (mut all, mut pieces) = (Vec::new(), 0);
+        while let Some(piece) = stream.next().await.unwrap() {
+            all.extend_from_slice(&piece);
+            pieces += 1;
+        }
+        assert!(pieces > 1, "{pieces} pieces of {} bytes", all.len());
+        Some(all)
+    };
+    let alone = told(&first).await.expect("the first");
+    assert!(ready(&first, Encoding::Identity).is_none(), "nothing is kept for one");
+    assert!(told(&first).await.is_none(), "the second has it kept");
+    let body = get(&first, Encoding::Identity);
+    // But for what counts scrapes: the first was one.
+    let lines = |body: &[u8]| -> Vec<String> {
+        let text = std::str::from_utf8(body).unwrap();
+        text.lines().filter(|line| !line.contains("allostat_scrape")).map(str::to_owned).collect()
+    };
+    assert!(lines(&body) == lines(&alone));
+    assert_eq!(get(&first, Encoding::Identity).as_ptr(), body.as_ptr(), "encoded once");
+    assert_eq!(ready(&first, Encoding::Identity).unwrap().as_ptr(), body.as_ptr());
+    assert!(ready(&first, Encoding::Gzip).is_none(), "nobody asked for it");
 
-    let packed = bodies.get(&first, Format::Text, Encoding::Gzip);
-    assert_eq!(bodies.get(&first, Format::Text, Encoding::Gzip).as_ptr(), packed.as_ptr(), "compressed once");
-    let zstd = bodies.get(&first, Format::Text, Encoding::Zstd);
-    assert_eq!(bodies.get(&first, Format::Text, Encoding::Zstd).as_ptr(), zstd.as_ptr(), "compressed once");
-    assert_eq!(zstd::bulk::decompress(&zstd, body.len()).unwrap(), body);
-    let mut unpacked = Vec::new();
-    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
-    assert_eq!(unpacked, body);
-
-    // Somebody still sends the old one: it is not written over.
-    let other = bodies.get(&second, Format::Text, Encoding::Identity);
-    assert_ne!(other.as_ptr(), page);
-    assert_eq!(body, unpacked);
-    drop((body, other));
-    let third = synthetic::tick(&mut assembler, &board, &said, Samples::default());
-    let again = bodies.get(&third, Format::Text, Encoding::Identity);
-    let fourth = synthetic::tick(&mut assembler, &board, &said, Samples::default());
-    let page = again.as_ptr();
-    drop(again);
-    assert_eq!(bodies.get(&fourth, Format::Text, Encoding::Identity).as_ptr(), page, "the page is used again");
-    assert_eq!(
-        bodies.get(&third, Format::Text, Encoding::Identity).as_ptr(),
-        page,
-        "a reader who comes late gets the newer one"
-    );
+    // Compressed from what is kept, and from nothing but the snapshot.
+    for snapshot in [&first, &second] {
+        let packed = get(snapshot, Encoding::Gzip);
+        assert_eq!(get(snapshot, Encoding::Gzip).as_ptr(), packed.as_ptr(), "compressed once");
+        let mut unpacked = Vec::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
+        let zstd = get(snapshot, Encoding::Zstd);
+        assert_eq!(get(snapshot, Encoding::Zstd).as_ptr(), zstd.as_ptr(), "compressed once");
+        assert!(zstd::stream::decode_all(&zstd[..]).unwrap() == unpacked);
+        assert!(unpacked.ends_with(b"\n") && lines(&unpacked).len() == lines(&alone).len());
+    }
+    assert!(ready(&second, Encoding::Identity).is_none(), "compressing keeps nothing else");
+    assert!(told(&second).await.is_none(), "one is kept already: who asks now is not alone");
+    assert!(get(&first, Encoding::Zstd) == get(&second, Encoding::Zstd), "who comes late gets the newer one");
 }

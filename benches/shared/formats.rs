@@ -61,7 +61,7 @@ pub fn all(snapshot: &Snapshot, metrics: &Metrics) {
             report(&name("encode-beside-peer"), millis(ours), "ms", Some((ratio(ours, peer), who)));
         }
         for (encoding, usual) in [(Encoding::Gzip, "gzip, level 6"), (Encoding::Zstd, "zstd, level 3")] {
-            let (took, size) = timed(|| compressed(body.clone(), encoding).len());
+            let (took, size) = timed(|| compressed(&body, encoding).len());
             // Of the same bytes, by the level that is usual.
             let (theirs, their_size) = timed(|| match encoding {
                 Encoding::Gzip => gzip(&body, 6),

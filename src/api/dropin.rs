@@ -48,7 +48,7 @@ async fn page(
     let accepted = request.list_header("accept-encoding");
     let encoding = negotiate::encoding(accepted.as_deref(), request.origin.is_loopback());
     let context = Arc::clone(context);
-    let body = encoded(move || compressed(encode(&context, form.format), encoding)).await?;
+    let body = encoded(move || compressed(&encode(&context, form.format), encoding)).await?;
     let reply = Reply::new(form.content_type, body).header("vary", "accept, accept-encoding");
     Ok(if encoding == Encoding::Identity { reply } else { reply.header("content-encoding", encoding.as_str()) })
 }

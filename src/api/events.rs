@@ -23,6 +23,7 @@ use super::error::{ApiError, Code};
 use super::http::{Origin, Reply, Request};
 use super::pieces::Following;
 use super::{Context, Method, Route, allocs};
+use crate::exporters::prometheus::BrokenOff;
 use crate::model::answer::Detail;
 use crate::model::event::Event;
 use crate::model::id::AllocId;
@@ -154,30 +155,32 @@ struct Feed {
 }
 
 impl Following for Feed {
-    fn next(&mut self) -> BoxFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            loop {
-                // The first at once: the reader knows then that it is heard, and where it stands.
-                let Some(sign) = self.next_sign else { return Some(self.sign_of_life()) };
-                match tokio::time::timeout_at(sign, self.reader.next(PIECE)).await {
-                    Ok(None) => return None,
-                    Ok(Some(items)) => {
-                        let text = self.encode(&items);
-                        if !text.is_empty() {
-                            return Some(self.sent(text));
-                        }
-                        if Instant::now() >= sign {
-                            return Some(self.sign_of_life());
-                        }
-                    }
-                    Err(_) => return Some(self.sign_of_life()),
-                }
-            }
-        })
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
+        Box::pin(async move { Ok(self.piece().await) })
     }
 }
 
 impl Feed {
+    async fn piece(&mut self) -> Option<Bytes> {
+        loop {
+            // The first at once: the reader knows then that it is heard, and where it stands.
+            let Some(sign) = self.next_sign else { return Some(self.sign_of_life()) };
+            match tokio::time::timeout_at(sign, self.reader.next(PIECE)).await {
+                Ok(None) => return None,
+                Ok(Some(items)) => {
+                    let text = self.encode(&items);
+                    if !text.is_empty() {
+                        return Some(self.sent(text));
+                    }
+                    if Instant::now() >= sign {
+                        return Some(self.sign_of_life());
+                    }
+                }
+                Err(_) => return Some(self.sign_of_life()),
+            }
+        }
+    }
+
     fn encode(&mut self, items: &[Item]) -> String {
         let mut text = String::new();
         for item in items {
@@ -254,7 +257,7 @@ mod tests {
         log.settle(&[log.stage(event).seq]);
     }
     async fn next(feed: &mut Feed) -> String {
-        String::from_utf8(feed.next().await.expect("it goes on").to_vec()).unwrap()
+        String::from_utf8(feed.next().await.unwrap().expect("it goes on").to_vec()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use hyper::body::{Body, Frame, SizeHint};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::exporters::prometheus::BrokenOff;
 use crate::telemetry::lock;
 
 /// How patient a connection is.
@@ -205,7 +206,7 @@ impl Whole {
 
 impl Body for Whole {
     type Data = Bytes;
-    type Error = std::convert::Infallible;
+    type Error = BrokenOff;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let bytes = self.bytes.take();

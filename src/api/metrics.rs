@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-
 use super::access::Access;
 use super::error::ApiError;
 use super::http::{Origin, Reply, Request, encoded};
 use super::negotiate::{self, Representation};
 use super::{Context, Method, Route};
 use crate::exporters::catalogue;
+use crate::exporters::prometheus::Bodies;
 use crate::exporters::walk::Filter;
 use crate::jobspec::nearest::nearest;
 use crate::model::answer::Encoding;
@@ -69,11 +68,12 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     }
     let snapshot = context.snapshots.bring().await;
     let version = snapshot.version;
-    let body = body(context, snapshot, &wanted).await;
+    let reply = body(context, snapshot, &wanted, began).await;
     let (format, encoding) = (wanted.form.format.as_str(), wanted.encoding.as_str());
-    let code = body.as_ref().map_or_else(ApiError::status, |_| 200);
-    context.metrics.scraped(format, encoding, code, began.elapsed());
-    let mut reply = Reply::new(wanted.form.content_type, body?).header("vary", "accept, accept-encoding");
+    if let Err(error) = &reply {
+        context.metrics.scraped(format, encoding, error.status(), began.elapsed());
+    }
+    let mut reply = reply?.header("vary", "accept, accept-encoding");
     if wanted.encoding != Encoding::Identity {
         reply = reply.header("content-encoding", encoding);
     }
@@ -86,27 +86,43 @@ async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     Ok(reply)
 }
 
-/// The whole one is encoded once and shared by all who ask.
+/// What is not compressed is written while it is sent, but for what several want of one snapshot.
 ///
 /// Errors: an unknown family or source.
-async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted) -> Result<Bytes, ApiError> {
-    let (format, encoding) = (wanted.form.format, wanted.encoding);
-    let bodies = Arc::clone(&context.bodies);
-    if !wanted.is_everything() {
-        let family = |name: &String| catalogue::family(name).map(|f| f.name).ok_or_else(|| unknown(name));
-        let names = wanted.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
-        let sources = wanted.sources.iter().map(String::as_str);
-        let filter = Filter::new(names, sources).map_err(|e| ApiError::bad_parameter("source", e.to_string()))?;
-        let filter = filter.selecting(bodies.selection(wanted.profile));
-        return encoded(move || bodies.filtered(&snapshot, format, encoding, &filter)).await;
-    }
-    if let Some(scraper) = &wanted.scraper {
+async fn body(context: &Context, snapshot: Arc<Snapshot>, wanted: &Wanted, began: Instant) -> Result<Reply, ApiError> {
+    let (format, encoding, kind) = (wanted.form.format, wanted.encoding, wanted.form.content_type);
+    let (bodies, is_plain) = (Arc::clone(&context.bodies), encoding == Encoding::Identity);
+    let narrowed = if wanted.is_everything() { None } else { Some(filter(&bodies, wanted)?) };
+    if narrowed.is_none()
+        && let Some(scraper) = &wanted.scraper
+    {
         bodies.came(scraper, format, encoding);
     }
-    match bodies.ready(&snapshot, format, encoding) {
-        Some(body) => Ok(body),
-        None => encoded(move || bodies.get(&snapshot, format, encoding)).await,
+    let waited = began.elapsed();
+    let stream = match &narrowed {
+        _ if !is_plain => None,
+        Some(filter) => Some(bodies.stream(&snapshot, format, filter.clone(), waited)),
+        None => bodies.tell(&snapshot, format, waited),
+    };
+    if let Some(stream) = stream {
+        return Ok(Reply::following(kind, Box::new(stream)));
     }
+    let body = match (bodies.ready(&snapshot, format, encoding), narrowed) {
+        (Some(body), None) => body,
+        (_, Some(filter)) => encoded(move || bodies.written(&snapshot, format, encoding, &filter)).await?,
+        (None, None) => encoded(move || bodies.get(&snapshot, format, encoding)).await?,
+    };
+    context.metrics.scraped(format.as_str(), encoding.as_str(), 200, began.elapsed());
+    Ok(Reply::new(kind, body))
+}
+
+/// Errors: an unknown family or source.
+fn filter(bodies: &Bodies, wanted: &Wanted) -> Result<Filter, ApiError> {
+    let family = |name: &String| catalogue::family(name).map(|f| f.name).ok_or_else(|| unknown(name));
+    let names = wanted.names.iter().map(family).collect::<Result<Vec<_>, _>>()?;
+    let sources = wanted.sources.iter().map(String::as_str);
+    let filter = Filter::new(names, sources).map_err(|e| ApiError::bad_parameter("source", e.to_string()))?;
+    Ok(filter.selecting(bodies.selection(wanted.profile)))
 }
 
 /// Errors: there is no such profile.

@@ -3,7 +3,6 @@
 //! A piece is asked for when the one before it is on its way, so a peer that does not read holds one piece and what hyper and
 //! the kernel buffer, and is let go after the patience of any writing. All that the answer owns is dropped with it.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,15 +11,22 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::guard::{Progress, Whole};
+use crate::exporters::prometheus::{BrokenOff, Telling};
 use crate::runner::drivers::BoxFuture;
 
 /// Where the pieces come from.
 pub trait Following: Send {
-    /// `None`: the end.
-    fn next(&mut self) -> BoxFuture<'_, Option<Bytes>>;
+    /// `None`: the end. Errors: what was sent is not the whole, which the peer learns from a connection that breaks off.
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>>;
 }
 
-type Next = BoxFuture<'static, (Box<dyn Following>, Option<Bytes>)>;
+impl Following for Telling {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
+        Box::pin(Telling::next(self))
+    }
+}
+
+type Next = BoxFuture<'static, (Box<dyn Following>, Result<Option<Bytes>, BrokenOff>)>;
 
 pub(super) struct Pieces {
     /// `None`: it has ended.
@@ -49,20 +55,20 @@ pub(super) enum Sent {
 
 impl Body for Sent {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         let pieces = match &mut *self {
             Sent::Whole(whole) => return Pin::new(whole).poll_frame(cx),
             Sent::Pieces(pieces) => pieces,
         };
         let Some(waiting) = &mut pieces.next else { return Poll::Ready(None) };
         let (source, piece) = ready!(waiting.as_mut().poll(cx));
-        pieces.next = piece.is_some().then(|| next(source));
-        if piece.is_none() {
+        pieces.next = matches!(piece, Ok(Some(_))).then(|| next(source));
+        if let Ok(None) = piece {
             pieces.progress.body_done();
         }
-        Poll::Ready(piece.map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(piece.map(|bytes| bytes.map(Frame::data)).transpose())
     }
     fn is_end_stream(&self) -> bool {
         match self {

@@ -370,6 +370,11 @@ fn head_is_get_without_the_body() {
     assert_eq!((get.status, head.status), (200, 200));
     assert!(get.body.len() > BODY);
     assert!(head.body.is_empty());
+    let kind = |response: &Response| {
+        response.head.lines().find(|line| line.starts_with("content-type")).map(str::to_owned).expect("a kind")
+    };
+    assert_eq!(kind(&head), kind(&get));
+    let (get, head) = (server.tcp("GET", "/v1/jobs", ""), server.tcp("HEAD", "/v1/jobs", ""));
     assert!(head.head.contains(&format!("content-length: {}", get.body.len())), "{}", head.head);
 }
 
@@ -397,6 +402,30 @@ fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
 
     assert!(server.tcp_raw(scrape.as_bytes()).unwrap().body.len() > BODY);
     eventually("the scrape is acknowledged", || acknowledged() == Some(VERSION));
+}
+
+#[test]
+fn who_asks_and_does_not_read_holds_up_nobody() {
+    let server = server();
+    let ask = |target: &str| {
+        let mut stream = TcpStream::connect(server.tcp).unwrap();
+        stream.write_all(request("GET", target, "", "").as_bytes()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    };
+    // The first is told while it is written, the narrowed ones each for themselves, the others get what is kept.
+    let mut silent: Vec<TcpStream> =
+        ["/metrics", "/metrics?profile=full", "/metrics?profile=full", "/metrics"].map(ask).into();
+    std::thread::sleep(Duration::from_millis(200));
+    let whole = server.tcp("GET", "/metrics", "").body;
+    let narrowed = server.tcp("GET", "/metrics?profile=full", "").body;
+    assert!(whole.len() > BODY && narrowed.len() > BODY);
+    // They get the whole of theirs as soon as they read.
+    for stream in &mut silent {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        assert!(parse(&bytes).unwrap().body.len() > BODY);
+    }
 }
 
 #[test]

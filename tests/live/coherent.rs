@@ -74,19 +74,38 @@ impl Scraper {
     }
     fn body(&mut self) -> String {
         self.to.write_all(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").expect("the agent reads");
-        let mut length = None;
+        let (mut length, mut body) = (None, Vec::new());
         loop {
-            let mut line = String::new();
-            self.from.read_line(&mut line).expect("the agent answers");
-            match line.trim_end().split_once(": ") {
+            let line = self.line();
+            match line.split_once(": ") {
                 Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse().ok(),
-                None if line.trim_end().is_empty() => break,
+                None if line.is_empty() => break,
                 Some(_) | None => {}
             }
         }
-        let mut body = vec![0; length.expect("a body has a length")];
-        self.from.read_exact(&mut body).expect("the whole body");
+        if let Some(length) = length {
+            self.append(&mut body, length);
+        } else {
+            // Chunk by chunk; the last one is empty.
+            while let chunk = usize::from_str_radix(&self.line(), 16).expect("a chunk has a length")
+                && chunk > 0
+            {
+                self.append(&mut body, chunk);
+                assert_eq!(self.line(), "", "a chunk ends with its length");
+            }
+            assert_eq!(self.line(), "", "the end of all chunks");
+        }
         String::from_utf8(body).expect("UTF-8")
+    }
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("the agent answers");
+        line.trim_end().to_owned()
+    }
+    fn append(&mut self, body: &mut Vec<u8>, length: usize) {
+        let begin = body.len();
+        body.resize(begin + length, 0);
+        self.from.read_exact(&mut body[begin..]).expect("the whole body");
     }
 }
 

@@ -1,7 +1,5 @@
-//! Bodies, encoded at most once per snapshot and format, ahead of a scraper that comes regularly, else when first asked
-//! for; compressed likewise, never for nobody.
-//!
-//! One body per format is kept, on a page that is used again: the memory of a body is touched anew only when it grows.
+//! Bodies: written while their reader takes them, or kept. Kept is what several ask for of one snapshot, and what is compressed,
+//! ahead of a scraper that comes regularly; compressed is never for nobody.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,17 +10,19 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::ahead::Visits;
-use super::encode::Encoder;
+use super::encode::{Encoder, write};
+use super::page::Sink;
+use super::telling::{PIECE, Telling};
 use crate::exporters::walk::{Filter, Selection, Walk};
 use crate::model::answer::{Encoding, Format};
 use crate::model::profile::Profile;
 use crate::snapshot::{ScraperKey, Snapshot, Snapshots};
 use crate::telemetry::{Metrics, lock};
 
-/// A format that nobody asked for during so long gives its memory back.
-const IDLE: Duration = Duration::from_secs(120);
+/// What was kept and nobody asked for during so long gives its memory back.
+const IDLE: Duration = Duration::from_secs(10);
 
-/// Concurrency: any thread. Who asks for a body that is being encoded waits for it.
+/// Concurrency: any thread. Who asks for a body that is being made waits for it.
 #[derive(Debug)]
 pub struct Bodies {
     metrics: Arc<Metrics>,
@@ -35,60 +35,35 @@ pub struct Bodies {
     visits: Mutex<Visits>,
 }
 
+/// What is kept of one format.
 #[derive(Debug)]
 struct Slot {
-    /// Of which snapshot; 0: none.
+    /// Of which snapshot.
     version: u64,
-    identity: Bytes,
-    gzip: Option<Bytes>,
-    zstd: Option<Bytes>,
+    /// In the order of [`Encoding::ALL`].
+    bodies: [Option<Bytes>; Encoding::ALL.len()],
+    /// The snapshot that somebody was told while it was written: who asks next has it kept.
+    told: u64,
     asked: Instant,
-    spare: Arc<Spare>,
-}
-
-/// The page that is free, if one is.
-#[derive(Debug, Default)]
-struct Spare(Mutex<Vec<u8>>);
-
-/// A body on its page, which comes back when the last scraper is done with it.
-struct OnPage {
-    bytes: Vec<u8>,
-    len: usize,
-    spare: Arc<Spare>,
-}
-
-impl AsRef<[u8]> for OnPage {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-impl Drop for OnPage {
-    fn drop(&mut self) {
-        let mut spare = lock(&self.spare.0);
-        // A page of which most is not used any more is let go.
-        if self.bytes.len() > spare.len() && self.bytes.len() / 4 <= self.len {
-            *spare = std::mem::take(&mut self.bytes);
-        }
-    }
 }
 
 impl Slot {
     fn new() -> Slot {
-        let (identity, spare) = (Bytes::new(), Arc::default());
-        Slot { version: 0, identity, gzip: None, zstd: None, asked: Instant::now(), spare }
+        Slot { version: 0, bodies: Default::default(), told: 0, asked: Instant::now() }
     }
-    fn empty(&mut self) {
-        self.version = 0;
-        self.identity = Bytes::new();
-        (self.gzip, self.zstd) = (None, None);
+    /// Of this snapshot or of a newer one.
+    fn ready(&mut self, version: u64, encoding: Encoding) -> Option<Bytes> {
+        let body = self.bodies[encoding.index()].clone().filter(|_| self.version >= version)?;
+        self.asked = Instant::now();
+        Some(body)
     }
-    fn body(&mut self, encoding: Encoding) -> Bytes {
-        match encoding {
-            Encoding::Identity => self.identity.clone(),
-            Encoding::Gzip => self.gzip.get_or_insert_with(|| gzip(&self.identity)).clone(),
-            Encoding::Zstd => self.zstd.get_or_insert_with(|| zstd(&self.identity)).clone(),
+    fn keep(&mut self, version: u64, encoding: Encoding, body: &Bytes) {
+        if self.version != version {
+            self.bodies = Default::default();
         }
+        self.version = version;
+        self.bodies[encoding.index()] = Some(body.clone());
+        self.asked = Instant::now();
     }
 }
 
@@ -110,35 +85,35 @@ impl Bodies {
         }
     }
 
-    /// The whole body of this snapshot, or of a newer one that is there already. Blocks while it is encoded: some
+    /// The whole body of this snapshot, or of a newer one that is there already; kept. Blocks while it is made: some
     /// milliseconds for a thousand tasks.
     pub fn get(&self, snapshot: &Snapshot, format: Format, encoding: Encoding) -> Bytes {
         let mut slot = self.slot(format);
-        slot.asked = Instant::now();
-        if slot.version < snapshot.version || slot.identity.is_empty() {
-            // First the old body goes, so that its page is free.
-            slot.empty();
-            let page = std::mem::take(&mut *lock(&slot.spare.0));
-            let walk = Walk::new(snapshot, &self.metrics, &self.wanted);
-            let (bytes, len) = lock(&self.encoder).encode(&walk, format, page);
-            slot.identity = Bytes::from_owner(OnPage { bytes, len, spare: Arc::clone(&slot.spare) });
-            slot.version = snapshot.version;
+        if let Some(body) = slot.ready(snapshot.version, encoding) {
+            return body;
         }
-        slot.body(encoding)
+        let identity = slot.ready(snapshot.version, Encoding::Identity).filter(|_| slot.version == snapshot.version);
+        let body = match (encoding, identity) {
+            (Encoding::Identity, _) | (_, None) => self.written(snapshot, format, encoding, &self.wanted),
+            (_, Some(identity)) => compressed(&identity, encoding),
+        };
+        slot.keep(snapshot.version, encoding, &body);
+        body
     }
 
     /// The body if it needs no work: for those who must not block.
     pub fn ready(&self, snapshot: &Snapshot, format: Format, encoding: Encoding) -> Option<Bytes> {
+        self.slots[format.index()].try_lock().ok()?.ready(snapshot.version, encoding)
+    }
+
+    /// The whole body for the first who asks for it, written while it is read; `waited`: so long already. `None`: somebody has
+    /// asked before, so that it is worth keeping ([`Bodies::get`]).
+    pub fn tell(self: &Arc<Self>, snapshot: &Arc<Snapshot>, format: Format, waited: Duration) -> Option<Telling> {
         let mut slot = self.slots[format.index()].try_lock().ok()?;
-        if slot.version < snapshot.version || slot.identity.is_empty() {
-            return None;
-        }
-        slot.asked = Instant::now();
-        match encoding {
-            Encoding::Identity => Some(slot.identity.clone()),
-            Encoding::Gzip => slot.gzip.clone(),
-            Encoding::Zstd => slot.zstd.clone(),
-        }
+        let is_first = slot.told < snapshot.version && slot.version < snapshot.version;
+        slot.told = slot.told.max(snapshot.version);
+        drop(slot);
+        is_first.then(|| self.stream(snapshot, format, self.wanted.clone(), waited))
     }
 
     /// What a body has, of another profile than the whole one if that is wanted.
@@ -147,15 +122,48 @@ impl Bodies {
         profile.map_or_else(|| Arc::clone(whole), |profile| Arc::new(Selection { profile, ..(**whole).clone() }))
     }
 
-    /// A narrower body: encoded for this request alone, and it acknowledges nothing.
-    pub fn filtered(&self, snapshot: &Snapshot, format: Format, encoding: Encoding, filter: &Filter) -> Bytes {
-        let walk = Walk::new(snapshot, &self.metrics, filter);
-        let (mut bytes, len) = lock(&self.encoder).encode(&walk, format, Vec::new());
-        bytes.truncate(len);
-        compressed(bytes, encoding)
+    /// A body for this reader alone, written while it is read.
+    pub fn stream(
+        self: &Arc<Self>,
+        snapshot: &Arc<Snapshot>,
+        format: Format,
+        filter: Filter,
+        waited: Duration,
+    ) -> Telling {
+        let (bodies, snapshot) = (Arc::clone(self), Arc::clone(snapshot));
+        let metrics = Arc::clone(&self.metrics);
+        Telling::begin(
+            move |page, full| bodies.write(&snapshot, format, &filter, page, full),
+            move |took| metrics.scraped(format.as_str(), Encoding::Identity.as_str(), 200, waited + took),
+        )
     }
 
-    /// A scraper came: after some regular visits its body is encoded before it asks.
+    /// A body in one piece: encoded for this request alone.
+    pub fn written(&self, snapshot: &Snapshot, format: Format, encoding: Encoding, filter: &Filter) -> Bytes {
+        let mut packer = Packer::new(encoding);
+        let (rest, len) = self.write(snapshot, format, filter, vec![0; PIECE], &mut |page, len| {
+            packer.take(&page[..len]);
+            page
+        });
+        packer.take(&rest[..len]);
+        packer.done()
+    }
+
+    fn write(
+        &self,
+        snapshot: &Snapshot,
+        format: Format,
+        filter: &Filter,
+        page: Vec<u8>,
+        full: Sink<'_>,
+    ) -> (Vec<u8>, usize) {
+        let walk = Walk::new(snapshot, &self.metrics, filter);
+        // Held no longer than this: its reader may be slow.
+        let labels = lock(&self.encoder).labels(&walk, format);
+        write(&walk, format, &labels, page, Some(full))
+    }
+
+    /// A scraper came: after some regular visits its body is made before it asks, where it takes time.
     pub fn came(&self, scraper: &ScraperKey, format: Format, encoding: Encoding) {
         lock(&self.visits).came(scraper, (format, encoding), Instant::now());
     }
@@ -165,7 +173,7 @@ impl Bodies {
         !lock(&self.visits).expected(Instant::now(), tick).is_empty()
     }
 
-    /// Encodes ahead, tick by tick, until there are no more snapshots.
+    /// Compresses ahead, tick by tick, until there are no more snapshots.
     pub async fn run_ahead(self: Arc<Self>, mut snapshots: Snapshots, tick: Duration) {
         let mut epoch = 0;
         while snapshots.changed().await.is_ok() {
@@ -178,7 +186,7 @@ impl Bodies {
             let bodies = Arc::clone(&self);
             let work = move || {
                 bodies.give_back_idle();
-                for (format, encoding) in expected {
+                for (format, encoding) in expected.into_iter().filter(|(_, encoding)| *encoding != Encoding::Identity) {
                     bodies.get(&snapshot, format, encoding);
                 }
             };
@@ -192,8 +200,7 @@ impl Bodies {
         for format in Format::ALL {
             let mut slot = self.slot(format);
             if slot.asked.elapsed() > IDLE {
-                slot.empty();
-                slot.spare = Arc::default();
+                slot.bodies = Default::default();
             }
         }
     }
@@ -203,23 +210,46 @@ impl Bodies {
     }
 }
 
-/// A body that is used once.
-pub fn compressed(body: Vec<u8>, encoding: Encoding) -> Bytes {
-    match encoding {
-        Encoding::Identity => Bytes::from(body),
-        Encoding::Gzip => gzip(&body),
-        Encoding::Zstd => zstd(&body),
+/// Takes a body piece by piece and keeps what is to be sent of it.
+enum Packer {
+    Identity(Vec<u8>),
+    Gzip(GzEncoder<Vec<u8>>),
+    Zstd(zstd::Encoder<'static, Vec<u8>>),
+}
+
+/// Why writing to memory cannot fail.
+const MEMORY: &str = "compressing in memory must succeed";
+
+impl Packer {
+    fn new(encoding: Encoding) -> Packer {
+        match encoding {
+            Encoding::Identity => Packer::Identity(Vec::new()),
+            // Level 1: a fifth of the size at a third of level 6's time.
+            Encoding::Gzip => Packer::Gzip(GzEncoder::new(Vec::new(), Compression::new(1))),
+            // Level 1, in one frame: its window is that of the level, whatever the size of the body.
+            Encoding::Zstd => Packer::Zstd(zstd::Encoder::new(Vec::new(), 1).expect(MEMORY)),
+        }
+    }
+    fn take(&mut self, bytes: &[u8]) {
+        match self {
+            Packer::Identity(all) => all.extend_from_slice(bytes),
+            Packer::Gzip(encoder) => encoder.write_all(bytes).expect(MEMORY),
+            Packer::Zstd(encoder) => encoder.write_all(bytes).expect(MEMORY),
+        }
+    }
+    fn done(self) -> Bytes {
+        let packed = match self {
+            Packer::Identity(all) => all,
+            Packer::Gzip(encoder) => encoder.finish().expect(MEMORY),
+            Packer::Zstd(encoder) => encoder.finish().expect(MEMORY),
+        };
+        Bytes::from(packed)
     }
 }
 
-/// Level 1: a fifth of the size at a third of level 6's time.
-fn gzip(body: &[u8]) -> Bytes {
-    let mut encoder = GzEncoder::new(Vec::with_capacity(body.len() / 8), Compression::new(1));
-    let written = encoder.write_all(body).and_then(|()| encoder.finish());
-    Bytes::from(written.expect("writing to memory must succeed"))
-}
-
-/// Level 1, in one frame: its window is that of the level, whatever the size of the body.
-fn zstd(body: &[u8]) -> Bytes {
-    Bytes::from(zstd::bulk::compress(body, 1).expect("compressing in memory must succeed"))
+/// A body that is there, as it is to be sent.
+pub fn compressed(body: &[u8], encoding: Encoding) -> Bytes {
+    let mut packer = Packer::new(encoding);
+    packer.take(body);
+    packer.done()
 }

@@ -4,55 +4,77 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::labels::{AllocLabels, Blocks, LabelCache, RowLabels, WorkloadLabels, close};
-use super::page::{Page, Piece};
+use super::page::{Page, Piece, Sink};
 use super::{exemplar, header, itself, protobuf};
 use crate::exporters::walk::{Head, HistogramPoint, Labels, Listener, Point, Rows, Teller, WORKLOAD_ROWS, Walk};
 use crate::model::answer::Format;
 use crate::model::metric::{Exemplar, Value};
 
-/// Renders bodies; keeps label blocks between them. Concurrency: one body at a time.
+/// Keeps the labels of rows from body to body. Concurrency: one body at a time asks for them.
 #[derive(Debug, Default)]
 pub struct Encoder {
     cache: LabelCache,
+}
+
+/// The labels of the rows of one body.
+#[derive(Debug, Default)]
+pub struct KeptLabels {
+    allocs: Vec<Arc<AllocLabels>>,
+    workloads: Vec<Arc<WorkloadLabels>>,
 }
 
 impl Encoder {
     /// Writes a whole body on a page: on `bytes`, which is used up to its length and grown where that is too short. Gives the
     /// bytes back and how many of them are the body.
     pub fn encode(&mut self, walk: &Walk<'_>, format: Format, bytes: Vec<u8>) -> (Vec<u8>, usize) {
-        if format == Format::Protobuf {
-            let bytes = protobuf::encode(walk, bytes);
-            let len = bytes.len();
-            return (bytes, len);
-        }
-        self.write(walk, format, bytes, |body| walk.tell(body))
+        write(walk, format, &self.labels(walk, format), bytes, None)
     }
 
-    fn write<'w>(
-        &mut self,
-        walk: &'w Walk<'w>,
-        format: Format,
-        bytes: Vec<u8>,
-        tell: impl FnOnce(&mut Body<'_>),
-    ) -> (Vec<u8>, usize) {
+    /// What [`write`] needs.
+    pub fn labels(&mut self, walk: &Walk<'_>, format: Format) -> KeptLabels {
+        if format == Format::Protobuf {
+            return KeptLabels::default();
+        }
         self.cache.begin();
         let mode = &walk.snapshot.info.cgroup_mode;
-        let allocs: Vec<Arc<AllocLabels>> = walk.allocs.iter().map(|a| self.cache.alloc(a, mode)).collect();
-        let workloads: Vec<Arc<WorkloadLabels>> =
-            walk.snapshot.workloads.iter().map(|w| self.cache.workload(w)).collect();
-        let blocks = Blocks::new(&allocs, &workloads);
-        let page = Page::on(bytes);
-        let mut body = Body { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
-        itself::profile(&mut body, walk);
-        tell(&mut body);
-        let counts = std::mem::take(&mut body.counts);
-        itself::series(&mut body, walk, &counts);
-        if format == Format::OpenMetrics {
-            body.page.text("# EOF\n");
-        }
+        let allocs = walk.allocs.iter().map(|a| self.cache.alloc(a, mode)).collect();
+        let workloads = walk.snapshot.workloads.iter().map(|w| self.cache.workload(w)).collect();
         self.cache.end();
-        body.page.finish()
+        KeptLabels { allocs, workloads }
     }
+}
+
+/// Writes a whole body, on `bytes` first. What is full goes to the sink; gives the rest, and how many bytes of it are text.
+pub fn write(
+    walk: &Walk<'_>,
+    format: Format,
+    labels: &KeptLabels,
+    bytes: Vec<u8>,
+    sink: Option<Sink<'_>>,
+) -> (Vec<u8>, usize) {
+    match format {
+        Format::Protobuf => protobuf::write(walk, bytes, sink),
+        Format::Text | Format::OpenMetrics => tell(walk, format, labels, Page::on(bytes, sink), |body| walk.tell(body)),
+    }
+}
+
+fn tell(
+    walk: &Walk<'_>,
+    format: Format,
+    labels: &KeptLabels,
+    page: Page<'_>,
+    tell: impl FnOnce(&mut Body<'_, '_>),
+) -> (Vec<u8>, usize) {
+    let blocks = Blocks::new(&labels.allocs, &labels.workloads);
+    let mut body = Body { page, format, walk, blocks: &blocks, others: Vec::new(), counts: Vec::new() };
+    itself::profile(&mut body, walk);
+    tell(&mut body);
+    let counts = std::mem::take(&mut body.counts);
+    itself::series(&mut body, walk, &counts);
+    if format == Format::OpenMetrics {
+        body.page.text("# EOF\n");
+    }
+    body.page.finish()
 }
 
 /// See [`super::encode_page`].
@@ -70,8 +92,8 @@ pub(super) fn encode_page(walk: &Walk<'_>, format: Format, told: &impl Teller) -
 }
 
 /// What is being written.
-struct Body<'a> {
-    page: Page,
+struct Body<'a, 's> {
+    page: Page<'s>,
     format: Format,
     walk: &'a Walk<'a>,
     blocks: &'a Blocks<'a>,
@@ -81,12 +103,12 @@ struct Body<'a> {
     counts: Vec<(&'static str, u64)>,
 }
 
-impl Listener for Body<'_> {
+impl Listener for Body<'_, '_> {
     fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
     where
         C: IntoIterator<Item = Option<Point<'p>>>,
     {
-        let (format, start) = (self.format, self.begin(head));
+        let format = self.begin(head);
         let name = Piece::new(head.desc.name);
         let tails: Vec<Piece> = head.cells.iter().map(|cell| close(head.rows, cell.iter().copied())).collect();
         let created = created(head, format);
@@ -110,14 +132,14 @@ impl Listener for Body<'_> {
                 }
             }
         }
-        self.end(head, start, series);
+        self.end(head, series);
     }
 
     fn histograms<'p, B>(&mut self, head: &Head<'_>, all: impl Iterator<Item = HistogramPoint<B>>)
     where
         B: IntoIterator<Item = (u64, Option<&'p Exemplar>)>,
     {
-        let (format, start) = (self.format, self.begin(head));
+        let format = self.begin(head);
         let [bucket, sum, count] =
             ["bucket", "sum", "count"].map(|part| Piece::new(&format!("{}_{part}", head.desc.name)));
         let bounds = head.bounds.iter().chain([&f64::INFINITY]);
@@ -146,11 +168,11 @@ impl Listener for Body<'_> {
             page.sample(&count, labels, rest, Value::Int(upto));
             series += 2;
         }
-        self.end(head, start, series);
+        self.end(head, series);
     }
 }
 
-impl Body<'_> {
+impl Body<'_, '_> {
     /// The labels of rows whose kind is not kept; of one that is, none.
     fn others(&mut self, rows: &'static Rows) -> Rc<[RowLabels]> {
         if self.blocks.of(rows).is_some() {
@@ -165,18 +187,15 @@ impl Body<'_> {
         labels
     }
 
-    /// Gives where the family begins.
-    fn begin(&mut self, head: &Head<'_>) -> usize {
-        let start = self.page.len();
+    fn begin(&mut self, head: &Head<'_>) -> Format {
         header::write(&mut self.page, head.desc, self.format);
-        start
+        self.format
     }
 
     /// Without a series there is no header either.
-    fn end(&mut self, head: &Head<'_>, start: usize, series: u64) {
-        if series == 0 {
-            self.page.rewind(start);
-        } else {
+    fn end(&mut self, head: &Head<'_>, series: u64) {
+        self.page.end_family();
+        if series > 0 {
             self.counts.push((head.desc.name, series));
         }
     }
@@ -324,8 +343,9 @@ mod tests {
             (Encoder::default(), Filter::new(["allostat_task_device_memory_bytes"], []).unwrap());
         let mut body = |filter: &Filter| {
             let walk = Walk::new(&snapshot, &metrics, filter);
-            let tell = |body: &mut Body<'_>| walk.tell_measures(body, &OF_DEVICES);
-            let (mut bytes, len) = encoder.write(&walk, Format::Text, Vec::new(), tell);
+            let labels = encoder.labels(&walk, Format::Text);
+            let of_devices = |body: &mut Body<'_, '_>| walk.tell_measures(body, &OF_DEVICES);
+            let (mut bytes, len) = tell(&walk, Format::Text, &labels, Page::default(), of_devices);
             bytes.truncate(len);
             String::from_utf8(bytes).unwrap()
         };

@@ -45,5 +45,5 @@ pub(super) fn write(page: &mut Page, desc: &MetricDesc, format: Format) {
     {
         text.push_str(&format!("# UNIT {name} {unit}\n"));
     }
-    page.text(&text);
+    page.header(&text);
 }

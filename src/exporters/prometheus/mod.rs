@@ -1,7 +1,8 @@
 //! The exposition: Prometheus text 0.0.4 and 1.0.0, OpenMetrics 1.0.0 and protocol buffers, written by our own encoder.
 //!
 //! ```text
-//! Walk ── Encoder (labels cached, pages reused) ──► Bodies (one per snapshot and format) ──► scrapers
+//! Walk ── labels cached ── page after page ──┬──► Telling: to the first who asks for a snapshot, while it is written
+//!                                            └──► Bodies: kept for the next who asks, or compressed
 //! ```
 //! Names and labels of ours have no character that needs UTF-8 names: text 1.0.0 is 0.0.4 but for what it is called.
 
@@ -15,12 +16,15 @@ mod labels;
 mod messages;
 mod page;
 mod protobuf;
+mod telling;
 
 use super::walk::{Teller, Walk};
 use crate::model::metric::MetricDesc;
 
 pub use bodies::{Bodies, compressed};
-pub use encode::Encoder;
+pub use encode::{Encoder, KeptLabels, write};
+pub use page::Sink;
+pub use telling::{BrokenOff, Telling};
 
 pub use crate::model::answer::{Encoding, Format};
 

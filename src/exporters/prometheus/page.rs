@@ -4,6 +4,9 @@
 //! The page keeps its whole length initialised, so that writing is a bounds check and a copy, never a growth. Text that is
 //! written again and again is a [`Piece`]: padded to 16 bytes, so that it is copied in whole registers without a call; the
 //! next write covers the padding.
+//!
+//! A page with a sink is handed over whenever it is full, and goes on on the next one: of a body of any size no more stands in
+//! memory, and what is written stays in the cache. A page without one grows.
 
 use crate::model::metric::Value;
 
@@ -35,37 +38,72 @@ impl Piece {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Page {
+/// Takes a full page and how much of it is text, and gives the next one: any bytes, initialised.
+pub type Sink<'s> = &'s mut dyn FnMut(Vec<u8>, usize) -> Vec<u8>;
+
+#[derive(Default)]
+pub(super) struct Page<'s> {
     /// Initialised to its whole length; text up to `at`.
     bytes: Vec<u8>,
     at: usize,
+    /// Where the family that is written begins.
+    family: usize,
+    /// Where its first sample does; `None`: its header is being written.
+    samples: Option<usize>,
+    sink: Option<Sink<'s>>,
 }
 
-impl Page {
+impl<'s> Page<'s> {
     /// Writes on `bytes` from the start; what stands there is overwritten.
-    pub(super) fn on(bytes: Vec<u8>) -> Page {
-        Page { bytes, at: 0 }
+    pub(super) fn on(bytes: Vec<u8>, sink: Option<Sink<'s>>) -> Page<'s> {
+        Page { bytes, sink, ..Page::default() }
     }
-    /// The bytes and how many of them are text.
+    /// The bytes that were not handed over, and how many of them are text.
     pub(super) fn finish(self) -> (Vec<u8>, usize) {
         (self.bytes, self.at)
     }
-    pub(super) fn len(&self) -> usize {
-        self.at
+    /// The header of a family, whose samples follow.
+    pub(super) fn header(&mut self, text: &str) {
+        (self.family, self.samples) = (self.at, None);
+        self.text(text);
+        self.samples = Some(self.at);
     }
-    /// Takes back what was written after `len`.
-    pub(super) fn rewind(&mut self, len: usize) {
-        self.at = self.at.min(len);
+    /// Takes the header back if nothing followed it.
+    pub(super) fn end_family(&mut self) {
+        if self.samples == Some(self.at) {
+            self.at = self.family;
+        }
     }
 
     #[inline]
     fn ensure(&mut self, more: usize) {
         if self.bytes.len() - self.at < more + MARGIN {
-            self.grow(more);
+            self.make_room(more);
         }
     }
     #[cold]
+    fn make_room(&mut self, more: usize) {
+        self.hand_over();
+        if self.bytes.len() - self.at < more + MARGIN {
+            self.grow(more);
+        }
+    }
+    /// All but what may be taken back yet: a header, or the end of the last line.
+    fn hand_over(&mut self) {
+        let is_header = self.samples.is_none_or(|samples| samples == self.at);
+        let settled = if is_header { self.family } else { self.at - 1 };
+        let Some(sink) = self.sink.as_mut().filter(|_| settled > 0) else { return };
+        let rest = self.bytes[settled..self.at].to_vec();
+        self.bytes = sink(std::mem::take(&mut self.bytes), settled);
+        self.family = self.family.saturating_sub(settled);
+        self.samples = self.samples.map(|samples| samples.saturating_sub(settled));
+        self.at = 0;
+        if self.bytes.len() < rest.len() {
+            self.grow(rest.len());
+        }
+        self.bytes[..rest.len()].copy_from_slice(&rest);
+        self.at = rest.len();
+    }
     fn grow(&mut self, more: usize) {
         // Zeroed memory comes from the kernel unwritten: what is never used is never resident.
         let mut bytes = vec![0; (self.bytes.len() * 2).max(self.at + more + MARGIN).max(1 << 16)];
@@ -316,11 +354,36 @@ mod tests {
 
     #[test]
     fn what_stood_on_a_used_page_does_not_shine_through() {
-        let mut page = Page::on(vec![b'#'; 4_096]);
+        let mut page = Page::on(vec![b'#'; 4_096], None);
         page.sample(&Piece::new("name"), &Piece::new("{a=\"b\""), &Piece::new("} "), Value::Int(7));
         page.sample(&Piece::new("name"), &Piece::default(), &Piece::new(" "), Value::Nanos(1));
         let (bytes, len) = page.finish();
         assert_eq!(std::str::from_utf8(&bytes[..len]).unwrap(), "name{a=\"b\"} 7\nname 0.000000001\n");
+    }
+
+    /// Writes families with that many samples each, on pages of `size` bytes; gives all, and how many were handed over.
+    fn in_pages(size: usize, families: &[usize]) -> (String, usize) {
+        let (mut all, mut handed) = (Vec::new(), 0);
+        let mut sink = |bytes: Vec<u8>, len: usize| {
+            all.extend_from_slice(&bytes[..len]);
+            handed += 1;
+            vec![b'#'; size]
+        };
+        let mut page = Page::on(vec![b'#'; size], Some(&mut sink));
+        for (family, samples) in families.iter().enumerate() {
+            page.header(&format!("# TYPE f{family} gauge\n"));
+            for n in 0..*samples {
+                page.sample(&Piece::new("f"), &Piece::new("{a=\"b\""), &Piece::new("} "), Value::Int(n as u64));
+                // As an exemplar does.
+                page.end_of_line_again();
+                page.text(" # ");
+                page.end_line(Value::Float(0.1 + 0.2));
+            }
+            page.end_family();
+        }
+        let (rest, len) = page.finish();
+        all.extend_from_slice(&rest[..len]);
+        (String::from_utf8(all).unwrap(), handed)
     }
 
     #[test]
@@ -361,6 +424,15 @@ mod tests {
         #[test]
         fn any_finite_float_reads_back(f in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
             prop_assert_eq!(value(Value::Float(f)).parse::<f64>().unwrap(), f);
+        }
+        #[test]
+        fn a_body_is_the_same_on_pages_of_any_size(size in 0_usize..700, families in prop::collection::vec(0_usize..6, 0..30)) {
+            let (whole, once) = in_pages(1 << 20, &families);
+            let (pieces, handed) = in_pages(size, &families);
+            prop_assert_eq!(once, 0);
+            // One that is too small for a line grows.
+            prop_assert!(handed > 0 || whole.len() <= size || size < 300);
+            prop_assert_eq!(pieces, whole);
         }
         #[test]
         fn pieces_of_any_length_are_written_whole(parts in prop::collection::vec("[a-z]{0,80}", 0..40)) {

@@ -16,6 +16,8 @@ use super::messages::{
     BucketMessage, BucketSpan, CounterValue, ExemplarMessage, FamilyHead, GaugeValue, HistogramValue, LABEL, LabelPair,
     METRIC, MetricType, MetricValue, TimestampMessage,
 };
+use super::page::Sink;
+use super::telling::PIECE;
 use super::{exemplar, header, itself};
 use crate::exporters::walk::{Head, HistogramPoint, Listener, Point, Rows, Teller, Walk};
 use crate::model::answer::Format;
@@ -23,26 +25,30 @@ use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::units::Timestamp;
 
-/// Writes a whole body over what stands in `bytes`.
-pub(super) fn encode(walk: &Walk<'_>, mut bytes: Vec<u8>) -> Vec<u8> {
+/// Writes a whole body over what stands in `bytes`. Family by family to the sink, where there is one; gives the rest and its
+/// length.
+pub(super) fn write(walk: &Walk<'_>, mut bytes: Vec<u8>, sink: Option<Sink<'_>>) -> (Vec<u8>, usize) {
     bytes.clear();
-    let mut body = Messages { out: bytes, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
+    let mut body = Messages { out: bytes, sink, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
     itself::profile(&mut body, walk);
     walk.tell(&mut body);
     let counts = std::mem::take(&mut body.counts);
     itself::series(&mut body, walk, &counts);
-    body.out
+    let len = body.out.len();
+    (body.out, len)
 }
 
 /// See [`super::encode_page`].
 pub(super) fn encode_page(walk: &Walk<'_>, page: &impl Teller) -> Vec<u8> {
-    let mut body = Messages { out: Vec::new(), family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
+    let mut body =
+        Messages { out: Vec::new(), sink: None, family: Vec::new(), walk, rows: Vec::new(), counts: Vec::new() };
     page.tell(walk, &mut body);
     body.out
 }
 
-struct Messages<'a> {
+struct Messages<'a, 's> {
     out: Vec<u8>,
+    sink: Option<Sink<'s>>,
     /// The one that is being written: its length comes first.
     family: Vec<u8>,
     walk: &'a Walk<'a>,
@@ -59,7 +65,7 @@ struct RowBytes {
     since: Option<Timestamp>,
 }
 
-impl Listener for Messages<'_> {
+impl Listener for Messages<'_, '_> {
     fn family<'p, C>(&mut self, head: &Head<'_>, rows: impl Iterator<Item = C>)
     where
         C: IntoIterator<Item = Option<Point<'p>>>,
@@ -96,7 +102,7 @@ impl Listener for Messages<'_> {
     }
 }
 
-impl Messages<'_> {
+impl Messages<'_, '_> {
     /// Gives the labels of its rows.
     fn begin(&mut self, head: &Head<'_>) -> Rc<[RowBytes]> {
         let kind = match head.desc.kind {
@@ -139,6 +145,11 @@ impl Messages<'_> {
             encode_varint(self.family.len() as u64, &mut self.out);
             self.out.extend_from_slice(&self.family);
             self.counts.push((head.desc.name, series));
+            if let Some(sink) = self.sink.as_mut().filter(|_| self.out.len() >= PIECE) {
+                let len = self.out.len();
+                self.out = sink(std::mem::take(&mut self.out), len);
+                self.out.clear();
+            }
         }
     }
 }
