@@ -133,6 +133,38 @@ fn a_command_says_when_there_is_no_agent_and_what_to_do() {
     assert_eq!(alone(dir.path(), &["run", "/nowhere/job.hcl"]).code, Some(66), "the file comes first");
 }
 
+/// It is the file that is told, not an agent that does not answer: none was asked.
+#[test]
+fn a_file_to_reach_an_agent_with_that_cannot_be_read_is_what_is_told() {
+    let dir = test_dir();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("empty"), "# none yet\n").expect("a file");
+    let told = |args: &[&str], code: i32, told: &[&str]| {
+        let said = alone(dir.path(), args);
+        fails(&said, code, told);
+        assert!(!said.stderr.contains("no agent answers"), "{}", said.stderr);
+    };
+    let (nosuch, empty) = (path("nosuch"), path("empty"));
+    for address in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
+        let named = ["status", "--address", address, "--token-file"];
+        told(
+            &[&named[..], &[&nosuch]].concat(),
+            66,
+            &["--token-file: cannot read", "/nosuch: No such file", "ALLOSTAT_TOKEN_FILE"],
+        );
+        told(&[&named[..], &[&empty]].concat(), 65, &["/empty: there is no token in it"]);
+        told(&[&named[..], &[&path("")]].concat(), 66, &["Is a directory"]);
+    }
+    told(
+        &["top", "--once", "--address", "https://127.0.0.1:1", "--ca", &nosuch],
+        66,
+        &["--ca: cannot read", "/nosuch"],
+    );
+    // Nobody was named, and nobody is there: both are told.
+    let said = alone(dir.path(), &["status", "--token-file", &nosuch]);
+    fails(&said, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
+}
+
 #[test]
 fn a_broken_job_file_is_shown_where_it_is_broken() {
     let dir = test_dir();
