@@ -1103,6 +1103,13 @@ fn the_demo_shows_its_tasks_and_leaves_nothing() {
     for word in ["web", "worker", "leak", "running", "/metrics", "tasks of 50 ms", "gpu 0, scripted (not real): "] {
         assert!(text.contains(word), "{word} is not in {text}");
     }
+    // It observes nothing, and may be asked to reset peaks: neither is a lack of this host.
+    let lacks = text.lines().find(|line| line.starts_with("not measured on this host")).unwrap_or("");
+    assert!(!lacks.contains("kernel_ends"), "{lacks}");
+    assert!(
+        !(lacks.contains("memory_window_peak") && std::path::Path::new("/sys/fs/cgroup/memory").is_dir()),
+        "{lacks}"
+    );
     assert_eq!(left(dir.path(), &parent), Vec::<String>::new(), "{}", ended.stderr);
 }
 
