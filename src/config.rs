@@ -8,8 +8,10 @@ mod otlp;
 mod setting;
 mod settings;
 mod signals;
+mod together;
 mod values;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -19,22 +21,22 @@ use crate::collectors;
 use crate::devices;
 use crate::exporters;
 use crate::fingerprint;
-use crate::host::http::{MAX_SOCKET_PATH_BYTES, socket_path_fits};
 use crate::jobspec;
-use crate::jobspec::diagnostic::{Diagnostics, Problems, SourceText, Span};
+use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Problems, SourceText, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
 use crate::observe;
 use crate::runner::GcConfig;
 use crate::runner::drivers::DriverSettings;
-use crate::snapshot::{self, RetentionConfig};
+use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
 
 use setting::Kind;
 pub use setting::Setting;
 pub use settings::SETTINGS;
+pub use together::together;
 use values::list;
 
 /// Everything that can be set.
@@ -138,16 +140,20 @@ static OF_DESTINATION: LazyLock<Stanza> = LazyLock::new(|| {
 pub enum ConfigError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{0}")]
-    File(Diagnostics),
+    /// Of a file, and what clashes: with its place; and what clashes without one, since it stands in no file.
+    #[error("{}", told(.0, .1))]
+    Refused(Diagnostics, Vec<String>),
     /// Of an environment variable or a flag: its name and what is wrong.
     #[error("{name}: {message}")]
     Value { name: String, message: String },
     #[error("there is no home directory to keep the state in: give --data-dir, or set HOME or XDG_STATE_HOME")]
     NoHome,
-    /// Settings that are fine alone and impossible together.
-    #[error("{0}")]
-    Together(String),
+}
+
+fn told(problems: &Diagnostics, others: &[String]) -> String {
+    let placed = problems.0.iter().map(ToString::to_string);
+    let all: Vec<String> = placed.chain(others.iter().cloned()).collect();
+    all.join("\n\n")
 }
 
 /// Where settings come from, weakest first.
@@ -177,115 +183,103 @@ impl Sources {
         // A data directory from a source replaces this; without a home it must.
         let default_dir = default_data_dir();
         let mut config = Config::new(default_dir.clone().unwrap_or_default());
-        if let Some(path) = &self.file {
-            read_file(path, &mut config)?;
+        let mut file = self.file.as_deref().map(|path| read_file(path, &mut config)).transpose()?;
+        match self.set_over(&mut config, file.as_mut()) {
+            // The file's come first, and all at once.
+            Err(error) if file.as_ref().is_none_or(|file| file.problems.0.is_empty()) => return Err(error),
+            Ok(()) | Err(_) => together(&config, file)?,
+        };
+        if config.data_dir.as_os_str().is_empty() {
+            return Err(ConfigError::NoHome);
         }
+        Ok(config)
+    }
+
+    /// What wins over the file: of that it has no place any more.
+    fn set_over(&self, config: &mut Config, mut file: Option<&mut ReadFile>) -> Result<(), ConfigError> {
         for (name, value) in &self.env {
             if let Some(setting) = SETTINGS.iter().find(|s| s.env == *name) {
-                setting
-                    .set(&mut config, value)
-                    .map_err(|message| ConfigError::Value { name: name.clone(), message })?;
+                setting.set(config, value).map_err(|message| ConfigError::Value { name: name.clone(), message })?;
+                file.as_mut().map(|file| file.places.remove(&format!("{}.{}", setting.stanza, setting.key)));
             }
         }
         for (path, flag, value) in &self.flags {
             let setting = SETTINGS.iter().find(|s| format!("{}.{}", s.stanza, s.key) == *path);
             let setting = setting.expect("a flag must name a setting");
-            setting
-                .set(&mut config, value)
-                .map_err(|message| ConfigError::Value { name: (*flag).to_owned(), message })?;
+            setting.set(config, value).map_err(|message| ConfigError::Value { name: (*flag).to_owned(), message })?;
+            file.as_mut().map(|file| file.places.remove(*path));
         }
-        if config.data_dir.as_os_str().is_empty() {
-            return Err(ConfigError::NoHome);
-        }
-        together(&config)?;
-        Ok(config)
+        Ok(())
     }
 }
 
-/// Whether settings that are fine alone can be together.
-pub fn together(config: &Config) -> Result<(), ConfigError> {
-    let socket = config.socket();
-    if !socket_path_fits(&socket) {
-        return Err(ConfigError::Together(format!(
-            "the path of the Unix socket, {}, has {} bytes; the system allows {MAX_SOCKET_PATH_BYTES}: \
-             choose a shorter agent.data_dir or agent.socket",
-            socket.display(),
-            socket.as_os_str().len()
-        )));
-    }
-    if config.api.acting_certificates.iter().any(|name| !name.is_empty()) && config.api.web_config_file.is_none() {
-        let why = "agent.acting_certificates needs agent.web_config_file, which says whose certificates are verified";
-        return Err(ConfigError::Together(why.to_owned()));
-    }
-    let RetentionConfig { least, most, .. } = config.telemetry.retention;
-    if most < least {
-        return Err(ConfigError::Together(format!(
-            "telemetry.retention_max ({}) is shorter than telemetry.retention ({})",
-            format_duration(most),
-            format_duration(least)
-        )));
-    }
-    for (name, destination) in config.otlp.all() {
-        let stanza =
-            if name == exporters::otlp::DEFAULT { "otlp".to_owned() } else { format!("otlp.destination.{name}") };
-        destination.check().map_err(|why| ConfigError::Together(format!("{stanza}: {why}")))?;
-        let interval = destination.interval;
-        if destination.target(Signal::Metrics).is_some() && interval > least {
-            return Err(ConfigError::Together(format!(
-                "{stanza}.interval ({}) is longer than telemetry.retention ({}): tasks that begin and end between two pushes would \
-                 never be pushed",
-                format_duration(interval),
-                format_duration(least)
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn read_file(path: &Path, config: &mut Config) -> Result<(), ConfigError> {
+fn read_file(path: &Path, config: &mut Config) -> Result<ReadFile, ConfigError> {
     let bytes = File::open(path).and_then(jobspec::bytes_of);
     let bytes = bytes.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     let name = path.display().to_string();
-    let text = jobspec::text_of(&name, bytes).map_err(ConfigError::File)?;
-    read_text(&name, &text, config)
+    let text = jobspec::text_of(&name, bytes).map_err(|errors| ConfigError::Refused(errors, Vec::new()))?;
+    Ok(read_text(&name, &text, config))
 }
 
-/// Reads HCL or JSON into `config`.
-///
-/// Errors: every problem of the file, each with its place.
-pub fn read_text(name: &str, text: &str, config: &mut Config) -> Result<(), ConfigError> {
+/// A configuration file that was read, with what is wrong in it.
+#[derive(Debug, Clone)]
+pub struct ReadFile {
+    source: SourceText,
+    /// Of what stands in the file alone.
+    pub problems: Diagnostics,
+    /// What of it does less than one could think.
+    pub warnings: Vec<Diagnostic>,
+    /// Of each setting that it has, its place: `otlp.destination.second.endpoint`.
+    places: BTreeMap<String, Span>,
+}
+
+/// Reads HCL or JSON into `config`: every problem of the file, each with its place.
+pub fn read_text(name: &str, text: &str, config: &mut Config) -> ReadFile {
     let source = SourceText::new(name, text);
     let problems = Problems::new(&source);
     let body = read::read_into(&problems);
     let (top, stanzas) = &*WORDS;
     let family: Vec<&'static Stanza> = stanzas.iter().collect();
     let file = Fields::open(&body, top, &family, "", &problems);
+    let mut places = BTreeMap::new();
     for stanza in stanzas {
         let Some(body) = file.stanza(stanza.name) else { continue };
         let fields = Fields::open(body, stanza, &family, stanza.name, &problems);
-        set_all(&fields, stanza.name, config);
+        set_all(&fields, stanza.name, config, &mut places);
         if stanza.name == otlp::STANZA {
-            config.otlp.destinations = destinations(&fields, &family, config);
+            config.otlp.destinations = destinations(&fields, &family, config, &mut places);
+            let goes_anywhere = config.otlp.disabled
+                || config.otlp.endpoint.is_some()
+                || !config.otlp.destinations.is_empty()
+                || Signal::ALL.iter().any(|signal| config.otlp.target(*signal).is_some());
+            let is_tried = body.entries.iter().any(|e| e.key.ends_with("endpoint") || e.key == DESTINATION);
+            if let (false, false, Some(entry)) = (goes_anywhere, is_tried, file.entry(otlp::STANZA)) {
+                let message = "nothing is pushed: there is no `endpoint`, and nothing in its place";
+                let advice = "add endpoint = \"http://host:4318\", or set OTEL_EXPORTER_OTLP_ENDPOINT".to_owned();
+                problems.warn(&entry.key_span, otlp::STANZA, message, Some(advice));
+            }
         }
     }
     drop(file);
-    let (errors, _) = problems.into_parts();
-    if errors.0.is_empty() { Ok(()) } else { Err(ConfigError::File(errors)) }
+    let (errors, warnings) = problems.into_parts();
+    ReadFile { source, problems: errors, warnings, places }
 }
 
 /// What stands in a stanza; what is wrong is recorded.
-fn set_all(fields: &Fields<'_>, stanza: &str, config: &mut Config) {
+fn set_all(fields: &Fields<'_>, stanza: &str, config: &mut Config, places: &mut BTreeMap<String, Span>) {
     for setting in SETTINGS.iter().filter(|s| s.stanza == stanza) {
         let Some((value, span)) = value_of(fields, setting) else { continue };
-        // Of a list, the element that is wrong: alone it is refused too.
+        places.insert(fields.path_of(setting.key), span.clone());
+        // Of a list, each element that is wrong: alone it is refused too.
         let elements = if let Kind::Texts(_) = setting.kind { fields.texts(setting.key) } else { None };
-        let alone = elements.iter().flat_map(|list| &list.value).enumerate().find_map(|(i, element)| {
-            let refused = setting.set(&mut config.clone(), &element.value).err()?;
-            Some((element.span.clone(), format!("{}[{i}]", setting.key), refused))
-        });
-        if let Some((span, key, message)) = alone {
-            fields.error(&span, &key, message, None);
-        } else if let Err(message) = setting.set(config, &value) {
+        let mut is_told = false;
+        for (i, element) in elements.iter().flat_map(|list| &list.value).enumerate() {
+            if let Err(message) = setting.set(&mut config.clone(), &element.value) {
+                fields.error(&element.span, &format!("{}[{i}]", setting.key), message, None);
+                is_told = true;
+            }
+        }
+        if !is_told && let Err(message) = setting.set(config, &value) {
             fields.error(&span, setting.key, message, None);
         }
     }
@@ -296,6 +290,7 @@ fn destinations(
     fields: &Fields<'_>,
     family: &[&'static Stanza],
     config: &Config,
+    places: &mut BTreeMap<String, Span>,
 ) -> Vec<(String, exporters::otlp::Config)> {
     let mut all: Vec<(String, exporters::otlp::Config)> = Vec::new();
     for named in fields.named(DESTINATION) {
@@ -308,7 +303,7 @@ fn destinations(
         let path = fields.path_of(&format!("{DESTINATION}.{}", named.name));
         let inner = Fields::open(named.body, &OF_DESTINATION, family, path, fields.problems());
         let mut own = Config::new(config.data_dir.clone());
-        set_all(&inner, otlp::STANZA, &mut own);
+        set_all(&inner, otlp::STANZA, &mut own, places);
         if Signal::ALL.iter().all(|signal| own.otlp.target(*signal).is_none())
             && named.body.entries.iter().all(|entry| !entry.key.ends_with("endpoint"))
         {
@@ -385,10 +380,8 @@ mod tests {
     }
 
     fn problem(text: &str) -> (usize, String) {
-        match read_text("agent.hcl", text, &mut base()) {
-            Err(ConfigError::File(Diagnostics(all))) => (all[0].line, all[0].to_string()),
-            other => panic!("{other:?}"),
-        }
+        let Diagnostics(all) = read_text("agent.hcl", text, &mut base()).problems;
+        (all[0].line, all[0].to_string())
     }
 
     #[test]
@@ -453,16 +446,18 @@ mod tests {
             sources.env.push((env.into(), value.into()));
             sources.load()
         };
-        assert!(matches!(with("ALLOSTAT_RETENTION", "11m"), Err(ConfigError::Together(_))));
+        let unplaced = |refused| matches!(refused, Err(ConfigError::Refused(Diagnostics(all), _)) if all.is_empty());
+        assert!(unplaced(with("ALLOSTAT_RETENTION", "11m")));
         let long = format!("/tmp/{}", "x".repeat(110));
-        assert!(matches!(with("ALLOSTAT_SOCKET", &long), Err(ConfigError::Together(_))));
+        assert!(unplaced(with("ALLOSTAT_SOCKET", &long)));
     }
 
     #[test]
     fn json_says_the_same_as_hcl() {
         let (mut hcl, mut json) = (base(), base());
-        read_text("a.hcl", "drivers {\n enabled = [\"mock\"]\n}\n", &mut hcl).unwrap();
-        read_text("a.json", r#"{"drivers": {"enabled": ["mock"]}}"#, &mut json).unwrap();
+        let (none, text) = (Diagnostics::default(), "drivers {\n enabled = [\"mock\"]\n}\n");
+        assert_eq!(read_text("a.hcl", text, &mut hcl).problems, none);
+        assert_eq!(read_text("a.json", r#"{"drivers": {"enabled": ["mock"]}}"#, &mut json).problems, none);
         assert_eq!(hcl, json);
         assert_eq!(hcl.drivers.enabled, ["mock"]);
     }
@@ -476,7 +471,7 @@ mod tests {
         config.api.listen = None;
         config.cgroup.parent = Some("/odd ${name}".into());
         let mut again = base();
-        read_text("printed.hcl", &print(&config), &mut again).unwrap();
+        assert_eq!(read_text("printed.hcl", &print(&config), &mut again).problems, Diagnostics::default());
         assert_eq!(again, config);
     }
 

@@ -30,6 +30,7 @@ use tokio::task::JoinHandle;
 pub use error::DaemonError;
 pub use home::{has_scope_of_user, scope_name};
 pub use look::Onlooker;
+pub use observed::until_named;
 pub use once::one_pass;
 
 use self::home::Home;

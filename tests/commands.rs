@@ -133,6 +133,38 @@ fn a_command_says_when_there_is_no_agent_and_what_to_do() {
     assert_eq!(alone(dir.path(), &["run", "/nowhere/job.hcl"]).code, Some(66), "the file comes first");
 }
 
+/// It is the file that is told, not an agent that does not answer: none was asked.
+#[test]
+fn a_file_to_reach_an_agent_with_that_cannot_be_read_is_what_is_told() {
+    let dir = test_dir();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("empty"), "# none yet\n").expect("a file");
+    let told = |args: &[&str], code: i32, told: &[&str]| {
+        let said = alone(dir.path(), args);
+        fails(&said, code, told);
+        assert!(!said.stderr.contains("no agent answers"), "{}", said.stderr);
+    };
+    let (nosuch, empty) = (path("nosuch"), path("empty"));
+    for address in ["http://127.0.0.1:1", "https://127.0.0.1:1"] {
+        let named = ["status", "--address", address, "--token-file"];
+        told(
+            &[&named[..], &[&nosuch]].concat(),
+            66,
+            &["--token-file: cannot read", "/nosuch: No such file", "ALLOSTAT_TOKEN_FILE"],
+        );
+        told(&[&named[..], &[&empty]].concat(), 65, &["/empty: there is no token in it"]);
+        told(&[&named[..], &[&path("")]].concat(), 66, &["Is a directory"]);
+    }
+    told(
+        &["top", "--once", "--address", "https://127.0.0.1:1", "--ca", &nosuch],
+        66,
+        &["--ca: cannot read", "/nosuch"],
+    );
+    // Nobody was named, and nobody is there: both are told.
+    let said = alone(dir.path(), &["status", "--token-file", &nosuch]);
+    fails(&said, 69, &["no agent answers", "--token-file: cannot read", "/nosuch"]);
+}
+
 #[test]
 fn a_broken_job_file_is_shown_where_it_is_broken() {
     let dir = test_dir();
@@ -146,6 +178,106 @@ fn a_broken_job_file_is_shown_where_it_is_broken() {
     let checked = alone(dir.path(), &["check", file]);
     assert_eq!(checked.code, Some(65));
     assert!(checked.stderr.contains("web.hcl:15:2"), "{}", checked.stderr);
+}
+
+/// Of two tasks, in both languages' order: what the file says wrong, and what its drivers do not take.
+#[test]
+fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent() {
+    let dir = test_dir();
+    let file = dir.path().join("web.hcl");
+    let text = r#"job "web" {
+  group "app" {
+    task "a" {
+      driver = "raw_exec"
+      config {
+        comand     = "/bin/true"
+        args       = ["x", 5]
+        pids_limit = 0
+        ulimit { nofiles = 5 }
+      }
+      resources { memroy = 5 }
+    }
+    task "b" {
+      driver = "raw_exce"
+    }
+    task "c" {
+      driver = "raw_exec"
+    }
+    task "d" {
+      driver = "mock"
+      config {
+        exit_code   = 300
+        exit_signal = 9
+        faults { start = "hnag" }
+      }
+    }
+    task "e" {
+      driver = "raw_exec"
+      config {
+        command        = "${meta.nothing}"
+        cpu_hard_limit = true
+      }
+      resources { cpu = 0 }
+    }
+  }
+}
+"#;
+    std::fs::write(&file, text).expect("a file can be written");
+    let file = file.to_str().expect("UTF-8");
+    let told = [
+        ("6:9", "comand: is no field of `config` here", "did you mean `command`?"),
+        ("7:28", "args[1]: must be a string, not 5", ""),
+        ("8:22", "pids_limit: must be at least 1", ""),
+        ("9:18", "ulimit.nofiles: is no limit of a process", "did you mean `nofile`?"),
+        ("11:19", "`memroy` is not a field of `resources`", "did you mean `memory`?"),
+        ("14:16", "there is no driver \"raw_exce\"", "did you mean `raw_exec`?"),
+        ("16:10", "command: is needed", "add command = \"/path/to/program\""),
+        ("22:23", "exit_code: must be 0 to 255, not 300", ""),
+        ("24:26", "faults.start: there is no fault \"hnag\"", "did you mean `hang`?"),
+        ("30:27", "`${meta.nothing}` can never be resolved", ""),
+        ("33:25", "`cpu` must be at least 1", ""),
+    ];
+    for command in ["check", "plan", "run"] {
+        let refused = alone(dir.path(), &[command, file]);
+        assert_eq!(refused.code, Some(65), "{command}: {}", refused.stderr);
+        let mut rest = refused.stderr.as_str();
+        for (place, message, advice) in told {
+            let at = rest.find(&format!("web.hcl:{place}: error: {message}"));
+            let at = at.unwrap_or_else(|| {
+                panic!("{command} does not say {place} {message}, or not there:\n{}", refused.stderr)
+            });
+            rest = &rest[at..];
+            let own = rest.split("\n\n").next().unwrap_or(rest);
+            assert!(own.contains(advice), "{command}: {own}");
+        }
+        assert_eq!(refused.stderr.matches(": error: ").count(), told.len(), "{command}:\n{}", refused.stderr);
+    }
+}
+
+/// Two files, each with what is wrong alone, what clashes, and what of a file that it names is wrong.
+#[test]
+fn check_and_agent_tell_every_problem_of_every_configuration_file_with_its_place() {
+    let dir = test_dir();
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let web = put("web.yml", "tls_server_confg:\n  cert_file: a\n");
+    let first = put("first.hcl", "otlp {\n  endpoint = \"c:4318\"\n  client_key = \"/k\"\n  interval = \"soon\"\n}\n");
+    let second = put(
+        "second.hcl",
+        &format!("telemetry {{\n  retention = \"11m\"\n}}\nagent {{\n  web_config_file = \"{web}\"\n}}\n"),
+    );
+    let empty = put("empty.hcl", "\notlp {}\n");
+    let of_first = ["first.hcl:2:14: error", "first.hcl:3:16: error", "first.hcl:4:14: error"];
+    let of_second = ["second.hcl:2:15: error", "web.yml:1:1: error"];
+    let checked = alone(dir.path(), &["check", &first, &second, &empty]);
+    assert_eq!(checked.code, Some(65), "{}", checked.stderr);
+    for place in of_first.iter().chain(&of_second).chain(&["empty.hcl:2:1: warning: nothing is pushed"]) {
+        assert!(checked.stderr.contains(place), "{place}: {}", checked.stderr);
+    }
+    fails(&alone(dir.path(), &["agent", "--config", &first]), 65, &of_first);
 }
 
 /// A file that never ends costs `run`, `plan`, `check` and `agent --config` no more than one that is too large.
@@ -971,6 +1103,13 @@ fn the_demo_shows_its_tasks_and_leaves_nothing() {
     for word in ["web", "worker", "leak", "running", "/metrics", "tasks of 50 ms", "gpu 0, scripted (not real): "] {
         assert!(text.contains(word), "{word} is not in {text}");
     }
+    // It observes nothing, and may be asked to reset peaks: neither is a lack of this host.
+    let lacks = text.lines().find(|line| line.starts_with("not measured on this host")).unwrap_or("");
+    assert!(!lacks.contains("kernel_ends"), "{lacks}");
+    assert!(
+        !(lacks.contains("memory_window_peak") && std::path::Path::new("/sys/fs/cgroup/memory").is_dir()),
+        "{lacks}"
+    );
     assert_eq!(left(dir.path(), &parent), Vec::<String>::new(), "{}", ended.stderr);
 }
 

@@ -178,7 +178,7 @@ fn without_an_agent_it_looks_itself_and_shows_what_others_run() {
     others.make("a");
     let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
     others.place("a", child.id());
-    let mut top = OnTerminal::start(without_agent(&["top"], &others, dir.path()), (160, 24));
+    let mut top = OnTerminal::start(without_agent(&["top"], &others, dir.path()), (172, 24));
     top.shows(&format!("{}/a", others.parent));
     top.shows("ourselves");
     top.press("q");

@@ -12,7 +12,7 @@ use crate::model::id::AllocId;
 use crate::model::job::{Task, TaskGroup};
 use crate::runner::Drivers;
 use crate::runner::datadir::DataDir;
-use crate::runner::drivers::{self, DriverError, DriverInfo, Fingerprint, Health};
+use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -88,10 +88,15 @@ pub(super) async fn plan(context: &Context, job: &JobText) -> Result<Submitted, 
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
 fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
-    let parsed = jobspec::parse(&job.file, &text).map_err(|errors| invalid(&errors))?;
-    let mut problems = driver_problems(&parsed, context.runner.drivers());
-    problems.extend(parsed.too_long(context.runner.inherited()));
-    if problems.is_empty() { Ok(parsed) } else { Err(invalid(&Diagnostics(problems))) }
+    let drivers = context.runner.drivers();
+    let known: Vec<&str> = drivers.keys().copied().collect();
+    let check = |task: &Task| drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task));
+    let parsed = jobspec::parse_with(&job.file, &text, |parsed| {
+        let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);
+        problems.extend(parsed.too_long(context.runner.inherited()));
+        problems
+    });
+    parsed.map_err(|errors| invalid(&errors))
 }
 
 async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
@@ -155,36 +160,6 @@ fn closed_to(data_dir: &DataDir, user: &str) -> Vec<String> {
         )
     });
     data_dir.closed_to(&account).into_iter().chain(shared).collect()
-}
-
-fn driver_problems(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
-    let known: Vec<&str> = drivers.keys().copied().collect();
-    let mut problems = drivers::unknown(parsed, &known, "this agent has");
-    for group in &parsed.job.groups {
-        for task in &group.tasks {
-            let path = |field: &str| parsed.task_path(group.name.as_str(), task.name.as_str(), field);
-            match drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task)) {
-                Ok(()) => {}
-                Err(DriverError::Config { field, message }) => {
-                    let place = path(&format!("config.{field}"));
-                    problems.push(parsed.diagnose(Severity::Error, &place, format!("{field}: {message}")));
-                }
-                Err(DriverError::Limit { field, message }) => {
-                    problems.push(parsed.diagnose(Severity::Error, &path(field), format!("{field}: {message}")));
-                }
-                Err(
-                    error @ (DriverError::Start { .. }
-                    | DriverError::Failed { .. }
-                    | DriverError::Wanting { .. }
-                    | DriverError::StillRunning),
-                ) => {
-                    problems.push(parsed.diagnose(Severity::Error, &path("config"), error.to_string()));
-                }
-            }
-        }
-    }
-    problems.sort_by_key(|problem| (problem.line, problem.column));
-    problems
 }
 
 fn invalid(errors: &Diagnostics) -> ApiError {

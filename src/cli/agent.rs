@@ -84,10 +84,12 @@ fn refused(error: &ConfigError) -> CliError {
     let exit = match error {
         ConfigError::Read { .. } => Exit::NotFound,
         ConfigError::NoHome => Exit::CannotStart,
-        ConfigError::File(_) | ConfigError::Value { .. } | ConfigError::Together(_) => Exit::InvalidFile,
+        ConfigError::Refused(..) | ConfigError::Value { .. } => Exit::InvalidFile,
     };
     let text = match error {
-        ConfigError::File(problems) => format!("the configuration file is refused\n\n{problems}"),
+        ConfigError::Refused(placed, _) if !placed.0.is_empty() => {
+            format!("the configuration file is refused\n\n{error}")
+        }
         other => chain(other),
     };
     CliError::new(exit, text)

@@ -7,9 +7,10 @@ use super::Session;
 use super::exit::{CliError, CliResult, Exit};
 use super::output::Style;
 use crate::api;
-use crate::config::{self, Config, ConfigError};
+use crate::config::{self, Config};
 use crate::jobspec::diagnostic::{Problems, SourceText};
 use crate::jobspec::{self, Diagnostic, Diagnostics, read};
+use crate::model::env::Env;
 use crate::runner::drivers;
 use crate::telemetry::chain;
 
@@ -17,7 +18,8 @@ use crate::telemetry::chain;
 ///
 /// Each problem with file, line, column, the line itself and a suggestion; every problem of a file, not only the first.
 /// Prometheus's web configuration is read with the certificates that it names, alone or where a configuration names it.
-/// What only an agent knows (its drivers' own settings) `allostat plan` checks.
+/// Of a job file all that can be known from it alone, its drivers' `config` included; what depends on the host (which drivers its agent
+/// has, what can be limited there) `allostat plan` checks.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// A file with a `job` is a job file, one that ends in .yml or .yaml a web configuration, every other one a configuration file
@@ -84,21 +86,30 @@ fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<D
     }
     let sets_nothing = body.entries.is_empty();
     let mut config = Config::new(config::default_data_dir().unwrap_or_default());
-    match config::read_text(name, text, &mut config) {
-        Ok(()) if sets_nothing => Ok(("a configuration that sets nothing", Vec::new())),
-        Ok(()) => {
-            config::together(&config).map_err(|error| refused(chain(&error)))?;
-            let warnings = api::check_access(&config.api).map_err(|error| refused(chain(&error)))?;
-            Ok(("configuration", warnings))
-        }
-        Err(ConfigError::File(errors)) => Err(refused(errors.to_string())),
-        Err(error) => Err(refused(chain(&error))),
+    let file = config::read_text(name, text, &mut config);
+    let mut warnings = file.warnings.clone();
+    let mut refusals = Vec::new();
+    if let Err(error) = config::together(&config, Some(file)) {
+        refusals.push(chain(&error));
+    }
+    // A file that this one names is wrong by itself, whatever this one is.
+    match api::check_access(&config.api) {
+        Ok(more) => warnings.extend(more),
+        Err(errors) => refusals.extend(errors.iter().map(|error| chain(error))),
+    }
+    match refusals.is_empty() {
+        true if sets_nothing => Ok(("a configuration that sets nothing", warnings)),
+        true => Ok(("configuration", warnings)),
+        false => Err(refused(refusals.join("\n\n"))),
     }
 }
 
-/// What of it is ignored. Errors: every problem of the file, and a driver that there is nowhere.
+/// What of it is ignored. Errors: every problem of the file that can be known from it alone, what its drivers refuse included.
 pub fn job_file(name: &str, text: &str) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let parsed = jobspec::parse(name, text)?;
-    let unknown = drivers::unknown(&parsed, &drivers::names(), "there are");
-    if unknown.is_empty() { Ok(parsed.warnings) } else { Err(Diagnostics(unknown)) }
+    let parsed = jobspec::parse_with(name, text, |parsed| {
+        let mut problems = drivers::problems_anywhere(parsed);
+        problems.extend(parsed.too_long(&Env::new()));
+        problems
+    })?;
+    Ok(parsed.warnings)
 }

@@ -1,7 +1,8 @@
 //! Finds the agent and talks to it: JSON in, JSON out, errors for people.
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,6 +88,8 @@ pub struct NoAgent {
     purpose: Purpose,
     /// Somebody said where it is.
     named: bool,
+    /// What was given to show there cannot be used: where somebody said where, nobody was asked then.
+    unusable: Option<CliError>,
 }
 
 impl NoAgent {
@@ -103,13 +106,18 @@ impl NoAgent {
 /// [`Exit::NoAgent`], which says where it was looked for.
 impl From<NoAgent> for CliError {
     fn from(none: NoAgent) -> CliError {
+        let unused = match none.unusable {
+            Some(ref error) if none.named => return error.clone(),
+            Some(ref error) => format!("\nand {}", error.message),
+            None => String::new(),
+        };
         if none.failures.is_empty() {
             let message = "there is no home directory in which to look for the agent's socket";
             return CliError::new(Exit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
         }
         let denied = none.failures.iter().any(HttpError::not_permitted);
         let exit = if denied { Exit::NotPermitted } else { Exit::NoAgent };
-        let error = CliError::new(exit, format!("no agent answers: {}", none.why()));
+        let error = CliError::new(exit, format!("no agent answers: {}{unused}", none.why()));
         let stranger = none.failures.iter().any(HttpError::not_believed);
         match (denied, none.named, none.purpose) {
             (true, ..) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
@@ -133,13 +141,20 @@ impl Where {
         };
         let mut failures = Vec::new();
         for address in tries {
-            let door = self.token(&address).map(|token| AgentDoor { address, trust, token });
-            match door.and_then(|door| try_one(&door)) {
+            let token = match self.token(&address) {
+                Ok(token) => token,
+                Err(error) => return Err(NoAgent { failures, purpose, named: true, unusable: Some(error) }),
+            };
+            match try_one(&AgentDoor { address, trust, token }) {
                 Ok(agent) => return Ok(agent),
                 Err(error) => failures.push(error),
             }
         }
-        Err(NoAgent { failures, purpose, named: self.address.is_some() })
+        let named = self.address.is_some();
+        // An agent that was only found would have been shown no token.
+        let token = self.token_file.as_ref().filter(|_| !named);
+        let unusable = token.and_then(|path| read_token(path).err());
+        Err(NoAgent { failures, purpose, named, unusable })
     }
 
     fn with_files(&self, address: &Address) -> Address {
@@ -153,26 +168,47 @@ impl Where {
 
     /// What is shown there. The Unix socket asks for none, and an agent that was only found is told none.
     ///
-    /// Errors: it cannot be read; it would be sent as plain text to another host.
-    fn token(&self, address: &Address) -> Result<Option<String>, HttpError> {
+    /// Errors: it, or a certificate, cannot be read; it would be sent as plain text to another host.
+    fn token(&self, address: &Address) -> Result<Option<String>, CliError> {
+        if let Address::Tls(..) = address {
+            let files = [("--ca", &self.ca), ("--cert", &self.cert), ("--key", &self.key)];
+            for (flag, path) in files.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))) {
+                File::open(path).map_err(|error| unreadable(flag, path, &error))?;
+            }
+        }
         let Some(path) = self.token_file.as_ref().filter(|_| self.address.is_some()) else { return Ok(None) };
-        let wrong = |message: String| HttpError::Setup { source: io::Error::other(message) };
         match address {
-            Address::Unix(_) => return Ok(None),
+            Address::Unix(_) => Ok(None),
             Address::Tcp(host) if !is_here(host) => {
                 let message = format!("the token would go to {host} as plain text, for others to read: use https://");
-                return Err(wrong(message));
+                Err(CliError::new(Exit::NotPermitted, message))
             }
-            Address::Tcp(_) | Address::Tls(..) => {}
+            Address::Tcp(_) | Address::Tls(..) => read_token(path).map(Some),
         }
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|error| wrong(format!("cannot read {}: {error}", path.display())))?;
-        let mut lines = text.lines().map(str::trim);
-        let token = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
-        let token = token.filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
-        let none = || wrong(format!("{}: there is no token in it: a line of visible ASCII", path.display()));
-        token.map(|token| Some(token.to_owned())).ok_or_else(none)
     }
+}
+
+/// The first line that is neither empty nor a remark.
+fn read_token(path: &Path) -> Result<String, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable("--token-file", path, &error))?;
+    let mut lines = text.lines().map(str::trim);
+    let token = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+    let token = token.filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
+    token.map(str::to_owned).ok_or_else(|| {
+        let message = format!("--token-file {}: there is no token in it: a line of visible ASCII", path.display());
+        CliError::new(Exit::InvalidFile, message)
+    })
+}
+
+/// Of a file that was given to reach the agent with.
+fn unreadable(flag: &str, path: &Path, error: &io::Error) -> CliError {
+    let exit = match error.kind() {
+        io::ErrorKind::PermissionDenied => Exit::NotPermitted,
+        io::ErrorKind::InvalidData => Exit::InvalidFile,
+        _ => Exit::NotFound,
+    };
+    let error = CliError::new(exit, format!("{flag}: cannot read {}: {error}", path.display()));
+    error.hint(format!("is the path right ({flag}, ALLOSTAT_{})?", flag[2..].to_uppercase().replace('-', "_")))
 }
 
 /// Of `host:port`.

@@ -10,8 +10,8 @@ use crate::telemetry::chain;
 
 /// Print the exposition
 ///
-/// Of the running agent; where there is none of yours or root's, of one own pass over this host and the cgroups below cgroup.parent, with what
-/// one look can tell. Without process_*, so that it fits into the directory of node_exporter's textfile collector.
+/// Of the running agent; where there is none of yours or root's, of one own pass over this host, the cgroups below cgroup.parent and what
+/// others run (observe.enabled), with what one look can tell. Without process_*, so that it fits into the directory of node_exporter's textfile collector.
 #[derive(Debug, clap::Args)]
 pub struct Metrics {
     /// OpenMetrics 1.0.0 instead of Prometheus text 0.0.4

@@ -194,7 +194,8 @@ mod tests {
 
     fn read(name: &str, text: &str) -> Result<Config, String> {
         let mut config = Config::new("/var/lib/allostat".into());
-        read_text(name, text, &mut config).map(|()| config).map_err(|error| error.to_string())
+        let problems = read_text(name, text, &mut config).problems;
+        if problems.0.is_empty() { Ok(config) } else { Err(problems.to_string()) }
     }
 
     const TWO: &str = "otlp {\n  endpoint = \"http://first:4318\"\n  headers = \"authorization=secret\"\n  service_name = \"edge\"\n  \

@@ -1,6 +1,7 @@
 //! What others run: who looks at it, and who may forget what of it was delivered.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::home::Home;
 use crate::collectors::{KernelEnds, Sampling};
@@ -10,6 +11,17 @@ use crate::observe::{self, Keep, Observer};
 use crate::runner::Handle;
 use crate::snapshot::Snapshots;
 use crate::telemetry::Metrics;
+
+/// How long a look without an agent may take until everything has its name: two seconds are given to runtimes that hang.
+const NAMED: Duration = Duration::from_millis(2_500);
+
+/// Waits until it is so, no longer than that.
+pub fn until_named(is_settled: impl Fn() -> bool) {
+    let began = Instant::now();
+    while began.elapsed() < NAMED && !is_settled() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
 
 /// What tells of them.
 pub(super) struct Others<'a> {

@@ -1,4 +1,4 @@
-//! One pass without an agent: this host, and the cgroups below the configured parent.
+//! One pass without an agent: this host, the cgroups below the configured parent, and what others run.
 //!
 //! What only an agent can know (states, exits, restarts, totals of what has ended) is left out: it would be invented.
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::DaemonError;
-use super::{home, node};
+use super::{home, node, observed};
 use crate::board::{Board, Published};
 use crate::collectors::{self, FdBudget, Sampling, TaskReader};
 use crate::config::Config;
@@ -20,19 +20,23 @@ use crate::host::roots::Roots;
 use crate::model::alloc::AllocIdentity;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::usage::Usage;
+use crate::observe::{self, Observer};
 use crate::snapshot::sampler;
 use crate::telemetry::Metrics;
 
-/// The exposition of one pass. It makes nothing and changes nothing.
+/// The exposition of one pass. It makes nothing and changes nothing. What others run is looked for no longer than `until_named` waits.
 pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> {
-    let roots = Roots::default();
+    let observes = config.observe.enabled;
+    let roots = if observes { Roots::default().with_root(&config.observe.root) } else { Roots::default() };
     let parent = home::last(config);
-    let layout = Layout::detect(&roots)?.narrow(&parent);
+    let layout = Layout::detect(&roots)?;
+    // Cgroups of others have what their parents hand down.
+    let layout = if observes { layout } else { layout.narrow(&parent) };
     let may = node::May {
         ends: Some("one look does not wait for what ends".to_owned()),
         reset_peaks: config.cgroup.peak_window_v1,
         pass: Some("a single pass, without an agent, reads files".to_owned()),
-        observe: false,
+        observe: observes,
     };
     let info = Arc::new(node::info(&roots, &layout, &parent, may, None)?);
     let allocs = found(&layout, &parent);
@@ -40,7 +44,24 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
     let board = Arc::new(Board::default());
     let published = allocs.iter().map(|(id, tasks)| published(&sampling, &parent, id, tasks));
     board.publish(published.collect::<Vec<_>>(), |_| {});
-    let metrics = Arc::new(Metrics::new());
+    let (metrics, clock) = (Arc::new(Metrics::new()), Arc::new(SystemClock));
+    // Ends: with this pass, which reads what it has found.
+    let observer = observes.then(|| {
+        Observer::start(observe::Parts {
+            config: config.observe.clone(),
+            sampling: Arc::clone(&sampling),
+            ends: None,
+            board: Arc::clone(&board),
+            ours: parent.clone(),
+            clock: clock.clone(),
+            metrics: Arc::clone(&metrics),
+            keep: None,
+        })
+    });
+    let observer = observer.transpose().map_err(DaemonError::Setup)?;
+    if let Some(observer) = &observer {
+        observed::until_named(|| observer.is_settled());
+    }
     let snapshot = sampler::once(sampler::Parts {
         config: config.telemetry,
         board,
@@ -50,8 +71,9 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
         info,
         metrics: Arc::clone(&metrics),
         scrapers: Arc::default(),
-        clock: Arc::new(SystemClock),
+        clock,
     });
+    drop(observer);
     let body = encode(&Walk::new(&snapshot, &metrics, &known(&Arc::new(config.selection.clone()))), format);
     Ok(String::from_utf8_lossy(&body).into_owned())
 }
@@ -61,9 +83,15 @@ fn known(selection: &Arc<Selection>) -> Filter {
     let usage = OF_TASKS.families.iter().chain(&*OF_ALLOCS.families).map(|f| &f.desc);
     let hosts = collectors::host(Vec::new());
     let host = hosts.iter().flat_map(|c| c.metrics()).copied();
-    let itself = ["allostat_build_info", "allostat_capability", "allostat_exposition_info"]
-        .into_iter()
-        .filter_map(catalogue::find);
+    let itself = [
+        "allostat_alloc_info",
+        "allostat_task_info",
+        "allostat_build_info",
+        "allostat_capability",
+        "allostat_exposition_info",
+    ]
+    .into_iter()
+    .filter_map(catalogue::find);
     let selected = usage.chain(host).chain(itself).filter(|desc| selection.has(desc, false)).map(|desc| desc.name);
     let known = Filter::new(selected, []).expect("no source is named, so none can be unknown");
     known.without_process().selecting(Arc::clone(selection))

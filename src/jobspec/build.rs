@@ -16,7 +16,8 @@ use super::{limits, names, values, words};
 
 type Meta = BTreeMap<String, String>;
 
-/// `None`: reported. What is wrong in one stanza does not hide what is wrong in the next.
+/// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
+/// and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
     let builder = Builder { problems, seen: Vec::new() };
     let fields = builder.open(body, &words::FILE, String::new());
@@ -37,8 +38,7 @@ pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
         problems.error(other.name_span, "job", message, Some("put it into a file of its own".to_owned()));
     }
     let mut builder = builder;
-    let job = builder.job(first);
-    if problems.has_errors() { None } else { job }
+    Some(builder.job(first))
 }
 
 pub(super) struct Builder<'p> {
@@ -55,7 +55,7 @@ impl<'p> Builder<'p> {
         Fields::open(body, stanza, words::ALL, path, self.problems)
     }
 
-    fn job(&mut self, job: &NamedBody<'_>) -> Option<Job> {
+    fn job(&mut self, job: &NamedBody<'_>) -> Job {
         let path = join("job", job.name);
         let fields = self.open(job.body, &words::JOB, path.clone());
         warn_ignored(job.body, &words::JOB, &path, &mut self.seen, self.problems);
@@ -86,7 +86,7 @@ impl<'p> Builder<'p> {
             Some(list) => list.value.into_iter().map(|at| at.value).collect(),
             None => vec!["*".to_owned()],
         };
-        Some(Job {
+        Job {
             id: id.map_or_else(|| job.name.into(), |id| id.value.as_str().into()),
             name: name.map_or_else(|| job.name.to_owned(), |name| name.value),
             kind,
@@ -95,7 +95,7 @@ impl<'p> Builder<'p> {
             datacenters,
             meta,
             groups,
-        })
+        }
     }
 
     fn groups(&mut self, fields: &Fields<'_>, job: &NamedBody<'_>, kind: JobKind, meta: &Meta) -> Vec<TaskGroup> {
@@ -294,7 +294,11 @@ impl<'p> Builder<'p> {
             fields.error(&max.span, "memory_max", message, None);
         }
         Resources {
-            cpu_shares: fields.integer("cpu", 1..=limits::CPU_SHARES).map(|at| at.value),
+            // What is no number of shares is refused here, and not missed elsewhere as well.
+            cpu_shares: match fields.integer("cpu", 1..=limits::CPU_SHARES) {
+                Some(at) => Some(at.value),
+                None => fields.entry("cpu").map(|_| limits::CPU_SHARES),
+            },
             memory_bytes: memory.as_ref().map(mebibytes),
             memory_max_bytes: memory_max.as_ref().map(mebibytes),
             devices: self.devices(&fields),

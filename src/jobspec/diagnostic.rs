@@ -192,6 +192,10 @@ impl SourceText {
             source_line: source_line.to_owned(),
         }
     }
+    /// Stands for problems beyond [`MAX_PROBLEMS`].
+    pub(super) fn dropped(&self, count: usize) -> Diagnostic {
+        self.diagnostic(Severity::Error, &(0..0), "", format!("{count} more problems are not shown"))
+    }
     /// The next lower byte at which a character begins.
     fn floor(&self, offset: usize) -> usize {
         let offset = offset.min(self.text.len());
@@ -251,8 +255,7 @@ impl<'s> Problems<'s> {
             found.into_iter().map(|(_, d)| d).partition(|d| d.severity == Severity::Error);
         let dropped = self.dropped.get();
         if dropped > 0 {
-            let message = format!("{dropped} more problems are not shown");
-            errors.push(self.source.diagnostic(Severity::Error, &(0..0), "", message));
+            errors.push(self.source.dropped(dropped));
         }
         (Diagnostics(errors), warnings)
     }

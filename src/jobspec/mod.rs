@@ -43,7 +43,7 @@ use crate::model::env::Env;
 use crate::model::job::{Job, Task, TaskGroup};
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-use diagnostic::{Problems, SourceText, Span};
+use diagnostic::{MAX_PROBLEMS, Problems, SourceText, Span};
 use tree::{Body, Form, Literal, Node, join};
 
 /// A job file that was understood.
@@ -53,37 +53,58 @@ pub struct ParsedJob {
     /// What of the file has no effect, or less than one could think: one for each word, in file order.
     pub warnings: Vec<Diagnostic>,
     source: SourceText,
-    places: BTreeMap<String, Span>,
+    places: Places,
     /// What stands behind `job` in the file; the job's `id` may be another.
     label: String,
 }
 
 /// Reads a job file: JSON if the name ends with `.json` or the text starts with `{`, else HCL.
 ///
-/// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here: the
-/// caller asks the driver and gets the place from [`Parsed::diagnose`].
+/// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here: [`parse_with`] asks who knows
+/// them.
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedJob, Diagnostics> {
+    parse_with(file_name, text, |parsed| parsed.too_long(&Env::new()))
+}
+
+/// The same, with what else is wrong: `judge` is asked of a file with problems too, so that all are told at once. What is wrong there
+/// stands in the job as if it were absent; what is said of the same field again is left out.
+pub fn parse_with(
+    file_name: &str,
+    text: &str,
+    judge: impl FnOnce(&ParsedJob) -> Vec<Diagnostic>,
+) -> Result<ParsedJob, Diagnostics> {
     let source = SourceText::new(file_name, text);
     let problems = Problems::new(&source);
     let body = read::read_into(&problems);
     problems.name_fields(|offset| tree::path_at(&body, offset));
     let job = build::file(&body, &problems);
-    let (errors, warnings) = problems.into_parts();
-    match job {
-        Some(job) if errors.0.is_empty() => {
-            let mut places = BTreeMap::new();
-            walk(&body, "", &mut places);
-            let label = match body.entries.iter().find(|e| e.key == "job") {
-                Some(entry) => entry.labels.first().map(|l| l.text.clone()).or_else(|| first_key(&entry.value)),
-                None => None,
-            };
-            let label = label.unwrap_or_else(|| job.id.to_string());
-            let parsed = ParsedJob { job, warnings, source, places, label };
-            let too_long = parsed.too_long(&Env::new());
-            if too_long.is_empty() { Ok(parsed) } else { Err(Diagnostics(too_long)) }
-        }
-        _ => Err(errors),
+    let (mut errors, warnings) = problems.into_parts();
+    let Some(job) = job.filter(|_| errors.0.len() < MAX_PROBLEMS) else { return Err(errors) };
+    let mut places = Places::default();
+    places.walk(&body, "");
+    let label = match body.entries.iter().find(|e| e.key == "job") {
+        Some(entry) => entry.labels.first().map(|l| l.text.clone()).or_else(|| first_key(&entry.value)),
+        None => None,
+    };
+    let label = label.unwrap_or_else(|| job.id.to_string());
+    let parsed = ParsedJob { job, warnings, source, places, label };
+    let told = |found: &Diagnostic| errors.0.iter().any(|earlier| was_told(&found.field, &earlier.field));
+    let found: Vec<Diagnostic> = judge(&parsed).into_iter().filter(|found| !told(found)).collect();
+    errors.0.extend(found);
+    errors.0.sort_by_key(|problem| (problem.line, problem.column));
+    if let Some(dropped) = errors.0.len().checked_sub(MAX_PROBLEMS).filter(|dropped| *dropped > 0) {
+        errors.0.truncate(MAX_PROBLEMS);
+        errors.0.push(parsed.source.dropped(dropped));
     }
+    if errors.0.is_empty() { Ok(parsed) } else { Err(errors) }
+}
+
+/// What is said of `field` was said with `earlier`: of it, of a part of it, or of the whole `config` around it.
+fn was_told(field: &str, earlier: &str) -> bool {
+    let below = |long: &str, short: &str| {
+        long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    !earlier.is_empty() && (below(earlier, field) || earlier.ends_with(".config") && below(field, earlier))
 }
 
 /// What a file holds: of one that is too large, and of one that never ends, one byte more than is taken.
@@ -128,6 +149,13 @@ impl ParsedJob {
         let span = self.span(path).cloned().unwrap_or(0..0);
         self.source.diagnostic(severity, &span, path, message.into())
     }
+    /// The same, at the name of the field rather than at its value.
+    pub fn diagnose_name(&self, severity: Severity, path: &str, message: impl Into<String>) -> Diagnostic {
+        match self.places.names.get(path) {
+            Some(span) => self.source.diagnostic(severity, span, path, message.into()),
+            None => self.diagnose(severity, path, message),
+        }
+    }
     /// Of each task the first text that gets longer than a program can be given, once its references are resolved; `inherited`: what
     /// tasks inherit here.
     pub fn too_long(&self, inherited: &Env) -> Vec<Diagnostic> {
@@ -143,7 +171,7 @@ impl ParsedJob {
     fn span(&self, path: &str) -> Option<&Span> {
         let mut path = path;
         loop {
-            if let Some(span) = self.places.get(path) {
+            if let Some(span) = self.places.values.get(path) {
                 return Some(span);
             }
             path = path.get(..path.rfind(['.', '['])?)?;
@@ -159,38 +187,53 @@ fn first_key(node: &Node) -> Option<String> {
     }
 }
 
-/// The place of every path: of a value the value, of a stanza its name or its word.
-fn walk(body: &Body, path: &str, places: &mut BTreeMap<String, Span>) {
-    for entry in &body.entries {
-        let mut path = join(path, &entry.key);
-        let is_stanza = entry.form == Form::Block || matches!(entry.value.value, Literal::Object(_));
-        let span = if is_stanza { &entry.key_span } else { &entry.value.span };
-        places.entry(path.clone()).or_insert_with(|| span.clone());
-        for label in &entry.labels {
-            path = join(&path, &label.text);
-            places.entry(path.clone()).or_insert_with(|| label.span.clone());
-        }
-        match &entry.value.value {
-            // A list of stanzas in JSON is the stanza several times.
-            Literal::List(list) if entry.form == Form::Json && words::is_stanza(&entry.key) => {
-                list.iter().filter_map(Node::object).for_each(|body| walk(body, &path, places));
-            }
-            _ => walk_value(&entry.value, &path, places),
-        }
-    }
+/// Where every path stands.
+#[derive(Debug, Clone, Default)]
+struct Places {
+    /// Of a value the value, of a stanza its name or its word.
+    values: BTreeMap<String, Span>,
+    /// Of a value what it is called.
+    names: BTreeMap<String, Span>,
 }
 
-fn walk_value(node: &Node, path: &str, places: &mut BTreeMap<String, Span>) {
-    match &node.value {
-        Literal::Object(body) => walk(body, path, places),
-        Literal::List(list) => {
-            for (i, item) in list.iter().enumerate() {
-                let path = format!("{path}[{i}]");
-                places.entry(path.clone()).or_insert_with(|| item.span.clone());
-                walk_value(item, &path, places);
+impl Places {
+    fn walk(&mut self, body: &Body, path: &str) {
+        for entry in &body.entries {
+            let mut path = join(path, &entry.key);
+            let is_stanza = entry.form == Form::Block || matches!(entry.value.value, Literal::Object(_));
+            let span = if is_stanza { &entry.key_span } else { &entry.value.span };
+            self.values.entry(path.clone()).or_insert_with(|| span.clone());
+            self.names.entry(path.clone()).or_insert_with(|| entry.key_span.clone());
+            for label in &entry.labels {
+                path = join(&path, &label.text);
+                self.values.entry(path.clone()).or_insert_with(|| label.span.clone());
+            }
+            match &entry.value.value {
+                // A list of stanzas in JSON is the stanza several times.
+                Literal::List(list) if entry.form == Form::Json && words::is_stanza(&entry.key) => {
+                    list.iter().filter_map(Node::object).for_each(|body| self.walk(body, &path));
+                }
+                _ => self.walk_value(&entry.value, &path),
             }
         }
-        Literal::Null | Literal::Bool(_) | Literal::Int(_) | Literal::Float(_) | Literal::Text(_) | Literal::Broken => {
+    }
+
+    fn walk_value(&mut self, node: &Node, path: &str) {
+        match &node.value {
+            Literal::Object(body) => self.walk(body, path),
+            Literal::List(list) => {
+                for (i, item) in list.iter().enumerate() {
+                    let path = format!("{path}[{i}]");
+                    self.values.entry(path.clone()).or_insert_with(|| item.span.clone());
+                    self.walk_value(item, &path);
+                }
+            }
+            Literal::Null
+            | Literal::Bool(_)
+            | Literal::Int(_)
+            | Literal::Float(_)
+            | Literal::Text(_)
+            | Literal::Broken => {}
         }
     }
 }

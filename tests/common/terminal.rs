@@ -96,10 +96,11 @@ impl OnTerminal {
             (now.local_modes, now.input_modes, now.output_modes),
             (self.before.local_modes, self.before.input_modes, self.before.output_modes)
         );
-        let text = self.text();
+        // What it wrote last may still be on its way when it has ended.
         for end in ["\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l"] {
-            assert!(text.contains(end), "{end:?} is not in {text:?}");
+            self.shows(end);
         }
+        let text = self.text();
         assert!(text.rfind("\x1b[?1049l") > text.rfind("\x1b[?1049h"), "{text:?}");
     }
     #[track_caller]

@@ -25,6 +25,7 @@ mod lives;
 mod names;
 mod narrow;
 mod network;
+mod once;
 mod podman;
 mod processes;
 mod recorded;

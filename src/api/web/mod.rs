@@ -93,12 +93,16 @@ pub fn check_web_config(path: &Path) -> Result<Vec<Diagnostic>, AccessError> {
 }
 
 /// The same of every file that a configuration names.
-pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, AccessError> {
+pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, Vec<AccessError>> {
     let mut files = Files::default();
-    let web = config.web_config_file.as_deref().map(|path| Web::read(path, &mut files, None)).transpose()?;
-    config.token_file.as_deref().map(|path| Tokens::read(path, &mut files)).transpose()?;
-    somebody_acts(config, web.as_ref())?;
-    Ok(web.map(|web| web.warnings).unwrap_or_default())
+    let web = config.web_config_file.as_deref().map(|path| Web::read(path, &mut files, None)).transpose();
+    let tokens = config.token_file.as_deref().map(|path| Tokens::read(path, &mut files)).transpose();
+    // What a file says that cannot be read is not known.
+    let acts = web.as_ref().map_or(Ok(()), |web| somebody_acts(config, web.as_ref()));
+    match (web, tokens, acts) {
+        (Ok(web), Ok(_), Ok(())) => Ok(web.map(|web| web.warnings).unwrap_or_default()),
+        (web, tokens, acts) => Err([web.err(), tokens.err(), acts.err()].into_iter().flatten().collect()),
+    }
 }
 
 /// Certificates that act are such that are verified.

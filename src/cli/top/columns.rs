@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use super::rates::Row;
 use crate::cli::human::{self, ABSENT};
 use crate::cli::output::{Align, Style, state_style};
+use crate::cli::width::columns_of;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
 
@@ -42,9 +43,13 @@ pub const NAME: usize = 0;
 pub const CPU: usize = 3;
 pub const MEMORY: usize = 6;
 pub const TIME: usize = 18;
+const RESTARTS: usize = 23;
+pub const OOM: usize = 24;
+/// Of these a sum is over what has ended as well.
+pub const OVER_LIFE: [usize; 3] = [TIME, RESTARTS, OOM];
 
 /// In the order of the screen.
-pub static COLUMNS: [Column; 25] = [
+pub static COLUMNS: [Column; 26] = [
     Column {
         head: "NAME",
         about: "alloc and task: of others the id that `allostat stats` takes, of ours job/task and the alloc's id",
@@ -176,7 +181,7 @@ pub static COLUMNS: [Column; 25] = [
         about: "bytes read from block devices",
         align: Align::Right,
         width: 8,
-        from: 130,
+        from: 134,
         cell: |row, _| rate(row.read),
         by: SortBy::Number(|row| row.read),
     },
@@ -185,7 +190,7 @@ pub static COLUMNS: [Column; 25] = [
         about: "bytes written to block devices",
         align: Align::Right,
         width: 8,
-        from: 130,
+        from: 134,
         cell: |row, _| rate(row.written),
         by: SortBy::Number(|row| row.written),
     },
@@ -265,6 +270,18 @@ pub static COLUMNS: [Column; 25] = [
         by: SortBy::Number(|row| number(row.restarts)),
     },
     Column {
+        head: "OOM",
+        about: "kills of the OOM killer in it",
+        align: Align::Right,
+        width: 3,
+        from: 84,
+        cell: |row, _| {
+            let style = if row.oom_kills.is_some_and(|n| n > 0) { Style::Red } else { Style::Plain };
+            cell(row.oom_kills.map(|n| n.to_string()), style)
+        },
+        by: SortBy::Number(|row| number(row.oom_kills)),
+    },
+    Column {
         head: "LAST EXIT",
         about: "how its last attempt ended",
         align: Align::Left,
@@ -276,6 +293,31 @@ pub static COLUMNS: [Column; 25] = [
         by: SortBy::Number(|row| number(row.exit.as_ref().map(|exit| exit.finished_at.0))),
     },
 ];
+
+/// Before a sum that lacks what is not known of some of its rows.
+pub const AT_LEAST: &str = "≥";
+
+/// What `?` says beside the columns.
+pub const MARKS: [(&str, &str); 2] = [
+    ("≥ 1.2", "a sum of those rows whose value is known: of others it is not"),
+    ("elsewhere", "cores in use that no row has: outside of what is shown, the kernel"),
+];
+
+/// What stands in a cell of a sum. Marked, it is cut to what is surely at least there, where its column has no room for it.
+pub fn sum_cell(column: &Column, row: &Row, is_partial: bool, now: Timestamp) -> CellText {
+    let CellText { text, style } = (column.cell)(row, now);
+    if !is_partial {
+        return CellText { text, style };
+    }
+    let mut text = format!("{AT_LEAST}{text}");
+    if columns_of(&text) > column.width {
+        text = text.replace(' ', "");
+    }
+    while columns_of(&text) > column.width && text.contains('.') && text.ends_with(|c: char| c.is_ascii_digit()) {
+        text.pop();
+    }
+    CellText { text, style }
+}
 
 /// Those of a screen so wide, by their places.
 pub fn shown(width: u16, has_devices: bool) -> Vec<usize> {
@@ -397,6 +439,30 @@ fn how(status: &ExitStatus, outcome: Outcome) -> CellText {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partial_sum_is_marked_and_fits_into_its_column_without_saying_more_than_there_is() {
+        let row = Row { cpu_cores: Some(0.3019), memory: Some(1023 << 10), ..super::super::testing::row("g", "", "") };
+        let told = |column: usize, is_partial| sum_cell(&COLUMNS[column], &row, is_partial, Timestamp(0)).text;
+        assert_eq!((told(CPU, false).as_str(), told(CPU, true).as_str()), ("0.302", "≥0.30"));
+        assert_eq!((told(MEMORY, false).as_str(), told(MEMORY, true).as_str()), ("1023 KiB", "≥1023KiB"));
+    }
+
+    #[test]
+    fn the_columns_of_each_width_fit_into_it_and_oom_kills_that_nobody_knows_are_no_zero() {
+        for width in 80..=300 {
+            let needed: u16 = shown(width, false).iter().map(|at| COLUMNS[*at].width + 1).sum();
+            assert!(needed <= width + 1, "{width}: {needed}");
+        }
+        assert_eq!(OVER_LIFE.map(|at| COLUMNS[at].head), ["TIME", "RST", "OOM"]);
+        let oom = &COLUMNS[named("oom").unwrap()];
+        let told =
+            |oom_kills| (oom.cell)(&Row { oom_kills, ..super::super::testing::row("a", "", "") }, Timestamp(0)).text;
+        assert_eq!([told(None), told(Some(0)), told(Some(2))], ["-", "0", "2"]);
+        assert!(
+            shown(84, false).contains(&named("oom").unwrap()) && !shown(80, false).contains(&named("oom").unwrap())
+        );
+    }
 
     #[test]
     fn what_the_oom_killer_ended_says_so_with_whatever_status_it_ended() {

@@ -65,7 +65,7 @@ pub fn draw(buffer: &mut Buffer, state: &mut ScreenState, scene: &Scene<'_>) {
         }
         Some(HelpPage::Columns) => {
             let shown = columns::shown(area.width, scene.frame.has_devices);
-            let columns = shown.into_iter().map(|at| (COLUMNS[at].head, COLUMNS[at].about));
+            let columns = shown.into_iter().map(|at| (COLUMNS[at].head, COLUMNS[at].about)).chain(columns::MARKS);
             help(&mut pen, area, "columns; a wider screen has more of them", &columns.collect::<Vec<_>>());
         }
     }
@@ -114,6 +114,9 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
         if n > 0 {
             x = pen.text(x, 3, width.saturating_sub(x), &format!(", {n} {state}"), style);
         }
+    }
+    if let Some(cores) = scene.frame.elsewhere_cores() {
+        x = pen.text(x, 3, width.saturating_sub(x), &format!("; elsewhere {cores:.1} cores"), Style::Plain);
     }
     let mut said = vec![format!("by {}", state.sorted_by())];
     if state.choice.grouping != Grouping::None {
@@ -251,7 +254,7 @@ fn draw_line(
             pen.text(*from, y, width, &name, style);
             continue;
         }
-        let cell = (column.cell)(line.row(), now);
+        let cell = line.cell(*at, now);
         // What a sum cannot have it does not lack.
         if matches!(line, TableLine::Group { .. }) && cell.text == ABSENT {
             continue;

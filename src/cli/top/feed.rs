@@ -1,6 +1,6 @@
 //! Where a look comes from: an agent, or this host itself where none runs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::cli::output::{Paint, printable};
 use crate::cli::shape::{AllocRow, DeviceReport, EventPage};
 use crate::cli::{Session, follow};
 use crate::config::{ConfigError, Sources};
-use crate::daemon::Onlooker;
+use crate::daemon::{self, Onlooker};
 use crate::exporters::json as views;
 use crate::host::clock::{Clock, SystemClock};
 use crate::model::alloc::AllocSource;
@@ -23,8 +23,6 @@ use crate::model::observed::{Elsewhere, command_elsewhere};
 use crate::model::raw_name;
 use crate::telemetry::chain;
 
-/// How long the first look of our own may take until everything has its name: two seconds are given to runtimes that hang.
-const NAMED: Duration = Duration::from_millis(2_500);
 /// Events from before that are shown.
 const BEFORE: u64 = 500;
 /// Lines of a log.
@@ -95,10 +93,7 @@ impl Feed {
     /// Waits until a look has what runs under its names, where that is not the agent's to do.
     pub fn settle(&mut self) {
         let Feed::Own(onlooker) = self else { return };
-        let began = Instant::now();
-        while began.elapsed() < NAMED && !onlooker.is_settled() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        daemon::until_named(|| onlooker.is_settled());
     }
 
     pub fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {

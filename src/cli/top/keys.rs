@@ -2,7 +2,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::columns::{CPU, MEMORY, NAME, TIME};
+use super::columns::{CPU, MEMORY, NAME, OOM, TIME};
 
 /// What somebody wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +76,7 @@ pub static BINDINGS: &[Binding] = &[
     on("P", &[char('P')], Act::SortBy(CPU), "sort by CPU"),
     on("M", &[char('M')], Act::SortBy(MEMORY), "sort by memory"),
     on("T", &[char('T')], Act::SortBy(TIME), "sort by CPU time"),
+    on("O", &[char('O')], Act::SortBy(OOM), "sort by OOM kills"),
     on("N", &[char('N')], Act::SortBy(NAME), "sort by name"),
     on("r I", &[char('r'), char('I')], Act::Reverse, "the other way round"),
     on("t F5", &[char('t'), Key(KeyCode::F(5))], Act::Group, "group rows, or not"),

@@ -1,9 +1,11 @@
 //! Rows into the lines of the table: chosen, sorted, under headings that fold. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Sum;
 
-use super::columns::compare;
+use super::columns::{COLUMNS, CellText, OVER_LIFE, SortBy, compare, sum_cell};
 use super::rates::{Row, RowKey};
+use crate::model::units::Timestamp;
 
 /// Under what rows stand together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,12 +64,13 @@ pub enum LineKey {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableLine<'a> {
-    /// Its name, whether it is folded, how many are in it, and their sum as a row.
+    /// Its name, whether it is folded, how many are in it, and their sum as a row; the columns in which that lacks some of them.
     Group {
         name: String,
         folded: bool,
         count: usize,
         sum: Box<Row>,
+        partial: BTreeSet<usize>,
     },
     Task(&'a Row),
 }
@@ -79,7 +82,14 @@ impl TableLine<'_> {
             TableLine::Task(row) => LineKey::Task(row.key.clone()),
         }
     }
-    /// What its cells show.
+    /// What stands in one of its columns.
+    pub fn cell(&self, column: usize, now: Timestamp) -> CellText {
+        match self {
+            TableLine::Group { sum, partial, .. } => sum_cell(&COLUMNS[column], sum, partial.contains(&column), now),
+            TableLine::Task(row) => (COLUMNS[column].cell)(row, now),
+        }
+    }
+    #[cfg(test)]
     pub fn row(&self) -> &Row {
         match self {
             TableLine::Group { sum, .. } => sum,
@@ -113,7 +123,8 @@ pub fn lines<'a>(rows: &'a [Row], choice: &Choice) -> Vec<TableLine<'a>> {
     let mut lines = Vec::new();
     for (name, sum, rows) in groups {
         let folded = choice.folded.contains(name);
-        lines.push(TableLine::Group { name: name.to_owned(), folded, count: rows.len(), sum: Box::new(sum) });
+        let (name, partial) = (name.to_owned(), partial(&sum, &rows));
+        lines.push(TableLine::Group { name, folded, count: rows.len(), sum: Box::new(sum), partial });
         if !folded {
             lines.extend(rows.into_iter().map(TableLine::Task));
         }
@@ -121,12 +132,28 @@ pub fn lines<'a>(rows: &'a [Row], choice: &Choice) -> Vec<TableLine<'a>> {
     lines
 }
 
-/// Of those that run, what can be added. What one of them lacks is no sum.
+/// Where a sum is of those alone whose value is known.
+fn partial(sum: &Row, rows: &[&Row]) -> BTreeSet<usize> {
+    let lacks = |column: &usize| {
+        let SortBy::Number(get) = COLUMNS[*column].by else { return false };
+        let mut counted = rows.iter().filter(|row| OVER_LIFE.contains(column) || row.lives());
+        get(sum).is_some() && counted.any(|row| get(row).is_none())
+    };
+    (0..COLUMNS.len()).filter(lacks).collect()
+}
+
+/// Of what is known. `None`: of none of them it is.
+fn known<T: Sum<T>>(values: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let mut values = values.flatten().peekable();
+    values.peek().is_some().then_some(())?;
+    Some(values.sum())
+}
+
+/// Of those that run, what can be added; what is not known of some is [`partial`].
 fn sum(name: &str, rows: &[&Row]) -> Row {
     let running = || rows.iter().filter(|row| row.lives());
-    let any = running().next().is_some();
-    let float = |get: fn(&Row) -> Option<f64>| running().map(|row| get(row)).sum::<Option<f64>>().filter(|_| any);
-    let int = |get: fn(&Row) -> Option<u64>| running().map(|row| get(row)).sum::<Option<u64>>().filter(|_| any);
+    let float = |get: fn(&Row) -> Option<f64>| known(running().map(|row| get(row)));
+    let int = |get: fn(&Row) -> Option<u64>| known(running().map(|row| get(row)));
     Row {
         key: (String::new(), name.to_owned()),
         name: name.to_owned(),
@@ -136,14 +163,14 @@ fn sum(name: &str, rows: &[&Row]) -> Row {
         since: None,
         cpu_cores: float(|row| row.cpu_cores),
         cpu_limit_cores: None,
-        cpu_seconds: rows.iter().map(|row| row.cpu_seconds).sum(),
+        cpu_seconds: known(rows.iter().map(|row| row.cpu_seconds)),
         throttled: None,
         memory: int(|row| row.memory),
         memory_usage: int(|row| row.memory_usage),
         memory_limit: None,
         memory_peak: None,
         swap: int(|row| row.swap),
-        oom_kills: rows.iter().map(|row| row.oom_kills).sum(),
+        oom_kills: known(rows.iter().map(|row| row.oom_kills)),
         faults: None,
         pressure: [None; 3],
         read: float(|row| row.read),
@@ -151,7 +178,7 @@ fn sum(name: &str, rows: &[&Row]) -> Row {
         received: float(|row| row.received),
         sent: float(|row| row.sent),
         pids: int(|row| row.pids),
-        restarts: rows.iter().map(|row| row.restarts).sum(),
+        restarts: known(rows.iter().map(|row| row.restarts)),
         exit: None,
         device_memory: None,
         device_busy: None,
@@ -160,7 +187,7 @@ fn sum(name: &str, rows: &[&Row]) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use super::super::columns::{CPU, MEMORY, NAME};
+    use super::super::columns::{CPU, MEMORY, NAME, OOM};
     use super::super::testing::row;
     use super::*;
 
@@ -214,9 +241,27 @@ mod tests {
         let folded = lines(&rows, &choice);
         assert_eq!(names(&folded), ["+docker 2", "-systemd 1", "systemd:a.service"]);
         assert_eq!((folded[0].row().cpu_cores, folded[0].row().memory), (Some(2.5), Some(3)));
-        assert_eq!(folded[1].row().cpu_cores, None, "a sum that lacks a part is no sum");
+        assert_eq!(folded[1].row().cpu_cores, None, "of none it is known");
         choice.grouping = Grouping::Workload;
         assert_eq!(names(&lines(&rows, &choice))[0], "-shop 2");
+    }
+
+    #[test]
+    fn a_sum_that_lacks_what_is_not_known_of_some_says_so() {
+        let mut rows = three();
+        rows[1].source = "docker".into();
+        rows[0].oom_kills = Some(1);
+        let choice = Choice { sort: CPU, grouping: Grouping::Source, ..Choice::default() };
+        let cells = |rows: &[Row]| {
+            let lines = lines(rows, &choice);
+            [CPU, MEMORY, OOM].map(|column| lines[0].cell(column, Timestamp(0)).text)
+        };
+        assert_eq!(cells(&rows), ["≥2.50", "6 B", "≥1"]);
+        rows[1].cpu_cores = Some(0.25);
+        assert_eq!(cells(&rows)[0], "2.750");
+        // What rests is in no sum of now, and lacks nothing there.
+        (rows[1].cpu_cores, rows[1].state) = (None, "backoff".into());
+        assert_eq!(cells(&rows)[0], "2.500");
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
     if frame.epoch == first.epoch {
         session.remark("no rates: the agent did not read again within some seconds");
     }
+    if let Some(cores) = frame.elsewhere_cores() {
+        session.remark(&format!("elsewhere, in no row: {cores:.1} cores"));
+    }
     let lines = lines(&frame.rows, choice);
     if lines.is_empty() {
         session.remark(if frame.rows.is_empty() {
@@ -64,7 +67,7 @@ pub fn table(frame: &Frame, lines: &[TableLine<'_>], width: u16, now: Timestamp,
     let mut table = Table::new(&heads);
     for line in lines {
         let cells = shown.iter().map(|at| {
-            let cell = (COLUMNS[*at].cell)(line.row(), now);
+            let cell = line.cell(*at, now);
             match line {
                 TableLine::Group { name, count, .. } if *at == NAME => {
                     TableCell::styled(format!("{name} ({count})"), Style::Bold)

@@ -110,6 +110,15 @@ pub struct Frame {
     pub has_devices: bool,
 }
 
+impl Frame {
+    /// Cores that the host uses and no row has: outside of every cgroup that is shown, and the kernel's own. `None`: either is not known,
+    /// or it is less than two looks at different moments differ by.
+    pub fn elsewhere_cores(&self) -> Option<f64> {
+        let rows: f64 = self.rows.iter().filter(|row| row.lives()).map(|row| row.cpu_cores).sum::<Option<f64>>()?;
+        Some(self.host.busy_cores? - rows).filter(|cores| *cores >= 0.1)
+    }
+}
+
 /// Rates of a task, oldest first; where there was none it says so.
 #[derive(Debug, Clone, Default)]
 pub struct Curves {
@@ -361,6 +370,30 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn cores_in_no_row_are_told_where_the_hosts_and_all_rows_are_known() {
+        let with = |busy_cores, rows: &[(&str, Option<f64>)]| {
+            let row = |(state, cpu_cores): &(&str, Option<f64>)| Row {
+                state: (*state).to_owned(),
+                cpu_cores: *cpu_cores,
+                ..super::super::testing::row("a", "docker", "w")
+            };
+            let frame = Frame {
+                host: HostNow { busy_cores, ..HostNow::default() },
+                rows: rows.iter().map(row).collect(),
+                ..Frame::default()
+            };
+            frame.elsewhere_cores().map(|cores| format!("{cores:.1}"))
+        };
+        let rows = [("running", Some(0.5)), ("running", Some(0.25)), ("dead", None)];
+        assert_eq!(with(Some(2.0), &rows).as_deref(), Some("1.2"));
+        assert_eq!(with(Some(2.0), &[]).as_deref(), Some("2.0"));
+        assert_eq!(with(None, &rows), None);
+        assert_eq!(with(Some(2.0), &[("running", None), ("running", Some(0.1))]), None);
+        assert_eq!(with(Some(0.8), &rows), None, "looks differ by that much");
+        assert_eq!(with(Some(0.5), &rows), None);
+    }
 
     /// An answer of that second, in which one task was read at `at` seconds and has used so many milliseconds of CPU.
     fn table(second: u64, at: u64, cpu_ms: Option<u64>, more: &str) -> TaskTable {

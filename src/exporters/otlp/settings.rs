@@ -143,24 +143,30 @@ impl Config {
         Some(target)
     }
 
-    /// Settings that are fine alone and impossible together.
-    ///
-    /// Errors: which, in a sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// Settings that are fine alone and impossible together: each such case in a sentence, behind the keys that it is about, those that
+    /// win first.
+    pub fn clashes(&self) -> Vec<(Vec<String>, String)> {
+        let mut found: Vec<(Vec<String>, String)> = Vec::new();
         for signal in Signal::ALL.into_iter().filter(|signal| !self.signals[signal.index()].is_off) {
             let (of, own) = (self.of(signal), &self.signals[signal.index()]);
+            let keys = |keys: &[&str]| -> Vec<String> {
+                let of_signal = keys.iter().map(|key| format!("{}_{key}", signal.as_str()));
+                of_signal.chain(keys.iter().map(|key| (*key).to_owned())).collect()
+            };
             if of.client_certificate.is_some() != of.client_key.is_some() {
-                return Err("client_certificate and client_key are given together, or neither".to_owned());
+                let message = "client_certificate and client_key are given together, or neither".to_owned();
+                found.push((keys(&["client_certificate", "client_key"]), message));
             }
             let endpoint = own.endpoint.as_ref().or(self.endpoint.as_ref());
             let unsaid = endpoint.filter(|endpoint| endpoint.scheme == Scheme::Unsaid);
             if let Some(endpoint) = unsaid.filter(|_| of.protocol != Protocol::Grpc) {
-                return Err(format!(
+                let message = format!(
                     "the endpoint {endpoint} says neither http:// nor https://, which only gRPC has a default for (insecure)"
-                ));
+                );
+                found.push((keys(&["endpoint", "protocol"]), message));
             }
         }
-        Ok(())
+        found
     }
 }
 
@@ -389,7 +395,7 @@ mod tests {
             ..SignalConfig::default()
         };
         config.signals[Signal::Traces.index()].is_off = true;
-        assert_eq!(config.check(), Ok(()));
+        assert_eq!(config.clashes(), []);
         let told = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
         assert_eq!(told, [Some("http://all:1/v1/metrics".to_owned()), Some("http://c:2/".to_owned()), None]);
         let of = Signal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
@@ -428,9 +434,9 @@ mod tests {
         let endpoint = endpoint("c:4317", true).unwrap();
         assert_eq!(endpoint.to_string(), "c:4317");
         let config = Config { endpoint: Some(endpoint), ..Config::default() };
-        assert!(config.check().unwrap_err().contains("c:4317"));
+        assert!(config.clashes()[0].1.contains("c:4317"));
         let config = Config { protocol: Protocol::Grpc, ..config };
-        assert_eq!(config.check(), Ok(()));
+        assert_eq!(config.clashes(), []);
         assert_eq!(config.target(Signal::Metrics).unwrap().scheme, Scheme::Https);
         assert_eq!(Config { insecure: true, ..config }.target(Signal::Metrics).unwrap().scheme, Scheme::Http);
     }

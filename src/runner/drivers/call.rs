@@ -21,7 +21,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{
-    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Recovered, StartRequest,
+    Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, Fingerprint, Fingerprints,
+    Recovered, StartRequest,
 };
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
@@ -267,9 +268,14 @@ pub fn tame(text: String) -> String {
     text.chars().take(LONGEST_TEXT).map(|c| if odd(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
+fn tame_problem(problem: ConfigProblem) -> ConfigProblem {
+    let ConfigProblem { field, message, advice, of_name } = problem;
+    ConfigProblem { field: tame(field), message: tame(message), advice: advice.map(tame), of_name }
+}
+
 fn tame_error(error: DriverError) -> CallError {
     CallError::Refused(match error {
-        DriverError::Config { field, message } => DriverError::Config { field: tame(field), message: tame(message) },
+        DriverError::Config(all) => DriverError::Config(all.into_iter().map(tame_problem).collect()),
         DriverError::Limit { field, message } => DriverError::Limit { field, message: tame(message) },
         DriverError::Start { message, recoverable } => DriverError::Start { message: tame(message), recoverable },
         DriverError::Failed { message } => DriverError::Failed { message: tame(message) },

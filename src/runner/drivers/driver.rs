@@ -1,6 +1,7 @@
 //! What a driver is to the runner: what it is asked, and what it answers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -48,6 +49,8 @@ pub struct DriverEntry {
     pub name: &'static str,
     /// What can be set of it, in the stanza of the configuration that is called like it.
     pub settings: &'static [DriverSetting],
+    /// What of a task's `config` is wrong on every host, before there is a driver to ask.
+    pub check: fn(&Task) -> Result<(), DriverError>,
     pub build: fn(&DriverContext) -> Arc<dyn Driver>,
 }
 
@@ -67,11 +70,30 @@ pub struct Unenforced {
     pub why: String,
 }
 
+/// What is wrong in one place of a task's `config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// The place in `config`: `args[1]`.
+    pub field: String,
+    pub message: String,
+    /// What to write instead.
+    pub advice: Option<String>,
+    /// Its name is wrong rather than its value.
+    pub of_name: bool,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DriverError {
-    /// The task's `config` is not what this driver takes. `field` is the place in `config`.
-    #[error("{field}: {message}")]
-    Config { field: String, message: String },
+    /// The task's `config` is not what this driver takes: all that is wrong in it, at least one.
+    #[error("{}", joined(.0))]
+    Config(Vec<ConfigProblem>),
     /// What the task asks for cannot be limited on this host. `field` is the place in the task.
     #[error("{field}: {message}")]
     Limit { field: &'static str, message: String },
@@ -86,6 +108,10 @@ pub enum DriverError {
     /// Nothing of it is removed before it has ended.
     #[error("it is still running")]
     StillRunning,
+}
+
+fn joined(problems: &[ConfigProblem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// What of [`TaskDirs`] a task is told.

@@ -1,22 +1,27 @@
-//! Reads a driver's `config` strictly: every field is taken once, with its type; what is left over is refused.
+//! Reads a driver's `config` strictly: every field is taken once, with its type; what is left over is refused. What is wrong is kept, and
+//! reading goes on: all of it is told at once.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::DriverError;
+use super::driver::{ConfigProblem, DriverError};
 use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
 
-/// The `config` of one task. [`ConfigFields::done`] refuses what nobody took.
+/// The `config` of one task. Where a field is wrong, its getter yields what stands for its absence, and [`ConfigFields::done`] refuses
+/// the whole: with every problem, and what nobody took.
 pub struct ConfigFields<'a> {
     config: &'a Map<String, Value>,
     taken: Vec<&'static str>,
+    problems: Vec<ConfigProblem>,
+    /// What is needed and not there: told where no misspelt field is near it.
+    missing: Vec<(&'static str, ConfigProblem)>,
 }
 
 impl<'a> ConfigFields<'a> {
     pub fn new(config: &'a Map<String, Value>) -> ConfigFields<'a> {
-        ConfigFields { config, taken: Vec::new() }
+        ConfigFields { config, taken: Vec::new(), problems: Vec::new(), missing: Vec::new() }
     }
 
     pub fn value(&mut self, name: &'static str) -> Option<&'a Value> {
@@ -24,83 +29,113 @@ impl<'a> ConfigFields<'a> {
         self.config.get(name).filter(|value| !value.is_null())
     }
 
-    pub fn text(&mut self, name: &'static str) -> Result<Option<String>, DriverError> {
-        let take = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(|| wrong(name, "a string", value));
-        self.value(name).map(take).transpose()
+    pub fn text(&mut self, name: &'static str) -> Option<String> {
+        let value = self.value(name)?;
+        self.kept(value.as_str().map(str::to_owned).ok_or_else(|| wrong(name, "a string", value)))
     }
 
-    pub fn needed_text(&mut self, name: &'static str) -> Result<String, DriverError> {
-        let missing = || error(name, "is needed".to_owned());
-        self.text(name)?.filter(|text| !text.is_empty()).ok_or_else(missing)
+    /// `such_as`: what one could write, for who wrote nothing.
+    pub fn needed_text(&mut self, name: &'static str, such_as: &str) -> String {
+        let is_there = self.config.get(name).is_some_and(|value| !value.is_null() && value.as_str() != Some(""));
+        if !is_there {
+            let advice = format!("add {name} = {such_as:?}");
+            self.missing.push((name, ConfigProblem { advice: Some(advice), ..error(name, "is needed".to_owned()) }));
+        }
+        self.text(name).unwrap_or_default()
     }
 
-    pub fn texts(&mut self, name: &'static str) -> Result<Vec<String>, DriverError> {
-        let Some(value) = self.value(name) else { return Ok(Vec::new()) };
-        let items = value.as_array().ok_or_else(|| wrong(name, "a list of strings", value))?;
-        let text = |(i, item): (usize, &Value)| {
-            item.as_str().map(str::to_owned).ok_or_else(|| wrong(&format!("{name}[{i}]"), "a string", item))
+    pub fn texts(&mut self, name: &'static str) -> Vec<String> {
+        let text = |item: &Value| item.as_str().map(str::to_owned);
+        self.list(name, ("a list of strings", "a string"), text)
+    }
+
+    pub fn numbers(&mut self, name: &'static str) -> Vec<u64> {
+        self.list(name, ("a list of whole numbers", "a whole number"), Value::as_u64)
+    }
+
+    fn list<T>(
+        &mut self,
+        name: &'static str,
+        (list, item): (&str, &str),
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Vec<T> {
+        let Some(value) = self.value(name) else { return Vec::new() };
+        let Some(items) = value.as_array() else {
+            self.refuse(wrong(name, list, value));
+            return Vec::new();
         };
-        items.iter().enumerate().map(text).collect()
-    }
-
-    pub fn numbers(&mut self, name: &'static str) -> Result<Vec<u64>, DriverError> {
-        let Some(value) = self.value(name) else { return Ok(Vec::new()) };
-        let items = value.as_array().ok_or_else(|| wrong(name, "a list of whole numbers", value))?;
-        let number = |(i, item): (usize, &Value)| {
-            item.as_u64().ok_or_else(|| wrong(&format!("{name}[{i}]"), "a whole number", item))
-        };
-        items.iter().enumerate().map(number).collect()
+        let one = |(i, value)| read(value).ok_or_else(|| wrong(&format!("{name}[{i}]"), item, value));
+        items.iter().enumerate().map(one).filter_map(|read| self.kept(read)).collect()
     }
 
     /// Texts by names of the file's choice.
-    pub fn texts_by_name(&mut self, name: &'static str) -> Result<Vec<(String, String)>, DriverError> {
-        let Some(value) = self.value(name) else { return Ok(Vec::new()) };
-        let items = value.as_object().ok_or_else(|| wrong(name, "names with texts", value))?;
+    pub fn texts_by_name(&mut self, name: &'static str) -> Vec<(String, String)> {
+        let Some(value) = self.value(name) else { return Vec::new() };
+        let Some(items) = value.as_object() else {
+            self.refuse(wrong(name, "names with texts", value));
+            return Vec::new();
+        };
         let text = |(key, item): (&String, &Value)| {
             let text = item.as_str().ok_or_else(|| wrong(&format!("{name}.{key}"), "a string", item))?;
             Ok((key.clone(), text.to_owned()))
         };
-        items.iter().map(text).collect()
+        items.iter().map(text).filter_map(|read| self.kept(read)).collect()
     }
 
-    pub fn flag(&mut self, name: &'static str) -> Result<bool, DriverError> {
-        let take = |value: &Value| value.as_bool().ok_or_else(|| wrong(name, "true or false", value));
-        Ok(self.value(name).map(take).transpose()?.unwrap_or(false))
+    pub fn flag(&mut self, name: &'static str) -> bool {
+        let Some(value) = self.value(name) else { return false };
+        self.kept(value.as_bool().ok_or_else(|| wrong(name, "true or false", value))).unwrap_or(false)
     }
 
-    pub fn number(&mut self, name: &'static str) -> Result<Option<u64>, DriverError> {
-        let take = |value: &Value| value.as_u64().ok_or_else(|| wrong(name, "a whole number", value));
-        self.value(name).map(take).transpose()
+    pub fn number(&mut self, name: &'static str) -> Option<u64> {
+        let value = self.value(name)?;
+        self.kept(value.as_u64().ok_or_else(|| wrong(name, "a whole number", value)))
     }
 
     /// `250ms`, `3s`, `1h30m`; a bare number is nanoseconds, as in Nomad.
-    pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, DriverError> {
-        let take = |value: &Value| match value {
+    pub fn duration(&mut self, name: &'static str) -> Option<Duration> {
+        let value = self.value(name)?;
+        let read = match value {
             Value::Number(n) => n.as_u64().map(Duration::from_nanos),
             Value::String(text) => parse_duration(text).ok(),
             _ => None,
         };
-        let read =
-            |value: &Value| take(value).ok_or_else(|| wrong(name, "a duration such as \"250ms\" or \"3s\"", value));
-        self.value(name).map(read).transpose()
+        self.kept(read.ok_or_else(|| wrong(name, "a duration such as \"250ms\" or \"3s\"", value)))
     }
 
-    /// Errors: a field that is none of those taken, with the nearest of them.
-    pub fn done(self) -> Result<(), DriverError> {
-        let Some(unknown) = self.config.keys().find(|key| !self.taken.contains(&key.as_str())) else { return Ok(()) };
-        let advice = match nearest(unknown, self.taken.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are {}", self.taken.join(", ")),
-        };
-        Err(error(unknown, format!("is no field of `config` here; {advice}")))
+    /// What a driver finds itself.
+    pub fn refuse(&mut self, problem: ConfigProblem) {
+        self.problems.push(problem);
+    }
+
+    /// What was read; its problem is kept.
+    pub fn kept<T>(&mut self, read: Result<T, ConfigProblem>) -> Option<T> {
+        read.map_err(|problem| self.refuse(problem)).ok()
+    }
+
+    /// Errors: what was wrong, and each field that is none of those taken, with the nearest of them.
+    pub fn done(mut self) -> Result<(), DriverError> {
+        for unknown in self.config.keys().filter(|key| !self.taken.contains(&key.as_str())) {
+            let near = nearest(unknown, self.taken.iter().copied());
+            // It is there, under another name.
+            self.missing.retain(|(name, _)| near != Some(*name));
+            let advice = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {}", self.taken.join(", ")),
+            };
+            let message = "is no field of `config` here".to_owned();
+            self.problems.push(ConfigProblem { advice: Some(advice), of_name: true, ..error(unknown, message) });
+        }
+        self.problems.extend(self.missing.into_iter().map(|(_, problem)| problem));
+        if self.problems.is_empty() { Ok(()) } else { Err(DriverError::Config(self.problems)) }
     }
 }
 
-pub fn error(field: &str, message: String) -> DriverError {
-    DriverError::Config { field: field.to_owned(), message }
+pub fn error(field: &str, message: String) -> ConfigProblem {
+    ConfigProblem { field: field.to_owned(), message, advice: None, of_name: false }
 }
 
-fn wrong(name: &str, wanted: &str, found: &Value) -> DriverError {
+fn wrong(name: &str, wanted: &str, found: &Value) -> ConfigProblem {
     error(name, format!("must be {wanted}, not {found}"))
 }
 
@@ -111,35 +146,55 @@ mod tests {
     fn config(text: &str) -> Map<String, Value> {
         serde_json::from_str(text).unwrap()
     }
-
-    #[test]
-    fn a_misspelt_field_is_refused_with_the_nearest() {
-        let config = config(r#"{"comand": "x"}"#);
-        let mut fields = ConfigFields::new(&config);
-        assert!(fields.text("command").unwrap().is_none());
-        let error = fields.done().unwrap_err().to_string();
-        assert_eq!(error, "comand: is no field of `config` here; did you mean `command`?");
+    fn problems(fields: ConfigFields<'_>) -> Vec<String> {
+        match fields.done() {
+            Ok(()) => Vec::new(),
+            Err(DriverError::Config(all)) => all.iter().map(ToString::to_string).collect(),
+            Err(other) => panic!("{other:?}"),
+        }
     }
 
     #[test]
-    fn a_wrong_type_says_what_was_wanted_and_found() {
-        let config = config(r#"{"args": ["a", 1], "flag": "yes", "n": -1, "d": "3 days", "t": 5}"#);
+    fn a_misspelt_field_is_refused_with_the_nearest_which_is_not_missed_as_well() {
+        let config = config(r#"{"comand": "x", "agrs": []}"#);
         let mut fields = ConfigFields::new(&config);
-        let said = |e: DriverError| e.to_string();
-        assert_eq!(fields.texts("args").map_err(said).unwrap_err(), "args[1]: must be a string, not 1");
-        assert_eq!(fields.flag("flag").map_err(said).unwrap_err(), "flag: must be true or false, not \"yes\"");
-        assert_eq!(fields.number("n").map_err(said).unwrap_err(), "n: must be a whole number, not -1");
-        assert!(fields.duration("d").is_err());
-        assert!(fields.needed_text("t").is_err());
-        assert!(fields.done().is_ok(), "all were taken");
+        assert_eq!(fields.needed_text("command", "/bin/true"), "");
+        assert_eq!(fields.needed_text("image", "debian"), "");
+        assert_eq!(fields.texts("args"), [""; 0]);
+        let expected = [
+            "agrs: is no field of `config` here; did you mean `args`?",
+            "comand: is no field of `config` here; did you mean `command`?",
+            "image: is needed; add image = \"debian\"",
+        ];
+        assert_eq!(problems(fields), expected);
+    }
+
+    #[test]
+    fn each_wrong_type_says_what_was_wanted_and_found() {
+        let config = config(r#"{"args": ["a", 1, 2], "flag": "yes", "n": -1, "d": "3 days", "t": 5, "e": ""}"#);
+        let mut fields = ConfigFields::new(&config);
+        assert_eq!(fields.texts("args"), ["a"]);
+        assert!(!fields.flag("flag") && fields.number("n").is_none() && fields.duration("d").is_none());
+        assert_eq!((fields.needed_text("t", "x"), fields.needed_text("e", "x")), (String::new(), String::new()));
+        let expected = [
+            "args[1]: must be a string, not 1",
+            "args[2]: must be a string, not 2",
+            "flag: must be true or false, not \"yes\"",
+            "n: must be a whole number, not -1",
+            "d: must be a duration such as \"250ms\" or \"3s\", not \"3 days\"",
+            "t: must be a string, not 5",
+            "e: is needed; add e = \"x\"",
+        ];
+        assert_eq!(problems(fields), expected);
     }
 
     #[test]
     fn durations_are_those_of_the_job_file_and_a_bare_number_is_nanoseconds() {
         let config = config(r#"{"a": "1h30m", "b": 250, "c": "99999999999999999999h"}"#);
         let mut fields = ConfigFields::new(&config);
-        assert_eq!(fields.duration("a").unwrap(), Some(Duration::from_secs(5400)));
-        assert_eq!(fields.duration("b").unwrap(), Some(Duration::from_nanos(250)));
-        assert!(fields.duration("c").is_err());
+        assert_eq!(fields.duration("a"), Some(Duration::from_secs(5400)));
+        assert_eq!(fields.duration("b"), Some(Duration::from_nanos(250)));
+        assert_eq!(fields.duration("c"), None);
+        assert_eq!(problems(fields).len(), 1);
     }
 }

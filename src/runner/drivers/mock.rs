@@ -49,6 +49,7 @@ pub static ENTRY: DriverEntry = DriverEntry {
         about: "What mock says of itself, each for so long: \"undetected 3s, healthy 1m, unhealthy\". Default: healthy.",
         check: |text| Script::parse(text).map(drop),
     }],
+    check: |task| Config::of(task).map(drop),
     build: |context| Arc::new(Mock::new(context)),
 };
 

@@ -33,8 +33,12 @@ use crate::model::task::TaskHandle;
 use crate::runner::kept::datadir::Place;
 use crate::supervisor;
 
-pub static ENTRY: DriverEntry =
-    DriverEntry { name: RawExec::NAME, settings: &[], build: |context| Arc::new(RawExec::new(context)) };
+pub static ENTRY: DriverEntry = DriverEntry {
+    name: RawExec::NAME,
+    settings: &[],
+    check: |task| Config::of(task).map(drop),
+    build: |context| Arc::new(RawExec::new(context)),
+};
 
 /// A record that is still damaged after that is not just being written.
 const TORN: Duration = Duration::from_millis(500);

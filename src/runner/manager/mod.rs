@@ -224,7 +224,13 @@ impl Manager {
                 driver.check(task).map_err(|error| {
                     use DriverError::{Config, Failed, Limit, Start, StillRunning, Wanting};
                     let (field, message) = match error {
-                        Config { field, message } => (field, message),
+                        Config(problems) => {
+                            let field = problems.first().map(|problem| problem.field.clone()).unwrap_or_default();
+                            let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                            let all = all.join("; ");
+                            let message = all.strip_prefix(&format!("{field}: ")).unwrap_or(&all).to_owned();
+                            (field, message)
+                        }
                         Limit { field, message } => (field.to_owned(), message),
                         other @ (Start { .. } | Failed { .. } | Wanting { .. } | StillRunning) => {
                             ("config".to_owned(), other.to_string())

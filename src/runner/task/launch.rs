@@ -39,7 +39,7 @@ impl LaunchFailure {
     fn driver(error: DriverError) -> LaunchFailure {
         let message = error.to_string();
         let (kind, recoverable) = match error {
-            DriverError::Config { .. } | DriverError::Limit { .. } => (EventKind::FailedValidation, false),
+            DriverError::Config(_) | DriverError::Limit { .. } => (EventKind::FailedValidation, false),
             DriverError::Start { recoverable, .. } => (EventKind::DriverFailure, recoverable),
             DriverError::Failed { .. } | DriverError::Wanting { .. } | DriverError::StillRunning => {
                 (EventKind::DriverFailure, true)

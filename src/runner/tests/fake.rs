@@ -15,8 +15,8 @@ use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{
-    Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health, KILL_SIGNAL,
-    Left, Recovered, SeenDirs, StartRequest,
+    Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health,
+    KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest,
 };
 use crate::runner::kept::datadir::{Place, TaskDirs};
 
@@ -216,7 +216,12 @@ impl Driver for FakeDriver {
             "stop_ms",
         ];
         match task.config.keys().find(|k| !KNOWN.contains(&k.as_str())) {
-            Some(unknown) => Err(DriverError::Config { field: unknown.clone(), message: "is not known".to_owned() }),
+            Some(unknown) => Err(DriverError::Config(vec![ConfigProblem {
+                field: unknown.clone(),
+                message: "is not known".to_owned(),
+                advice: None,
+                of_name: true,
+            }])),
             None => Ok(()),
         }
     }

@@ -40,28 +40,30 @@ impl Config {
 
     pub fn of(task: &Task) -> Result<Config, DriverError> {
         let mut fields = ConfigFields::new(&task.config);
-        let exit_code = fields.number("exit_code")?;
-        let exit_signal = fields.number("exit_signal")?;
-        let small = |name, n: u64| u8::try_from(n).map_err(|_| error(name, format!("must be 0 to 255, not {n}")));
-        let exit = match (exit_code, exit_signal) {
-            (Some(_), Some(_)) => return Err(error("exit_signal", "excludes `exit_code`".to_owned())),
-            (None, Some(number)) => ExitStatus::Signal(small("exit_signal", number)?),
-            (code, None) => ExitStatus::Code(small("exit_code", code.unwrap_or(0))?),
-        };
+        let exit_code = small(&mut fields, "exit_code");
+        let exit_signal = small(&mut fields, "exit_signal");
+        if exit_code.is_some() && exit_signal.is_some() {
+            fields.refuse(error("exit_signal", "excludes `exit_code`".to_owned()));
+        }
         let config = Config {
-            run_for: fields.duration("run_for")?,
-            exit,
-            start_error: fields.text("start_error")?,
-            start_error_recoverable: fields.flag("start_error_recoverable")?,
-            start_block_for: fields.duration("start_block_for")?.unwrap_or_default(),
-            events: fields.texts("events")?,
-            kill_after: fields.duration("kill_after")?.unwrap_or_default(),
-            ignore_signals: fields.flag("ignore_signals")?,
-            memory_samples: fields.numbers("memory_samples")?,
-            cpu_percent: fields.number("cpu_percent")?,
-            faults: Faults::take(&mut fields)?,
+            run_for: fields.duration("run_for"),
+            exit: exit_signal.map_or(ExitStatus::Code(exit_code.unwrap_or(0)), ExitStatus::Signal),
+            start_error: fields.text("start_error"),
+            start_error_recoverable: fields.flag("start_error_recoverable"),
+            start_block_for: fields.duration("start_block_for").unwrap_or_default(),
+            events: fields.texts("events"),
+            kill_after: fields.duration("kill_after").unwrap_or_default(),
+            ignore_signals: fields.flag("ignore_signals"),
+            memory_samples: fields.numbers("memory_samples"),
+            cpu_percent: fields.number("cpu_percent"),
+            faults: Faults::take(&mut fields),
         };
         fields.done()?;
         Ok(config)
     }
+}
+
+fn small(fields: &mut ConfigFields<'_>, name: &'static str) -> Option<u8> {
+    let number = fields.number(name)?;
+    fields.kept(u8::try_from(number).map_err(|_| error(name, format!("must be 0 to 255, not {number}"))))
 }

@@ -1,7 +1,7 @@
 //! How a pretended driver misbehaves: for each call of its own at most one fault.
 
 use crate::jobspec::nearest::nearest;
-use crate::runner::drivers::DriverError;
+use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::{ConfigFields, error};
 
 macro_rules! words {
@@ -60,24 +60,27 @@ impl Faults {
     }
 
     /// `faults = { start = "hang", kill = "lie" }`.
-    pub fn take(fields: &mut ConfigFields<'_>) -> Result<Faults, DriverError> {
+    pub fn take(fields: &mut ConfigFields<'_>) -> Faults {
         let mut faults = Faults::default();
-        for (call, fault) in fields.texts_by_name("faults")? {
+        for (call, fault) in fields.texts_by_name("faults") {
             let place = format!("faults.{call}");
-            let unknown = |what: &str, word: &str, known: &[&'static str]| {
+            let unknown = |what: &str, word: &str, known: &[&'static str], of_name| {
                 let advice = match nearest(word, known.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("there are {}", known.join(", ")),
                 };
-                error(&place, format!("there is no {what} {word:?}; {advice}"))
+                let message = format!("there is no {what} {word:?}");
+                ConfigProblem { advice: Some(advice), of_name, ..error(&place, message) }
             };
             let calls: Vec<_> = Call::ALL.iter().map(|c| c.word()).collect();
             let words: Vec<_> = Fault::ALL.iter().map(|f| f.word()).collect();
-            let at = calls.iter().position(|c| *c == call).ok_or_else(|| unknown("call", &call, &calls))?;
-            let known =
-                Fault::ALL.iter().find(|f| f.word() == fault).ok_or_else(|| unknown("fault", &fault, &words))?;
-            faults.0[at] = Some(*known);
+            let at = calls.iter().position(|c| *c == call).ok_or_else(|| unknown("call", &call, &calls, true));
+            let known = Fault::ALL.iter().find(|f| f.word() == fault);
+            let known = known.ok_or_else(|| unknown("fault", &fault, &words, false));
+            if let (Some(at), Some(known)) = (fields.kept(at), fields.kept(known)) {
+                faults.0[at] = Some(*known);
+            }
         }
-        Ok(faults)
+        faults
     }
 }

@@ -20,8 +20,8 @@ use crate::host::cgroup::{IoLimit, Limits};
 use crate::host::hierarchy::Layout;
 use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
-use crate::runner::drivers::DriverError;
 use crate::runner::drivers::fields::{ConfigFields, error};
+use crate::runner::drivers::{ConfigProblem, DriverError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -56,25 +56,20 @@ const LEAST_QUOTA_US: u64 = 1000;
 const MOST_PIDS: u64 = 4_194_304;
 
 impl Config {
-    /// Pure. Errors: a field that is unknown, missing, of the wrong type or impossible.
+    /// Pure. Errors: every field that is unknown, missing, of the wrong type or impossible.
     pub fn of(task: &Task) -> Result<Config, DriverError> {
         let mut fields = ConfigFields::new(&task.config);
         let config = Config {
-            command: fields.needed_text("command")?,
-            args: fields.texts("args")?,
-            work_dir: fields.text("work_dir")?,
-            cpu_quota: quota(&mut fields, task.resources.cpu_shares)?,
-            pids_limit: fields.number("pids_limit")?,
-            io_read_bps: rate(&mut fields, "io_read_bps")?,
-            io_write_bps: rate(&mut fields, "io_write_bps")?,
-            ulimit: ulimit::limits(&mut fields)?,
+            command: fields.needed_text("command", "/path/to/program"),
+            args: fields.texts("args"),
+            work_dir: fields.text("work_dir"),
+            cpu_quota: quota(&mut fields, task.resources.cpu_shares),
+            pids_limit: pids(&mut fields),
+            io_read_bps: rate(&mut fields, "io_read_bps"),
+            io_write_bps: rate(&mut fields, "io_write_bps"),
+            ulimit: ulimit::limits(&mut fields),
         };
         fields.done()?;
-        if let Some(limit) = config.pids_limit
-            && !(1..=MOST_PIDS).contains(&limit)
-        {
-            return Err(error("pids_limit", format!("must be at least 1 and at most {MOST_PIDS}, not {limit}")));
-        }
         Ok(config)
     }
 
@@ -120,8 +115,12 @@ impl Config {
         for (name, rate, is_read) in
             [("io_read_bps", &self.io_read_bps, true), ("io_write_bps", &self.io_write_bps, false)]
         {
-            for ((major, minor), bps) in
-                rate.iter().map(|rate| disks(name, rate, directory)).collect::<Result<Vec<_>, _>>()?.concat()
+            for ((major, minor), bps) in rate
+                .iter()
+                .map(|rate| disks(name, rate, directory))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(alone)?
+                .concat()
             {
                 let (read_bps, write_bps) = if is_read { (Some(bps), None) } else { (None, Some(bps)) };
                 io.push(IoLimit { major, minor, read_bps, write_bps });
@@ -139,20 +138,32 @@ impl Config {
     }
 }
 
-fn quota(fields: &mut ConfigFields, cpu: Option<u64>) -> Result<Option<Quota>, DriverError> {
-    let hard = fields.flag("cpu_hard_limit")?;
-    let period = fields.number("cpu_cfs_period")?;
-    if let Some(period) = period
-        && !(1_000..=1_000_000).contains(&period)
-    {
-        return Err(error("cpu_cfs_period", format!("must be 1000 to 1000000 microseconds, not {period}")));
+fn pids(fields: &mut ConfigFields) -> Option<u64> {
+    let limit = fields.number("pids_limit")?;
+    let message = || format!("must be at least 1 and at most {MOST_PIDS}, not {limit}");
+    fields.kept((1..=MOST_PIDS).contains(&limit).then_some(limit).ok_or_else(|| error("pids_limit", message())))
+}
+
+fn quota(fields: &mut ConfigFields, cpu: Option<u64>) -> Option<Quota> {
+    const HARD: &str = "cpu_hard_limit";
+    const PERIOD: &str = "cpu_cfs_period";
+    let hard = fields.flag(HARD);
+    let period = fields.number(PERIOD);
+    if let Some(period) = period.filter(|period| !(1_000..=1_000_000).contains(period)) {
+        fields.refuse(error(PERIOD, format!("must be 1000 to 1000000 microseconds, not {period}")));
+        return None;
     }
     match (hard, cpu) {
-        (false, _) if period.is_some() => {
-            Err(error("cpu_cfs_period", "does nothing without `cpu_hard_limit = true`".to_owned()))
+        // One that is no flag is told already.
+        (false, _) if period.is_some() && fields.value(HARD).is_none_or(Value::is_boolean) => {
+            fields.refuse(error(PERIOD, "does nothing without `cpu_hard_limit = true`".to_owned()));
+            None
         }
-        (false, _) => Ok(None),
-        (true, None) => Err(error("cpu_hard_limit", "needs `cpu` in `resources`: 1000 is one core".to_owned())),
+        (false, _) => None,
+        (true, None) => {
+            fields.refuse(error(HARD, "needs `cpu` in `resources`: 1000 is one core".to_owned()));
+            None
+        }
         (true, Some(cpu)) => {
             let period_us = period.unwrap_or(100_000);
             let quota_us = cpu.saturating_mul(period_us) / CPU_OF_A_CORE;
@@ -160,37 +171,43 @@ fn quota(fields: &mut ConfigFields, cpu: Option<u64>) -> Result<Option<Quota>, D
                 let least = (LEAST_QUOTA_US * CPU_OF_A_CORE).div_ceil(period_us);
                 let message =
                     format!("the kernel takes no quota below 1 ms: with this period `cpu` must be {least} or more");
-                return Err(error("cpu_hard_limit", message));
+                fields.refuse(error(HARD, message));
+                return None;
             }
-            Ok(Some(Quota { quota_us, period_us }))
+            Some(Quota { quota_us, period_us })
         }
     }
 }
 
-fn rate(fields: &mut ConfigFields, name: &'static str) -> Result<Option<Rate>, DriverError> {
-    let wrong = |value: &Value| {
-        let message = format!("must be bytes per second, or an object {{ \"/dev/sda\" = 1048576 }}, not {value}");
-        error(name, message)
+fn rate(fields: &mut ConfigFields, name: &'static str) -> Option<Rate> {
+    let positive = |field: &str, value: &Value| {
+        let message = || format!("must be bytes per second, or an object {{ \"/dev/sda\" = 1048576 }}, not {value}");
+        value.as_u64().filter(|n| *n > 0).ok_or_else(|| error(field, message()))
     };
-    let positive = |value: &Value| value.as_u64().filter(|n| *n > 0).ok_or_else(|| wrong(value));
-    match fields.value(name) {
-        None => Ok(None),
-        Some(Value::Object(devices)) => {
-            let each = devices.iter().map(|(device, bps)| {
+    match fields.value(name)? {
+        Value::Object(devices) => {
+            let mut rates = Vec::new();
+            for (device, bps) in devices {
+                let field = format!("{name}.{device}");
                 if !device.starts_with("/dev/") {
-                    return Err(error(name, format!("{device:?} is no device: its path starts with /dev/")));
+                    let message = format!("{device:?} is no device: its path starts with /dev/");
+                    fields.refuse(ConfigProblem { of_name: true, ..error(&field, message) });
                 }
-                Ok((device.clone(), positive(bps)?))
-            });
-            each.collect::<Result<_, _>>().map(|devices| Some(Rate::Devices(devices)))
+                rates.extend(fields.kept(positive(&field, bps)).map(|bps| (device.clone(), bps)));
+            }
+            Some(Rate::Devices(rates))
         }
-        Some(value) => positive(value).map(|bps| Some(Rate::Here(bps))),
+        value => fields.kept(positive(name, value)).map(Rate::Here),
     }
+}
+
+fn alone(problem: ConfigProblem) -> DriverError {
+    DriverError::Config(vec![problem])
 }
 
 type Disk = (u32, u32);
 
-fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, DriverError> {
+fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, ConfigProblem> {
     match rate {
         Rate::Here(bps) => {
             let meta = std::fs::metadata(directory)
@@ -252,7 +269,7 @@ mod tests {
 
     #[test]
     fn impossible_settings_are_refused_with_what_would_do() {
-        assert_eq!(said("{}", None), "command: is needed");
+        assert_eq!(said("{}", None), "command: is needed; add command = \"/path/to/program\"");
         let hard = r#"{"command": "x", "cpu_hard_limit": true}"#;
         assert_eq!(said(hard, None), "cpu_hard_limit: needs `cpu` in `resources`: 1000 is one core");
         assert!(said(hard, Some(9)).contains("must be 10 or more"), "{}", said(hard, Some(9)));

@@ -4,19 +4,18 @@ use serde_json::Value;
 
 use crate::host::process::{RESOURCES, ResourceLimit};
 use crate::jobspec::nearest::nearest;
-use crate::runner::drivers::DriverError;
+use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::{ConfigFields, error};
 
-/// Errors: an unknown name, a value that is no limit, a soft limit above the hard one.
-pub fn limits(fields: &mut ConfigFields) -> Result<Vec<ResourceLimit>, DriverError> {
-    let Some(value) = fields.value("ulimit") else { return Ok(Vec::new()) };
+/// Refused: an unknown name, a value that is no limit, a soft limit above the hard one.
+pub fn limits(fields: &mut ConfigFields) -> Vec<ResourceLimit> {
+    let Some(value) = fields.value("ulimit") else { return Vec::new() };
     let Some(limits) = value.as_object() else {
-        return Err(error(
-            "ulimit",
-            format!("must be limits by their names, such as nofile = \"1024:4096\", not {value}"),
-        ));
+        let message = format!("must be limits by their names, such as nofile = \"1024:4096\", not {value}");
+        fields.refuse(error("ulimit", message));
+        return Vec::new();
     };
-    limits.iter().map(|(name, value)| limit(name, value)).collect()
+    limits.iter().filter_map(|(name, value)| fields.kept(limit(name, value))).collect()
 }
 
 /// With the soft limit on descriptors that tasks get if their job names none; the agent has raised its own.
@@ -29,7 +28,7 @@ pub fn with_descriptors(mut limits: Vec<ResourceLimit>, soft: Option<u64>) -> Ve
     limits
 }
 
-fn limit(name: &str, value: &Value) -> Result<ResourceLimit, DriverError> {
+fn limit(name: &str, value: &Value) -> Result<ResourceLimit, ConfigProblem> {
     let refused = |message: String| error(&format!("ulimit.{name}"), message);
     let names = || RESOURCES.iter().map(|(name, _)| *name);
     if !names().any(|known| known == name) {
@@ -37,7 +36,8 @@ fn limit(name: &str, value: &Value) -> Result<ResourceLimit, DriverError> {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
         };
-        return Err(refused(format!("is no limit of a process; {advice}")));
+        let message = "is no limit of a process".to_owned();
+        return Err(ConfigProblem { advice: Some(advice), of_name: true, ..refused(message) });
     }
     let wrong = || {
         refused(format!(
@@ -75,7 +75,9 @@ mod tests {
 
     fn read(config: &str) -> Result<Vec<ResourceLimit>, String> {
         let config = serde_json::from_str(config).unwrap();
-        limits(&mut ConfigFields::new(&config)).map_err(|e| e.to_string())
+        let mut fields = ConfigFields::new(&config);
+        let limits = limits(&mut fields);
+        fields.done().map(|()| limits).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -1,0 +1,60 @@
+//! `allostat metrics` where no agent runs: one pass has what others run, as `top` without an agent has it.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::{Cgroups, Cli, Exposition, Sample, allostat, is_root, patience};
+
+/// A cgroup of somebody's and a container, whose runtime takes the question and never answers: it costs its name alone.
+#[test]
+fn one_pass_without_an_agent_has_what_others_run_within_a_bounded_time() {
+    const HUNG: &str = "88aa9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("docker.sock");
+    let _silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let others = Cgroups::new();
+    let (container, plain) = (format!("docker/{HUNG}"), "plain".to_owned());
+    let mut children = [&container, &plain].map(|path| {
+        others.make(path);
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        others.place(path, child.id());
+        child
+    });
+    let pass = |observe: &str| -> Cli {
+        let mut command = Command::new(allostat());
+        command.arg("metrics").env_remove("ALLOSTAT_ADDR").stdin(Stdio::null());
+        command.env("HOME", place.path()).env("XDG_STATE_HOME", place.path().join("state"));
+        command.env("ALLOSTAT_OBSERVE", observe).env("ALLOSTAT_OBSERVE_DOCKER_SOCKET", &socket);
+        let include = format!("docker:{},cgroup:{}/*", &HUNG[..12], others.parent);
+        command.env("ALLOSTAT_OBSERVE_INCLUDE", include);
+        command.output().expect("the binary under test must start").into()
+    };
+    let ids = [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", others.parent)];
+    let began = Instant::now();
+    let told = pass("true");
+    let took = began.elapsed();
+    // Where somebody else's agent answers on the usual port, that one is asked instead.
+    if told.stderr.contains("one pass of our own") {
+        let body = Exposition::parse(&told.ok());
+        for id in &ids {
+            let of = |family: &str| body.one(family, &[("alloc_id", id)]).map(Sample::u64);
+            assert_eq!(of("allostat_task_pids_current"), Some(1), "{id}");
+            assert_eq!(of("allostat_alloc_info"), Some(1), "{id}");
+            // What one look cannot tell.
+            assert!(body.all("allostat_task_restarts_total", &[("alloc_id", id)]).is_empty(), "{id}");
+        }
+        assert!(took < Duration::from_secs(5) * patience(), "{took:?}");
+        let none = Exposition::parse(&pass("false").ok());
+        assert!(
+            none.all("allostat_task_pids_current", &[("alloc_id", &ids[1])]).is_empty(),
+            "observe.enabled is heeded"
+        );
+    }
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
