@@ -1,5 +1,5 @@
 //! The whole agent as a process of its own, with real tasks: CPU, memory, series, the age of samples. 1,000 tasks, or the number that is
-//! asked for; with `--all` also 5,000, and the memory of 1,000 after ten more minutes of scrapes.
+//! asked for; with `--all` also 5,000, and the memory of 1,000 after ten more minutes of scrapes; with `idle` or `waking` only those.
 //!
 //! CPU is the time that all its threads ran, those that have ended too, by its CPU clock (nanoseconds); what the supervisors use is
 //! not in it and stands in its own row. The limit on descriptors is that of a systemd unit.
@@ -34,10 +34,11 @@ fn main() {
     as_a_unit();
     let tasks = asked.iter().find_map(|word| word.parse().ok()).unwrap_or(1000);
     let sizes: &[usize] = if all { &[tasks, 5000] } else { &[tasks] };
-    for tasks in sizes {
+    let only = |word: &str| asked.iter().any(|other| other == word);
+    for tasks in sizes.iter().filter(|_| !only("waking")) {
         idle(*tasks, all && *tasks == 1000);
     }
-    for tasks in sizes {
+    for tasks in sizes.iter().filter(|_| !only("idle")) {
         waking(*tasks);
     }
 }

@@ -121,6 +121,8 @@ pub const BUDGETS: &[Budget] = &[
     budget("observed/oldest-waking-5000", "the same, to who looks all the time", Limit::Value(1_100.0), ""),
     budget("observed/idle-1000", "1,000 idle ones, to the walk of the kernel alone", Limit::Ratio(3.0), ""),
     budget("observed/idle-5000", "5,000 idle ones, to the walk of the kernel alone", Limit::Ratio(3.0), ""),
+    budget("observed/beside-netdata-idle-5000", "the same, to Netdata's", Limit::Ratio(0.5), ""),
+    budget("observed/each-idle-5000", "CPU for each series, to collectd's", Limit::Ratio(1.0), ""),
     budget("agent/oldest-idle-1000", "the oldest sample shown, 1,000 idle tasks", Limit::Value(10_000.0), ""),
     budget("agent/rss-1000", "resident memory at 1,000 tasks", Limit::Ratio(1.0), "cAdvisor 596 MiB"),
     on_the_front(budget("scrape/p50", "a scrape of 1,000 tasks, median", Limit::Ratio(2.0), "cAdvisor 89 to 163 ms")),
