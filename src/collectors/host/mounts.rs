@@ -104,7 +104,7 @@ struct Space {
 #[derive(Debug)]
 struct Followed {
     of: Filesystem,
-    /// `None`: no thread could be had.
+    /// `None`: no thread could be had, yet.
     asked: Option<Slow<Space>>,
 }
 
@@ -237,7 +237,8 @@ impl Mounts {
         let mut shown = Vec::new();
         let mut new = Vec::new();
         for of in found {
-            match before.iter().position(|followed| followed.of == of) {
+            // One for which no thread could be had is begun again.
+            match before.iter().position(|followed| followed.of == of && followed.asked.is_some()) {
                 Some(at) => shown.push(before.swap_remove(at)),
                 None => new.push(of),
             }

@@ -1,6 +1,7 @@
 //! `/proc/PID/mountinfo`: what is mounted where, and the cgroup hierarchies among that.
 //!
-//! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other.
+//! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other. What is asked
+//! again and again, of thousands of mounts, is read without it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,48 +155,106 @@ fn keeps_data(superblock: &str, fs_type: &str) -> bool {
     }
 }
 
+/// What of a line says which file system is where. A host of containers has thousands, and `procfs` makes two maps of each.
+#[derive(Debug, Clone, Copy)]
+struct Line<'a> {
+    id: &'a [u8],
+    parent: &'a [u8],
+    superblock: &'a str,
+    mount_point: &'a [u8],
+    fs_type: &'a str,
+    source: &'a [u8],
+    super_options: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+        // An empty source is an empty word.
+        let mut words = line.split(|b| *b == b' ');
+        let (id, parent) = (words.next()?, words.next()?);
+        text::digits(id).and(text::digits(parent))?;
+        let superblock = std::str::from_utf8(words.next()?).ok().filter(|numbers| numbers.contains(':'))?;
+        let (_root, mount_point, _options) = (words.next()?, words.next()?, words.next()?);
+        words.by_ref().find(|word| *word == b"-")?;
+        let fs_type = std::str::from_utf8(words.next()?).ok().filter(|name| !name.is_empty())?;
+        let (source, super_options) = (words.next()?, words.next()?);
+        mount_point.first().filter(|b| **b == b'/')?;
+        Some(Line { id, parent, superblock, mount_point, fs_type, source, super_options })
+    }
+
+    /// As [`is_hidden`].
+    fn is_hidden(&self, later: &[Line<'_>]) -> bool {
+        later.iter().any(|over| {
+            (over.parent == self.id && over.mount_point == self.mount_point)
+                || (over.parent == self.parent && is_below(self.mount_point, over.mount_point))
+        })
+    }
+
+    /// An automounter that takes its mounts away.
+    fn expires(&self) -> bool {
+        let mut options = self.super_options.split(|b| *b == b',');
+        let timeout = options.find_map(|option| option.strip_prefix(b"timeout="));
+        self.fs_type == "autofs" && timeout.is_some_and(|seconds| seconds != b"0")
+    }
+}
+
+/// Also where both are the same.
+fn is_below(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || above.ends_with(b"/"))
+}
+
 /// What keeps data, each once; and the first line that is no mount.
 pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
-    let (all, error) = all(bytes);
+    let mut error = None;
+    let mut all = Vec::new();
+    for (number, line) in text::lines(bytes) {
+        match Line::parse(line) {
+            Some(mount) => all.push(mount),
+            None => {
+                error.get_or_insert_with(|| ParseError::new("mountinfo", number, "a mount", line));
+            }
+        }
+    }
     let mut found = Filesystems::default();
-    // Those whose mounts expire.
-    let expires = |mount: &&MountInfo| {
-        let timeout = mount.super_options.get("timeout").and_then(Option::as_deref);
-        mount.fs_type == "autofs" && timeout.is_some_and(|seconds| seconds != "0")
-    };
-    let expiring: BTreeSet<i32> = all.iter().filter(expires).map(|mount| mount.mnt_id).collect();
-    let mut by_superblock: BTreeMap<&str, Vec<(usize, &MountInfo)>> = BTreeMap::new();
+    let expiring: BTreeSet<&[u8]> = all.iter().filter(|mount| mount.expires()).map(|mount| mount.id).collect();
+    let mut by_superblock: BTreeMap<&str, Vec<(usize, &Line<'_>)>> = BTreeMap::new();
     for (at, mount) in all.iter().enumerate() {
-        if !keeps_data(&mount.majmin, &mount.fs_type) {
+        if !keeps_data(mount.superblock, mount.fs_type) {
             found.no_storage += 1;
-        } else if expiring.contains(&mount.pid) {
+        } else if expiring.contains(mount.parent) {
             found.on_demand += 1;
         } else {
-            by_superblock.entry(&mount.majmin).or_default().push((at, mount));
+            by_superblock.entry(mount.superblock).or_default().push((at, mount));
         }
     }
     for (superblock, mut mounts) in by_superblock {
-        mounts.sort_by_key(|(_, mount)| order(&mount.mount_point));
+        mounts.sort_by_key(|(_, mount)| order(mount.mount_point));
         // Only of those that come before the one that is shown: with thousands of mounts each question goes over all.
-        let seen = mounts.iter().position(|(at, mount)| !is_hidden(mount, all.get(at + 1..).unwrap_or_default()));
+        let seen = mounts.iter().position(|(at, mount)| !mount.is_hidden(all.get(at + 1..).unwrap_or_default()));
         found.hidden += seen.unwrap_or(mounts.len());
         let Some((_, mount)) = seen.and_then(|at| mounts.get(at)) else { continue };
         found.repeated += mounts.len() - seen.unwrap_or_default() - 1;
-        let source = mount.mount_source.as_deref().unwrap_or("none");
         found.shown.push(Filesystem {
-            mount_point: unescape(&mount.mount_point),
+            mount_point: unescaped(mount.mount_point),
             superblock: superblock.to_owned(),
-            device: unescape(Path::new(source)).to_string_lossy().into_owned(),
-            fs_type: mount.fs_type.clone(),
+            device: unescaped(mount.source).to_string_lossy().into_owned(),
+            fs_type: mount.fs_type.to_owned(),
         });
     }
-    found.shown.sort_by(|a, b| order(&a.mount_point).cmp(&order(&b.mount_point)));
+    found.shown.sort_by(|a, b| {
+        let of = |f: &Filesystem| f.mount_point.as_os_str().len();
+        of(a).cmp(&of(b)).then_with(|| a.mount_point.cmp(&b.mount_point))
+    });
     (found, error)
 }
 
-fn order(path: &Path) -> (usize, &[u8]) {
-    let bytes = path.as_os_str().as_bytes();
-    (bytes.len(), bytes)
+fn order(path: &[u8]) -> (usize, &[u8]) {
+    (path.len(), path)
+}
+
+fn unescaped(word: &[u8]) -> PathBuf {
+    unescape(Path::new(std::ffi::OsStr::from_bytes(word)))
 }
 
 /// The kernel writes space, tab, line end and backslash as `\040` and so on.
@@ -357,9 +416,26 @@ mod tests {
                 let kind = types[usize::from(*kind)];
                 format!("{n} {parent} {major}:{place} / /m{place} rw - {kind} d rw,timeout={place}\n")
             }).collect();
-            let (found, _) = filesystems(lines.concat().as_bytes());
+            let (found, error) = filesystems(lines.concat().as_bytes());
+            prop_assert_eq!(error, None);
             let left_out = found.no_storage + found.repeated + found.hidden + found.on_demand;
             prop_assert_eq!(found.shown.len() + left_out, lines.len());
+        }
+
+        /// Both readers take the same for a mount, and both see what stands over it.
+        #[test]
+        fn what_is_hidden_is_hidden_for_both(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
+            let places = ["/", "/a", "/a/b", "/ab", "/a/b/c", "/b"];
+            let lines: Vec<String> = (0..).zip(&mounts).map(|(id, (parent, place))| {
+                format!("{id} {parent} 8:{id} / {} rw shared:1 master:2 - ext4 /dev/a rw,x=y\n", places[usize::from(*place)])
+            }).collect();
+            let text = lines.concat();
+            let (theirs, _) = all(text.as_bytes());
+            let ours: Vec<Line<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| Line::parse(line)).collect();
+            prop_assert_eq!(ours.len(), theirs.len());
+            for at in 0..ours.len() {
+                prop_assert_eq!(ours[at].is_hidden(&ours[at + 1..]), is_hidden(&theirs[at], &theirs[at + 1..]), "{}", at);
+            }
         }
 
         #[test]
