@@ -903,6 +903,9 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
                 ("interface", "system.network.packet.count") => "system.device",
                 ("interface", _) => "network.interface.name",
                 ("directory", _) => "allostat.directory",
+                ("disk" | "device", _) => "system.device",
+                ("mountpoint", _) => "system.filesystem.mountpoint",
+                ("fstype", _) => "system.filesystem.type",
                 ("device_uuid", _) => "hw.id",
                 ("engine", "hw.gpu.utilization") => "hw.gpu.task",
                 ("sensor", "hw.temperature") => "hw.sensor_location",
@@ -927,7 +930,19 @@ fn in_otlp(sample: &parsed::Sample, metric: &str) -> (String, otlp::Attributes) 
         ("_network_receive", "network.io.direction", "receive"),
         ("_network_transmit", "network.io.direction", "transmit"),
         ("_swap_used", "system.paging.state", "used"),
-        ("_filesystem_avail", "system.filesystem.state", "free"),
+        ("_host_mount_avail", "system.filesystem.state", "free"),
+        ("_host_disk_read_bytes", "disk.io.direction", "read"),
+        ("_host_disk_written_bytes", "disk.io.direction", "write"),
+        ("_host_disk_reads_", "disk.io.direction", "read"),
+        ("_host_disk_writes_", "disk.io.direction", "write"),
+        ("_host_disk_read_seconds", "disk.io.direction", "read"),
+        ("_host_disk_write_seconds", "disk.io.direction", "write"),
+        ("_host_memory_used", "system.memory.state", "used"),
+        ("_host_memory_free", "system.memory.state", "free"),
+        ("_host_memory_cached", "system.memory.state", "cached"),
+        ("_host_memory_buffers", "system.memory.state", "buffers"),
+        ("_slab_reclaimable", "system.memory.linux.slab.state", "reclaimable"),
+        ("_slab_unreclaimable", "system.memory.linux.slab.state", "unreclaimable"),
     ];
     attributes
         .extend(apart.iter().filter(|(part, ..)| name.contains(part)).map(|(_, k, v)| ((*k).into(), (*v).into())));
@@ -957,6 +972,8 @@ const CLOSED: &[(&str, &[&str])] = &[
     ("system.paging.fault.type", &["major", "minor"]),
     ("system.paging.state", &["free", "used"]),
     ("system.filesystem.state", &["free", "reserved", "used"]),
+    ("system.memory.state", &["buffers", "cached", "free", "used"]),
+    ("system.memory.linux.slab.state", &["reclaimable", "unreclaimable"]),
     ("hw.state", &["degraded", "failed", "needs_cleaning", "ok", "predicted_failure"]),
     ("hw.type", &["gpu"]),
     ("hw.gpu.task", &["decoder", "encoder", "general"]),
@@ -976,7 +993,7 @@ fn attributes_with_a_list_of_values_say_what_stands_in_it() {
         let walk = Walk::new(snapshot, &metrics, &filter);
         otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)))
     };
-    let points = [points_of(&full()), points_of(&machine("v1"))].concat();
+    let points = [points_of(&full()), points_of(&machine("v1")), points_of(&machine("v2-new"))].concat();
     let mut told = std::collections::BTreeSet::new();
     for (key, value) in points.iter().flat_map(|point| point.attributes.iter().chain(&point.resource)) {
         if let Some((_, list)) = CLOSED.iter().find(|(closed, _)| closed == key) {

@@ -436,16 +436,19 @@ fn the_host_of_each_machine_gives_its_families_and_no_zero_for_the_rest() {
             }
         }
         let count = |prefix: &str| samples.0.iter().filter(|s| s.desc.name.starts_with(prefix)).count();
-        let found = ["allostat_host_cpu", "allostat_host_pressure", "allostat_host_network", ""].map(count);
+        let subjects = ["cpu", "pressure", "network", "memory", "swap", "load", "disk_", "mounts"];
+        let found = subjects.map(|subject| count(&format!("allostat_host_{subject}")));
         let expected = match machine {
-            "v1" => [8, 0, 16, 30],
-            "no-psi" => [8, 0, 24, 38],
-            "garbage" => [3, 3, 16, 25],
-            "v2-new" => [8, 5, 24, 43],
-            _ => [8, 5, 0, 19],
+            "v1" => [8, 0, 16, 8, 2, 3, 9, 7],
+            "v2-old" => [8, 5, 0, 8, 2, 3, 12, 7],
+            "no-psi" => [8, 0, 24, 12, 2, 3, 28, 7],
+            "v2-new" => [8, 5, 24, 12, 2, 3, 28, 7],
+            "garbage" => [3, 3, 16, 1, 0, 0, 9, 7],
+            _ => [8, 5, 0, 8, 2, 0, 0, 7],
         };
         assert_eq!(found, expected, "{machine}");
-        let broken: &[&str] = if machine == "garbage" { &["cpu", "memory", "pressure", "network"] } else { &[] };
+        let all = ["cpu", "memory", "pressure", "network", "load", "disk", "mounts"];
+        let broken: &[&str] = if machine == "garbage" { &all } else { &[] };
         let errors: Vec<_> = broken.iter().map(|name| (*name, ErrorReason::Parse)).collect();
         assert_eq!(failed, errors, "{machine}");
     }
@@ -582,10 +585,21 @@ fn fixtures_name_no_machine_and_no_foreign_path() {
             let text = fs::read(entry.path()).unwrap();
             let text = String::from_utf8_lossy(&text);
             for word in text.split(|c: char| c.is_whitespace() || c == ',') {
-                let known = ["/sys", "/proc", "/dev/root", "/"];
+                let known = ["/sys", "/proc", "/dev/root"];
+                // What is mounted on a machine that was made up.
+                let mounted = [
+                    "/dev/nvme0n1p1",
+                    "/dev/mapper/data",
+                    "/dev/loop0",
+                    "/run",
+                    "/srv/",
+                    "/shop",
+                    "/snap/",
+                    "/var/lib/docker/",
+                ];
                 let path = word.starts_with('/') && word.len() > 1;
                 assert!(
-                    !path || known.iter().any(|k| *k != "/" && word.starts_with(k)),
+                    !path || known.iter().chain(&mounted).any(|k| word.starts_with(k)),
                     "{word} in {:?}",
                     entry.path()
                 );

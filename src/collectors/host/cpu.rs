@@ -1,4 +1,4 @@
-//! CPU time of the host, since when it runs, and how many CPUs there are.
+//! CPU time of the host, what its CPUs have to do, since when it runs, and how many CPUs there are.
 //!
 //! Source: `/proc/stat`, `/sys/devices/system/cpu/online`. Units: clock ticks, given as ns.
 
@@ -7,6 +7,7 @@ use crate::host::roots::{ReadError, Roots};
 use crate::kernel::cgroup::cpuset;
 use crate::kernel::proc::stat::{self, MODES};
 use crate::model::metric::{MetricDesc, Samples};
+use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
 static SECONDS: MetricDesc = MetricDesc::counter(
@@ -35,7 +36,47 @@ static CORES: MetricDesc =
         .absent_when("the kernel does not say")
         .otlp("allostat.host.allocatable.cpu", "{cpu}");
 
-static METRICS: &[&MetricDesc] = &[&SECONDS, &BOOT, &CORES];
+static SWITCHES: MetricDesc = MetricDesc::counter(
+    "allostat_host_context_switches_total",
+    Unit::None,
+    "How often a CPU went from one thread to another.",
+    &[],
+)
+.from_source("/proc/stat ctxt")
+.absent_when("the kernel does not say")
+.from_profile(Profile::Full)
+.otlp("allostat.host.context_switches", "{switch}");
+
+static FORKS: MetricDesc = MetricDesc::counter(
+    "allostat_host_forks_total",
+    Unit::None,
+    "Processes and threads that were started since boot.",
+    &[],
+)
+.from_source("/proc/stat processes")
+.absent_when("the kernel does not say")
+.from_profile(Profile::Full)
+.otlp("system.process.created", "{process}");
+
+static RUNNING: MetricDesc = MetricDesc::gauge(
+    "allostat_host_threads_running",
+    Unit::None,
+    "Threads that run, or would if a CPU were free, at this moment; the agent's own is one.",
+    &[],
+)
+.from_source("/proc/stat procs_running")
+.absent_when("the kernel does not say")
+.from_profile(Profile::Full)
+.otlp("allostat.host.threads.running", "{thread}");
+
+static BLOCKED: MetricDesc =
+    MetricDesc::gauge("allostat_host_threads_blocked", Unit::None, "Threads that wait for a disk at this moment.", &[])
+        .from_source("/proc/stat procs_blocked")
+        .absent_when("the kernel does not say")
+        .from_profile(Profile::Full)
+        .otlp("allostat.host.threads.blocked", "{thread}");
+
+static METRICS: &[&MetricDesc] = &[&SECONDS, &BOOT, &CORES, &SWITCHES, &FORKS, &RUNNING, &BLOCKED];
 
 #[derive(Debug, Default)]
 pub(super) struct Cpu {
@@ -61,6 +102,12 @@ impl Collector for Cpu {
         }
         if let Some(seconds) = stat.boot_time {
             out.push_int(&BOOT, &[], seconds);
+        }
+        let counts = [stat.context_switches, stat.forks, stat.running, stat.blocked];
+        for (desc, count) in [&SWITCHES, &FORKS, &RUNNING, &BLOCKED].into_iter().zip(counts) {
+            if let Some(count) = count {
+                out.push_int(desc, &[], count);
+            }
         }
         let online = roots.sys.join("devices/system/cpu/online");
         match std::fs::read(&online).map_err(|e| ReadError::new(online, e)) {
@@ -106,6 +153,15 @@ mod tests {
             "cpu_seconds_total{idle} Nanos(40000000)",
             "allocatable_cpu_cores{} Int(4)",
         ];
+        assert_eq!(lines(&out), expected);
+    }
+
+    #[test]
+    fn what_runs_waits_and_was_started_is_shown_and_what_the_kernel_does_not_say_is_not() {
+        let (_dir, roots) = host(&[("proc/stat", "ctxt 7\nprocesses 8\nprocs_running 2\n")]);
+        let mut out = Samples::default();
+        Cpu::default().collect(&roots, &mut out).unwrap();
+        let expected = ["context_switches_total{} Int(7)", "forks_total{} Int(8)", "threads_running{} Int(2)"];
         assert_eq!(lines(&out), expected);
     }
 

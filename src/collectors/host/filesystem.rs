@@ -17,7 +17,7 @@ static SIZE: MetricDesc = MetricDesc::gauge(
 )
 .from_source("statvfs f_blocks")
 .absent_when("the file system does not answer")
-.otlp("system.filesystem.limit", "By");
+.otlp("allostat.host.directory.limit", "By");
 
 static AVAILABLE: MetricDesc = MetricDesc::gauge(
     "allostat_host_filesystem_avail_bytes",
@@ -27,7 +27,7 @@ static AVAILABLE: MetricDesc = MetricDesc::gauge(
 )
 .from_source("statvfs f_bavail")
 .absent_when("the file system does not answer")
-.otlp("system.filesystem.usage", "By");
+.otlp("allostat.host.directory.available", "By");
 
 static METRICS: &[&MetricDesc] = &[&SIZE, &AVAILABLE];
 

@@ -4,6 +4,7 @@ use crate::collectors::{CollectError, Collector};
 use crate::host::roots::Roots;
 use crate::kernel::proc::meminfo;
 use crate::model::metric::{MetricDesc, Samples};
+use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
 static TOTAL: MetricDesc =
@@ -37,7 +38,108 @@ static ALLOCATABLE: MetricDesc = MetricDesc::gauge(
 .absent_when("the kernel does not say")
 .otlp("allostat.host.allocatable.memory", "By");
 
-static METRICS: &[&MetricDesc] = &[&TOTAL, &AVAILABLE, &SWAP_USED, &ALLOCATABLE];
+static SWAP_TOTAL: MetricDesc =
+    MetricDesc::gauge("allostat_host_swap_total_bytes", Unit::Bytes, "Swap that there is, used or not.", &[])
+        .from_source("/proc/meminfo SwapTotal")
+        .absent_when("the kernel has no swap; where none is set up it is 0")
+        .from_profile(Profile::Standard)
+        .otlp("allostat.host.swap.limit", "By");
+
+static CACHED: MetricDesc = part(
+    "allostat_host_memory_cached_bytes",
+    "Page cache, tmpfs and shared memory among it: not all of it can be taken back.",
+    "/proc/meminfo Cached",
+)
+.from_profile(Profile::Standard)
+.otlp("system.memory.usage", "By");
+
+static FREE: MetricDesc = part(
+    "allostat_host_memory_free_bytes",
+    "Memory in which nothing is. Little of it is no fault: see allostat_host_memory_available_bytes.",
+    "/proc/meminfo MemFree",
+)
+.otlp("system.memory.usage", "By");
+
+static BUFFERS: MetricDesc = part(
+    "allostat_host_memory_buffers_bytes",
+    "Page cache of block devices: what file systems keep of their own tables.",
+    "/proc/meminfo Buffers",
+)
+.otlp("system.memory.usage", "By");
+
+static USED: MetricDesc = part(
+    "allostat_host_memory_used_bytes",
+    "All that is not free, page cache or buffers. What cannot be taken back is told better by total less available.",
+    "/proc/meminfo MemTotal - MemFree - Buffers - Cached",
+)
+.otlp("system.memory.usage", "By");
+
+static ANONYMOUS: MetricDesc = part(
+    "allostat_host_memory_anonymous_bytes",
+    "Memory of processes that is in no file.",
+    "/proc/meminfo AnonPages (2.6.18)",
+)
+.otlp("allostat.host.memory.anonymous", "By");
+
+static SHARED: MetricDesc = part(
+    "allostat_host_memory_shared_bytes",
+    "What is in tmpfs and in shared memory. It is in cached, too.",
+    "/proc/meminfo Shmem (2.6.32)",
+)
+.otlp("system.memory.linux.shared", "By");
+
+static SLAB_RECLAIMABLE: MetricDesc = part(
+    "allostat_host_memory_slab_reclaimable_bytes",
+    "Objects of the kernel that it gives up under pressure: inodes and names of files above all.",
+    "/proc/meminfo SReclaimable (2.6.19)",
+)
+.otlp("system.memory.linux.slab.usage", "By");
+
+static SLAB_UNRECLAIMABLE: MetricDesc = part(
+    "allostat_host_memory_slab_unreclaimable_bytes",
+    "Objects of the kernel that it cannot give up. What grows here without end leaks.",
+    "/proc/meminfo SUnreclaim (2.6.19)",
+)
+.otlp("system.memory.linux.slab.usage", "By");
+
+static DIRTY: MetricDesc = part(
+    "allostat_host_memory_dirty_bytes",
+    "What was written and waits for its way to a disk.",
+    "/proc/meminfo Dirty",
+)
+.otlp("allostat.host.memory.dirty", "By");
+
+static WRITEBACK: MetricDesc = part(
+    "allostat_host_memory_writeback_bytes",
+    "What is on its way to a disk at this moment.",
+    "/proc/meminfo Writeback",
+)
+.otlp("allostat.host.memory.writeback", "By");
+
+const fn part(name: &'static str, help: &'static str, source: &'static str) -> MetricDesc {
+    MetricDesc::gauge(name, Unit::Bytes, help, &[])
+        .from_source(source)
+        .absent_when("the kernel does not say")
+        .from_profile(Profile::Full)
+}
+
+static METRICS: &[&MetricDesc] = &[
+    &TOTAL,
+    &AVAILABLE,
+    &SWAP_USED,
+    &ALLOCATABLE,
+    &SWAP_TOTAL,
+    &CACHED,
+    &FREE,
+    &BUFFERS,
+    &USED,
+    &ANONYMOUS,
+    &SHARED,
+    &SLAB_RECLAIMABLE,
+    &SLAB_UNRECLAIMABLE,
+    &DIRTY,
+    &WRITEBACK,
+];
 
 #[derive(Debug)]
 pub(super) struct Memory;
@@ -52,9 +154,28 @@ impl Collector for Memory {
     fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError> {
         let (info, error) = meminfo::parse(&roots.read_proc("meminfo")?);
         let swap_used = info.swap_total.zip(info.swap_free).map(|(total, free)| total.saturating_sub(free));
-        for (desc, value) in
-            [(&TOTAL, info.total), (&AVAILABLE, info.available), (&SWAP_USED, swap_used), (&ALLOCATABLE, info.total)]
-        {
+        let used = info.total.and_then(|total| {
+            let rest = info.free?.checked_add(info.buffers?)?.checked_add(info.cached?)?;
+            Some(total.saturating_sub(rest))
+        });
+        let values = [
+            info.total,
+            info.available,
+            swap_used,
+            info.total,
+            info.swap_total,
+            info.cached,
+            info.free,
+            info.buffers,
+            used,
+            info.anonymous,
+            info.shared,
+            info.slab_reclaimable,
+            info.slab_unreclaimable,
+            info.dirty,
+            info.writeback,
+        ];
+        for (desc, value) in METRICS.iter().zip(values) {
             if let Some(bytes) = value {
                 out.push_int(desc, &[], bytes);
             }
@@ -74,8 +195,27 @@ mod tests {
             host(&[("proc/meminfo", "MemTotal: 16 kB\nMemFree: 3 kB\nSwapTotal: 4 kB\nSwapFree: 1 kB\n")]);
         let mut out = Samples::default();
         Memory.collect(&roots, &mut out).unwrap();
-        let expected =
-            ["memory_total_bytes{} Int(16384)", "swap_used_bytes{} Int(3072)", "allocatable_memory_bytes{} Int(16384)"];
+        let expected = [
+            "memory_total_bytes{} Int(16384)",
+            "swap_used_bytes{} Int(3072)",
+            "allocatable_memory_bytes{} Int(16384)",
+            "swap_total_bytes{} Int(4096)",
+            "memory_free_bytes{} Int(3072)",
+        ];
         assert_eq!(lines(&out), expected);
+    }
+
+    #[test]
+    fn what_is_used_is_neither_free_nor_cache_nor_buffers_and_with_these_it_is_all() {
+        let text = "MemTotal: 100 kB\nMemFree: 10 kB\nBuffers: 5 kB\nCached: 25 kB\nShmem: 3 kB\nSReclaimable: 4 kB\n\
+            SUnreclaim: 6 kB\nDirty: 1 kB\nWriteback: 0 kB\nAnonPages: 40 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n";
+        let (_dir, roots) = host(&[("proc/meminfo", text)]);
+        let mut out = Samples::default();
+        Memory.collect(&roots, &mut out).unwrap();
+        let kib = |desc: &MetricDesc| out.int(desc).map(|bytes| bytes / 1024);
+        assert_eq!([&USED, &FREE, &BUFFERS, &CACHED, &TOTAL].map(kib), [60, 10, 5, 25, 100].map(Some));
+        let rest = [&SHARED, &SLAB_RECLAIMABLE, &SLAB_UNRECLAIMABLE, &DIRTY, &WRITEBACK, &ANONYMOUS, &SWAP_TOTAL];
+        assert_eq!(rest.map(kib), [3, 4, 6, 1, 0, 40, 0].map(Some));
+        assert_eq!(out.int(&AVAILABLE), None);
     }
 }

@@ -1,8 +1,11 @@
-//! What the host itself does and has: kept small, node_exporter owns the rest.
+//! What the host itself does and has: what everybody charts of it. The rest is node_exporter's.
 
 mod cpu;
+mod disk;
 mod filesystem;
+mod load;
 mod memory;
+mod mounts;
 mod network;
 mod pressure;
 mod slow;
@@ -17,6 +20,9 @@ pub(super) fn all(directories: Vec<Directory>) -> Vec<Box<dyn Collector>> {
         Box::new(pressure::Pressure),
         Box::new(filesystem::Filesystem::new(directories)),
         Box::<network::Network>::default(),
+        Box::new(load::Load),
+        Box::<disk::Disks>::default(),
+        Box::<mounts::Mounts>::default(),
     ]
 }
 

@@ -44,30 +44,49 @@ impl<T: Send + 'static> Slow<T> {
 
     /// The latest answer, and asks again. `None`: the first one is on its way.
     pub(super) fn latest(&mut self, now: Instant) -> Result<Option<&T>, CollectError> {
-        let mut result = Ok(());
+        let taken = self.take(now);
+        self.ask(now);
+        taken?;
+        self.known(now)
+    }
+
+    /// Takes the answer that has come. One that is an error is told once, and then there is no value.
+    pub(super) fn take(&mut self, now: Instant) -> Result<(), CollectError> {
         match self.answers.try_recv() {
             Ok(Ok(answer)) => self.last = Some((answer, self.since.take().unwrap_or(now))),
             Ok(Err(error)) => {
                 (self.since, self.last) = (None, None);
-                result = Err(error);
+                return Err(error);
             }
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
         }
-        match self.since {
-            None => match self.questions.try_send(()) {
-                Ok(()) => self.since = Some(now),
-                Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
-            },
-            Some(since) if self.is_stuck(now) => {
-                self.last = None;
-                let waited = now.saturating_duration_since(since).as_secs();
-                result = Err(CollectError::Timeout(format!("{} has not answered for {waited} s", self.whom)));
-            }
-            Some(_) => {}
-        }
-        result.map(|()| self.last.as_ref().map(|(answer, _)| answer))
+        Ok(())
     }
 
+    /// Asks, unless a question is under way.
+    pub(super) fn ask(&mut self, now: Instant) {
+        if self.since.is_none() {
+            match self.questions.try_send(()) {
+                Ok(()) => self.since = Some(now),
+                Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
+            }
+        }
+    }
+
+    /// The answer that was taken last.
+    pub(super) fn known(&mut self, now: Instant) -> Result<Option<&T>, CollectError> {
+        if self.is_stuck(now) {
+            self.last = None;
+            let waited = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)).as_secs();
+            return Err(CollectError::Timeout(format!("{} has not answered for {waited} s", self.whom)));
+        }
+        Ok(self.last.as_ref().map(|(answer, _)| answer))
+    }
+
+    /// Whether its thread may still be held by the kernel.
+    pub(super) fn is_asked(&self) -> bool {
+        self.since.is_some()
+    }
     pub(super) fn asked_at(&self) -> Option<Instant> {
         self.last.as_ref().map(|(_, at)| *at)
     }

@@ -32,6 +32,9 @@ const UP_DOWN: &[&str] = &[
     "container.memory.available",
     "system.memory.limit",
     "system.memory.linux.available",
+    "system.memory.linux.shared",
+    "system.memory.linux.slab.usage",
+    "system.memory.usage",
     "system.paging.usage",
     "system.filesystem.limit",
     "system.filesystem.usage",
@@ -43,7 +46,8 @@ const UP_DOWN: &[&str] = &[
     "allostat.task.status",
 ];
 
-/// What a label is called as an attribute, by the end of the metric's name: those of allocs and workloads are called alike.
+/// What a label is called as an attribute, by the end of the metric's name (all end in nothing): those of allocs and workloads are
+/// called alike.
 const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ("cpu.time", "mode", "cpu.mode"),
     ("paging.faults", "kind", "system.paging.fault.type"),
@@ -51,8 +55,11 @@ const ATTRIBUTES: &[(&str, &str, &str)] = &[
     ("system.network.errors", "interface", "network.interface.name"),
     ("system.network.packet.dropped", "interface", "network.interface.name"),
     ("system.network.packet.count", "interface", "system.device"),
-    ("system.filesystem.limit", "directory", "allostat.directory"),
-    ("system.filesystem.usage", "directory", "allostat.directory"),
+    ("", "disk", "system.device"),
+    ("", "device", "system.device"),
+    ("", "mountpoint", "system.filesystem.mountpoint"),
+    ("", "fstype", "system.filesystem.type"),
+    ("", "directory", "allostat.directory"),
     ("hw.gpu.utilization", "engine", "hw.gpu.task"),
     ("hw.temperature", "sensor", "hw.sensor_location"),
     ("hw.temperature.limit", "threshold", "hw.limit_type"),
@@ -74,7 +81,19 @@ const APART: &[(&str, &str, &str)] = &[
     ("_device_pcie_receive_", "network.io.direction", "receive"),
     ("_device_nvlink_transmit_", "network.io.direction", "transmit"),
     ("_device_nvlink_receive_", "network.io.direction", "receive"),
-    ("_host_filesystem_avail_", "system.filesystem.state", "free"),
+    ("_host_mount_avail_", "system.filesystem.state", "free"),
+    ("_host_disk_read_bytes_", "disk.io.direction", "read"),
+    ("_host_disk_written_bytes_", "disk.io.direction", "write"),
+    ("_host_disk_reads_", "disk.io.direction", "read"),
+    ("_host_disk_writes_", "disk.io.direction", "write"),
+    ("_host_disk_read_seconds_", "disk.io.direction", "read"),
+    ("_host_disk_write_seconds_", "disk.io.direction", "write"),
+    ("_host_memory_cached_", "system.memory.state", "cached"),
+    ("_host_memory_free_", "system.memory.state", "free"),
+    ("_host_memory_buffers_", "system.memory.state", "buffers"),
+    ("_host_memory_used_", "system.memory.state", "used"),
+    ("_host_memory_slab_reclaimable_", "system.memory.linux.slab.state", "reclaimable"),
+    ("_host_memory_slab_unreclaimable_", "system.memory.linux.slab.state", "unreclaimable"),
 ];
 
 /// Of whichever hardware, which its points say: `hw.type`.
@@ -194,8 +213,16 @@ mod tests {
         system.memory.limit                         updowncounter  By                 -
         system.memory.linux.available               updowncounter  By                 -
         system.paging.usage                         updowncounter  By                 system.paging.state
-        system.filesystem.limit                     updowncounter  By                 allostat.directory
-        system.filesystem.usage                     updowncounter  By                 allostat.directory,system.filesystem.state
+        system.memory.linux.shared                  updowncounter  By                 -
+        system.memory.linux.slab.usage              updowncounter  By                 system.memory.linux.slab.state
+        system.memory.usage                         updowncounter  By                 system.memory.state
+        system.disk.io                              counter        By                 disk.io.direction,system.device
+        system.disk.io_time                         counter        s                  system.device
+        system.disk.operation_time                  counter        s                  disk.io.direction,system.device
+        system.disk.operations                      counter        {operation}        disk.io.direction,system.device
+        system.process.created                      counter        {process}          -
+        system.filesystem.limit                     updowncounter  By                 system.device,system.filesystem.mountpoint,system.filesystem.type
+        system.filesystem.usage                     updowncounter  By                 system.device,system.filesystem.mountpoint,system.filesystem.state,system.filesystem.type
         system.network.io                           counter        By                 network.interface.name,network.io.direction
         system.network.packet.count                 counter        {packet}           network.io.direction,system.device
         system.network.packet.dropped               counter        {packet}           network.interface.name,network.io.direction

@@ -5,6 +5,8 @@
 
 pub mod cgroup;
 pub mod cpuinfo;
+pub mod diskstats;
+pub mod loadavg;
 pub mod meminfo;
 pub mod mountinfo;
 pub mod net_dev;

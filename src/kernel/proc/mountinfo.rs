@@ -1,8 +1,10 @@
 //! `/proc/PID/mountinfo`: what is mounted where, and the cgroup hierarchies among that.
 //!
-//! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other.
+//! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other. What is asked
+//! again and again, of thousands of mounts, is read without it.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
@@ -106,6 +108,155 @@ pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
     (mounts, error)
 }
 
+/// A file system that keeps what is written to it, and where it can be seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filesystem {
+    pub mount_point: PathBuf,
+    /// What the kernel calls its superblock: `8:1`, or `0:45` of one that has no block device of its own.
+    pub superblock: String,
+    /// The device, or what else it is called by (`server:/export`).
+    pub device: String,
+    pub fs_type: String,
+}
+
+/// Each mount is counted once: here, or as one of `shown`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filesystems {
+    /// One for each superblock, its shortest mount point; in order of length, so that those of the host come first.
+    pub shown: Vec<Filesystem>,
+    /// The kernel's own, memory, images that are always full, layers over others.
+    pub no_storage: usize,
+    /// The same one elsewhere: bind mounts, subvolumes.
+    pub repeated: usize,
+    /// Another mount stands over it.
+    pub hidden: usize,
+    /// An automounter takes it away when nobody asks for it: whoever asks keeps it.
+    pub on_demand: usize,
+}
+
+/// Types without a block device that keep data all the same; of FUSE see [`keeps_data`].
+const WITHOUT_DEVICE: [&str; 22] = [
+    "9p", "afs", "bcachefs", "beegfs", "btrfs", "ceph", "cifs", "fuse", "gpfs", "jffs2", "lustre", "nfs", "nfs4",
+    "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "ubifs", "vboxsf", "virtiofs", "zfs",
+];
+/// What FUSE shows of other file systems, of the kernel or of a desktop.
+const FUSE_VIEWS: [&str; 7] =
+    ["archivemount", "fuse-overlayfs", "gvfsd-fuse", "lxcfs", "portal", "snapfuse", "squashfuse"];
+/// Made once and full ever after.
+const IMAGES: [&str; 6] = ["cramfs", "erofs", "iso9660", "romfs", "squashfs", "udf"];
+
+/// Who gives the kernel's, memory's and layers' types by name meets a new one with each kernel: what has no block device and is not
+/// known to keep data is taken for one of them.
+fn keeps_data(superblock: &str, fs_type: &str) -> bool {
+    match fs_type.strip_prefix("fuse.") {
+        Some(kind) => !FUSE_VIEWS.contains(&kind),
+        None if IMAGES.contains(&fs_type) => false,
+        None => !superblock.starts_with("0:") || WITHOUT_DEVICE.contains(&fs_type),
+    }
+}
+
+/// What of a line says which file system is where. A host of containers has thousands, and `procfs` makes two maps of each.
+#[derive(Debug, Clone, Copy)]
+struct Line<'a> {
+    id: &'a [u8],
+    parent: &'a [u8],
+    superblock: &'a str,
+    mount_point: &'a [u8],
+    fs_type: &'a str,
+    source: &'a [u8],
+    super_options: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+        // An empty source is an empty word.
+        let mut words = line.split(|b| *b == b' ');
+        let (id, parent) = (words.next()?, words.next()?);
+        text::digits(id).and(text::digits(parent))?;
+        let superblock = std::str::from_utf8(words.next()?).ok().filter(|numbers| numbers.contains(':'))?;
+        let (_root, mount_point, _options) = (words.next()?, words.next()?, words.next()?);
+        words.by_ref().find(|word| *word == b"-")?;
+        let fs_type = std::str::from_utf8(words.next()?).ok().filter(|name| !name.is_empty())?;
+        let (source, super_options) = (words.next()?, words.next()?);
+        mount_point.first().filter(|b| **b == b'/')?;
+        Some(Line { id, parent, superblock, mount_point, fs_type, source, super_options })
+    }
+
+    /// As [`is_hidden`].
+    fn is_hidden(&self, later: &[Line<'_>]) -> bool {
+        later.iter().any(|over| {
+            (over.parent == self.id && over.mount_point == self.mount_point)
+                || (over.parent == self.parent && is_below(self.mount_point, over.mount_point))
+        })
+    }
+
+    /// An automounter that takes its mounts away.
+    fn expires(&self) -> bool {
+        let mut options = self.super_options.split(|b| *b == b',');
+        let timeout = options.find_map(|option| option.strip_prefix(b"timeout="));
+        self.fs_type == "autofs" && timeout.is_some_and(|seconds| seconds != b"0")
+    }
+}
+
+/// Also where both are the same.
+fn is_below(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || above.ends_with(b"/"))
+}
+
+/// What keeps data, each once; and the first line that is no mount.
+pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
+    let mut error = None;
+    let mut all = Vec::new();
+    for (number, line) in text::lines(bytes) {
+        match Line::parse(line) {
+            Some(mount) => all.push(mount),
+            None => {
+                error.get_or_insert_with(|| ParseError::new("mountinfo", number, "a mount", line));
+            }
+        }
+    }
+    let mut found = Filesystems::default();
+    let expiring: BTreeSet<&[u8]> = all.iter().filter(|mount| mount.expires()).map(|mount| mount.id).collect();
+    let mut by_superblock: BTreeMap<&str, Vec<(usize, &Line<'_>)>> = BTreeMap::new();
+    for (at, mount) in all.iter().enumerate() {
+        if !keeps_data(mount.superblock, mount.fs_type) {
+            found.no_storage += 1;
+        } else if expiring.contains(mount.parent) {
+            found.on_demand += 1;
+        } else {
+            by_superblock.entry(mount.superblock).or_default().push((at, mount));
+        }
+    }
+    for (superblock, mut mounts) in by_superblock {
+        mounts.sort_by_key(|(_, mount)| order(mount.mount_point));
+        // Only of those that come before the one that is shown: with thousands of mounts each question goes over all.
+        let seen = mounts.iter().position(|(at, mount)| !mount.is_hidden(all.get(at + 1..).unwrap_or_default()));
+        found.hidden += seen.unwrap_or(mounts.len());
+        let Some((_, mount)) = seen.and_then(|at| mounts.get(at)) else { continue };
+        found.repeated += mounts.len() - seen.unwrap_or_default() - 1;
+        found.shown.push(Filesystem {
+            mount_point: unescaped(mount.mount_point),
+            superblock: superblock.to_owned(),
+            device: unescaped(mount.source).to_string_lossy().into_owned(),
+            fs_type: mount.fs_type.to_owned(),
+        });
+    }
+    found.shown.sort_by(|a, b| {
+        let of = |f: &Filesystem| f.mount_point.as_os_str().len();
+        of(a).cmp(&of(b)).then_with(|| a.mount_point.cmp(&b.mount_point))
+    });
+    (found, error)
+}
+
+fn order(path: &[u8]) -> (usize, &[u8]) {
+    (path.len(), path)
+}
+
+fn unescaped(word: &[u8]) -> PathBuf {
+    unescape(Path::new(std::ffi::OsStr::from_bytes(word)))
+}
+
 /// The kernel writes space, tab, line end and backslash as `\040` and so on.
 fn unescape(path: &Path) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
@@ -193,18 +344,105 @@ mod tests {
         assert_eq!(source_of(b"", Path::new("/")), None);
     }
 
+    /// `superblock mount_point type source` of what is shown.
+    fn shown(found: &Filesystems) -> Vec<String> {
+        let line = |f: &Filesystem| format!("{} {} {} {}", f.superblock, f.mount_point.display(), f.fs_type, f.device);
+        found.shown.iter().map(line).collect()
+    }
+
+    #[test]
+    fn each_file_system_that_keeps_data_is_there_once_by_its_shortest_mount_point() {
+        let text = b"22 27 0:21 / /proc rw - proc proc rw\n27 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            30 27 8:1 /var/lib/x /srv rw - ext4 /dev/sda1 rw\n31 27 8:2 / /var/data rw - xfs /dev/sda2 rw\n\
+            32 27 8:2 /a /data rw - xfs /dev/sda2 rw\n33 27 0:40 /@ /b rw - btrfs /dev/sdb rw,subvol=/@\n\
+            34 27 0:40 /@home /b/home rw - btrfs /dev/sdb rw,subvol=/@home\n35 27 0:50 / /nfs rw - nfs4 s:/e\\040x rw\n\
+            36 27 7:1 / /snap/a/1 ro - squashfs /dev/loop1 ro\n37 27 0:51 / /run rw - tmpfs tmpfs rw\n\
+            38 27 0:52 / /o rw - overlay overlay rw,lowerdir=/a\n39 27 0:53 / /f rw - fuse.sshfs u@h: rw\n\
+            40 27 0:54 / /l rw - fuse.lxcfs lxcfs rw\n41 27 0:55 / /new rw - filesystem_of_tomorrow none rw\n";
+        let (found, error) = filesystems(text);
+        assert_eq!(error, None);
+        let expected = [
+            "8:1 / ext4 /dev/sda1",
+            "0:40 /b btrfs /dev/sdb",
+            "0:53 /f fuse.sshfs u@h:",
+            "0:50 /nfs nfs4 s:/e x",
+            "8:2 /data xfs /dev/sda2",
+        ];
+        assert_eq!(shown(&found), expected);
+        assert_eq!((found.no_storage, found.repeated, found.hidden, found.on_demand), (6, 3, 0, 0));
+    }
+
+    #[test]
+    fn what_stands_under_another_mount_is_shown_where_it_can_be_seen_or_not_at_all() {
+        let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 8:2 / /m rw - ext4 /dev/sda2 rw\n\
+            31 30 8:3 / /m/in rw - ext4 /dev/sda3 rw\n32 30 8:4 / /m rw - ext4 /dev/sda4 rw\n\
+            33 27 8:2 / /elsewhere rw - ext4 /dev/sda2 rw\n";
+        let (found, _) = filesystems(text);
+        let expected = ["8:1 / ext4 /dev/sda1", "8:4 /m ext4 /dev/sda4", "8:2 /elsewhere ext4 /dev/sda2"];
+        assert_eq!(shown(&found), expected);
+        assert_eq!((found.repeated, found.hidden), (0, 2));
+    }
+
+    #[test]
+    fn what_an_automounter_takes_away_again_is_not_asked_for_and_what_it_leaves_is() {
+        let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 0:60 / /net rw - autofs /etc/auto rw,fd=6,timeout=300,indirect\n\
+            31 30 0:61 / /net/a rw - nfs4 s:/a rw\n32 27 0:62 / /n rw - autofs systemd-1 rw,fd=7,timeout=0,direct\n\
+            33 32 0:63 / /n rw - nfs4 s:/n rw\n";
+        let (found, _) = filesystems(text);
+        assert_eq!(shown(&found), ["8:1 / ext4 /dev/sda1", "0:63 /n nfs4 s:/n"]);
+        assert_eq!((found.no_storage, found.on_demand), (2, 1));
+    }
+
+    #[test]
+    fn an_odd_line_costs_its_own_mount_and_an_empty_table_has_none() {
+        let (found, error) = filesystems(b"31 23 8:9\n27 1 8:1 / / rw - ext4 /dev/root rw\n");
+        assert_eq!((shown(&found), error.unwrap().line), (vec!["8:1 / ext4 /dev/root".to_owned()], 1));
+        assert_eq!(filesystems(b""), (Filesystems::default(), None));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = filesystems(&bytes);
             let _ = cgroups(&bytes);
             let _ = source_of(&bytes, Path::new("/a/b"));
+        }
+
+        /// Each line is counted once.
+        #[test]
+        fn no_mount_is_lost(lines in proptest::collection::vec((0u8..6, 0u8..3, 0u8..4, 0u8..8), 0..40)) {
+            let types = ["ext4", "tmpfs", "nfs4", "autofs"];
+            let lines: Vec<String> = lines.iter().enumerate().map(|(n, (parent, major, kind, place))| {
+                let kind = types[usize::from(*kind)];
+                format!("{n} {parent} {major}:{place} / /m{place} rw - {kind} d rw,timeout={place}\n")
+            }).collect();
+            let (found, error) = filesystems(lines.concat().as_bytes());
+            prop_assert_eq!(error, None);
+            let left_out = found.no_storage + found.repeated + found.hidden + found.on_demand;
+            prop_assert_eq!(found.shown.len() + left_out, lines.len());
+        }
+
+        /// Both readers take the same for a mount, and both see what stands over it.
+        #[test]
+        fn what_is_hidden_is_hidden_for_both(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
+            let places = ["/", "/a", "/a/b", "/ab", "/a/b/c", "/b"];
+            let lines: Vec<String> = (0..).zip(&mounts).map(|(id, (parent, place))| {
+                format!("{id} {parent} 8:{id} / {} rw shared:1 master:2 - ext4 /dev/a rw,x=y\n", places[usize::from(*place)])
+            }).collect();
+            let text = lines.concat();
+            let (theirs, _) = all(text.as_bytes());
+            let ours: Vec<Line<'_>> = text::lines(text.as_bytes()).filter_map(|(_, line)| Line::parse(line)).collect();
+            prop_assert_eq!(ours.len(), theirs.len());
+            for at in 0..ours.len() {
+                prop_assert_eq!(ours[at].is_hidden(&ours[at + 1..]), is_hidden(&theirs[at], &theirs[at + 1..]), "{}", at);
+            }
         }
 
         #[test]
         fn no_text_in_place_of_a_field_panics(field in "\\PC{0,12}", at in 0usize..11) {
             let mut fields: Vec<&str> = "41 31 0:38 / /c rw shared:1 - cgroup2 cgroup2 rw".split(' ').collect();
             fields[at] = &field;
-            let _ = cgroups(fields.join(" ").as_bytes());
+            let _ = (cgroups(fields.join(" ").as_bytes()), filesystems(fields.join(" ").as_bytes()));
         }
     }
 }

@@ -13,6 +13,13 @@ pub struct Stat {
     pub cpu_ticks: [Option<u64>; 8],
     /// Seconds since 1970.
     pub boot_time: Option<u64>,
+    pub context_switches: Option<u64>,
+    /// Processes and threads that were ever started.
+    pub forks: Option<u64>,
+    /// Threads that run or could.
+    pub running: Option<u64>,
+    /// Threads that wait for a disk.
+    pub blocked: Option<u64>,
 }
 
 pub fn parse(bytes: &[u8]) -> Parsed<Stat> {
@@ -20,7 +27,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<Stat> {
     let mut error = None;
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
-        match parts.next() {
+        let (slot, expected) = match parts.next() {
             Some(b"cpu") => {
                 for (slot, word) in stat.cpu_ticks.iter_mut().zip(parts) {
                     *slot = digits(word);
@@ -28,14 +35,18 @@ pub fn parse(bytes: &[u8]) -> Parsed<Stat> {
                         error.get_or_insert_with(|| ParseError::new("stat", number, "a number of ticks", word));
                     }
                 }
+                continue;
             }
-            Some(b"btime") => {
-                stat.boot_time = parts.next().and_then(digits);
-                if stat.boot_time.is_none() {
-                    error.get_or_insert_with(|| ParseError::new("stat", number, "a time", trim(line)));
-                }
-            }
-            _ => {}
+            Some(b"btime") => (&mut stat.boot_time, "a time"),
+            Some(b"ctxt") => (&mut stat.context_switches, "a number"),
+            Some(b"processes") => (&mut stat.forks, "a number"),
+            Some(b"procs_running") => (&mut stat.running, "a number"),
+            Some(b"procs_blocked") => (&mut stat.blocked, "a number"),
+            _ => continue,
+        };
+        *slot = parts.next().and_then(digits);
+        if slot.is_none() {
+            error.get_or_insert_with(|| ParseError::new("stat", number, expected, trim(line)));
         }
     }
     (stat, error)
@@ -52,6 +63,15 @@ mod tests {
         assert_eq!(error, None);
         assert_eq!(stat.cpu_ticks, [1, 2, 3, 4, 5, 6, 7, 8].map(Some));
         assert_eq!(stat.boot_time, Some(1_700_000_000));
+    }
+
+    #[test]
+    fn what_runs_waits_and_was_started_is_taken_and_a_bad_one_costs_no_other() {
+        let (stat, error) = parse(b"ctxt 7\nprocesses -1\nprocs_running 3\nprocs_blocked 0\n");
+        let found = [stat.context_switches, stat.forks, stat.running, stat.blocked];
+        assert_eq!(found, [Some(7), None, Some(3), Some(0)]);
+        assert_eq!(error.unwrap().to_string(), r#"stat, line 2: expected a number, found "processes -1""#);
+        assert_eq!(parse(b""), (Stat::default(), None));
     }
 
     #[test]

@@ -1,0 +1,330 @@
+//! What the host's disks do. Source: `/proc/diskstats`; `/sys/block/*`. Units: ms, given as ns.
+//!
+//! Shape: up to fifteen values of each whole block device, at most [`MOST`]. A partition is a part of its disk. A loop device is a file
+//! on a disk that is there already; ram and zram are memory. Device mapper and md stand on other disks, and are shown with them: who
+//! adds disks up chooses one kind.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::collectors::{CollectError, Collector};
+use crate::host::roots::Roots;
+use crate::kernel::proc::diskstats::{self, Disk};
+use crate::model::metric::{MetricDesc, Samples, Value};
+use crate::model::profile::Profile;
+use crate::model::units::Unit;
+
+/// A host with more has them many times over, on many ways to one storage.
+const MOST: usize = 128;
+const SECTOR_BYTES: u64 = 512;
+
+static FAMILIES: [MetricDesc; 15] = [
+    counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read.")
+        .from_profile(Profile::Standard)
+        .otlp("system.disk.io", "By"),
+    counter("allostat_host_disk_written_bytes_total", Unit::Bytes, "Bytes written.")
+        .from_profile(Profile::Standard)
+        .otlp("system.disk.io", "By"),
+    counter(
+        "allostat_host_disk_busy_seconds_total",
+        Unit::Seconds,
+        "Time in which the disk had anything to do. Its rate is the share of time: a disk that does many things at once may be busy all \
+         the time and have room.",
+    )
+    .from_profile(Profile::Standard)
+    .otlp("system.disk.io_time", "s"),
+    counter("allostat_host_disk_reads_total", Unit::None, "Reads that are done.")
+        .otlp("system.disk.operations", "{operation}"),
+    counter("allostat_host_disk_writes_total", Unit::None, "Writes that are done.")
+        .otlp("system.disk.operations", "{operation}"),
+    counter(
+        "allostat_host_disk_read_seconds_total",
+        Unit::Seconds,
+        "Time that all reads took together: by the number of reads it is how long one takes.",
+    )
+    .otlp("system.disk.operation_time", "s"),
+    counter(
+        "allostat_host_disk_write_seconds_total",
+        Unit::Seconds,
+        "Time that all writes took together: by the number of writes it is how long one takes.",
+    )
+    .otlp("system.disk.operation_time", "s"),
+    counter(
+        "allostat_host_disk_queue_seconds_total",
+        Unit::Seconds,
+        "Time of all operations together, under way and waiting: its rate is how many there are at a time.",
+    )
+    .otlp("allostat.host.disk.queue_time", "s"),
+    MetricDesc::gauge(
+        "allostat_host_disk_operations_in_flight",
+        Unit::None,
+        "Operations that are under way or wait at this moment.",
+        &["disk"],
+    )
+    .from_source("/proc/diskstats")
+    .absent_when(ABSENT)
+    .from_profile(Profile::Full)
+    .otlp("allostat.host.disk.operations.in_flight", "{operation}"),
+    newer("allostat_host_disk_discarded_bytes_total", Unit::Bytes, "Bytes that the disk was told to forget (TRIM).")
+        .from_source("/proc/diskstats (4.18)")
+        .otlp("allostat.host.disk.discard.io", "By"),
+    newer("allostat_host_disk_discards_total", Unit::None, "Discards that are done.")
+        .from_source("/proc/diskstats (4.18)")
+        .otlp("allostat.host.disk.discard.operations", "{operation}"),
+    newer("allostat_host_disk_discard_seconds_total", Unit::Seconds, "Time that all discards took together.")
+        .from_source("/proc/diskstats (4.18)")
+        .otlp("allostat.host.disk.discard.operation_time", "s"),
+    newer("allostat_host_disk_flushes_total", Unit::None, "Flushes of the disk's own cache that are done.")
+        .from_source("/proc/diskstats (5.5)")
+        .otlp("allostat.host.disk.flush.operations", "{operation}"),
+    newer("allostat_host_disk_flush_seconds_total", Unit::Seconds, "Time that all flushes took together.")
+        .from_source("/proc/diskstats (5.5)")
+        .otlp("allostat.host.disk.flush.operation_time", "s"),
+    MetricDesc::gauge(
+        "allostat_host_disks_left_out",
+        Unit::None,
+        "Disks that would be shown if there were not so many of them.",
+        &[],
+    )
+    .from_source("/proc/diskstats")
+    .absent_when("the kernel does not say what disks do")
+    .from_profile(Profile::Standard)
+    .otlp("allostat.host.disks.left_out", "{disk}"),
+];
+
+static METRICS: [&MetricDesc; 15] = {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = &FAMILIES;
+    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]
+};
+
+const ABSENT: &str =
+    "it is a partition, a loop device, ram or zram; nothing was read or written yet; or 128 disks are shown";
+
+const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
+    MetricDesc::counter(name, unit, help, &["disk"])
+        .from_source("/proc/diskstats")
+        .absent_when(ABSENT)
+        .from_profile(Profile::Full)
+}
+const fn newer(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
+    counter(name, unit, help).absent_when("as of reads, or the kernel does not count it")
+}
+
+/// What is known of each device by its name.
+#[derive(Debug, Default)]
+pub(super) struct Disks {
+    known: BTreeMap<String, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Asked once: there may be thousands of partitions.
+    is_shown: bool,
+    times: [Unwrapped; 6],
+}
+
+/// Milliseconds, which the kernel prints with 32 bits: they begin again after 50 days, those of a queue of 32 after two.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unwrapped {
+    last: u64,
+    base: u64,
+}
+
+impl Unwrapped {
+    fn nanos(&mut self, ms: u64) -> u64 {
+        const ROUND: u64 = 1 << 32;
+        /// Three days: what falls from elsewhere, or to more, is a device that was taken away and came back.
+        const NEAR: u64 = 1 << 28;
+        if ms < self.last {
+            let is_round = (ROUND - NEAR..ROUND).contains(&self.last) && ms < NEAR;
+            self.base = if is_round { self.base.saturating_add(ROUND) } else { 0 };
+        }
+        self.last = ms;
+        self.base.saturating_add(ms).saturating_mul(1_000_000)
+    }
+}
+
+impl Collector for Disks {
+    fn name(&self) -> &'static str {
+        "disk"
+    }
+    fn metrics(&self) -> &'static [&'static MetricDesc] {
+        &METRICS
+    }
+    fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError> {
+        let bytes = roots.read_proc("diskstats")?;
+        let (disks, error) = diskstats::parse(&bytes);
+        let mut before = std::mem::take(&mut self.known);
+        let mut rows = Vec::new();
+        for disk in &disks {
+            let (name, mut known) = before.remove_entry(disk.name).unwrap_or_else(|| {
+                let is_shown = is_whole(roots, disk.name);
+                (disk.name.to_owned(), Known { is_shown, ..Known::default() })
+            });
+            if known.is_shown && was_used(disk) {
+                rows.push((disk.name, values(disk, &mut known.times)));
+            }
+            self.known.insert(name, known);
+        }
+        let left_out = rows.len().saturating_sub(MOST);
+        rows.truncate(MOST);
+        for (place, desc) in FAMILIES.iter().enumerate() {
+            for (name, values) in &rows {
+                if let Some(value) = values.get(place).copied().flatten() {
+                    out.push_owned(desc, vec![Cow::Owned((*name).to_owned())], value);
+                }
+            }
+        }
+        out.push_int(&FAMILIES[14], &[], u64::try_from(left_out).unwrap_or(u64::MAX));
+        error.map_or(Ok(()), |e| Err(e.into()))
+    }
+}
+
+/// A name without a directory of its own there is a partition, or has gone meanwhile; one that is hidden is a way to another (NVMe).
+fn is_whole(roots: &Roots, name: &str) -> bool {
+    let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    if matches!(kind, "loop" | "ram" | "zram") {
+        return false;
+    }
+    let directory = roots.sys.join("block").join(name.replace('/', "!"));
+    let is_hidden = std::fs::read(directory.join("hidden")).is_ok_and(|bytes| bytes.trim_ascii() == b"1");
+    directory.is_dir() && !is_hidden
+}
+
+/// A place for a disk, of which some drivers make sixteen and more, is none.
+fn was_used(disk: &Disk<'_>) -> bool {
+    let discards = disk.discarded.map_or(0, |done| done.operations);
+    let flushes = disk.flushed.map_or(0, |done| done.operations);
+    [disk.read.operations, disk.written.operations, discards, flushes, disk.in_flight].iter().any(|n| *n > 0)
+}
+
+/// In the order of [`FAMILIES`].
+fn values(disk: &Disk<'_>, times: &mut [Unwrapped; 6]) -> [Option<Value>; 14] {
+    let [busy, read, write, queue, discard, flush] = times;
+    let bytes = |sectors: u64| Some(Value::Int(sectors.saturating_mul(SECTOR_BYTES)));
+    let count = |n: u64| Some(Value::Int(n));
+    let time = |of: &mut Unwrapped, ms: u64| Some(Value::Nanos(of.nanos(ms)));
+    // Older kernels count it down below 0, now and then.
+    let in_flight = u32::try_from(disk.in_flight).ok().and_then(|n| i32::try_from(n).ok()).map(|_| disk.in_flight);
+    [
+        bytes(disk.read.sectors),
+        bytes(disk.written.sectors),
+        time(busy, disk.busy_ms),
+        count(disk.read.operations),
+        count(disk.written.operations),
+        time(read, disk.read.ms),
+        time(write, disk.written.ms),
+        time(queue, disk.queue_ms),
+        in_flight.and_then(count),
+        disk.discarded.and_then(|done| bytes(done.sectors)),
+        disk.discarded.and_then(|done| count(done.operations)),
+        disk.discarded.and_then(|done| time(discard, done.ms)),
+        disk.flushed.and_then(|done| count(done.operations)),
+        disk.flushed.and_then(|done| time(flush, done.ms)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{host, lines};
+    use super::*;
+
+    const NUMBERS: &str = "1 2 3 4 5 6 7 8 9 10 11";
+
+    fn collected(disks: &mut Disks, roots: &Roots) -> Samples {
+        let mut out = Samples::default();
+        disks.collect(roots, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn whole_disks_are_shown_and_no_partition_no_file_no_memory_and_no_empty_place() {
+        let text = format!(
+            "8 0 sda {NUMBERS}\n8 1 sda1 {NUMBERS}\n7 0 loop0 {NUMBERS}\n1 0 ram0 {NUMBERS}\n252 0 zram0 {NUMBERS}\n\
+             43 0 nbd0 0 0 0 0 0 0 0 0 0 0 0\n253 0 dm-0 {NUMBERS}\n104 0 cciss/c0d0 {NUMBERS}\n259 1 nvme0c0n1 {NUMBERS}\n"
+        );
+        let directories =
+            ["sda", "loop0", "ram0", "zram0", "nbd0", "dm-0", "cciss!c0d0"].map(|d| format!("sys/block/{d}/size"));
+        let mut files = vec![("proc/diskstats", text.as_str()), ("sys/block/nvme0c0n1/hidden", "1\n")];
+        files.extend(directories.iter().map(|file| (file.as_str(), "8\n")));
+        let (_dir, roots) = host(&files);
+        let out = collected(&mut Disks::default(), &roots);
+        let names: Vec<_> = out.0.iter().filter(|s| s.desc == &FAMILIES[0]).map(|s| s.labels[0].clone()).collect();
+        assert_eq!(names, ["sda", "dm-0", "cciss/c0d0"]);
+    }
+
+    #[test]
+    fn an_old_kernel_has_no_discards_and_no_flushes() {
+        let (dir, roots) = host(&[("proc/diskstats", &format!("8 0 sda {NUMBERS}\n")), ("sys/block/sda/size", "8\n")]);
+        let expected = [
+            "disk_read_bytes_total{sda} Int(1536)",
+            "disk_written_bytes_total{sda} Int(3584)",
+            "disk_busy_seconds_total{sda} Nanos(10000000)",
+            "disk_reads_total{sda} Int(1)",
+            "disk_writes_total{sda} Int(5)",
+            "disk_read_seconds_total{sda} Nanos(4000000)",
+            "disk_write_seconds_total{sda} Nanos(8000000)",
+            "disk_queue_seconds_total{sda} Nanos(11000000)",
+            "disk_operations_in_flight{sda} Int(9)",
+            "disks_left_out{} Int(0)",
+        ];
+        assert_eq!(lines(&collected(&mut Disks::default(), &roots)), expected);
+        std::fs::write(dir.path().join("proc/diskstats"), format!("8 0 sda {NUMBERS} 12 13 14 15 16 17\n")).unwrap();
+        let newer = [
+            "disk_discarded_bytes_total{sda} Int(7168)",
+            "disk_discards_total{sda} Int(12)",
+            "disk_discard_seconds_total{sda} Nanos(15000000)",
+            "disk_flushes_total{sda} Int(16)",
+            "disk_flush_seconds_total{sda} Nanos(17000000)",
+            "disks_left_out{} Int(0)",
+        ];
+        assert_eq!(lines(&collected(&mut Disks::default(), &roots))[9..], newer);
+    }
+
+    #[test]
+    fn times_go_on_where_the_kernel_begins_again_and_fall_where_the_disk_is_another() {
+        let mut time = Unwrapped::default();
+        let mut seconds = |ms: u64| time.nanos(ms) / 1_000_000;
+        assert_eq!([5, u64::from(u32::MAX) - 1].map(&mut seconds), [5, (1 << 32) - 2]);
+        assert_eq!([3, 3, 9].map(&mut seconds), [3, 3, 9].map(|ms| (1u64 << 32) + ms));
+        assert_eq!(seconds(4), 4, "it was taken away and came back");
+        assert_eq!([1 << 31, 7].map(&mut seconds), [1 << 31, 7]);
+        assert_eq!(seconds(u64::MAX), u64::MAX / 1_000_000, "more than any kernel prints");
+    }
+
+    #[test]
+    fn a_count_below_nothing_is_no_number_of_operations() {
+        let text = "8 0 sda 1 2 3 4 5 6 7 8 4294967295 10 11\n";
+        let (_dir, roots) = host(&[("proc/diskstats", text), ("sys/block/sda/size", "8\n")]);
+        let out = collected(&mut Disks::default(), &roots);
+        assert!(!lines(&out).iter().any(|line| line.contains("in_flight")));
+        assert_eq!(out.0.len(), 9);
+    }
+
+    #[test]
+    fn each_name_is_asked_once_and_one_that_went_is_forgotten() {
+        let (dir, roots) = host(&[("proc/diskstats", &format!("8 0 sda {NUMBERS}\n")), ("sys/block/sda/size", "8\n")]);
+        let mut disks = Disks::default();
+        assert_eq!(collected(&mut disks, &roots).0.len(), 10);
+        std::fs::remove_dir_all(dir.path().join("sys")).unwrap();
+        assert_eq!(collected(&mut disks, &roots).0.len(), 10, "it is known");
+        std::fs::write(dir.path().join("proc/diskstats"), format!("8 1 sda1 {NUMBERS}\n")).unwrap();
+        assert_eq!(collected(&mut disks, &roots).0.len(), 1);
+        assert_eq!(disks.known.keys().collect::<Vec<_>>(), ["sda1"]);
+    }
+
+    #[test]
+    fn families_stand_together_and_what_is_more_than_so_many_disks_is_counted() {
+        let names: Vec<String> = (0..MOST + 3).map(|n| format!("sd{n}x")).collect();
+        let text: String = names.iter().map(|name| format!("8 0 {name} {NUMBERS}\n")).collect();
+        let mut files = vec![("proc/diskstats".to_owned(), text)];
+        files.extend(names.iter().map(|name| (format!("sys/block/{name}/size"), "8\n".to_owned())));
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let (_dir, roots) = host(&files);
+        let out = collected(&mut Disks::default(), &roots);
+        let families: Vec<&str> = out.0.iter().map(|s| s.desc.name).collect();
+        let (last, rest) = families.split_last().unwrap();
+        assert_eq!(rest.chunks(MOST).map(|c| c.iter().all(|name| *name == c[0])).collect::<Vec<_>>(), [true; 9]);
+        assert_eq!((*last, out.int(&FAMILIES[14])), ("allostat_host_disks_left_out", Some(3)));
+    }
+}

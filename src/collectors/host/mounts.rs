@@ -1,0 +1,456 @@
+//! Every file system that keeps data: how large it is and what is left. Source: mountinfo; statvfs(3), which may hang.
+//!
+//! ```text
+//! mountinfo ── poll(2): it changed ──► one mount of each superblock ──► its thread asks each 10 s ──► what came, at each tick
+//! ```
+//! Shape: six values of each, at most [`MOST`]; each mount of the host is counted once, shown or why not. A host of containers has
+//! thousands, nearly all layers, memory, or the same one again.
+//!
+//! Whose: those that the first process sees, where the agent may look through its eyes, else its own. An agent in a container, or one
+//! to which systemd shows `/usr` as read-only, sees others than the host has.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
+
+use super::slow::Slow;
+use crate::collectors::{CollectError, Collector};
+use crate::host::roots::{ReadError, Roots};
+use crate::kernel::ParseError;
+use crate::kernel::proc::mountinfo::{self, Filesystem, Filesystems};
+use crate::model::metric::{MetricDesc, Samples, Value};
+use crate::model::profile::Profile;
+use crate::model::units::Unit;
+
+/// File systems, and threads that ask them, those among them that the kernel still holds for one that is gone.
+const MOST: usize = 64;
+/// What is left does not change much faster, and each question to a network file system may be one to its server.
+const EVERY: Duration = Duration::from_secs(10);
+/// Where the kernel does not tell that mounts changed (gVisor), or this is no kernel's file.
+const UNTOLD: Duration = Duration::from_secs(60);
+
+static FAMILIES: [MetricDesc; 6] = [
+    gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the file system that is mounted there.")
+        .from_source("statvfs f_blocks")
+        .from_profile(Profile::Standard)
+        .otlp("system.filesystem.limit", "By"),
+    gauge("allostat_host_mount_avail_bytes", Unit::Bytes, "What ordinary users may still write there.")
+        .from_source("statvfs f_bavail")
+        .from_profile(Profile::Standard)
+        .otlp("system.filesystem.usage", "By"),
+    gauge("allostat_host_mount_free_bytes", Unit::Bytes, "What nobody uses yet, with what is kept for root.")
+        .from_source("statvfs f_bfree")
+        .from_profile(Profile::Full)
+        .otlp("allostat.host.mount.free", "By"),
+    gauge("allostat_host_mount_inodes", Unit::None, "Files and directories for which there is room in all.")
+        .from_source("statvfs f_files")
+        .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
+        .from_profile(Profile::Full)
+        .otlp("allostat.host.mount.inodes.limit", "{inode}"),
+    gauge("allostat_host_mount_inodes_free", Unit::None, "Files and directories that can still be made.")
+        .from_source("statvfs f_ffree")
+        .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
+        .from_profile(Profile::Full)
+        .otlp("allostat.host.mount.inodes.free", "{inode}"),
+    gauge(
+        "allostat_host_mount_readonly",
+        Unit::None,
+        "1: nothing can be written there, because it is mounted so or because its device failed.",
+    )
+    .from_source("statvfs f_flag")
+    .from_profile(Profile::Full)
+    .otlp("allostat.host.mount.readonly", "1"),
+];
+
+static MOUNTS: MetricDesc = MetricDesc::gauge(
+    "allostat_host_mounts",
+    Unit::None,
+    "Mounts of the host, each once: what of them is shown, and why not the rest.",
+    &["state"],
+)
+.from_source("mountinfo")
+.absent_when("the kernel does not say")
+.from_profile(Profile::Standard)
+.otlp("allostat.host.mounts", "{mount}");
+
+static METRICS: [&MetricDesc; 7] = {
+    let [a, b, c, d, e, f] = &FAMILIES;
+    [a, b, c, d, e, f, &MOUNTS]
+};
+
+const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
+    MetricDesc::gauge(name, unit, help, &["mountpoint", "device", "fstype"]).absent_when(
+        "it does not answer; it keeps no data of its own (proc, tmpfs, overlay, squashfs); an automounter would take it away; the same \
+         one is shown by a shorter path; or 64 are shown: see allostat_host_mounts",
+    )
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    size: u64,
+    available: u64,
+    free: u64,
+    /// In all, and free.
+    inodes: Option<(u64, u64)>,
+    readonly: bool,
+}
+
+#[derive(Debug)]
+struct Followed {
+    of: Filesystem,
+    /// `None`: no thread could be had, yet.
+    asked: Option<Slow<Space>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Mounts {
+    table: Option<Table>,
+    /// As the table has it, but for what is shown.
+    left_out: Filesystems,
+    over_limit: usize,
+    followed: Vec<Followed>,
+    /// They are mounted no more, and the kernel has not answered yet.
+    held: Vec<Slow<Space>>,
+    asked_at: Option<Instant>,
+}
+
+/// A table of mounts, open, and below what its paths are to be found.
+#[derive(Debug)]
+struct Table {
+    file: File,
+    path: PathBuf,
+    root: PathBuf,
+    read_at: Option<Instant>,
+}
+
+impl Table {
+    fn open(roots: &Roots) -> Result<Table, ReadError> {
+        let of = |whose: &str| {
+            let path = roots.proc(format!("{whose}/mountinfo"));
+            let file = File::open(&path).map_err(|e| ReadError::new(&path, e))?;
+            Ok(Table { file, path, root: roots.proc(format!("{whose}/root")), read_at: None })
+        };
+        // What it may read and not walk is of no use.
+        let first = of("1").ok().filter(|table| std::fs::metadata(table.root.join("")).is_ok());
+        first.map_or_else(|| of("self"), Ok)
+    }
+
+    fn has_changed(&self, now: Instant) -> bool {
+        let is_old = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= UNTOLD);
+        let mut asked = [PollFd::new(&self.file, PollFlags::PRI)];
+        let told = poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
+        is_old || (told && asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
+    }
+
+    fn read(&mut self, now: Instant) -> Result<Vec<u8>, ReadError> {
+        use std::io::Seek as _;
+        let mut bytes = Vec::new();
+        let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut bytes));
+        read.map_err(|e| ReadError::new(&self.path, e))?;
+        self.read_at = Some(now);
+        Ok(bytes)
+    }
+}
+
+impl Mounts {
+    fn collect_at(&mut self, roots: &Roots, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
+        let mut result = Ok(());
+        if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= EVERY) {
+            // What is asked is what stands in the table at this moment: the path of one that is gone leads to another.
+            if let Some(bad) = self.look(roots, now)? {
+                result = Err(bad.into());
+            }
+            self.asked_at = Some(now);
+            for asked in self.followed.iter_mut().filter_map(|f| f.asked.as_mut()) {
+                if let Err(error) = asked.take(now) {
+                    result = worse(result, error);
+                }
+                asked.ask(now);
+            }
+        }
+        let (mut rows, mut empty, followed) = (Vec::new(), 0, self.followed.len());
+        for Followed { of, asked } in &mut self.followed {
+            let Some(asked) = asked else { continue };
+            let taken = asked.take(now);
+            match taken.and_then(|()| asked.known(now)) {
+                Ok(Some(space)) if space.size == 0 => empty += 1,
+                Ok(Some(space)) => rows.push((of, *space)),
+                Ok(None) => {}
+                Err(error) => result = worse(result, error),
+            }
+        }
+        for (place, desc) in FAMILIES.iter().enumerate() {
+            for (of, space) in &rows {
+                if let Some(value) = values(space)[place] {
+                    let mount_point = of.mount_point.to_string_lossy().into_owned();
+                    let labels = [mount_point, of.device.clone(), of.fs_type.clone()].map(Cow::Owned);
+                    out.push_owned(desc, labels.into(), Value::Int(value));
+                }
+            }
+        }
+        let left_out = &self.left_out;
+        for (state, count) in [
+            ("shown", rows.len()),
+            ("no_storage", left_out.no_storage + empty),
+            ("repeated", left_out.repeated),
+            ("hidden", left_out.hidden),
+            ("on_demand", left_out.on_demand),
+            ("over_limit", self.over_limit),
+            ("unanswered", followed - rows.len() - empty),
+        ] {
+            out.push_int(&MOUNTS, &[state], u64::try_from(count).unwrap_or(u64::MAX));
+        }
+        result
+    }
+
+    /// Reads the table if it changed, and follows what stands there.
+    fn look(&mut self, roots: &Roots, now: Instant) -> Result<Option<ParseError>, CollectError> {
+        let table = match &mut self.table {
+            Some(table) => table,
+            none => none.insert(Table::open(roots)?),
+        };
+        self.held.retain_mut(|asked| asked.take(now).is_ok() && asked.is_asked());
+        if !table.has_changed(now) {
+            return Ok(None);
+        }
+        let (mut found, bad) = mountinfo::filesystems(&table.read(now)?);
+        let root = table.root.clone();
+        let shown = std::mem::take(&mut found.shown);
+        self.left_out = found;
+        self.follow(shown, |of| {
+            let path = of.mount_point.strip_prefix("/").map_or_else(|_| root.clone(), |below| root.join(below));
+            let whom = format!("the file system at {}", of.mount_point.display());
+            let mount_point = of.mount_point.clone();
+            Slow::new("statvfs", whom, move || ask(&path, &mount_point))
+        });
+        Ok(bad)
+    }
+
+    fn follow(&mut self, found: Vec<Filesystem>, begin: impl Fn(&Filesystem) -> Option<Slow<Space>>) {
+        let mut before = std::mem::take(&mut self.followed);
+        let mut shown = Vec::new();
+        let mut new = Vec::new();
+        for of in found {
+            // One for which no thread could be had is begun again.
+            match before.iter().position(|followed| followed.of == of && followed.asked.is_some()) {
+                Some(at) => shown.push(before.swap_remove(at)),
+                None => new.push(of),
+            }
+        }
+        self.held.extend(before.into_iter().filter_map(|gone| gone.asked).filter(Slow::is_asked));
+        let room = MOST.saturating_sub(shown.len() + self.held.len());
+        self.over_limit = new.len().saturating_sub(room);
+        shown.extend(new.into_iter().take(room).map(|of| Followed { asked: begin(&of), of }));
+        self.followed = shown;
+    }
+
+    fn age_at(&self, now: Instant) -> Duration {
+        let answers = self.followed.iter().filter_map(|f| f.asked.as_ref()?.asked_at());
+        answers.min().map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
+    }
+    fn stuck_at(&self, now: Instant) -> bool {
+        self.followed.iter().filter_map(|f| f.asked.as_ref()).any(|asked| asked.is_stuck(now))
+    }
+}
+
+/// One of several is told: the first that counts.
+fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), CollectError> {
+    match before {
+        Err(before) if before.reason().is_some() => Err(before),
+        Ok(()) | Err(_) => Err(error),
+    }
+}
+
+/// In the order of [`FAMILIES`].
+fn values(space: &Space) -> [Option<u64>; 6] {
+    let Space { size, available, free, inodes, readonly } = *space;
+    let (all, left) = (inodes.map(|(all, _)| all), inodes.map(|(_, left)| left));
+    [Some(size), Some(available), Some(free), all, left, Some(u64::from(readonly))]
+}
+
+fn ask(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
+    let found = rustix::fs::statvfs(path).map_err(|errno| match errno {
+        // What a user has mounted by FUSE may be closed to root.
+        Errno::ACCESS | Errno::PERM => CollectError::Absent(format!("{} is closed to others", mount_point.display())),
+        other => ReadError::new(mount_point, other.into()).into(),
+    })?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok(Space {
+        size: bytes(found.f_blocks),
+        available: bytes(found.f_bavail),
+        free: bytes(found.f_bfree),
+        inodes: (found.f_files > 0).then_some((found.f_files, found.f_ffree)),
+        readonly: found.f_flag.contains(StatVfsMountFlags::RDONLY),
+    })
+}
+
+impl Collector for Mounts {
+    fn name(&self) -> &'static str {
+        "mounts"
+    }
+    fn metrics(&self) -> &'static [&'static MetricDesc] {
+        &METRICS
+    }
+    fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError> {
+        self.collect_at(roots, Instant::now(), out)
+    }
+    fn age(&self) -> Duration {
+        self.age_at(Instant::now())
+    }
+    fn stuck(&self) -> Option<bool> {
+        Some(self.stuck_at(Instant::now()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::slow::DEADLINE;
+    use super::super::tests::host;
+    use super::*;
+    use crate::collectors::ErrorReason;
+
+    /// Both files systems of a host whose paths lie below a directory of ours.
+    const TABLE: &str = "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n28 27 0:70 / /data rw - nfs4 s:/data rw\n\
+        29 27 0:5 / /proc rw - proc proc rw\n30 27 8:1 /srv /srv rw - ext4 /dev/sda1 rw\n";
+
+    fn states(out: &Samples) -> BTreeMap<String, u64> {
+        let of = out.0.iter().filter(|s| s.desc == &MOUNTS && s.value != Value::Int(0));
+        of.map(|s| (s.labels[0].to_string(), if let Value::Int(n) = s.value { n } else { 0 })).collect()
+    }
+    fn mount_points(out: &Samples) -> Vec<&str> {
+        out.0.iter().filter(|s| s.desc == &FAMILIES[0]).map(|s| &*s.labels[0]).collect()
+    }
+
+    /// Asks until so many file systems are shown, or there is an error: the threads need a moment.
+    fn answered(mounts: &mut Mounts, roots: &Roots, shown: usize) -> (Samples, Result<(), CollectError>) {
+        for _ in 0..500 {
+            let mut out = Samples::default();
+            let result = mounts.collect_at(roots, Instant::now(), &mut out);
+            if result.is_err() || mount_points(&out).len() == shown {
+                return (out, result);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the file system of a temporary directory must answer");
+    }
+
+    fn machine(table: &str) -> (tempfile::TempDir, Roots) {
+        host(&[("proc/self/mountinfo", table), ("proc/self/root/data/file", "")])
+    }
+
+    #[test]
+    fn each_file_system_is_shown_once_families_together_and_every_mount_is_counted() {
+        let (_dir, roots) = machine(TABLE);
+        let mut mounts = Mounts::default();
+        let (out, result) = answered(&mut mounts, &roots, 2);
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(mount_points(&out), ["/", "/data"]);
+        let first = &out.0[0];
+        assert_eq!(first.labels, ["/", "/dev/sda1", "ext4"]);
+        assert!(matches!(first.value, Value::Int(n) if n > 0));
+        let families: Vec<_> = out.0.iter().map(|s| s.desc.name).collect();
+        let mut unique = families.clone();
+        unique.dedup();
+        let number = unique.len();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), number, "{families:?}");
+        let expected = [("shown", 2), ("no_storage", 1), ("repeated", 1)].map(|(state, n)| (state.to_owned(), n));
+        assert_eq!(states(&out), expected.into());
+        assert!(mounts.age_at(Instant::now() + Duration::from_secs(3)) >= Duration::from_secs(3));
+    }
+
+    #[test]
+    fn through_the_first_process_the_host_is_seen_where_that_is_allowed() {
+        let first = "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n";
+        let (dir, roots) = machine(TABLE);
+        std::fs::create_dir_all(dir.path().join("proc/1")).unwrap();
+        std::fs::write(dir.path().join("proc/1/mountinfo"), first).unwrap();
+        let (out, _) = answered(&mut Mounts::default(), &roots, 2);
+        assert_eq!(mount_points(&out), ["/", "/data"], "its root cannot be walked");
+        std::fs::create_dir_all(dir.path().join("proc/1/root")).unwrap();
+        let (out, _) = answered(&mut Mounts::default(), &roots, 1);
+        assert_eq!(mount_points(&out), ["/"]);
+    }
+
+    #[test]
+    fn one_whose_path_leads_nowhere_has_no_value_and_costs_no_other() {
+        let (dir, roots) = machine(TABLE);
+        std::fs::remove_dir_all(dir.path().join("proc/self/root/data")).unwrap();
+        let (out, _) = answered(&mut Mounts::default(), &roots, 1);
+        assert_eq!(mount_points(&out), ["/"]);
+        assert_eq!(states(&out)["unanswered"], 1);
+    }
+
+    fn hanging() -> Option<Slow<Space>> {
+        let hang = || loop {
+            std::thread::park();
+        };
+        Slow::new("hangs", "what hangs".to_owned(), hang)
+    }
+
+    #[test]
+    fn one_that_hangs_costs_its_own_values_alone_and_is_told_in_time() {
+        let (_dir, roots) = machine(TABLE);
+        let mut mounts = Mounts::default();
+        answered(&mut mounts, &roots, 2).1.unwrap();
+        let hung = mounts.followed.iter_mut().find(|f| f.of.fs_type == "nfs4").unwrap();
+        hung.asked = hanging();
+        let asked_at = Instant::now() + EVERY;
+        let mut out = Samples::default();
+        let _ = mounts.collect_at(&roots, asked_at, &mut out);
+        let late = asked_at + DEADLINE + Duration::from_secs(1);
+        assert!(!mounts.stuck_at(asked_at + DEADLINE) && mounts.stuck_at(late));
+        let mut out = Samples::default();
+        let result = mounts.collect_at(&roots, late, &mut out);
+        assert_eq!(result.as_ref().unwrap_err().reason(), Some(ErrorReason::Timeout));
+        assert_eq!(mount_points(&out), ["/"]);
+        assert_eq!((states(&out)["shown"], states(&out)["unanswered"]), (1, 1));
+    }
+
+    /// A server that is away for long, and somebody who mounts and unmounts it all the time.
+    #[test]
+    fn threads_that_the_kernel_holds_for_what_is_gone_are_not_without_number() {
+        let mut mounts = Mounts::default();
+        let of = |n: usize| Filesystem {
+            mount_point: format!("/n{n}").into(),
+            superblock: format!("0:{n}"),
+            device: "s:/".to_owned(),
+            fs_type: "nfs".to_owned(),
+        };
+        for n in 0..MOST + 5 {
+            mounts.follow(vec![of(n)], |_| hanging());
+            mounts.followed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.ask(Instant::now()));
+        }
+        assert_eq!((mounts.held.len() + mounts.followed.len(), mounts.over_limit), (MOST, 1));
+    }
+
+    #[test]
+    fn of_thousands_of_mounts_so_many_are_shown_as_are_allowed_and_the_rest_is_counted() {
+        let mut table = String::from("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n");
+        for n in 0..3_000 {
+            table += &format!("{} 1 0:{} / /pods/{n}/secret rw - tmpfs tmpfs rw\n", 3 * n + 2, 3 * n + 100);
+            table += &format!("{} 1 0:{} / /pods/{n}/root rw - overlay overlay rw\n", 3 * n + 3, 3 * n + 101);
+            table += &format!("{} 1 8:1 /v{n} /pods/{n}/volume rw - ext4 /dev/sda1 rw\n", 3 * n + 4);
+        }
+        for n in 0..MOST + 6 {
+            table += &format!("{} 1 9:{n} / /disk/{n} rw - xfs /dev/sd{n} rw\n", 20_000 + n);
+        }
+        let (dir, roots) = machine(&table);
+        for n in 0..MOST + 6 {
+            std::fs::create_dir_all(dir.path().join(format!("proc/self/root/disk/{n}"))).unwrap();
+        }
+        let (out, _) = answered(&mut Mounts::default(), &roots, MOST);
+        let expected = [("shown", 64), ("no_storage", 6_000), ("repeated", 3_000), ("over_limit", 7)];
+        assert_eq!(states(&out), expected.map(|(state, n)| (state.to_owned(), n)).into());
+        assert_eq!(mount_points(&out)[0], "/");
+    }
+}

@@ -1,0 +1,137 @@
+//! `/proc/diskstats`: what each block device has done, partitions and all. Units: operations, sectors of 512 bytes, milliseconds.
+
+use crate::kernel::error::{ParseError, Parsed};
+use crate::kernel::text::{digits, lines, trim, words};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk<'a> {
+    /// As `/dev` has it, with what `/` there is in it.
+    pub name: &'a str,
+    pub read: Done,
+    pub written: Done,
+    /// Since 4.18.
+    pub discarded: Option<Done>,
+    pub flushed: Option<Flushed>,
+    pub in_flight: u64,
+    /// In which anything was under way.
+    pub busy_ms: u64,
+    /// Of all operations together: of two at a time each second counts twice.
+    pub queue_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    pub operations: u64,
+    pub sectors: u64,
+    pub ms: u64,
+}
+
+/// Since 5.5.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flushed {
+    pub operations: u64,
+    pub ms: u64,
+}
+
+/// Source: `diskstats_show` in block/genhd.c; Documentation/admin-guide/iostats.rst. Major, minor, name; then 11 numbers, 15 since
+/// 4.18, 17 since 5.5, and what a newer kernel may add. Before 2.6.25 a partition had 4: such a line is none.
+pub fn parse(bytes: &[u8]) -> Parsed<Vec<Disk<'_>>> {
+    let mut disks = Vec::new();
+    let mut error = None;
+    for (number, line) in lines(bytes) {
+        match disk(line) {
+            Some(disk) => disks.push(disk),
+            None => {
+                error.get_or_insert_with(|| ParseError::new("diskstats", number, "a disk and its numbers", trim(line)));
+            }
+        }
+    }
+    (disks, error)
+}
+
+fn disk(line: &[u8]) -> Option<Disk<'_>> {
+    let mut words = words(line);
+    let (_major, _minor) = (digits(words.next()?)?, digits(words.next()?)?);
+    let name = std::str::from_utf8(words.next()?).ok()?;
+    let mut next = || words.next().map(digits);
+    // What was merged into others is no operation of the device.
+    let mut done = || {
+        let [operations, _merged, sectors, ms] = [next()?, next()?, next()?, next()?];
+        Some(Done { operations: operations?, sectors: sectors?, ms: ms? })
+    };
+    let (read, written) = (done()?, done()?);
+    let mut number = || words.next().and_then(digits);
+    let (in_flight, busy_ms, queue_ms) = (number()?, number()?, number()?);
+    let rest: Vec<u64> = words.map(digits).collect::<Option<_>>()?;
+    let discarded = match rest[..] {
+        [operations, _merged, sectors, ms, ..] => Some(Done { operations, sectors, ms }),
+        _ => None,
+    };
+    let flushed = match rest[..] {
+        [_, _, _, _, operations, ms, ..] => Some(Flushed { operations, ms }),
+        _ => None,
+    };
+    Some(Disk { name, read, written, discarded, flushed, in_flight, busy_ms, queue_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OLD: &str = "8 0 sda 1 2 3 4 5 6 7 8 9 10 11";
+
+    #[test]
+    fn each_kernel_has_the_numbers_that_it_prints() {
+        let discards = format!("{OLD} 12 13 14 15");
+        let flushes = format!("{discards} 16 17");
+        let text = format!(" {OLD}\n {discards}\n {flushes}\n {flushes} 18 19\n");
+        let (disks, error) = parse(text.as_bytes());
+        assert_eq!(error, None);
+        let first = &disks[0];
+        assert_eq!((first.name, first.in_flight, first.busy_ms, first.queue_ms), ("sda", 9, 10, 11));
+        assert_eq!(first.read, Done { operations: 1, sectors: 3, ms: 4 });
+        assert_eq!(first.written, Done { operations: 5, sectors: 7, ms: 8 });
+        let discarded = Some(Done { operations: 12, sectors: 14, ms: 15 });
+        assert_eq!(disks.iter().map(|d| d.discarded).collect::<Vec<_>>(), [None, discarded, discarded, discarded]);
+        let flushed = Some(Flushed { operations: 16, ms: 17 });
+        assert_eq!(disks.iter().map(|d| d.flushed).collect::<Vec<_>>(), [None, None, flushed, flushed]);
+    }
+
+    #[test]
+    fn a_bad_line_costs_its_own_disk_only() {
+        let text = format!("8 1 sda1 1 2 3 4\n{OLD}\n8 0 sdb 1 2 x\n");
+        let (disks, error) = parse(text.as_bytes());
+        assert_eq!(disks.iter().map(|d| d.name).collect::<Vec<_>>(), ["sda"]);
+        assert_eq!(
+            error.unwrap().to_string(),
+            r#"diskstats, line 1: expected a disk and its numbers, found "8 1 sda1 1 2 3 4""#
+        );
+        assert!(parse(format!("{OLD} 12 x\n").as_bytes()).0.is_empty());
+    }
+
+    #[test]
+    fn an_empty_file_has_no_disk() {
+        assert_eq!(parse(b""), (Vec::new(), None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_numbers_survive(n: u64) {
+            let text = format!("259 0 nvme0n1 {n} 0 {n} {n} {n} 0 {n} {n} {n} {n} {n}\n");
+            let all = Done { operations: n, sectors: n, ms: n };
+            let (disks, _) = parse(text.as_bytes());
+            prop_assert_eq!((disks[0].read, disks[0].written, disks[0].in_flight), (all, all, n));
+        }
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+        #[test]
+        fn no_text_in_place_of_a_field_panics(field in "\\PC{0,12}", at in 0usize..14) {
+            let mut fields: Vec<&str> = OLD.split(' ').collect();
+            fields[at] = &field;
+            let _ = parse(fields.join(" ").as_bytes());
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What the agent says of the host itself is what the kernel and other programs say of it.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::{Agent, AgentOptions, Exposition, patience, wait_for};
+
+/// Everything that is known.
+fn agent() -> Agent {
+    Agent::with(AgentOptions { env: vec![("ALLOSTAT_PROFILE".into(), "full".into())], ..AgentOptions::default() })
+}
+
+/// The whole disks that were ever used, with their numbers.
+fn disks() -> Vec<(String, Vec<u64>)> {
+    let text = std::fs::read_to_string("/proc/diskstats").expect("this kernel counts what disks do");
+    let of = |line: &str| {
+        let mut words = line.split_whitespace().skip(2);
+        let name = words.next().expect("a name").to_owned();
+        (name, words.map(|word| word.parse().expect("a number")).collect::<Vec<u64>>())
+    };
+    let is_memory_or_file = |name: &str| ["loop", "ram", "zram"].iter().any(|kind| name.starts_with(kind));
+    let all = text.lines().map(of).filter(|(name, _)| !is_memory_or_file(name));
+    let whole = all.filter(|(name, _)| std::path::Path::new("/sys/block").join(name.replace('/', "!")).exists());
+    whole.filter(|(_, numbers)| numbers.iter().any(|n| *n > 0)).collect()
+}
+
+/// What stands between two looks at the kernel's own file is right.
+#[track_caller]
+fn between(what: &str, found: f64, before: u64, after: u64, per: f64) {
+    let range = before as f64 / per..=after as f64 / per;
+    assert!(range.contains(&found), "{what}: {found} is not in {range:?}");
+}
+
+#[test]
+fn what_disks_did_is_what_the_kernel_counts_of_each_whole_one() {
+    let agent = agent();
+    let before = disks();
+    std::thread::sleep(Duration::from_millis(2_500));
+    let metrics = agent.metrics();
+    let after = disks();
+    let shown = metrics.all("allostat_host_disk_read_bytes_total", &[]).len();
+    assert_eq!(shown, before.len(), "{before:?}");
+    for ((disk, before), (_, after)) in before.iter().zip(&after) {
+        let families = [
+            ("reads_total", 0, 1.0),
+            ("read_bytes_total", 2, 1.0 / 512.0),
+            ("read_seconds_total", 3, 1e3),
+            ("writes_total", 4, 1.0),
+            ("written_bytes_total", 6, 1.0 / 512.0),
+            ("write_seconds_total", 7, 1e3),
+            ("busy_seconds_total", 9, 1e3),
+            ("queue_seconds_total", 10, 1e3),
+            ("discarded_bytes_total", 13, 1.0 / 512.0),
+            ("flushes_total", 15, 1.0),
+        ];
+        for (family, at, per) in families.into_iter().filter(|(_, at, _)| *at < before.len()) {
+            let name = format!("allostat_host_disk_{family}");
+            between(&format!("{name} of {disk}"), metrics.f64(&name, &[("disk", disk)]), before[at], after[at], per);
+        }
+    }
+    agent.stop();
+}
+
+/// `df`: type, size, available and mount point, in bytes. Nothing where that of a guest's shell has no such columns.
+fn df() -> Vec<(String, u64, u64, String)> {
+    let df = Command::new("df").args(["--local", "--block-size=1", "--output=fstype,size,avail,target"]).output();
+    let text = df.ok().and_then(|said| String::from_utf8(said.stdout).ok()).unwrap_or_default();
+    let of = |line: &str| {
+        let mut words = line.split_whitespace();
+        let kind = words.next()?.to_owned();
+        let (size, available) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some((kind, size, available, words.collect::<Vec<_>>().join(" ")))
+    };
+    text.lines().skip(1).filter_map(of).collect()
+}
+
+fn mounts(metrics: &Exposition, state: &str) -> u64 {
+    metrics.u64("allostat_host_mounts", &[("state", state)])
+}
+
+/// How many mounts the first process sees.
+fn mounted() -> u64 {
+    let of = |whose: &str| std::fs::read_to_string(format!("/proc/{whose}/mountinfo"));
+    of("1").or_else(|_| of("self")).expect("a table of mounts").lines().count() as u64
+}
+
+#[test]
+fn what_file_systems_have_left_is_what_df_says() {
+    let agent = agent();
+    // Others mount things at the same time, which is seen within 10 s.
+    let all = "every file system to answer, and each mount to be counted once";
+    let metrics = wait_for(all, Duration::from_secs(60) * patience(), || {
+        let metrics = agent.metrics();
+        let states = metrics.all("allostat_host_mounts", &[]).iter().map(|sample| sample.u64()).sum::<u64>();
+        (mounts(&metrics, "unanswered") == 0 && states == mounted()).then_some(metrics)
+    });
+    let kept = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
+    let others = df();
+    let mut compared = 0;
+    for sample in metrics.all("allostat_host_mount_size_bytes", &[]) {
+        let (mount_point, kind) = (sample.labels["mountpoint"].as_str(), sample.labels["fstype"].as_str());
+        let Some((_, size, available, _)) = others.iter().find(|(.., target)| target == mount_point) else { continue };
+        assert_eq!(sample.u64(), *size, "{mount_point}");
+        let ours = metrics.u64("allostat_host_mount_avail_bytes", &[("mountpoint", mount_point)]);
+        // Others write meanwhile.
+        assert!(ours.abs_diff(*available) < size / 50, "{mount_point}: {ours} and {available}");
+        assert!(metrics.u64("allostat_host_mount_free_bytes", &[("mountpoint", mount_point)]) >= ours || ours == 0);
+        compared += usize::from(kept.contains(&kind));
+    }
+    let wanted = others.iter().filter(|(kind, .., target)| kept.contains(&kind.as_str()) && target == "/").count();
+    assert!(compared >= wanted, "{others:?}");
+    agent.stop();
+}
+
+/// What is mounted, unmounted with the value.
+struct Mounted(tempfile::TempDir);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn what_is_mounted_and_taken_away_is_counted_as_the_kernel_tells_it() {
+    let agent = agent();
+    let before = mounts(&agent.metrics(), "no_storage");
+    let dir = tempfile::tempdir().expect("a directory");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        skip_test!("cannot-mount");
+    }
+    let mounted = Mounted(dir);
+    // Each 10 s it is asked whether mounts changed.
+    let wait = Duration::from_secs(25) * patience();
+    let now = || mounts(&agent.metrics(), "no_storage");
+    let with = wait_for("the mount to be counted", wait, || Some(now()).filter(|now| *now > before));
+    drop(mounted);
+    wait_for("it to be gone", wait, || (now() < with).then_some(()));
+    agent.stop();
+}
+
+#[test]
+fn load_memory_and_swap_are_what_the_kernel_says() {
+    let agent = agent();
+    let metrics = agent.metrics();
+    let of = |file: &str, key: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(file).expect("a kernel file");
+        text.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse().ok())
+    };
+    let kib = |key: &str| of("/proc/meminfo", key).map(|n| n * 1024);
+    let swap = metrics.all("allostat_host_swap_total_bytes", &[]).first().map(|sample| sample.u64());
+    assert_eq!(swap, kib("SwapTotal:"));
+    let total = kib("MemTotal:").expect("every kernel says it");
+    for (family, key) in [("cached", "Cached:"), ("free", "MemFree:"), ("buffers", "Buffers:"), ("shared", "Shmem:")] {
+        let ours = metrics.u64(&format!("allostat_host_memory_{family}_bytes"), &[]);
+        assert!(ours.abs_diff(kib(key).expect("every kernel says it")) < total / 4, "{family}: {ours}");
+    }
+    let load = std::fs::read_to_string("/proc/loadavg").expect("a kernel file");
+    let slowest: f64 = load.split(' ').nth(2).and_then(|word| word.parse().ok()).expect("a number");
+    assert!((metrics.f64("allostat_host_load_average", &[("window", "15m")]) - slowest).abs() < 0.5);
+    let forks = of("/proc/stat", "processes ").expect("every kernel says it");
+    let ours = metrics.u64("allostat_host_forks_total", &[]);
+    assert!(ours <= forks && ours > forks / 2, "{ours} of {forks}");
+    agent.stop();
+}
