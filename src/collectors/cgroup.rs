@@ -159,6 +159,19 @@ impl CgroupFiles {
         CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
     }
 
+    /// Nobody after this agent shows less of it than was shown: rows may tell all that they can.
+    pub(super) fn are_of_others(&mut self) {
+        if self.sampling.kernel_pass().is_none() {
+            return;
+        }
+        let budget = &self.sampling.budget;
+        for slot in self.slots.iter_mut().filter(|slot| slot.up == 0 && slot.file.told.is_some_and(|t| t.is_whole())) {
+            let Some(rank) = slot.rank.replace(Rank::Told) else { continue };
+            budget.need_no_more(rank);
+            budget.need(Rank::Told);
+        }
+    }
+
     pub(super) fn path(&self) -> &CgroupPath {
         &self.path
     }
@@ -455,10 +468,11 @@ impl Drop for CgroupFiles {
     }
 }
 
-/// What stays open when there are not enough descriptors for all.
+/// What stays open when there are not enough descriptors for all. Of ours: what rests on what was shown is read all the same.
 fn rank(file: &File, of_alloc: bool, passed: bool) -> Rank {
+    let is_told = |told: Told| told.is_whole() && !told.rests_on_what_was_shown();
     match file.when {
-        _ if passed && file.told.is_some_and(|told| told.is_whole()) => Rank::Told,
+        _ if passed && file.told.is_some_and(is_told) => Rank::Told,
         When::Tick if of_alloc => Rank::Regular,
         When::Tick => Rank::Probe,
         When::Asleep if of_alloc => Rank::Moving,
@@ -486,6 +500,16 @@ pub(super) fn above(path: &Path, up: usize) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_read_of_our_own_whenever_they_run_is_not_the_last_to_stay_open() {
+        let read: Vec<&File> =
+            files().filter(|file| file.told.is_some_and(|told| told.rests_on_what_was_shown())).collect();
+        assert!(!read.is_empty());
+        for file in read {
+            assert_eq!(rank(file, false, true), rank(file, false, false), "{}", file.name);
+        }
+    }
 
     #[test]
     fn ancestors_are_found_up_to_the_root() {

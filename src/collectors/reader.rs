@@ -191,8 +191,9 @@ impl TaskReader {
     }
     /// The same, of a cgroup that is somebody else's: it is read and nothing else, so of the last minute it has no peak.
     pub fn that_only_reads(self) -> TaskReader {
-        if let Source::Cgroup { only_reads, .. } = &mut lock(&self.inner).source {
+        if let Source::Cgroup { files, only_reads, .. } = &mut lock(&self.inner).source {
             *only_reads = true;
+            files.are_of_others();
         }
         self
     }
