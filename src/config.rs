@@ -24,6 +24,7 @@ use crate::fingerprint;
 use crate::jobspec;
 use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Problems, SourceText, Span};
 use crate::jobspec::fields::{Fields, Stanza, Word};
+use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
 use crate::observe;
@@ -212,6 +213,44 @@ impl Sources {
         Ok(())
     }
 }
+
+/// Of tests, benchmarks and what packages them: what begins so is theirs.
+const OF_TESTS: [&str; 13] = [
+    "BENCH",
+    "BIN",
+    "BLESS",
+    "CHAOS_",
+    "FUZZ_",
+    "OLD_BINARY",
+    "PARTS",
+    "PICTURES",
+    "PLACE",
+    "SEED",
+    "SKIPS",
+    "TEST",
+    "WORKLOAD",
+];
+
+/// Of these names of variables those that begin as ours do and set nothing, each with the nearest that does. `others`: such as are
+/// no settings, of the commands.
+pub fn unknown_variables(set: impl Iterator<Item = String>, others: &[String]) -> Vec<(String, Option<String>)> {
+    let settings = SETTINGS.iter().map(|setting| setting.env).filter(|name| name.starts_with(OURS));
+    let known: Vec<&str> = settings.chain(others.iter().map(String::as_str)).collect();
+    let is_unknown = |name: &String| {
+        let Some(rest) = name.strip_prefix(OURS) else { return false };
+        !known.contains(&name.as_str()) && !OF_TESTS.iter().any(|test| rest.starts_with(test))
+    };
+    // All begin alike: only what comes behind that can be near or far.
+    let near = |name: &str| nearest(&name[OURS.len()..], known.iter().map(|known| &known[OURS.len()..]));
+    set.filter(is_unknown)
+        .map(|name| {
+            let meant = near(&name).map(|near| format!("{OURS}{near}"));
+            (name, meant)
+        })
+        .collect()
+}
+
+const OURS: &str = "ALLOSTAT_";
 
 fn read_file(path: &Path, config: &mut Config) -> Result<ReadFile, ConfigError> {
     let bytes = File::open(path).and_then(jobspec::bytes_of);

@@ -479,6 +479,34 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
     assert!(told.code == Some(0) && told.stderr.contains("HTTP/2 is not spoken here"), "{told:?}");
 }
 
+/// As `openssl req -x509` makes them, without and with `basicConstraints=critical,CA:FALSE`.
+#[test]
+fn a_certificate_of_its_own_is_believed_and_one_that_says_it_is_an_authority_is_refused_with_that_reason() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
+    for (is_ca, code) in [(IsCa::ExplicitNoCa, 0), (IsCa::Ca(BasicConstraints::Unconstrained), 69)] {
+        let site = Site::start("", "");
+        let key = KeyPair::generate().expect("a certificate");
+        let mut params = CertificateParams::new(Vec::new()).expect("a certificate");
+        params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
+        params.is_ca = is_ca;
+        let own = Shown { certificate: params.self_signed(&key).expect("a certificate").der().clone(), key };
+        own.write(site.dir.path(), "agent");
+        std::fs::copy(site.path("agent.pem"), site.path("ca.pem")).expect("a file");
+        let checked = common::alone(site.dir.path(), &["check", &site.path("web.yml")]);
+        assert_eq!(
+            (checked.code, checked.stderr.contains("web.yml:2:14: warning")),
+            (Some(0), code != 0),
+            "{checked:?}"
+        );
+        let told = site.cli(&["status"]);
+        assert_eq!(told.code, Some(code), "{told:?}");
+        if code != 0 {
+            assert!(told.stderr.contains("basicConstraints=critical,CA:FALSE"), "{told:?}");
+            assert!(!told.stderr.contains("is the address right"), "{told:?}");
+        }
+    }
+}
+
 /// A member of the group asks with the group alone.
 #[test]
 fn the_members_of_a_group_may_use_the_socket_if_one_is_set() {

@@ -69,7 +69,7 @@ fn an_agent_says_why_it_cannot_start_and_leaves_nothing_half_made() {
     let (odd, link) = (odd.to_str().expect("UTF-8"), dir.path().join("link"));
     let refused = start(&["--data-dir", odd, "--listen", "none"]);
     assert_eq!(refused.code, Some(73), "{}", refused.stderr);
-    for word in ["error: cannot lock", "odd/lock", "irectory", "mode of the data directory changed"] {
+    for word in ["error: cannot lock", "odd/lock", "agent.data_dir", "irectory", "mode of the data directory changed"] {
         assert!(refused.stderr.contains(word), "{word:?} is not in: {}", refused.stderr);
     }
     std::os::unix::fs::symlink(dir.path().join("gone"), &link).expect("a link can be made");
@@ -131,6 +131,41 @@ fn a_command_says_when_there_is_no_agent_and_what_to_do() {
     fails(&alone(dir.path(), &["status", "--address", &nowhere]), 69, &["none.sock", "--address"]);
     assert_eq!(alone(dir.path(), &["status", "--address", "localhost"]).code, Some(2));
     assert_eq!(alone(dir.path(), &["run", "/nowhere/job.hcl"]).code, Some(66), "the file comes first");
+}
+
+#[test]
+fn an_empty_variable_sets_nothing_and_one_that_means_nothing_is_told_with_what_was_meant() {
+    let dir = test_dir();
+    let told = |args: &[&str], env: &[(&str, &str)]| -> Cli {
+        let mut command = Command::new(allostat());
+        command
+            .args(args)
+            .env("HOME", dir.path())
+            .env("XDG_STATE_HOME", dir.path().join("state"))
+            .envs(env.iter().copied());
+        command.output().expect("the binary under test must start").into()
+    };
+    let empty = ["ADDR", "CA", "CERT", "KEY", "TOKEN_FILE", "CONFIG"].map(|name| format!("ALLOSTAT_{name}"));
+    let empty: Vec<_> = empty.iter().map(|name| (name.as_str(), "")).collect();
+    fails(&told(&["status", "--address", "unix:/nowhere/none.sock"], &empty), 69, &["none.sock"]);
+    assert!(told(&["agent", "--print-config"], &empty).ok().contains("data_dir"));
+    assert_eq!(told(&["status", "--address", ""], &[]).code, Some(2), "a flag is meant");
+
+    let file = dir.path().join("agent.hcl").display().to_string();
+    std::fs::write(&file, "telemetry {\n}\n").expect("a file");
+    let odd =
+        [("ALLOSTAT_PROFIL", "full"), ("ALLOSTAT_TEST_ANY", "1"), ("ALLOSTAT_PROFILE", "lean"), ("ALLOSTAT_ADDR", "")];
+    let checked = told(&["check", &file], &odd);
+    let warnings: Vec<&str> = checked.stderr.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let [warning] = warnings[..] else { panic!("{}", checked.stderr) };
+    assert!(warning.contains("ALLOSTAT_PROFIL:") && warning.contains("did you mean ALLOSTAT_PROFILE?"), "{warning}");
+    checked.ok();
+    let env = vec![("ALLOSTAT_PROFIL".to_owned(), "full".to_owned())];
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    let log = agent.log();
+    let line = log.lines().find(|line| line.contains("ALLOSTAT_PROFIL")).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.contains("ALLOSTAT_PROFILE") && line.contains("WARN"), "{line}");
+    agent.stop();
 }
 
 /// It is the file that is told, not an agent that does not answer: none was asked.
@@ -882,6 +917,9 @@ fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
     let none = agent.cli(&["status", "--source", "slurm"]);
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{}", none.stderr);
     assert!(none.stderr.contains("no allocs of that source"), "{}", none.stderr);
+    run(&agent, &batch("ours", "true", "")).ok();
+    let listed = |source| agent.cli(&["status", "--source", source, "--json"]).ok();
+    assert!(!listed("slurm").contains("ours") && listed("managed").contains("ours"));
     agent.stop();
 }
 

@@ -33,7 +33,7 @@ use allostat::model::id::{AllocId, CgroupPath, TaskName};
 use allostat::model::job::Job;
 use allostat::model::metric::{Exemplar, Kind, Life, Samples, Value};
 use allostat::model::profile::Profile;
-use allostat::model::task::{ExitStatus, Outcome, RestartReason, TaskState};
+use allostat::model::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason, TaskState};
 use allostat::model::totals::{NodeTotals, TaskTotals, Totals};
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
@@ -197,7 +197,9 @@ fn full() -> Arc<Snapshot> {
     let whose =
         Exemplar { alloc_id: ended.identity.id.clone(), event_id: Some(u64::MAX), value: Value::Int(1), at: NOW };
     steps.note_exit(&error, &whose);
-    steps.add_exit(&synthetic::exit(Outcome::Signal, ExitStatus::Signal(11), Usage::default()));
+    let lost_output = LostOutput { stdout_bytes: 7, stderr_bytes: 0 };
+    let by_signal = synthetic::exit(Outcome::Signal, ExitStatus::Signal(11), Usage::default());
+    steps.add_exit(&Exit { lost_output, ..by_signal });
     steps.add_event(allostat::model::event::EventKind::Terminated);
     totals.add_alloc_run(&batch.id, Outcome::Error, Nanos(7 * SECOND));
     let retired = TaskTotals { exits: [100, 0, 0, 2, 0, 0], usage, ..TaskTotals::default() };

@@ -104,6 +104,61 @@ fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is
     assert_eq!(queue.segments(), 1, "those that were settled are gone");
 }
 
+#[test]
+fn output_for_which_the_disk_has_no_room_is_told_with_the_end_of_its_task_and_counted() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let mut agent = common::Agent::to_start(common::AgentOptions::default());
+    // Tasks have a disk of their own; the state has room.
+    let tasks = agent.data_dir().join("alloc");
+    std::fs::create_dir_all(&tasks).unwrap();
+    let disk = ["-t", "tmpfs", "-o", "size=3m,mode=711", "tmpfs"];
+    let mounted = Command::new("mount").args(disk).arg(&tasks).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        skip_test!("cannot-mount");
+    }
+    let disk = Unmounted(tasks);
+    agent.start_again();
+    let file = agent.scratch().join("job.hcl");
+    let job = r#"job "loud" {
+  type = "batch"
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args = ["-c", "head -c 8000000 /dev/zero | tr '\\0' x"]
+      }
+    }
+  }
+}
+"#;
+    std::fs::write(&file, job).unwrap();
+    let words = "bytes of its stdout could not be written and are lost";
+    let run = agent.cli(&["run", file.to_str().unwrap()]);
+    assert!(run.code == Some(0) && format!("{}{}", run.stdout, run.stderr).contains(words), "{run:?}");
+    let allocs = agent.json("/v1/allocs");
+    let id = allocs["allocs"][0]["id"].as_str().unwrap();
+    let shown = agent.cli(&["status", id]).ok();
+    assert!(shown.contains(words), "{shown}");
+    let whose = [("workload", "loud"), ("task", "t"), ("stream", "stdout")];
+    let lost = common::wait_for("it is counted", std::time::Duration::from_secs(10) * common::patience(), || {
+        Some(agent.metrics().one("allostat_task_log_lost_bytes_total", &whose)?.u64())
+    });
+    assert!((4_000_000..8_000_000).contains(&lost), "{lost}");
+    agent.stop();
+    drop(disk);
+}
+
+struct Unmounted(PathBuf);
+
+impl Drop for Unmounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy"]).arg(&self.0).status();
+    }
+}
+
 /// The kernel sends SIGXFSZ with it, which ends whoever has not said otherwise.
 #[test]
 fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {

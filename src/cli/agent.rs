@@ -52,6 +52,9 @@ impl Agent {
             return Ok(Exit::Done);
         }
         logging::init(config.log_level).map_err(|e| CliError::failed(chain(&e)))?;
+        for (variable, meant) in super::unknown_variables() {
+            tracing::warn!(variable, meant, "no setting has this variable: it is ignored");
+        }
         daemon::run(config).map_err(|e| cannot_start(&e))?;
         Ok(Exit::Done)
     }

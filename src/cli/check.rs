@@ -37,6 +37,11 @@ impl Check {
             write!(session.out, "{}", config::print(&config))?;
             return Ok(Exit::Done);
         }
+        for (variable, meant) in super::unknown_variables() {
+            let advice = meant
+                .map_or_else(|| "`allostat check --defaults` lists all".to_owned(), |m| format!("did you mean {m}?"));
+            session.remark(&format!("warning: no setting has the variable {variable}: it is ignored; {advice}"));
+        }
         let mut exit = Exit::Done;
         for path in &self.files {
             let name = path.display().to_string();

@@ -121,6 +121,8 @@ impl From<NoAgent> for CliError {
         let stranger = none.failures.iter().any(HttpError::not_believed);
         match (denied, none.named, none.purpose) {
             (true, ..) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
+            // Who answered is there, and what is wrong is said.
+            _ if none.failures.iter().any(HttpError::not_secured) => error,
             (_, true, _) => error.hint("is the address right (--address, ALLOSTAT_ADDR), and the agent running?"),
             _ if stranger => error.hint(
                 "anybody can listen there; if you know that it is an agent, and whose, name it with --address or ALLOSTAT_ADDR",

@@ -40,6 +40,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::config;
 use connect::Purpose;
 pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
 pub use output::say;
@@ -51,7 +52,7 @@ use output::{Out, Paint, Style};
 #[command(name = "allostat", version, max_term_width = 110, after_help = exit::EXIT_CODES)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 pub struct Cli {
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Connection")]
     at: connect::Where,
     #[command(subcommand)]
     command: Command,
@@ -139,7 +140,8 @@ impl Session<'_> {
 
 /// The whole program, but for the supervisor.
 pub fn main() -> ExitCode {
-    let parsed = Cli::command().try_get_matches().and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
+    let parsed =
+        without_empty(command()).try_get_matches().and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
     let (cli, given) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return shown(&error),
@@ -161,12 +163,47 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Commands that ask no agent: their help has nothing of how one is reached.
+const ASK_NOBODY: [&str; 5] = ["demo", "agent", "catalogue", "check", "device-plugin"];
+
+fn command() -> clap::Command {
+    let root = Cli::command();
+    let of_all: Vec<clap::Arg> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    ASK_NOBODY.into_iter().fold(root, |root, name| {
+        root.mut_subcommand(name, |sub| sub.args(of_all.iter().map(|arg| arg.clone().hide(true))))
+    })
+}
+
+/// A variable that is empty sets nothing, as everywhere: to the parser it would be a value, and a wrong one.
+fn without_empty(command: clap::Command) -> clap::Command {
+    let is_empty = |arg: &clap::Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    // No variable has no name: so it is none.
+    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env("").hide_env(true) } else { arg });
+    command.mut_subcommands(without_empty)
+}
+
+/// Each variable that is a flag too.
+fn variables() -> Vec<String> {
+    let root = command();
+    let subs = root.get_subcommands().flat_map(clap::Command::get_arguments);
+    let names = root.get_arguments().chain(subs).filter_map(|arg| arg.get_env()?.to_str());
+    names.map(str::to_owned).collect()
+}
+
+/// `ALLOSTAT_*` variables of this process that mean nothing, each with what was probably meant.
+fn unknown_variables() -> Vec<(String, Option<String>)> {
+    let set = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut unknown = config::unknown_variables(set, &variables());
+    unknown.sort();
+    unknown
+}
+
 /// What the parser says: help that was asked for, or what is wrong with the command line.
 fn shown(error: &clap::Error) -> ExitCode {
     let printed = match error.kind() {
         // What a variable sets counts as an argument to clap: it would list the commands for tests, and no help.
         ErrorKind::MissingSubcommand => {
-            output::tell(&Cli::command().render_help().to_string());
+            output::tell(&command().render_help().to_string());
             Ok(())
         }
         _ => error.print().and_then(|()| output::flush()),
@@ -188,7 +225,7 @@ fn told(error: &CliError) -> ExitCode {
 
 /// The help of every command, for the golden files: `("allostat run", text)`.
 pub fn help_texts() -> Vec<(String, String)> {
-    let mut root = Cli::command().term_width(100);
+    let mut root = command().term_width(100);
     root.build();
     // The empty lines of clap are full of blanks.
     let text = |help: clap::builder::StyledStr| {
@@ -210,6 +247,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -6,6 +6,9 @@ use super::human::{self, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable};
 use super::shape::{KeptFiles, NodeReport};
 
+/// Of supervisors that are not watched, this many lines.
+const STRAYS: usize = 10;
+
 /// Show this host, what can be measured on it and why the rest cannot, and the drivers
 #[derive(Debug, clap::Args)]
 pub struct Node {
@@ -135,7 +138,7 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         ("TASK", Align::Left),
         ("WATCHED BY", Align::Left),
     ]);
-    for stray in &node.strays {
+    for stray in node.strays.iter().take(STRAYS) {
         let (word, style) = match stray.watched_by.as_str() {
             "another_agent" => ("another agent", Style::Yellow),
             _ => ("nobody", Style::Red),
@@ -148,5 +151,31 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         ]);
     }
     append(&mut out, &table, paint);
+    let more = node.strays.len().saturating_sub(STRAYS);
+    if more > 0 {
+        out.push_str(&format!("and {more} more (--json has all)\n"));
+    }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_supervisors_that_are_not_watched_ten_are_listed_and_the_rest_is_a_number() {
+        let shown = |n: u32| {
+            let strays: Vec<_> = (1..=n).map(|pid| serde_json::json!({ "pid": pid, "watched_by": "nobody" })).collect();
+            let node = serde_json::json!({
+                "hostname": "h", "kernel": "6.1", "cpus": 2, "cgroup_mode": "v2", "capabilities": [], "taken_at": 1,
+                "allocs": {}, "tasks": {}, "strays": strays,
+            });
+            text(&serde_json::from_value(node).unwrap(), Paint(false))
+        };
+        let (few, many) = (shown(10), shown(1_000));
+        assert_eq!(few.matches("nobody").count(), 10);
+        assert!(!few.contains("more"), "{few}");
+        assert_eq!(many.matches("nobody").count(), 10);
+        assert!(many.ends_with("and 990 more (--json has all)\n"), "{many}");
+    }
 }

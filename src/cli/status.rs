@@ -1,5 +1,7 @@
 //! `allostat status`
 
+use serde_json::Value;
+
 use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
@@ -39,7 +41,10 @@ impl Status {
             None => "/v1/allocs".to_owned(),
         };
         if self.json {
-            let answer = agent.get_json(&target)?;
+            let mut answer = agent.get_json(&target)?;
+            if let Some(source) = self.source {
+                keep_those_of(&mut answer, source);
+            }
             session.json(&answer)?;
             return Ok(Exit::Done);
         }
@@ -64,6 +69,14 @@ impl Status {
             }
         }
         Ok(Exit::Done)
+    }
+}
+
+/// As the list for people has it: who says no source is the agent.
+fn keep_those_of(answer: &mut Value, source: AllocSource) {
+    let is_of = |alloc: &Value| AllocSource::parse(alloc["source"].as_str().unwrap_or_default());
+    if let Some(allocs) = answer["allocs"].as_array_mut() {
+        allocs.retain(|alloc| is_of(alloc).map_or(source == AllocSource::Managed, |of| of == source));
     }
 }
 
@@ -201,6 +214,20 @@ mod tests {
     use super::*;
     use crate::cli::shape::ExitRow;
     use crate::model::task::ExitStatus;
+
+    #[test]
+    fn the_json_of_a_source_has_its_allocs_alone_and_what_stands_beside_them() {
+        let of = |source| {
+            let mut answer = serde_json::json!({ "allocs": [
+                { "id": "a", "source": "managed" }, { "id": "b", "source": "docker" }, { "id": "c" },
+            ], "supervisors": { "nobody": 1 } });
+            keep_those_of(&mut answer, source);
+            assert_eq!(answer["supervisors"]["nobody"], 1);
+            let ids = answer["allocs"].as_array().unwrap().iter().map(|alloc| alloc["id"].as_str().unwrap().to_owned());
+            ids.collect::<String>()
+        };
+        assert_eq!([AllocSource::Managed, AllocSource::Docker, AllocSource::Slurm].map(of), ["ac", "b", ""]);
+    }
 
     #[test]
     fn of_an_alloc_the_exit_that_went_wrong_is_shown_and_the_column_says_so() {

@@ -99,8 +99,8 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     let families: Vec<&MetricDesc> = CATALOGUE.iter().filter(|desc| pattern.names(desc.name)).copied().collect();
     if families.is_empty() {
         let name = text.split('{').next().unwrap_or(text);
-        let advice =
-            near(name).map_or_else(|| "allostat catalogue lists all".to_owned(), |n| format!("did you mean {n}?"));
+        let near = near(name).map(str::to_owned).or_else(|| near_pattern(name));
+        let advice = near.map_or_else(|| "allostat catalogue lists all".to_owned(), |n| format!("did you mean {n}?"));
         return Err(format!("there is no metric {name:?}; {advice}"));
     }
     let Some(label) = pattern.label() else { return Ok(pattern) };
@@ -117,6 +117,23 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
             Err(format!("{text:?} cannot be: there is no label {label:?}; there are {}", known.join(", ")))
         }
     }
+}
+
+/// Of an expression that names no family: the same with its beginning, up to where it says "anything", as some family begins.
+fn near_pattern(name: &str) -> Option<String> {
+    let literal = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|at| *at > 0)?;
+    let (begin, rest) = name.split_at(literal);
+    // At the same boundary between words.
+    let ends_a_word = begin.ends_with('_');
+    let words = begin.trim_end_matches('_').split('_').count();
+    let beginning = |name: &'static str| {
+        let at = name.match_indices('_').nth(words - 1).map_or(name.len(), |(at, _)| at + usize::from(ends_a_word));
+        &name[..at]
+    };
+    let meant = nearest(begin, CATALOGUE.iter().map(|desc| beginning(desc.name)))?;
+    let meant = format!("{meant}{rest}");
+    let pattern = Pattern::parse(&meant).ok()?;
+    CATALOGUE.iter().any(|desc| pattern.names(desc.name)).then_some(meant)
 }
 
 /// `/v1/catalogue`.
@@ -269,6 +286,9 @@ mod tests {
     fn a_selection_names_metrics_and_labels_that_there_are() {
         let refused = |text: &str| patterns(&[text.to_owned()]).map(|_| ()).unwrap_err();
         assert!(refused("allostat_task_memory_rs_bytes").contains("did you mean allostat_task_memory_rss_bytes?"));
+        assert!(refused("allostat_tsk_.*").contains("did you mean allostat_task_.*?"));
+        assert!(refused("allostat_task_memry.*").contains("did you mean allostat_task_memory.*?"));
+        assert!(refused("allostat_.*_nothing_total").contains("allostat catalogue lists all"));
         assert!(refused("allostat_task_state{stat=\"dead\"}").ends_with("there is no label \"stat\"; there are state"));
         assert!(refused("allostat_task_state{workload=\"a\"}").contains("says whose a series is"));
         assert!(refused("allostat_build_info{version=\"1\"}").contains("no label tells series of that metric apart"));

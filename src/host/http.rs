@@ -114,6 +114,10 @@ impl HttpError {
     pub fn not_believed(&self) -> bool {
         matches!(self, HttpError::Stranger { .. } | HttpError::Unknown { .. })
     }
+    /// Somebody answers there, and TLS with him is refused, by one side or the other.
+    pub fn not_secured(&self) -> bool {
+        matches!(self, HttpError::Tls { .. })
+    }
     /// Somebody listens there, but not for us.
     pub fn not_permitted(&self) -> bool {
         matches!(self, HttpError::Connect { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)

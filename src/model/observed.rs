@@ -195,6 +195,7 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::task::LostOutput;
 
     #[test]
     fn what_was_asked_to_end_has_not_failed_and_what_was_killed_has() {
@@ -206,6 +207,7 @@ mod tests {
                 started_at: None,
                 finished_at: Timestamp(5),
                 oom_kills: None,
+                lost_output: LostOutput::default(),
                 usage: Arc::default(),
             };
             let task = ObservedTask { exits: [Arc::new(exit)].into(), ..ObservedTask::default() };
@@ -231,6 +233,7 @@ mod tests {
                 started_at: None,
                 finished_at: Timestamp(5),
                 oom_kills: None,
+                lost_output: LostOutput::default(),
                 usage: Arc::default(),
             };
             task.runs = false;

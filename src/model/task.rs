@@ -112,6 +112,29 @@ impl ExitStatus {
     }
 }
 
+/// Bytes of output that could not be written to its logs: their disk was full, or broken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostOutput {
+    pub stdout_bytes: u64,
+    pub stderr_bytes: u64,
+}
+
+impl LostOutput {
+    /// The streams, as labels have them, in the order of [`LostOutput::by_stream`].
+    pub const STREAMS: [&'static str; 2] = ["stdout", "stderr"];
+
+    pub fn is_none(&self) -> bool {
+        *self == LostOutput::default()
+    }
+    pub fn by_stream(self) -> [u64; 2] {
+        [self.stdout_bytes, self.stderr_bytes]
+    }
+    pub fn add(&mut self, other: LostOutput) {
+        self.stdout_bytes = self.stdout_bytes.saturating_add(other.stdout_bytes);
+        self.stderr_bytes = self.stderr_bytes.saturating_add(other.stderr_bytes);
+    }
+}
+
 /// One attempt that has ended: facts, with its last reading.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Exit {
@@ -125,6 +148,8 @@ pub struct Exit {
     pub oom_kills: Option<u64>,
     /// The last reading, of this attempt alone. Where nobody saw the end: what its cgroup still told, or the last sample.
     pub usage: Arc<Usage>,
+    #[serde(default, skip_serializing_if = "LostOutput::is_none")]
+    pub lost_output: LostOutput,
 }
 
 /// What the agent needs to find a running attempt again: written before anything is started.

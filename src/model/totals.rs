@@ -10,7 +10,7 @@ use super::event::EventKind;
 use super::id::{JobId, TaskName};
 use super::metric::{Exemplar, Value};
 use super::observed::BegunAfter;
-use super::task::{Exit, ExitStatus, Outcome, RestartReason, padded};
+use super::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason, padded};
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
 
@@ -42,6 +42,8 @@ pub struct TaskTotals {
     pub run_ns: [u64; 6],
     pub kill_escalations: u64,
     pub given_up: u64,
+    #[serde(skip_serializing_if = "LostOutput::is_none")]
+    pub lost_output: LostOutput,
     /// Of this agent's process alone: whoever collects them has those of earlier ones.
     #[serde(skip)]
     pub latest: Option<Box<Latest>>,
@@ -73,6 +75,7 @@ impl TaskTotals {
     /// count it.
     pub fn add_exit(&mut self, exit: &Exit) {
         self.usage.add_counters(&exit.usage);
+        self.lost_output.add(exit.lost_output);
         if exit.status.never_ran() {
             return;
         }
@@ -143,6 +146,7 @@ impl TaskTotals {
         add_all(&mut self.events, &other.events);
         self.kill_escalations = self.kill_escalations.saturating_add(other.kill_escalations);
         self.given_up = self.given_up.saturating_add(other.given_up);
+        self.lost_output.add(other.lost_output);
     }
 }
 
@@ -206,6 +210,7 @@ mod tests {
             finished_at: Timestamp(15),
             oom_kills: Some(0),
             usage: Arc::new(Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_peak_bytes, 9)])),
+            lost_output: LostOutput { stdout_bytes: 3, stderr_bytes: 0 },
         };
         let mut one = TaskTotals { created: Some(Timestamp(7)), ..TaskTotals::default() };
         one.add_exit(&exit);
@@ -222,6 +227,7 @@ mod tests {
         assert_eq!(both.exit_signals, BTreeMap::from([(6, 2)]));
         assert_eq!((both.restarts, both.begun_after), ([2, 0, 0, 0], [0, 2, 0]));
         assert_eq!(both.run_ns, [0, 10, 10, 0, 0, 0]);
+        assert_eq!(both.lost_output.by_stream(), [12, 0]);
         assert_eq!(both.events, BTreeMap::from([("started".to_owned(), 2)]));
     }
 }

@@ -19,7 +19,7 @@ use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask};
 use crate::model::raw_name;
-use crate::model::task::{Exit, ExitStatus, Outcome};
+use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome};
 use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
@@ -478,6 +478,8 @@ fn exit(
         started_at,
         finished_at: facts.and_then(|facts| facts.finished_at).unwrap_or(now),
         oom_kills: usage.oom_kills(),
+        // Of what others run nobody says.
+        lost_output: LostOutput::default(),
         usage,
     }
 }

@@ -19,7 +19,7 @@ use allostat::model::host::NodeInfo;
 use allostat::model::id::{AllocId, BootId, CgroupPath, JobId, TaskName};
 use allostat::model::job::Job;
 use allostat::model::metric::Samples;
-use allostat::model::task::{Exit, ExitStatus, Outcome, TaskState, TaskStatus};
+use allostat::model::task::{Exit, ExitStatus, LostOutput, Outcome, TaskState, TaskStatus};
 use allostat::model::totals::Totals;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
@@ -131,6 +131,7 @@ pub fn exit(outcome: Outcome, status: ExitStatus, usage: Usage) -> Exit {
         started_at: Some(Timestamp(NOW.0 - 5_000_000_000)),
         finished_at: NOW,
         oom_kills: usage.oom_kills(),
+        lost_output: LostOutput::default(),
         usage: Arc::new(usage),
     }
 }

@@ -83,11 +83,13 @@ impl Web {
                 return opens("every password");
             }
         }
-        Ok(Web { tls, headers: file.headers, users: file.users, rate: file.rate, warnings: file.warnings })
+        let mut warnings = file.warnings;
+        warnings.extend(tls.iter().flat_map(|tls| tls.warnings.iter().cloned()));
+        Ok(Web { tls, headers: file.headers, users: file.users, rate: file.rate, warnings })
     }
 }
 
-/// Reads a web configuration file and all that it names, as an agent would. What of it has no effect comes back.
+/// Reads a web configuration file and all that it names, as an agent would. What of it has no effect, or not for everybody, comes back.
 pub fn check_web_config(path: &Path) -> Result<Vec<Diagnostic>, AccessError> {
     Web::read(path, &mut Files::default(), None).map(|web| web.warnings)
 }
@@ -202,7 +204,7 @@ impl Gate {
         somebody_acts(config, gate.web().as_deref())?;
         for warning in gate.web().iter().flat_map(|web| &web.warnings) {
             let (file, line, why) = (&warning.file, warning.line, &warning.message);
-            tracing::warn!(file, line, why, "part of the web configuration has no effect");
+            tracing::warn!(file, line, why, "the web configuration says what has no effect, or not for everybody");
         }
         Ok(gate)
     }

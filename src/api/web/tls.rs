@@ -18,7 +18,7 @@ use x509_parser::extensions::GeneralName;
 
 use super::file::{Pem, Placed, TlsServer, problem_of};
 use super::watched::Files;
-use crate::jobspec::diagnostic::{Diagnostics, SourceText};
+use crate::jobspec::diagnostic::{Diagnostic, Diagnostics, Severity, SourceText};
 use crate::telemetry::access::AccessRefusal;
 use crate::telemetry::chain;
 
@@ -33,6 +33,8 @@ pub(super) struct Secured {
     pub requires: bool,
     /// So is whoever shows one without a name that is allowed.
     pub asks_for_names: bool,
+    /// Of what works here, and not for everybody who asks.
+    pub warnings: Vec<Diagnostic>,
 }
 
 impl Secured {
@@ -70,7 +72,14 @@ impl Secured {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let (verifies, requires) = (tls.client_auth.verifies(), tls.client_auth.requires());
         let asks_for_names = tls.allowed_names.is_some();
-        Ok(Secured { config: Arc::new(config), certificate, verifies, requires, asks_for_names })
+        let mut warnings = Vec::new();
+        if is_authority(&certificate) {
+            let message = "this certificate says of itself that it is an authority (basicConstraints CA:TRUE): our own commands, and others, \
+                           believe no server that shows such a one; make it with -addext basicConstraints=critical,CA:FALSE";
+            let Diagnostics(told) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
+            warnings.extend(told.into_iter().map(|told| Diagnostic { severity: Severity::Warning, ..told }));
+        }
+        Ok(Secured { config: Arc::new(config), certificate, verifies, requires, asks_for_names, warnings })
     }
 
     /// Whether the certificate that we show is good for this name: then whoever came by it was told the truth.
@@ -196,6 +205,10 @@ pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
         _ => None,
     };
     extension.value.general_names.iter().filter_map(name).collect()
+}
+
+fn is_authority(certificate: &CertificateDer<'_>) -> bool {
+    x509_parser::parse_x509_certificate(certificate).is_ok_and(|(_, parsed)| parsed.is_ca())
 }
 
 /// Why a handshake failed: for the count, and for the log.

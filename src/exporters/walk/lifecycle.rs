@@ -151,6 +151,19 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
 .tells_created()
 .otlp("allostat.task.kill.escalations", "{kill}");
 
+pub static LOG_LOST: MetricDesc = MetricDesc::counter(
+    "allostat_task_log_lost_bytes_total",
+    Unit::Bytes,
+    "Output of ended attempts of the task, in all allocs of the workload, that could not be written to its logs: their disk was full, \
+     or broken.",
+    &["task", "workload", "stream"],
+)
+.from_profile(Profile::Standard)
+.from_source("supervisor")
+.tells_created()
+.absent_when("nothing of that stream was lost yet")
+.otlp("allostat.task.log.lost", "By");
+
 pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
     "allostat_task_given_up_total",
     Unit::None,

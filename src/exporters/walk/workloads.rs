@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::lifecycle::{
-    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, START_DURATION, TASK_EVENTS, TASK_EXIT_CODES,
-    TASK_EXITS, WORKLOAD_RESTARTS,
+    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, LOG_LOST, START_DURATION, TASK_EVENTS,
+    TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
 };
 use super::listener::{Families, HistogramPoint, Listener, Point, SINGLE, by, int, plain};
 use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
@@ -14,7 +14,7 @@ use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::event::EventKind;
 use crate::model::id::JobId;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
-use crate::model::task::Outcome;
+use crate::model::task::{LostOutput, Outcome};
 use crate::model::totals::Latest;
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::WorkloadView;
@@ -48,6 +48,9 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
         [n.filter(|_| !view.observed)]
     });
     out.all(&GIVEN_UP, &WORKLOAD_ROWS, SINGLE, given_up);
+    let streams = by("stream", LostOutput::STREAMS);
+    let lost = views.iter().map(|view| view.ended.lost_output.by_stream().map(|n| int(n).filter(|_| n > 0)));
+    out.all(&LOG_LOST, &WORKLOAD_ROWS, &streams, lost);
     jobs(out, walk);
     took(out, walk);
 }

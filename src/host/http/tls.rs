@@ -106,6 +106,10 @@ pub(super) fn secured<'a>(
     }
 }
 
+/// Of what `openssl req -x509` makes by itself.
+const IS_AUTHORITY: &str = "its certificate says of itself that it is an authority (basicConstraints CA:TRUE), and no server may show \
+                            such a one: make it anew with -addext basicConstraints=critical,CA:FALSE";
+
 /// Why TLS ended it, if it did: who would not believe us says so only when something is read.
 pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut next = Some(error);
@@ -114,7 +118,9 @@ pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let found = error.downcast_ref::<Error>().or_else(|| inner?.downcast_ref::<Error>());
         if let Some(found) = found {
-            return Some(found.to_string());
+            let said = found.to_string();
+            // The type of it is of a crate below rustls.
+            return Some(if said.contains("CaUsedAsEndEntity") { IS_AUTHORITY.to_owned() } else { said });
         }
         next = error.source();
     }

@@ -13,7 +13,7 @@ use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
-use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::runner::kept::datadir::{Place, TaskDirs};
@@ -191,6 +191,8 @@ pub struct AttemptEnd {
     pub usage: Usage,
     /// What of the last reading could not be had, and why: for the log and the counter.
     pub problems: Vec<String>,
+    /// Of its output, what could not be written.
+    pub lost_output: LostOutput,
 }
 
 /// The runner asks through [`call`](super::call), which sets the deadlines: an answer that is not awaited any more is dropped, and what was

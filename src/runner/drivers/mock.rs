@@ -35,7 +35,7 @@ use crate::host::clock::Clock;
 use crate::model::id::{BootId, CgroupPath};
 use crate::model::job::{JobKind, Task};
 use crate::model::signal;
-use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::runner::kept::datadir::Place;
@@ -453,6 +453,7 @@ impl MockAttempt {
             finished_at: end.finished_at,
             usage: self.reader.as_ref().and_then(|r| r.latest()).map(|r| Usage::clone(&r.usage)).unwrap_or_default(),
             problems: Vec::new(),
+            lost_output: LostOutput::default(),
         };
         self.told.store(true, Ordering::SeqCst);
         if fault == Some(Fault::Garbage) {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::job::Job;
-use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskStatus};
+use crate::model::task::{Exit, LostOutput, Outcome, RestartReason, TaskHandle, TaskStatus};
 use crate::model::totals::{NodeTotals, TaskTotals};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
@@ -159,6 +159,8 @@ pub struct MoreTotals {
     pub run_ns: [u64; 6],
     pub kill_escalations: u64,
     pub given_up: u64,
+    #[serde(skip_serializing_if = "LostOutput::is_none")]
+    pub lost_output: LostOutput,
 }
 
 impl MoreTotals {
@@ -168,6 +170,7 @@ impl MoreTotals {
         let mut all = self.alone();
         all.merge(&one);
         (self.exit_codes, self.exit_signals, self.run_ns) = (all.exit_codes, all.exit_signals, all.run_ns);
+        self.lost_output = all.lost_output;
     }
     /// The whole part.
     pub fn with(&self, status: &TaskStatus) -> TaskTotals {
@@ -186,6 +189,7 @@ impl MoreTotals {
             run_ns: self.run_ns,
             kill_escalations: self.kill_escalations,
             given_up: self.given_up,
+            lost_output: self.lost_output,
             ..TaskTotals::default()
         }
     }

@@ -8,7 +8,7 @@ use super::Owner;
 use super::launch::LaunchFailure;
 use crate::model::event::EventKind;
 use crate::model::signal;
-use crate::model::task::{Exit, ExitStatus, RestartReason};
+use crate::model::task::{Exit, ExitStatus, LostOutput, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
@@ -49,7 +49,8 @@ impl Owner {
             let killed =
                 killed || edit.restart().is_some_and(|r| r.signalled_at.is_some() || r.asked_at <= finished_at);
             let attempt = edit.status().attempt;
-            let exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
+            let mut exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
+            exit.lost_output = end.lost_output;
             let (kind, message, details) = terminated(&exit);
             edit.event_at(exit.finished_at, kind, message, &details);
             let ending = match exit.status {
@@ -210,14 +211,23 @@ pub(super) fn exit_of(
 ) -> Exit {
     let oom_kills = usage.oom_kills();
     let outcome = outcome(&status, oom_kills, killed);
-    Exit { attempt, outcome, status, started_at, finished_at, oom_kills, usage: Arc::new(usage) }
+    Exit {
+        attempt,
+        outcome,
+        status,
+        started_at,
+        finished_at,
+        oom_kills,
+        usage: Arc::new(usage),
+        lost_output: LostOutput::default(),
+    }
 }
 
 pub(super) type Details = Vec<(&'static str, String)>;
 
 pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
     let mut details = vec![("outcome", exit.outcome.as_str().to_owned()), ("attempt", exit.attempt.to_string())];
-    let message = match &exit.status {
+    let mut message = match &exit.status {
         ExitStatus::Code(code) => {
             details.push(("exit_code", code.to_string()));
             format!("exit code {code}")
@@ -237,7 +247,13 @@ pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
     };
     if let Some(oom_kills) = exit.oom_kills.filter(|n| *n > 0) {
         details.push(("oom_kills", oom_kills.to_string()));
-        return (EventKind::Terminated, format!("{message}; {oom_kills} killed for want of memory"), details);
+        message.push_str(&format!("; {oom_kills} killed for want of memory"));
+    }
+    let details_of_streams = ["stdout_lost_bytes", "stderr_lost_bytes"];
+    let lost = LostOutput::STREAMS.into_iter().zip(details_of_streams).zip(exit.lost_output.by_stream());
+    for ((stream, detail), bytes) in lost.filter(|(_, bytes)| *bytes > 0) {
+        details.push((detail, bytes.to_string()));
+        message.push_str(&format!("; {bytes} bytes of its {stream} could not be written and are lost"));
     }
     (EventKind::Terminated, message, details)
 }

@@ -11,7 +11,7 @@ use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
 use crate::model::id::{BootId, CgroupPath, ProcessId, TaskName};
 use crate::model::job::Task;
-use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{
@@ -170,6 +170,7 @@ impl Process {
             finished_at: TokioClock.now(),
             usage,
             problems: Vec::new(),
+            lost_output: LostOutput { stdout_bytes: self.option("lost_bytes").unwrap_or(0), stderr_bytes: 0 },
         }
     }
 }
@@ -200,13 +201,14 @@ impl Driver for FakeDriver {
         "fake"
     }
     fn check(&self, task: &Task) -> Result<(), DriverError> {
-        const KNOWN: [&str; 13] = [
+        const KNOWN: [&str; 14] = [
             "lies",
             "not_started",
             "run_ms",
             "exit_code",
             "signal",
             "oom_kills",
+            "lost_bytes",
             "start_error",
             "hopeless",
             "start_ms",

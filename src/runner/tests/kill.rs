@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::Wait;
 
@@ -25,6 +26,22 @@ async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT"]);
     assert_eq!(status_of(&agent, &id).state, AllocState::Complete);
     assert_eq!(host.world.undestroyed(), 0, "stop waits until nothing is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_that_could_not_be_written_is_told_with_the_end_and_counted_over_restarts() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id =
+        submit(&agent, job("l", JobKind::Batch, &[("main", json!({ "run_ms": 10, "lost_bytes": 4_977_152 }))])).await;
+    until_over(&agent, &id).await;
+    let task = main_task(&agent, &id);
+    let end = task.events.iter().find(|event| event.kind == EventKind::Terminated).unwrap();
+    assert_eq!(end.message, "exit code 0; 4977152 bytes of its stdout could not be written and are lost");
+    assert!(end.details.contains("stdout_lost_bytes") && !end.details.contains("stderr_lost_bytes"));
+    assert_eq!(totals(&agent, "l").lost_output.by_stream(), [4_977_152, 0]);
+    let agent = host.restart(agent).await;
+    assert_eq!(totals(&agent, "l").lost_output.by_stream(), [4_977_152, 0]);
 }
 
 /// Escalation ends in a declared state, counted, its handle kept; all who ask at once are answered, and it is done once; the

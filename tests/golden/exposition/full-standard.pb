@@ -223,6 +223,8 @@ allostat_task_given_up_total kind 0 unit "": Tasks called dead while something o
   {task="web",workload="shop"} 0 created 1767322944.999999993
   {task="log\\shipper",workload="shop"} 0 created 1767322944.999999993
   {task="step",workload="nightly\nbatch"} 0 created 1767322944.999999993
+allostat_task_log_lost_bytes_total kind 0 unit "bytes": Output of ended attempts of the task, in all allocs of the workload, that could not be written to its logs: their disk was full, or broken.
+  {task="step",workload="nightly\nbatch",stream="stdout"} 7 created 1767322944.999999993
 allostat_workload_failed_allocs kind 1 unit "": Allocs that have failed for good and whose place no later alloc has taken. restarts_used_up: a task was restarted as often as its policy allows; other: no restart is allowed or would help, it could not be set up, or it was given up.
   {workload="nightly\nbatch",reason="restarts_used_up"} 0
   {workload="nightly\nbatch",reason="other"} 1
@@ -580,6 +582,7 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_task_events_total"} 1
   {family="allostat_task_kill_escalations_total"} 3
   {family="allostat_task_given_up_total"} 3
+  {family="allostat_task_log_lost_bytes_total"} 1
   {family="allostat_workload_failed_allocs"} 4
   {family="allostat_alloc_run_seconds_total"} 12
   {family="allostat_task_start_duration_seconds"} 12

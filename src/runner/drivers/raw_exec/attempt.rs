@@ -14,7 +14,7 @@ use crate::host::cgroup::Cgroup;
 use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
 use crate::model::id::ProcessId;
 use crate::model::signal;
-use crate::model::task::{ExitStatus, TaskHandle};
+use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
 use crate::runner::places::Places;
@@ -132,6 +132,7 @@ impl Supervised {
                     finished_at,
                     usage: Usage::default(),
                     problems: Vec::new(),
+                    lost_output: LostOutput::default(),
                 })
             }
         };
@@ -257,7 +258,9 @@ pub fn attempt_end(end: End) -> AttemptEnd {
     if matches!(status, ExitStatus::Code(_) | ExitStatus::Signal(_)) {
         add_rusage(&mut usage, end.main_rusage.plus(end.orphans_rusage));
     }
-    AttemptEnd { status, recoverable, started_at: end.started_at, finished_at: end.finished_at, usage, problems }
+    let lost_output = LostOutput { stdout_bytes: end.stdout_lost_bytes, stderr_bytes: end.stderr_lost_bytes };
+    let (started_at, finished_at) = (end.started_at, end.finished_at);
+    AttemptEnd { status, recoverable, started_at, finished_at, usage, problems, lost_output }
 }
 
 /// On cgroup v1 the peak in the last reading is one since the last reset, if there were any: what an agent kept before that
@@ -315,6 +318,8 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
         finished_at: shared.clock.now(),
         usage,
         problems,
+        // Who counted it is gone.
+        lost_output: LostOutput::default(),
     }
 }
 

@@ -23,6 +23,6 @@ pub enum DataDirError {
         "the data directory {path} is not safe: {why}, and with it could have anything run by this agent; choose another with --data-dir, or `chown` it if all that is in it may be trusted"
     )]
     Exposed { path: PathBuf, why: Exposed },
-    #[error("cannot lock {path}")]
+    #[error("cannot lock {path}: agent.data_dir (--data-dir) must be a directory that this user can write")]
     Lock { path: PathBuf, source: io::Error },
 }
