@@ -323,7 +323,8 @@ impl Ground {
         let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);
         let info = Arc::new(node::info(&roots, &layout, &home.parent, may, refused)?);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
-            tracing::info!(feature = %missing.feature, reason = missing.reason, "not measured here");
+            let told = if missing.unknown { "not known whether it is measured here" } else { "not measured here" };
+            tracing::info!(feature = %missing.feature, reason = missing.reason, "{told}");
         }
         let windows = info.can(capability::WINDOW_PEAK);
         let sampling = Sampling::with_window_peaks(roots, layout, FdBudget::from_limit(), windows);

@@ -268,7 +268,7 @@ fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
 #[test]
 fn a_host_without_devices_says_so_and_why() {
     let directory = common::test_dir();
-    let agent = Agent::with(options(&directory.path().join(fake_nvml::NAME)));
+    let agent = Agent::with(without_gpus(directory.path()));
     let down = || agent.json("/v1/devices")["plugins"][0]["message"].as_str().map(str::to_owned);
     wait_for("its plugin to look", Duration::from_secs(10) * patience(), || {
         down().filter(|why| why.contains(fake_nvml::NAME))
@@ -375,7 +375,7 @@ fn a_slow_driver_makes_values_older_and_no_scrape_slower() {
 #[test]
 fn a_driver_that_is_installed_later_is_found_without_a_restart() {
     let directory = common::test_dir();
-    let agent = Agent::with(options(&directory.path().join(fake_nvml::NAME)));
+    let agent = Agent::with(without_gpus(directory.path()));
     let shown = || agent.metrics();
     // The first look is a helper's, which takes its moment to begin and to end.
     let works = |name: &String| name.contains("nvidia") || name.starts_with("gpu");
@@ -392,6 +392,70 @@ fn a_driver_that_is_installed_later_is_found_without_a_restart() {
         (shown().all("allostat_device_up", &[]).len() == 2).then_some(())
     });
     assert!(gpus.library().exists());
+    agent.stop();
+}
+
+/// In place of the binary: an agent whose `/sys` shows another PCI bus, in a mount namespace of its own. `None`: it may not be made.
+fn with_bus(directory: &Path, functions: &[(&str, &str, &str)]) -> Option<std::path::PathBuf> {
+    let devices = directory.join("devices");
+    std::fs::create_dir_all(&devices).expect("our own directory");
+    for (address, vendor, class) in functions {
+        let at = devices.join(address);
+        std::fs::create_dir_all(&at).expect("our own directory");
+        std::fs::write(at.join("vendor"), format!("{vendor}\n")).expect("our own file");
+        std::fs::write(at.join("class"), format!("{class}\n")).expect("our own file");
+    }
+    let bus = Path::new("/sys/bus/pci/devices");
+    let can = std::process::Command::new("unshare").args(["-m", "true"]).output();
+    if !bus.is_dir() || !can.is_ok_and(|ran| ran.status.success()) {
+        return None;
+    }
+    let wrapped = directory.join("wrapped");
+    let script = format!(
+        "#!/bin/sh\nset -e\nif [ -z \"$ALONE\" ]; then ALONE=1 exec unshare -m \"$0\" \"$@\"; fi\nmount --make-rprivate /\n\
+         mount --bind {} {}\nexec {} \"$@\"\n",
+        devices.display(),
+        bus.display(),
+        common::allostat().display()
+    );
+    std::fs::write(&wrapped, script).expect("our own file");
+    std::fs::set_permissions(&wrapped, std::fs::Permissions::from_mode(0o755)).expect("our own file");
+    Some(wrapped)
+}
+
+/// Of a host whose bus has no GPU, whatever this one has.
+fn without_gpus(directory: &Path) -> AgentOptions {
+    AgentOptions { binary: with_bus(directory, &[]), ..options(&directory.join(fake_nvml::NAME)) }
+}
+
+/// As where the package was removed, or an upgrade failed half way: nothing else would tell that the GPUs are not measured.
+#[test]
+fn gpus_on_the_bus_without_their_drivers_library_are_a_plugin_that_is_down_until_it_is_installed() {
+    if !common::is_root() {
+        skip_test!("not-root");
+    }
+    let directory = common::test_dir();
+    let bus = [
+        ("0000:17:00.0", "0x10de", "0x030200"),
+        ("0000:65:00.0", "0x10de", "0x030200"),
+        ("0000:65:00.1", "0x10de", "0x040300"),
+        ("0000:03:00.0", "0x1a03", "0x030000"),
+    ];
+    let Some(binary) = with_bus(directory.path(), &bus) else { skip_test!("cannot-mount") };
+    let library = directory.path().join(fake_nvml::NAME);
+    let agent = Agent::with(AgentOptions { binary: Some(binary), ..options(&library) });
+    let up = || agent.metrics().one("allostat_device_plugin_up", &[("plugin", "nvidia")]).map(|sample| sample.u64());
+    wait_for("its plugin to be down", Duration::from_secs(20) * patience(), || (up() == Some(0)).then_some(()));
+    let shown = agent.cli(&["devices"]);
+    assert_eq!(shown.code, Some(0), "{}", shown.stderr);
+    for words in ["nvidia does not run (no_driver)", "2 display or 3D controllers", "library", fake_nvml::NAME] {
+        assert!(shown.stderr.contains(words), "{words}: {}", shown.stderr);
+    }
+    let faults = || agent.metrics().all("allostat_device_plugin_faults_total", &[]).len();
+    assert_eq!(faults(), 0, "it never ran");
+    fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
+    wait_for("its plugin to run", Duration::from_secs(20) * patience(), || (up() == Some(1)).then_some(()));
+    assert_eq!(faults(), 0);
     agent.stop();
 }
 

@@ -225,7 +225,8 @@ fn head(daemon: &Daemon, paint: Paint) -> Vec<String> {
                 .into(),
         );
     } else {
-        let features: Vec<&str> = missing().map(|c| c.feature.as_ref()).filter(|name| !is_of_others(name)).collect();
+        let features: Vec<&str> =
+            missing().filter(|c| !c.unknown).map(|c| c.feature.as_ref()).filter(|name| !is_of_others(name)).collect();
         if !features.is_empty() {
             warn(format!("not measured on this host: {} (`allostat node` says why)", features.join(", ")));
         }

@@ -76,7 +76,11 @@ fn text(node: &NodeReport, paint: Paint) -> String {
     );
     let mut table = Table::new(&[("CAN BE MEASURED", Align::Left), ("", Align::Left), ("WHY NOT", Align::Left)]);
     for c in &node.capabilities {
-        let (word, style) = if c.available { ("yes", Style::Green) } else { ("no", Style::Yellow) };
+        let (word, style) = match (c.available, c.unknown) {
+            (true, _) => ("yes", Style::Green),
+            (false, true) => ("not known", Style::Yellow),
+            (false, false) => ("no", Style::Yellow),
+        };
         table.row(vec![c.feature.to_string().into(), TableCell::styled(word, style), printable(&c.reason).into()]);
     }
     append(&mut out, &table, paint);

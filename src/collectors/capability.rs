@@ -1,10 +1,12 @@
 //! What can be measured on this host, and why the rest cannot: each reason says what would mend it.
 //!
 //! Source: the hierarchies that are mounted, and the files of a cgroup that exists: on v2 the root has few of them, so the
-//! agent's parent cgroup is looked at, and it should have been made before.
+//! agent's parent cgroup is looked at, and it should have been made before. Where there is none, or root has shut it, any other
+//! below the root tells as much. A file that may not be looked for says nothing of the kernel.
 
+use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -62,6 +64,16 @@ struct Probe<'a> {
     roots: &'a Roots,
     layout: &'a Layout,
     parent: &'a CgroupPath,
+}
+
+/// What looking for a file of cgroups came to.
+#[derive(Debug)]
+enum Looked {
+    There(PathBuf),
+    /// A cgroup that would have it was looked into, and it has not.
+    Lacking,
+    /// Nobody could look, and why.
+    Unknown(String),
 }
 
 /// What a controller of v1 is called on v2.
@@ -162,10 +174,22 @@ impl<'a> Probe<'a> {
     fn file(self, name: &'static str, controller: &str, v1: &str, v2: &str, since: &str) -> Capability {
         let Some(home) = self.home(controller) else { return Capability::no(name, self.missing(controller)) };
         let file = if home.version == Version::V1 { v1 } else { v2 };
-        match self.has(home, file) {
-            Some(true) => Capability::yes(name),
-            Some(false) => Capability::no(name, format!("this kernel has no {file}: it needs {since}")),
-            None => Capability::no(name, self.no_cgroup(home)),
+        self.by_file(name, home, Some(controller), file, || format!("this kernel has no {file}: it needs {since}"))
+    }
+
+    /// `lacking`: what to say where a cgroup was looked into that has no such file.
+    fn by_file(
+        self,
+        name: &'static str,
+        home: &Hierarchy,
+        controller: Option<&str>,
+        file: &str,
+        lacking: impl FnOnce() -> String,
+    ) -> Capability {
+        match self.look(home, controller, file) {
+            Looked::There(_) => Capability::yes(name),
+            Looked::Lacking => Capability::no(name, lacking()),
+            Looked::Unknown(why) => Capability::unknown(name, why),
         }
     }
 
@@ -174,19 +198,49 @@ impl<'a> Probe<'a> {
         format!("{} does not exist, so that there is no cgroup to look at: see the feature cgroup", parent.display())
     }
 
-    /// `None`: there is no cgroup to look at.
-    fn has(self, home: &Hierarchy, file: &str) -> Option<bool> {
+    /// `controller`: whose file it is; `None`: every cgroup of the tree has it.
+    fn look(self, home: &Hierarchy, controller: Option<&str>, file: &str) -> Looked {
         let parent = home.mount.join(self.parent.relative());
-        if parent.is_dir() {
-            return Some(parent.join(file).exists());
+        let is_root = self.parent.as_str().trim_matches('/').is_empty();
+        let mut refused = None;
+        if !is_root && parent.is_dir() {
+            match seen(&parent.join(file)) {
+                Ok(true) => return Looked::There(parent.join(file)),
+                Ok(false) if is_handed(home, controller, &parent) => return Looked::Lacking,
+                Ok(false) => {}
+                Err(why) => refused = Some((parent, why)),
+            }
         }
-        // The root of a v1 hierarchy has nearly everything that its cgroups have; of the rest it says nothing.
-        if home.version == Version::V1 && home.mount.join(file).exists() {
-            return Some(true);
+        // What the root of a hierarchy has its cgroups have too; of the rest it says nothing.
+        if seen(&home.mount.join(file)).is_ok_and(|there| there) {
+            return Looked::There(home.mount.join(file));
         }
         // Somebody else's.
-        let mut others = std::fs::read_dir(&home.mount).ok()?.flatten().map(|entry| entry.path());
-        others.any(|other| other.join(file).exists()).then_some(true)
+        let mut lacking = false;
+        match std::fs::read_dir(&home.mount) {
+            Ok(others) => {
+                for other in others.flatten().map(|entry| entry.path()) {
+                    match seen(&other.join(file)) {
+                        Ok(true) => return Looked::There(other.join(file)),
+                        // Gone meanwhile it would have no processes to list either.
+                        Ok(false) => {
+                            lacking |= is_handed(home, controller, &other)
+                                && seen(&other.join("cgroup.procs")).is_ok_and(|there| there);
+                        }
+                        Err(why) => drop(refused.get_or_insert((other, why))),
+                    }
+                }
+            }
+            Err(why) => drop(refused.get_or_insert((home.mount.clone(), why))),
+        }
+        match refused {
+            _ if lacking => Looked::Lacking,
+            Some((shut, why)) => Looked::Unknown(format!(
+                "not known: {} may not be looked into ({why}), and there is no other cgroup to look at; run as root",
+                shut.display()
+            )),
+            None => Looked::Unknown(self.no_cgroup(home)),
+        }
     }
 
     /// Whether it is counted what is read from disks and written to them.
@@ -227,11 +281,14 @@ impl<'a> Probe<'a> {
                 }
             };
         }
-        match std::fs::metadata(home.mount.join(self.parent.relative()).join("memory.peak")) {
-            Ok(file) if file.permissions().mode() & 0o200 != 0 => Capability::yes(NAME),
-            Ok(_) => Capability::no(NAME, "this kernel's memory.peak cannot be reset: it needs kernel 6.12"),
-            Err(_) if self.has(home, "cgroup.procs").is_none() => Capability::no(NAME, self.no_cgroup(home)),
-            Err(_) => Capability::no(NAME, "this kernel has no memory.peak: it needs kernel 6.12"),
+        match self.look(home, Some("memory"), "memory.peak") {
+            Looked::There(file) => match std::fs::metadata(&file) {
+                Ok(found) if found.permissions().mode() & 0o200 != 0 => Capability::yes(NAME),
+                Ok(_) => Capability::no(NAME, "this kernel's memory.peak cannot be reset: it needs kernel 6.12"),
+                Err(why) => Capability::unknown(NAME, format!("not known: {}: {why}", file.display())),
+            },
+            Looked::Lacking => Capability::no(NAME, "this kernel has no memory.peak: it needs kernel 6.12"),
+            Looked::Unknown(why) => Capability::unknown(NAME, why),
         }
     }
 
@@ -239,11 +296,9 @@ impl<'a> Probe<'a> {
         const NAME: &str = "swap";
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
         let file = if home.version == Version::V1 { "memory.memsw.usage_in_bytes" } else { "memory.swap.current" };
-        match self.has(home, file) {
-            Some(true) => Capability::yes(NAME),
-            Some(false) => Capability::no(NAME, "the kernel does not account for swap: boot with swapaccount=1"),
-            None => Capability::no(NAME, self.no_cgroup(home)),
-        }
+        self.by_file(NAME, home, Some("memory"), file, || {
+            "the kernel does not account for swap: boot with swapaccount=1".to_owned()
+        })
     }
 
     fn cpuset(self) -> Capability {
@@ -265,32 +320,51 @@ impl<'a> Probe<'a> {
                 "no unified tree: mount one beside the v1 hierarchies, mount -t cgroup2 none /sys/fs/cgroup/unified",
             );
         };
-        let readable = |p: PathBuf| std::fs::read(p).is_ok();
-        if !readable(self.roots.proc("pressure/cpu")) {
-            return Capability::no(NAME, "the kernel has no pressure stall information, or it is off: boot with psi=1");
-        }
-        match self.has(home, "cpu.pressure") {
-            Some(true) => Capability::yes(NAME),
-            Some(false) => {
-                Capability::no(NAME, "cgroups have no cpu.pressure: cgroup_disable=pressure, or cgroup.pressure is 0")
+        let file = self.roots.proc("pressure/cpu");
+        match std::fs::read(&file) {
+            Ok(_) => {}
+            // EOPNOTSUPP: it is there, and off.
+            Err(why) if is_absent(&why) || Errno::from_io_error(&why) == Some(Errno::OPNOTSUPP) => {
+                let why = "the kernel has no pressure stall information, or it is off: boot with psi=1";
+                return Capability::no(NAME, why);
             }
-            // The root has it too.
-            None if readable(home.mount.join("cpu.pressure")) => Capability::yes(NAME),
-            None => Capability::no(NAME, self.no_cgroup(home)),
+            Err(why) => return Capability::unknown(NAME, format!("not known: {}: {why}", file.display())),
         }
+        self.by_file(NAME, home, None, "cpu.pressure", || {
+            "cgroups have no cpu.pressure: cgroup_disable=pressure, or cgroup.pressure is 0".to_owned()
+        })
     }
 
     fn cgroup_kill(self) -> Capability {
         const NAME: &str = "cgroup_kill";
         match self.layout.unified() {
             None => Capability::no(NAME, "no unified tree: a task is frozen and its processes are killed one by one"),
-            Some(home) => match self.has(home, "cgroup.kill") {
-                Some(true) => Capability::yes(NAME),
-                Some(false) => Capability::no(NAME, "this kernel has no cgroup.kill: it needs kernel 5.14"),
-                None => Capability::no(NAME, self.no_cgroup(home)),
-            },
+            Some(home) => self.by_file(NAME, home, None, "cgroup.kill", || {
+                "this kernel has no cgroup.kill: it needs kernel 5.14".to_owned()
+            }),
         }
     }
+}
+
+/// Errors: it cannot be told from here.
+fn seen(file: &Path) -> io::Result<bool> {
+    match std::fs::metadata(file) {
+        Ok(_) => Ok(true),
+        Err(why) if is_absent(&why) => Ok(false),
+        Err(why) => Err(why),
+    }
+}
+
+fn is_absent(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether a cgroup has the files of a controller, as far as the kernel has them: on v2 the one above it hands it down or not.
+fn is_handed(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
+    let (Version::V2, Some(controller)) = (home.version, controller) else { return true };
+    // Where that is not told, who made the cgroup has seen to it.
+    let handed = std::fs::read_to_string(cgroup.join("cgroup.controllers"));
+    handed.map_or_else(|why| is_absent(&why), |all| all.split_whitespace().any(|one| one == on_v2(controller)))
 }
 
 #[cfg(test)]
@@ -315,5 +389,85 @@ mod tests {
         let names: std::collections::BTreeSet<_> = all.iter().map(|c| &c.feature).collect();
         assert_eq!(names.len(), all.len());
         assert!(all.iter().all(|c| c.available == c.reason.is_empty()), "{all:?}");
+    }
+
+    /// A host with one tree, of which the root offers everything; cgroups are made in it by their path, with these files.
+    struct Tree(tempfile::TempDir);
+
+    impl Tree {
+        fn v1(controllers: &[&str]) -> Tree {
+            let line = |name: &&str| format!("3 2 0:3 / /sys/fs/cgroup/{name} rw - cgroup cgroup rw,{name}\n");
+            let tree = Tree::mounted(&controllers.iter().map(line).collect::<String>());
+            controllers.iter().for_each(|name| tree.cgroup(name, &[]));
+            tree
+        }
+        fn v2() -> Tree {
+            let tree = Tree::mounted("3 2 0:3 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+            tree.cgroup("", &[("cgroup.controllers", "memory pids")]);
+            tree
+        }
+        fn mounted(mountinfo: &str) -> Tree {
+            let tree = Tree(tempfile::tempdir().unwrap());
+            std::fs::create_dir_all(tree.roots().proc("self")).unwrap();
+            std::fs::write(tree.roots().proc("self/mountinfo"), mountinfo).unwrap();
+            tree
+        }
+        fn roots(&self) -> Roots {
+            Roots::below(self.0.path())
+        }
+        fn cgroup(&self, path: &str, files: &[(&str, &str)]) {
+            let at = self.0.path().join("sys/fs/cgroup").join(path);
+            std::fs::create_dir_all(&at).unwrap();
+            for (name, text) in [("cgroup.procs", "")].iter().chain(files) {
+                std::fs::write(at.join(name), text).unwrap();
+            }
+        }
+        fn of(&self, feature: &str) -> Capability {
+            let layout = Layout::detect(&self.roots()).unwrap();
+            let all = probe(&self.roots(), &layout, &CgroupPath::from("/allostat"), false);
+            all.into_iter().find(|c| c.feature == feature).unwrap()
+        }
+    }
+
+    #[test]
+    fn what_any_cgroup_has_the_kernel_has_and_what_none_was_seen_of_is_not_known() {
+        let tree = Tree::v1(&["pids", "memory"]);
+        let nobody_looked = tree.of("pids_peak");
+        assert!(nobody_looked.unknown && !nobody_looked.available, "{nobody_looked:?}");
+        assert!(!nobody_looked.reason.contains("kernel"), "{nobody_looked:?}");
+        tree.cgroup("pids/other", &[]);
+        let lacking = tree.of("pids_peak");
+        assert!(!lacking.unknown && lacking.reason.contains("this kernel has no pids.peak"), "{lacking:?}");
+        tree.cgroup("pids/third", &[("pids.peak", "1\n")]);
+        assert!(tree.of("pids_peak").available);
+        // The agent's own tells of what its tasks will have.
+        tree.cgroup("pids/allostat", &[]);
+        assert!(!tree.of("pids_peak").available);
+    }
+
+    #[test]
+    fn on_v2_a_cgroup_that_was_handed_no_controller_says_nothing_of_the_kernel() {
+        let tree = Tree::v2();
+        tree.cgroup("other", &[("cgroup.controllers", "pids")]);
+        for feature in ["memory_peak", "memory_window_peak", "swap"] {
+            assert!(tree.of(feature).unknown, "{:?}", tree.of(feature));
+        }
+        assert!(!tree.of("pids_peak").unknown, "that one it was handed");
+        tree.cgroup("third", &[("cgroup.controllers", "memory"), ("memory.peak", "1\n")]);
+        assert!(tree.of("memory_peak").available && tree.of("memory_window_peak").available);
+        assert!(tree.of("swap").reason.contains("swapaccount"), "that was looked for");
+    }
+
+    /// An ordinary user before a directory of root: `tests/observed/narrow.rs`. Here a link to itself stands for what cannot be told.
+    #[test]
+    fn what_may_not_be_looked_at_is_not_told_as_what_the_kernel_lacks() {
+        let tree = Tree::v1(&["pids"]);
+        tree.cgroup("pids/allostat", &[]);
+        let file = tree.0.path().join("sys/fs/cgroup/pids/allostat/pids.peak");
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+        let unknown = tree.of("pids_peak");
+        assert!(unknown.unknown && unknown.reason.contains("may not be looked into"), "{unknown:?}");
+        tree.cgroup("pids/other", &[("pids.peak", "1\n")]);
+        assert!(tree.of("pids_peak").available, "that one tells");
     }
 }

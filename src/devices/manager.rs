@@ -5,7 +5,7 @@
 //! | reports | the last report, whole | |
 //! | says what cannot be | what it said before that | goes on |
 //! | ends, panics | its devices are not there; their values go when they are old | run again, later each time |
-//! | finds nothing to work with | nothing | run again each [`Config::retry`] |
+//! | finds nothing to work with | nothing; if the host has its devices all the same, that it does not run | run again each [`Config::retry`] |
 //!
 //! Concurrency: a plugin runs on a thread of its own, its reports are taken by another; both end with it. While a plugin finds
 //! nothing to work with there is no thread.
@@ -232,8 +232,7 @@ async fn follow(manager: Arc<DeviceManager>, at: usize) {
         if began.elapsed() > PAUSES.1 {
             (pause, told) = (PAUSES.0, None);
         }
-        let missing = error.fault == PluginFault::Missing;
-        let wait = if missing { manager.parts.config.retry } else { pause.mul_f64(jitter(&manager)) };
+        let wait = if error.is_missing() { manager.parts.config.retry } else { pause.mul_f64(jitter(&manager)) };
         if tokio::time::timeout(wait, manager.ends.ended()).await.is_ok() {
             return;
         }
@@ -254,6 +253,7 @@ async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
     let mut out = PluginReports::new(to, Arc::clone(&manager.ends), manager.parts.tick);
     out.glances = manager.owners.is_some();
     let plugin = Arc::clone(&manager.parts.plugins[at]);
+    let roots = manager.parts.roots.clone();
     let (taker, short) = (Arc::clone(manager), plugin.name().chars().take(10).collect::<String>());
     let taking = thread(&format!("dev-{short}"), move || take_all(&taker, at, &reports));
     let running = taking.and_then(|()| {
@@ -263,7 +263,7 @@ async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
             let internal = |why: Box<panics::Panic>| {
                 PluginError::new(PluginFault::Failed, format!("an internal error: {}", why.message))
             };
-            let ended = ended.unwrap_or_else(internal);
+            let ended = known(ended.unwrap_or_else(internal), plugin.as_ref(), &roots);
             // Nobody waits any more where the agent ends.
             let _ = tell.send(ended);
         })
@@ -271,6 +271,15 @@ async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
     match running {
         Ok(()) => told.await.unwrap_or_else(|_| PluginError::new(PluginFault::Failed, "its thread ended")),
         Err(error) => PluginError::new(PluginFault::Failed, format!("no thread can be had: {error}")),
+    }
+}
+
+/// A host that has its devices lacks something; one without them lacks nothing. Reads `/sys`.
+fn known(error: PluginError, plugin: &dyn DevicePlugin, roots: &Roots) -> PluginError {
+    let hardware = (error.fault == PluginFault::Missing).then(|| plugin.idle_hardware(roots)).flatten();
+    match hardware {
+        Some(hardware) => PluginError::new(PluginFault::NoDriver, format!("{hardware}: {}", error.message)),
+        None => error,
     }
 }
 

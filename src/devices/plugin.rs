@@ -18,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use crate::host::roots::Roots;
 use crate::model::device::{DeviceGroup, DeviceProcess, DeviceReading, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::model::words;
@@ -32,6 +33,10 @@ pub trait DevicePlugin: Send + Sync {
     ///
     /// Errors: it has no such device, or cannot be asked.
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError>;
+    /// Which of its devices the host has, for people, where what they need to work is missing; `None`: none, or nobody can tell.
+    fn idle_hardware(&self, _: &Roots) -> Option<String> {
+        None
+    }
 }
 
 words! {
@@ -39,6 +44,8 @@ words! {
     pub enum PluginFault {
         /// What it needs is not on this host: a library, a driver. Looked for again, and no fault.
         Missing = "missing",
+        /// The same, though its devices are: they would work, and do not. Looked for again, and not counted.
+        NoDriver = "no_driver",
         /// Its library and the kernel's driver are of two versions.
         VersionMismatch = "version_mismatch",
         NoPermission = "no_permission",
@@ -67,6 +74,10 @@ pub struct PluginError {
 impl PluginError {
     pub fn new(fault: PluginFault, message: impl Into<String>) -> PluginError {
         PluginError { fault, message: message.into() }
+    }
+    /// What it needs is not there: it is looked for again, seldom, and not counted.
+    pub fn is_missing(&self) -> bool {
+        matches!(self.fault, PluginFault::Missing | PluginFault::NoDriver)
     }
     pub fn stopped() -> PluginError {
         PluginError::new(PluginFault::Stopped, "the agent ends")

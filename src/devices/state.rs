@@ -296,7 +296,7 @@ impl DeviceState {
 
     pub fn fault(&mut self, plugin: usize, error: &PluginError) {
         let faults = &mut self.plugins[plugin].view.faults;
-        if !matches!(error.fault, PluginFault::Missing | PluginFault::Stopped) {
+        if !error.is_missing() && error.fault != PluginFault::Stopped {
             *faults.entry(error.fault.as_str()).or_default() += 1;
         }
     }

@@ -9,16 +9,22 @@ pub struct Capability {
     /// The `feature` label: `cgroup`, `memory_peak`, `psi`, `swap`, `io`, `cpu_quota`, `pids`, `pids_peak` ...
     pub feature: Cow<'static, str>,
     pub available: bool,
-    /// A sentence that says why it is missing and what would mend it; empty where it is available.
+    /// Nothing could be looked at that would tell: neither yes nor no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
+    /// A sentence that says why it is missing or not known and what would mend it; empty where it is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
 impl Capability {
     pub fn yes(feature: &'static str) -> Capability {
-        Capability { feature: feature.into(), available: true, reason: String::new() }
+        Capability { feature: feature.into(), available: true, unknown: false, reason: String::new() }
     }
     pub fn no(feature: &'static str, reason: impl Into<String>) -> Capability {
-        Capability { feature: feature.into(), available: false, reason: reason.into() }
+        Capability { feature: feature.into(), available: false, unknown: false, reason: reason.into() }
+    }
+    pub fn unknown(feature: &'static str, reason: impl Into<String>) -> Capability {
+        Capability { unknown: true, ..Capability::no(feature, reason) }
     }
 }

@@ -62,6 +62,7 @@ pub static CAPABILITY: MetricDesc = MetricDesc::gauge(
     "Whether this host, kernel and user let a feature be measured (1) or not (0). /v1/node says why not.",
     &["feature"],
 )
+.absent_when("there is nothing to look at that would tell, or it may not be looked at: /v1/node says what")
 .otlp("allostat.capability", "1");
 
 pub static KEPT_FILES: MetricDesc = MetricDesc::gauge(
@@ -184,7 +185,7 @@ pub(super) fn ages(out: &mut Samples, tasks: Option<Timestamp>, host: impl Itera
 }
 
 pub(super) fn capabilities(out: &mut Samples, info: &NodeInfo) {
-    for capability in &info.capabilities {
+    for capability in info.capabilities.iter().filter(|capability| !capability.unknown) {
         out.push_owned(&CAPABILITY, vec![capability.feature.clone()], Value::Int(u64::from(capability.available)));
     }
 }

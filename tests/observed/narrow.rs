@@ -113,6 +113,64 @@ fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there()
     assert_eq!(looked.missing("memory"), None, "that of others is measured");
 }
 
+/// What a kernel, or how it was started, is blamed with.
+const BLAMES: [&str; 7] = [
+    "needs kernel",
+    "newer kernel",
+    "this kernel",
+    "the kernel does not",
+    "boot with",
+    "swapaccount",
+    "cgroup_disable",
+];
+
+/// The parent of root's agent is shut to others where that one's umask says so: what they may not look into says nothing of the kernel.
+#[test]
+fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let roots = Looked::at(|_| AgentOptions::default());
+    let include = format!("cgroup:{}/*", roots.others.parent);
+    let env = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &include)];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let mut agent = Agent::to_start(AgentOptions { as_nobody: true, env, ..AgentOptions::default() });
+    agent.cgroups.make("");
+    for parent in agent.cgroups.directories("") {
+        fs::set_permissions(parent, Permissions::from_mode(0o750)).unwrap();
+    }
+    agent.start_again();
+    let capabilities = |agent: &Agent| -> Vec<(String, bool, String)> {
+        let node = agent.json("/v1/node");
+        let all = node["capabilities"].as_array().expect("a list").iter();
+        let told = |c: &Value, word: &str| c[word].as_str().unwrap_or_default().to_owned();
+        all.map(|c| (told(c, "feature"), c["available"] == true, told(c, "reason"))).collect()
+    };
+    let (of_root, of_nobody) = (capabilities(&roots.agent), capabilities(&agent));
+    assert_eq!(of_root.len(), of_nobody.len());
+    // A kernel that has them tells everybody.
+    let of_kernel = ["memory", "memory_peak", "swap", "cpu", "cpu_quota", "io", "pids", "pids_peak", "psi"];
+    for ((feature, can, _), (_, same, why)) in of_root.iter().zip(&of_nobody).filter(|((_, can, _), _)| *can) {
+        let blamed = BLAMES.iter().find(|words| why.contains(**words));
+        assert_eq!(blamed, None, "{feature}: {why}");
+        assert!(*same || !of_kernel.contains(&feature.as_str()), "{feature}: {can}, and {same} of nobody: {why}");
+    }
+    roots.assert_measured();
+    let id = format!("cgroup:{}/busy", roots.others.parent);
+    for (family, feature) in [
+        ("allostat_task_memory_peak_bytes", "memory_peak"),
+        ("allostat_task_memory_swap_bytes", "swap"),
+        ("allostat_task_pids_peak", "pids_peak"),
+        ("allostat_task_pressure_stall_seconds_total", "psi"),
+    ] {
+        if !roots.agent.metrics().all(family, &[]).is_empty() {
+            wait_for(family, LONG, || (!agent.metrics().all(family, &[("alloc_id", &id)]).is_empty()).then_some(()));
+            assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", feature)]), 1, "{family} is told");
+        }
+    }
+    agent.stop();
+}
+
 /// Systemd's `ProtectSystem=strict` and `ProtectControlGroups=yes`, and no more rights than `docs/security.md` lists.
 #[test]
 fn who_may_write_nowhere_and_has_the_listed_capabilities_alone_measures_everything() {

@@ -29,6 +29,8 @@ use self::watch::Watch;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use crate::host::clock::Clock;
 use crate::host::gpu::{FoundGpu, GpuError, Library};
+use crate::host::pci;
+use crate::host::roots::Roots;
 use crate::model::device::{Device, DeviceGroup, DeviceNode, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
@@ -96,6 +98,27 @@ impl DevicePlugin for Nvidia {
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
         reservation(&lock(&self.shared.devices), ids)
     }
+
+    fn idle_hardware(&self, roots: &Roots) -> Option<String> {
+        idle_hardware(roots)
+    }
+}
+
+/// GPUs that the bus shows, whatever is loaded: but for those that are given to guests, whose driver is not this host's.
+fn idle_hardware(roots: &Roots) -> Option<String> {
+    let all = pci::displays(roots, pci::NVIDIA);
+    let ours: Vec<_> = all.iter().filter(|one| !one.is_given_away()).collect();
+    let others: BTreeSet<&str> = ours.iter().filter_map(|one| one.driver.as_deref()).collect();
+    let what = match ours.len() {
+        0 => return None,
+        1 => "1 display or 3D controller of NVIDIA is on the PCI bus".to_owned(),
+        n => format!("{n} display or 3D controllers of NVIDIA are on the PCI bus"),
+    };
+    let driven = match others.len() {
+        0 => String::new(),
+        _ => format!(" (driven by {})", others.into_iter().collect::<Vec<_>>().join(", ")),
+    };
+    Some(format!("{what}{driven}, and the library of its driver is missing or finds no driver"))
 }
 
 /// What a task gets with these. Errors: one is not among the devices.
@@ -275,4 +298,44 @@ fn groups(all: Vec<FoundGpu>) -> Vec<DeviceGroup> {
         }
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of one more function on the bus, as `/sys` shows it.
+    fn plug(roots: &Roots, address: &str, vendor: &str, class: &str, driver: Option<&str>) {
+        let at = roots.sys.join("bus/pci/devices").join(address);
+        std::fs::create_dir_all(&at).unwrap();
+        std::fs::write(at.join("vendor"), format!("{vendor}\n")).unwrap();
+        std::fs::write(at.join("class"), format!("{class}\n")).unwrap();
+        if let Some(driver) = driver {
+            std::os::unix::fs::symlink(format!("../../../bus/pci/drivers/{driver}"), at.join("driver")).unwrap();
+        }
+    }
+
+    #[test]
+    fn gpus_on_the_bus_are_told_by_their_number_and_nothing_else_on_it_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let roots = Roots::below(directory.path());
+        assert_eq!(idle_hardware(&roots), None, "no bus at all");
+        plug(&roots, "0000:00:02.0", "0x8086", "0x030000", Some("i915"));
+        // Its sound, its USB, and a switch between GPUs.
+        for (address, class) in
+            [("0000:01:00.1", "0x040300"), ("0000:01:00.2", "0x0c0330"), ("0000:05:00.0", "0x068000")]
+        {
+            plug(&roots, address, "0x10de", class, None);
+        }
+        assert_eq!(idle_hardware(&roots), None);
+        plug(&roots, "0000:09:00.0", "0x10de", "0x030200", Some("vfio-pci"));
+        assert_eq!(idle_hardware(&roots), None, "a guest's");
+        plug(&roots, "0000:01:00.0", "0x10de", "0x030000", Some("nouveau"));
+        let one = idle_hardware(&roots).unwrap();
+        assert!(one.starts_with("1 display or 3D controller of NVIDIA is on the PCI bus (driven by nouveau)"), "{one}");
+        plug(&roots, "0001:02:00.0", "0x10de", "0x030200", None);
+        let two = idle_hardware(&roots).unwrap();
+        assert!(two.starts_with("2 display or 3D controllers of NVIDIA are"), "{two}");
+        assert!(two.contains("library of its driver is missing"), "{two}");
+    }
 }

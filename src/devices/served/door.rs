@@ -68,7 +68,9 @@ impl From<PluginError> for Refusal {
         let code = match error.fault {
             PluginFault::Invalid => Refusal::NOT_FOUND,
             PluginFault::Timeout => Refusal::DEADLINE_EXCEEDED,
-            PluginFault::Missing | PluginFault::Stopped | PluginFault::Died => Refusal::UNAVAILABLE,
+            PluginFault::Missing | PluginFault::NoDriver | PluginFault::Stopped | PluginFault::Died => {
+                Refusal::UNAVAILABLE
+            }
             PluginFault::VersionMismatch | PluginFault::NoPermission | PluginFault::Protocol | PluginFault::Failed => {
                 Refusal::INTERNAL
             }

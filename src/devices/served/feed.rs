@@ -90,8 +90,7 @@ impl Feed {
                 return;
             }
             self.fail(&error);
-            let missing = error.fault == PluginFault::Missing;
-            if !reports.wait(if missing { LONGEST_PAUSE } else { pause }) {
+            if !reports.wait(if error.is_missing() { LONGEST_PAUSE } else { pause }) {
                 return;
             }
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -131,11 +131,11 @@ pub static ALLOC_DEVICE_INFO: MetricDesc = MetricDesc::info(
 pub static PLUGIN_UP: MetricDesc = MetricDesc::gauge(
     "allostat_device_plugin_up",
     Unit::None,
-    "1: the plugin runs.",
+    "1: the plugin runs. 0: it does not, or GPUs are on the PCI bus and their driver or its library is missing.",
     &["plugin"],
 )
 .from_source("devices")
-.absent_when("what the plugin needs is not on this host")
+.absent_when("what the plugin needs is not on this host, and no device of its kind either")
 .otlp("allostat.device.plugin.up", "1");
 
 pub static PLUGIN_FAULTS: MetricDesc = MetricDesc::counter(

@@ -427,7 +427,7 @@ allostat_device_xid_last_timestamp_seconds kind 1 unit "seconds": When the drive
 allostat_device_stat kind 1 unit "": A number that a plugin tells beyond what is known by name, in the unit that it says. Of one with a denominator, the numerator.
   {device_uuid="fpga0",stat="lanes \"in\" use"} 7
   {device_uuid="fpga0",stat="memory/used",stat_unit="MiB"} 3
-allostat_device_plugin_up kind 1 unit "": 1: the plugin runs.
+allostat_device_plugin_up kind 1 unit "": 1: the plugin runs. 0: it does not, or GPUs are on the PCI bus and their driver or its library is missing.
   {plugin="fpga"} 0
   {plugin="nvidia"} 1
 allostat_device_plugin_faults_total kind 0 unit "": How often a device plugin ended, or said what cannot be, by reason.

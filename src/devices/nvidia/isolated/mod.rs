@@ -28,9 +28,10 @@ pub use self::helper::serve_agent;
 use self::frames::Frames;
 use self::helper::{Orders, Said};
 use self::history::History;
-use super::{FIRST_LIST, NvidiaConfig, reservation};
+use super::{FIRST_LIST, NvidiaConfig, idle_hardware, reservation};
 use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports};
 use crate::host::process::{HeldProgram, spawn_held, without_ours};
+use crate::host::roots::Roots;
 use crate::model::device::{Device, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::{chain, lock};
@@ -132,6 +133,10 @@ impl DevicePlugin for Isolated {
 
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
         reservation(&lock(&self.devices), ids)
+    }
+
+    fn idle_hardware(&self, roots: &Roots) -> Option<String> {
+        idle_hardware(roots)
     }
 }
 

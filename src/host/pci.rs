@@ -1,0 +1,44 @@
+//! What is on the PCI bus, whatever drivers are loaded.
+//!
+//! Source: `/sys/bus/pci/devices/*/{vendor,class,driver}`.
+
+use std::path::Path;
+
+use super::roots::Roots;
+
+/// The vendor, as `/sys` writes it.
+pub const NVIDIA: &str = "0x10de";
+/// Of display controllers: VGA (`0x0300`), XGA, 3D (`0x0302`) and others.
+const DISPLAY: &str = "0x03";
+/// Who takes a device so that a guest can have it.
+const FOR_GUESTS: [&str; 2] = ["vfio-pci", "pci-stub"];
+
+/// A display or 3D controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Display {
+    /// Who drives it in this kernel.
+    pub driver: Option<String>,
+}
+
+impl Display {
+    /// It is, or may be, a guest's.
+    pub fn is_given_away(&self) -> bool {
+        self.driver.as_deref().is_some_and(|driver| FOR_GUESTS.contains(&driver))
+    }
+}
+
+/// Those of a vendor. What cannot be read is none: a host may have no such bus.
+pub fn displays(roots: &Roots, vendor: &str) -> Vec<Display> {
+    let all = std::fs::read_dir(roots.sys.join("bus/pci/devices"));
+    let all = all.into_iter().flatten().flatten().map(|entry| entry.path());
+    all.filter(|at| text(at, "vendor") == vendor && text(at, "class").starts_with(DISPLAY))
+        .map(|at| {
+            let driver = std::fs::read_link(at.join("driver")).ok();
+            Display { driver: driver.and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned())) }
+        })
+        .collect()
+}
+
+fn text(at: &Path, name: &str) -> String {
+    std::fs::read_to_string(at.join(name)).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
