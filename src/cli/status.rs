@@ -119,7 +119,7 @@ fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
     let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
     let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));
     let newest = newest.map(|(_, exit)| exit);
-    newest.map_or_else(|| ABSENT.to_owned(), |exit| run::describe(exit))
+    newest.map_or_else(|| ABSENT.to_owned(), run::describe)
 }
 
 fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {

@@ -162,7 +162,7 @@ fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
     let deaths = || events.iter().filter(|event| is(event, "die"));
     let died = deaths()
         .find(|event| ended_at.is_some_and(|at| event["timeNano"].as_u64() >= Some(at.0)))
-        .or_else(|| deaths().last())?;
+        .or_else(|| deaths().next_back())?;
     let code = died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
     let finished_at = died["timeNano"].as_u64().map(Timestamp);
     Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
