@@ -337,21 +337,6 @@ impl Work {
         self.bell.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
     }
 
-    /// Processes of a plain cgroup that has none now came and went since it was made. That what it has used is not what a cgroup below it used,
-    /// of which nobody has told yet, is known at the second look.
-    fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
-        // Of one that was there before, what it has used may be what others used below it.
-        let has_run = is_made && !self.ends.was_above(path) && self.scanner.has_run(path);
-        let before = self.empty.insert(path.to_owned(), has_run);
-        if before.is_none() {
-            self.scanner.listen(path);
-        }
-        if has_run && before != Some(true) {
-            self.fresh.insert(path.to_owned(), now + SETTLED);
-        }
-        has_run && before == Some(true)
-    }
-
     fn has_room(&self) -> bool {
         self.allocs.running() + self.unnamed.len() < self.parts.config.max_allocs
     }
