@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
 use super::output::{Style, printable};
-use super::shape::AllocRow;
+use super::shape::{AllocRow, ExitRow};
 use super::{Session, human, plan};
 use crate::api::{Submitted, encode};
 use crate::model::task::{ExitStatus, Outcome};
@@ -110,7 +110,7 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
         writeln!(session.out, "{}", session.paint.paint(Style::Green, "complete"))?;
         return Ok(Exit::Done);
     };
-    let what = task.last_exit.as_ref().map_or("never ran".to_owned(), |e| describe(&e.status, e.outcome));
+    let what = task.last_exit.as_ref().map_or("never ran".to_owned(), describe);
     writeln!(session.out, "{} task {name} of {} {what}", session.paint.paint(Style::Red, "failed:"), alloc.short())?;
     Ok(match task.last_exit.as_ref().map(|e| &e.status) {
         Some(ExitStatus::Code(code)) if *code > 0 => Exit::Task(*code),
@@ -119,8 +119,16 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     })
 }
 
-/// `exited with 3`, `was killed by the OOM killer`.
-pub fn describe(status: &ExitStatus, outcome: Outcome) -> String {
+/// `exited with 3`, `was killed by the OOM killer`. Whom the OOM killer chose may be a child, after which the task went on.
+pub fn describe(exit: &ExitRow) -> String {
+    let how = how(&exit.status, exit.outcome);
+    match exit.oom_kills {
+        Some(1..) if exit.outcome != Outcome::Oom => format!("{how}; a process in it was killed by the OOM killer"),
+        Some(_) | None => how,
+    }
+}
+
+fn how(status: &ExitStatus, outcome: Outcome) -> String {
     match (status, outcome) {
         (ExitStatus::Signal(_), Outcome::Oom) => "was killed by the OOM killer".to_owned(),
         (ExitStatus::Code(code), Outcome::Oom) => format!("was killed by the OOM killer (exit code {code})"),
@@ -136,12 +144,18 @@ pub fn describe(status: &ExitStatus, outcome: Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::units::Timestamp;
 
     #[test]
     fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
-        assert_eq!(describe(&ExitStatus::Signal(9), Outcome::Oom), "was killed by the OOM killer");
-        assert_eq!(describe(&ExitStatus::Code(137), Outcome::Oom), "was killed by the OOM killer (exit code 137)");
-        assert_eq!(describe(&ExitStatus::Code(137), Outcome::Error), "exited with 137");
+        let told =
+            |status, outcome, oom_kills| describe(&ExitRow { status, outcome, oom_kills, finished_at: Timestamp(1) });
+        assert_eq!(told(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
+        assert_eq!(told(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");
+        assert_eq!(told(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");
+        let of_a_child = "exited with 0; a process in it was killed by the OOM killer";
+        assert_eq!(told(ExitStatus::Code(0), Outcome::Success, Some(1)), of_a_child);
+        assert_eq!(told(ExitStatus::Code(0), Outcome::Success, None), "exited with 0");
     }
 
     #[test]

@@ -143,6 +143,8 @@ pub struct ExitRow {
     pub outcome: Outcome,
     pub status: ExitStatus,
     pub finished_at: Timestamp,
+    #[serde(default)]
+    pub oom_kills: Option<u64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -132,7 +132,7 @@ fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
     let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
     let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));
     let newest = newest.map(|(_, exit)| exit);
-    newest.map_or_else(|| ABSENT.to_owned(), |exit| run::describe(&exit.status, exit.outcome))
+    newest.map_or_else(|| ABSENT.to_owned(), run::describe)
 }
 
 fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
@@ -240,7 +240,7 @@ mod tests {
             state_since: Some(Timestamp(0)),
             next_start_at: None,
             finished_at: Some(Timestamp(finished_at)),
-            last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at) }),
+            last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at), oom_kills: None }),
             lifecycle: None,
             driver: None,
             devices: Vec::new(),

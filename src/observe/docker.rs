@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A container whose cgroup is gone may be running by its daemon's books for a moment.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(25);
+/// As runtimes say that it ended by SIGKILL.
+const KILLED: u8 = 137;
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let scope = at.name().strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope"));
@@ -82,8 +84,8 @@ impl Runtime for Docker {
         self.engine.name(inquiry).or_else(|| self.of_another(&inquiry.path, id))
     }
 
-    fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
-        self.engine.exit(inquiry)
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
+        self.engine.exit(inquiry, ended_at)
     }
 }
 
@@ -154,12 +156,21 @@ impl Engine {
     }
 }
 
-fn died(events: &[Value]) -> Option<ExitFacts> {
-    let is = |event: &&Value, what: &str| event["Action"] == what;
-    let died = events.iter().rev().find(|event| is(event, "die"))?;
-    let status = ExitStatus::Code(died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?);
+/// Of several lives the first one that had not ended before; where that is not known as exactly, the last one.
+fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
+    let is = |event: &Value, what: &str| event["Action"] == what;
+    let deaths = || events.iter().filter(|event| is(event, "die"));
+    let died = deaths()
+        .find(|event| ended_at.is_some_and(|at| event["timeNano"].as_u64() >= Some(at.0)))
+        .or_else(|| deaths().next_back())?;
+    let code = died["Actor"]["Attributes"]["exitCode"].as_str()?.parse().ok()?;
     let finished_at = died["timeNano"].as_u64().map(Timestamp);
-    Some(ExitFacts { status, oom: events.iter().any(|event| is(&event, "oom")), finished_at })
+    Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
+}
+
+/// The OOM killer may have chosen a child, and the container went on: it ended of that if it was killed.
+fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
+    ExitFacts { status: ExitStatus::Code(code), oom: oom && code == KILLED, finished_at }
 }
 
 impl Runtime for Engine {
@@ -168,28 +179,45 @@ impl Runtime for Engine {
         self.listed(id).or_else(|| named(&self.inspect(id)?, self.driver))
     }
 
-    fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
         let id = inquiry.found.container.as_deref()?;
         for _ in 0..TRIES {
-            let Some(container) = self.inspect(id) else { return died(&self.events(id)?) };
-            if let Some(exit) = exited(&container["State"]) {
-                return Some(exit);
+            let Some(container) = self.inspect(id) else { return died(&self.events(id)?, ended_at) };
+            match told(&container["State"], ended_at) {
+                Told::Exit(facts) => return Some(facts),
+                Told::Nothing => return None,
+                Told::NotYet => std::thread::sleep(PAUSE),
             }
-            std::thread::sleep(PAUSE);
         }
         None
     }
 }
 
-/// `None`: it runs.
-fn exited(state: &Value) -> Option<ExitFacts> {
-    if state["Running"] == true {
-        return None;
+/// What a daemon says of a life that is over.
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    /// By its books it runs yet, or does not yet.
+    NotYet,
+    Exit(ExitFacts),
+    /// A later life has begun.
+    Nothing,
+}
+
+fn told(state: &Value, ended_at: Option<Timestamp>) -> Told {
+    let moment = |name: &str| state[name].as_str().and_then(facts::moment);
+    // One of milliseconds may be over before it was started by its daemon's books: then the kernel tells its end.
+    if moment("StartedAt").is_some_and(|started_at| ended_at.is_some_and(|ended_at| started_at > ended_at)) {
+        return Told::Nothing;
     }
-    let code = state["ExitCode"].as_u64()?;
-    let finished_at = state["FinishedAt"].as_str().and_then(facts::moment)?;
-    let status = ExitStatus::Code(u8::try_from(code).ok()?);
-    Some(ExitFacts { status, oom: state["OOMKilled"] == true, finished_at: Some(finished_at) })
+    // One that waits to be started again runs by its books, and says how it has ended.
+    let runs = state["Running"] == true && state["Restarting"] != true;
+    let code = state["ExitCode"].as_u64().and_then(|code| u8::try_from(code).ok());
+    // Before that moment it was another life.
+    let finished_at = moment("FinishedAt").filter(|at| ended_at.is_none_or(|ended_at| *at >= ended_at));
+    match (code, finished_at) {
+        (Some(code), Some(_)) if !runs => Told::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
+        (Some(_) | None, _) => Told::NotYet,
+    }
 }
 
 fn named(container: &Value, driver: &str) -> Option<Naming> {
@@ -323,22 +351,46 @@ mod tests {
     #[test]
     fn what_runs_has_not_exited_and_the_kernels_kill_is_told() {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
-        assert_eq!(exited(&state(true, 0, false)), None);
-        let at = Some(Timestamp(1_000_000_000));
-        assert_eq!(
-            exited(&state(false, 137, true)),
-            Some(ExitFacts { status: ExitStatus::Code(137), oom: true, finished_at: at })
-        );
+        let at = Timestamp(1_000_000_000);
+        let told = |state: &Value| told(state, None);
+        assert_eq!(told(&state(true, 0, false)), Told::NotYet);
+        let exit = |code, oom| Told::Exit(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(at) });
+        assert_eq!(told(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
-        assert_eq!(exited(&never), None, "it was never started");
+        assert_eq!(told(&never), Told::NotYet, "it was never started");
+        // A child of it was chosen, and it went on.
+        assert_eq!((told(&state(false, 0, true)), told(&state(false, 1, true))), (exit(0, false), exit(1, false)));
+    }
+
+    #[test]
+    fn of_one_that_is_started_again_another_life_tells_nothing_of_this_one() {
+        let state = |started: u64, running, restarting| {
+            json!({"Running": running, "Restarting": restarting, "ExitCode": 4, "OOMKilled": false,
+                "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
+        };
+        let second = |n: u64| Some(Timestamp(n * 1_000_000_000));
+        let ended = Told::Exit(ExitFacts { status: ExitStatus::Code(4), oom: false, finished_at: second(3) });
+        assert_eq!(told(&state(1, true, true), second(2)), ended, "it waits to be started again");
+        assert_eq!(told(&state(1, true, false), second(2)), Told::NotYet);
+        assert_eq!(told(&state(1, true, true), second(4)), Told::NotYet, "it speaks of the one before");
+        for (running, restarting) in [(true, false), (true, true), (false, false)] {
+            assert_eq!(told(&state(5, running, restarting), second(2)), Told::Nothing);
+        }
     }
 
     #[test]
     fn of_one_that_is_removed_its_events_tell_the_end() {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
-        let expected = |oom| Some(ExitFacts { status: ExitStatus::Code(3), oom, finished_at: Some(Timestamp(7)) });
-        assert_eq!(died(&[event("start"), event("die"), event("destroy")]), expected(false));
-        assert_eq!(died(&[event("oom"), event("die")]), expected(true));
+        let died = |events: &[Value]| died(events, Some(Timestamp(6)));
+        let expected =
+            |code, oom, at| Some(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(Timestamp(at)) });
+        assert_eq!(died(&[event("start"), event("die"), event("destroy")]), expected(3, false, 7));
+        assert_eq!(died(&[event("oom"), event("die")]), expected(3, false, 7), "of another process");
         assert_eq!(died(&[event("start")]), None);
+        let die =
+            |code: &str, at: u64| json!({"Action": "die", "timeNano": at, "Actor": {"Attributes": {"exitCode": code}}});
+        assert_eq!(died(&[event("oom"), die("137", 8)]), expected(137, true, 8));
+        assert_eq!(died(&[die("1", 5), die("2", 9), die("3", 13)]), expected(2, false, 9), "each life its own");
+        assert_eq!(died(&[die("1", 3), die("2", 5)]), expected(2, false, 5));
     }
 }

@@ -75,6 +75,10 @@ impl LifeNotes {
     pub(super) fn first_start(&self) -> Option<u64> {
         self.first_start
     }
+    /// When its last process ended.
+    pub(super) fn last_at(&self) -> Option<u64> {
+        self.last.map(|(at, _)| at)
+    }
 
     /// How it ended: a container as its first process did, everything else as its last one. `wall`: of nanoseconds since boot.
     pub(super) fn facts(&self, is_container: bool, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
@@ -185,6 +189,10 @@ impl<T> Ends<T> {
     /// One is being gathered there that this hierarchy has told of already: what it tells now is of another one.
     pub(super) fn is_another(&self, path: &str, home: usize) -> bool {
         self.brief.get(path).is_some_and(|life| life.notes.has(home))
+    }
+    /// A life that one of its hierarchies told of after it had told of the one that is shown there. `home`: which hierarchy said it.
+    pub(super) fn is_after(&self, path: &str, life: &BriefLife<T>, home: impl Fn(&T) -> usize) -> bool {
+        self.noted(path).is_some_and(|shown| life.told.iter().any(|said| shown.has(home(said))))
     }
     /// What each hierarchy said of one that is being gathered. `None`: none is.
     pub(super) fn told_of(&self, path: &str) -> Option<impl Iterator<Item = &T>> {
@@ -306,6 +314,21 @@ mod tests {
         assert!(ends.next().is_some());
         ends.forget(now + REMEMBERED, |_| false);
         assert!(ends.over.is_empty() && ends.above.is_empty());
+    }
+
+    #[test]
+    fn what_a_hierarchy_tells_of_after_it_told_of_what_is_shown_is_a_later_life() {
+        let (mut ends, now) = (Ends::default(), Instant::now());
+        ends.gather("/a", 3, &ended(CODE_3, 50), false, 3, wait(now));
+        let life = ends.finish("/a").expect("it was gathered");
+        let home = |said: &usize| *said;
+        assert!(!ends.is_after("/a", &life, home), "nothing was told of what is shown");
+        ends.note_below("/a", &ended(CODE_3, 40));
+        ends.note("/a", 7, &ended(CODE_3, 40), false, now);
+        assert!(!ends.is_after("/a", &life, home), "it may be what another hierarchy has to tell of it");
+        ends.note("/a", 3, &ended(CODE_3, 40), false, now);
+        assert!(ends.is_after("/a", &life, home));
+        assert_eq!(ends.noted("/a").and_then(LifeNotes::last_at), Some(40));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::{Config, ObservedSource};
 use crate::host::inotify::Bell;
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
+use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
 /// So many questions wait for a source; those above it are not asked.
@@ -31,7 +32,16 @@ pub struct Inquiry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
     Name,
-    Exit,
+    /// Which life, of those that the container had: what is said of it later is said of no other one.
+    Exit(EndedLife),
+}
+
+/// A life that is over. A container that is started again has many, all with one id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedLife {
+    pub number: u64,
+    /// When its last process ended. `None`: the kernel does not tell.
+    pub ended_at: Option<Timestamp>,
 }
 
 /// Where sources find what they ask.
@@ -51,9 +61,9 @@ impl RuntimePlaces {
 pub trait Runtime: Send {
     /// `None`: the source does not know it, or cannot be asked.
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming>;
-    /// `None`: nobody says.
-    fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
-        let _ = inquiry;
+    /// `None`: nobody says, or what is said is of another life than the one that ended then.
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
+        let _ = (inquiry, ended_at);
         None
     }
 }
@@ -62,7 +72,8 @@ pub trait Runtime: Send {
 #[derive(Debug)]
 pub enum SourceReply {
     Name(String, Option<Box<Naming>>),
-    Exit(String, Option<ExitFacts>),
+    /// Of the life of this number.
+    Exit(String, u64, Option<ExitFacts>),
 }
 
 pub struct Inquiries {
@@ -115,7 +126,9 @@ fn answer(
     for inquiry in inquiries {
         let reply = match inquiry.about {
             About::Name => SourceReply::Name(inquiry.path.clone(), runtime.name(&inquiry).map(Box::new)),
-            About::Exit => SourceReply::Exit(inquiry.path.clone(), runtime.exit(&inquiry)),
+            About::Exit(EndedLife { number, ended_at }) => {
+                SourceReply::Exit(inquiry.path.clone(), number, runtime.exit(&inquiry, ended_at))
+            }
         };
         lock(replies).push(reply);
         bell.ring();
@@ -259,11 +272,12 @@ mod tests {
         ]);
         let cgroup = "/machine.slice/libpod-<id>.scope";
         is(tree.name(cgroup), ["db", "db", "db", ""]);
-        let (mut runtime, inquiry) = tree.runtime(cgroup, About::Exit);
-        assert_eq!(runtime.exit(&inquiry).map(|exit| exit.status), Some(ExitStatus::Code(137)));
+        let over = EndedLife { number: 1, ended_at: None };
+        let (mut runtime, inquiry) = tree.runtime(cgroup, About::Exit(over));
+        assert_eq!(runtime.exit(&inquiry, over.ended_at).map(|exit| exit.status), Some(ExitStatus::Code(137)));
         let empty = Tree::of(&[("/run/libpod/exits/<id>", "soon")]);
-        let (mut runtime, inquiry) = empty.runtime(cgroup, About::Exit);
-        assert_eq!((empty.name(cgroup), runtime.exit(&inquiry).map(|exit| exit.status)), (None, None));
+        let (mut runtime, inquiry) = empty.runtime(cgroup, About::Exit(over));
+        assert_eq!((empty.name(cgroup), runtime.exit(&inquiry, over.ended_at).map(|exit| exit.status)), (None, None));
     }
 
     /// Processes tell who they are, and one that inherited another's words does not.

@@ -14,18 +14,18 @@ mod groups;
 mod removed;
 mod sums;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::ends::Ends;
+use super::ends::{BriefLife, Ends};
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::kept::{BegunTask, Keep, Kept, KeptTask};
 use super::lives::Lives;
 use super::nameless::Nameless;
-use super::naming::{About, Inquiries, RuntimePlaces, SourceReply};
+use super::naming::{About, EndedLife, Inquiries, RuntimePlaces, SourceReply};
 use super::processes::Processes;
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
@@ -43,6 +43,8 @@ use crate::telemetry::{Metrics, lock};
 const SETTLED: Duration = Duration::from_millis(20);
 /// How long a task is measured before it is shown without its names, and how long its end waits for how it ended.
 const ANSWER: Duration = Duration::from_secs(2);
+/// What is over is not shown without its name so soon: it would be another one than the lives before and after it.
+const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// What has no name yet is read this often.
 const UNNAMED: Duration = Duration::from_millis(50);
 /// Cgroups without processes are looked at again.
@@ -131,6 +133,8 @@ impl Drop for Observer {
 
 /// One whose runtime is asked how it ended.
 struct Ending {
+    /// Of the lives that were asked about.
+    number: u64,
     until: Instant,
     /// What the kernel said, once another one is there under its path: from then on it speaks of that.
     told: Option<(Option<ExitFacts>, bool)>,
@@ -161,6 +165,10 @@ struct Work {
     /// Plain cgroups without processes, and whether something had run there when they were looked at last.
     empty: BTreeMap<String, bool>,
     unnamed: HashMap<String, Unnamed>,
+    /// Over before the life before them, under the same path, had its name. In their order.
+    queued: HashMap<String, VecDeque<BriefLife<EndedCgroup>>>,
+    /// What containers are called, and when they were there last: one that is started again may be over before it is said once more.
+    called: HashMap<String, (Naming, Instant)>,
     /// Whose source had no name for it when it was asked.
     nameless: Nameless,
     lives: Lives,
@@ -170,6 +178,8 @@ struct Work {
     processes: Option<Processes>,
     /// Gone, and how they ended is being asked.
     ending: HashMap<String, Ending>,
+    /// How many ends were asked about.
+    asked: u64,
     /// Gone from one hierarchy at least.
     leaving: HashMap<String, Instant>,
     /// Not shown, by why.
@@ -208,11 +218,14 @@ impl Work {
             fresh: HashMap::new(),
             empty: BTreeMap::new(),
             unnamed: HashMap::new(),
+            queued: HashMap::new(),
+            called: HashMap::new(),
             nameless: Nameless::default(),
             lives: Lives::default(),
             ends: Ends::default(),
             processes,
             ending: HashMap::new(),
+            asked: 0,
             leaving: HashMap::new(),
             aside: BTreeMap::new(),
             known: HashMap::new(),
@@ -245,10 +258,9 @@ impl Work {
         let now = self.parts.clock.instant();
         // What they used last comes before they are gone.
         self.hear_of_ends(now);
-        self.note_unseen(&removed);
-        for path in removed {
-            self.lives.removed(&path);
-            self.leaving.insert(path, now);
+        for path in &removed {
+            self.lives.removed(path);
+            self.leaving.insert(path.clone(), now);
         }
         for path in made {
             // Made anew where one was: that one is gone.
@@ -256,8 +268,13 @@ impl Work {
                 self.gone(&path);
             }
             self.lives.made(&path, self.parts.clock.now());
+            if !self.scanner.tree().has(&path) {
+                // Removed again already: the next one of its name is made later.
+                self.lives.removed(&path);
+            }
             self.fresh.insert(path, now + SETTLED);
         }
+        self.note_unseen(&removed);
         let comes = told.iter().any(|path| self.empty.contains_key(path));
         for path in told {
             self.read(&path);
@@ -265,9 +282,12 @@ impl Work {
         for reply in self.inquiries.replies() {
             match reply {
                 SourceReply::Name(path, naming) => self.named(&path, naming.map(|naming| *naming), now),
-                SourceReply::Exit(path, facts) if self.ending.contains_key(&path) => self.ended(&path, facts),
-                // It came too late: another one may be there.
-                SourceReply::Exit(..) => {}
+                SourceReply::Exit(path, number, facts) => {
+                    // Else it came too late: another one is there, or ending.
+                    if self.ending.get(&path).is_some_and(|ending| ending.number == number) {
+                        self.ended(&path, facts);
+                    }
+                }
             }
         }
         let is_time = |at: Instant| at <= now;
@@ -285,6 +305,7 @@ impl Work {
             changed |= self.scanner.sweep();
             self.look_for_the_dead();
             self.lives.forget(|path| self.scanner.inode(path));
+            self.forget_names(now);
             self.ends.forget(now, |path| self.unnamed.contains_key(path) || self.allocs.is_known(path));
             self.forget_totals(now);
             self.allocs.forget_earlier(self.parts.clock.now());
@@ -314,21 +335,6 @@ impl Work {
         let left = until.saturating_duration_since(now).max(Duration::from_millis(1));
         let watched = self.scanner.watch().map(AsFd::as_fd).into_iter();
         self.bell.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
-    }
-
-    /// Processes of a plain cgroup that has none now came and went since it was made. That what it has used is not what a cgroup below it used,
-    /// of which nobody has told yet, is known at the second look.
-    fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
-        // Of one that was there before, what it has used may be what others used below it.
-        let has_run = is_made && !self.ends.was_above(path) && self.scanner.has_run(path);
-        let before = self.empty.insert(path.to_owned(), has_run);
-        if before.is_none() {
-            self.scanner.listen(path);
-        }
-        if has_run && before != Some(true) {
-            self.fresh.insert(path.to_owned(), now + SETTLED);
-        }
-        has_run && before == Some(true)
     }
 
     fn has_room(&self) -> bool {
@@ -404,12 +410,24 @@ impl Work {
             && (!is_named || config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)))
     }
 
-    /// Shows it, under the names that are known by now.
+    /// Shows it, under the names that are known by now, and after it those that are over already.
     fn admit(&mut self, path: &str, naming: Option<Naming>) {
+        self.admit_one(path, naming);
+        let now = self.parts.clock.instant();
+        for life in self.queued.remove(path).into_iter().flatten() {
+            self.lived(path, life, now);
+        }
+    }
+
+    fn admit_one(&mut self, path: &str, naming: Option<Naming>) {
+        if self.unnamed.contains_key(path) && self.ending.contains_key(path) {
+            // The life before it.
+            self.ended(path, None);
+        }
         let Some(Unnamed { mut found, reader, own_reader, since, is_gone, .. }) = self.unnamed.remove(path) else {
             return;
         };
-        let naming = naming.unwrap_or_else(|| found.naming.clone());
+        let naming = naming.or_else(|| self.called_before(path)).unwrap_or_else(|| found.naming.clone());
         let config = &self.parts.config;
         let whose = naming.source.unwrap_or(found.source);
         if !config.wants_of(whose) || !config.wants(&ObservedAllocs::id_of(whose, &naming.native)) {
@@ -444,7 +462,10 @@ impl Work {
     /// Its cgroup is gone.
     fn gone(&mut self, path: &str) {
         if let Some(unnamed) = self.unnamed.get_mut(path) {
-            unnamed.is_gone = true;
+            if !std::mem::replace(&mut unnamed.is_gone, true) {
+                unnamed.until = self.parts.clock.instant() + LATE_ANSWER;
+                self.admit_by_the_name_before(path);
+            }
             return;
         }
         let Some(found) = self.known.remove(path) else { return };
@@ -459,9 +480,11 @@ impl Work {
             }
             return;
         }
-        if found.container.is_some() && self.ask(path, &found, About::Exit) {
+        self.asked += 1;
+        let over = EndedLife { number: self.asked, ended_at: self.told_at(path) };
+        if found.container.is_some() && self.ask(path, &found, About::Exit(over)) {
             let until = self.parts.clock.instant() + ANSWER;
-            self.ending.insert(path.to_owned(), Ending { until, told: None });
+            self.ending.insert(path.to_owned(), Ending { number: over.number, until, told: None });
         } else {
             self.ended(path, None);
         }

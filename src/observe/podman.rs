@@ -15,6 +15,7 @@ use super::naming::{Inquiry, Runtime, RuntimePlaces};
 use super::table::ExitFacts;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
+use crate::model::units::Timestamp;
 
 pub static PODMAN: ObservedSource = ObservedSource { word: AllocSource::Podman, recognise, runtime: Some(runtime) };
 
@@ -66,11 +67,11 @@ impl Runtime for Libpod {
         })
     }
 
-    fn exit(&mut self, inquiry: &Inquiry) -> Option<ExitFacts> {
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
         let id = inquiry.found.container.as_deref()?;
         let code = std::fs::read_to_string(self.places.roots.file(format!("/run/libpod/exits/{id}")));
         let code = code.ok().and_then(|code| code.trim().parse().ok());
         let written = code.map(|code| ExitFacts { status: ExitStatus::Code(code), oom: false, finished_at: None });
-        written.or_else(|| self.engine.exit(inquiry))
+        written.or_else(|| self.engine.exit(inquiry, ended_at))
     }
 }

@@ -64,7 +64,7 @@ words! {
         Lost = "lost",
         /// It was made and removed before anybody looked, where the kernel does not tell.
         Unseen = "unseen",
-        /// As many are shown as may be.
+        /// As many are shown, or wait for their name, as may be.
         Limit = "limit",
         /// Its path is longer than the kernel tells.
         Unnamed = "name",

@@ -75,6 +75,17 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
         assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&outcome.into(), &code.into()), "{over}");
     }
     assert_eq!(docker.inspect("oom", "{{.State.OOMKilled}} {{.State.ExitCode}}"), "true 137");
+    // The kernel kills a child, and the container goes on and ends well.
+    let script = "dd if=/dev/zero of=/dev/null bs=100M count=1; sleep 1; exit 0";
+    assert_eq!(docker.run(&["--name", "child", "-m", "32m", "bb:1", "sh", "-c", script]).status.code(), Some(0));
+    assert_eq!(docker.inspect("child", "{{.State.OOMKilled}}"), "true");
+    let over =
+        wait_for("its end", LONG, || find(&agent, "docker:child").filter(|alloc| !alloc["finished_at"].is_null()));
+    let exit = &over["tasks"]["child"]["last_exit"];
+    assert_eq!((&over["status"], &exit["outcome"]), (&"complete".into(), &"success".into()), "{over}");
+    assert_eq!(exit["oom_kills"], 1, "{over}");
+    let said = agent.cli(&["status", "docker:child"]).ok();
+    assert!(said.contains("exited with 0; a process in it was killed by the OOM killer"), "{said}");
     // A busy machine may remove a cgroup before it is read: that is counted, and no other peak may be wrong.
     let body = agent.metrics();
     let peak = |n: usize| body.u64("allostat_task_memory_peak_bytes", &[("alloc_id", &format!("docker:short-{n}"))]);
@@ -159,12 +170,73 @@ fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_dock
         });
         let task = &over["tasks"][name.as_str()];
         let exit = &task["last_exit"];
-        let said = docker.inspect(&name, "{{.State.ExitCode}} {{.State.OOMKilled}}");
+        let said = docker.inspect(&name, "{{.State.ExitCode}}:{{.State.OOMKilled}}");
         assert_eq!(task["exits"].as_array().map(Vec::len), Some(1), "once: {task}");
-        let told = format!("{} {}", exit["status"]["code"], exit["outcome"] == "oom");
+        let told = format!("{}:{}", exit["status"]["code"], exit["oom_kills"].as_u64().unwrap() > 0);
         assert_eq!(told, said, "{name}: {over}");
+        // The OOM killer took a child of the shell, which went on and told of it by its code.
+        let outcome = if exit["status"]["code"] == 0 { "success" } else { "error" };
+        assert_eq!(exit["outcome"], outcome, "{name}: {over}");
         let peak = agent.metrics().u64("allostat_task_memory_peak_bytes", &[("alloc_id", &format!("docker:{name}"))]);
         let reached = if n % 5 == 4 { 60 * MIB..=64 * MIB } else { 200 * MIB..=230 * MIB };
         assert!(reached.contains(&peak), "{name}: {peak}");
     }
+}
+
+/// Three that fail at once, started again by Docker: each life some milliseconds, the same cgroup again and again.
+#[test]
+fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.observed("docker"));
+    let can = agent.metrics().one("allostat_capability", &[("feature", "kernel_ends")]).map(Sample::f64);
+    if can != Some(1.0) {
+        skip_test!("no-kernel-pass");
+    }
+    let names = ["fails-a", "fails-b", "fails-c"];
+    std::thread::scope(|all| {
+        for name in names {
+            let docker = &docker;
+            let work = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; exit 4";
+            all.spawn(move || docker.run(&["-d", "--name", name, "--restart=on-failure:5", "bb:1", "sh", "-c", work]));
+        }
+    });
+    for name in names {
+        wait_for("Docker to give up", LONG, || (docker.inspect(name, "{{.State.Status}}") == "exited").then_some(()));
+        // By Docker's own books, of which it tells up to the last whole second.
+        let filter = format!("container={name}");
+        let asked = ["events", "--since=1h", "--until=0s", "--filter=event=die", "--filter", &filter];
+        let deaths = || String::from_utf8(docker.docker(&asked).stdout).unwrap().lines().count();
+        let restarts: usize = docker.inspect(name, "{{.RestartCount}}").parse().unwrap();
+        let deaths = wait_for("its deaths", LONG, || Some(deaths()).filter(|deaths| *deaths > restarts));
+        assert_eq!(deaths, 6, "{name}");
+        let of = |alloc: &Value| alloc["tasks"][name]["exits"].as_array().cloned().unwrap_or_default();
+        let id = format!("/v1/allocs/docker:{name}");
+        let mut last = Vec::new();
+        let exits = (0..100).find_map(|_| {
+            last = of(&agent.json(&id));
+            std::thread::sleep(Duration::from_millis(100));
+            (last.len() == deaths).then(|| last.clone())
+        });
+        let exits = exits.unwrap_or_else(|| panic!("{} of {deaths} lives of {name}: {last:#?}", last.len()));
+        assert!(exits.iter().all(|exit| exit["outcome"] == "error" && exit["status"]["code"] == 4), "{exits:#?}");
+        let times: Vec<_> = exits.iter().map(|exit| exit["finished_at"].as_u64().unwrap()).collect();
+        assert!(times.is_sorted_by(|a, b| a < b), "each at its own time: {times:?}");
+        let body = agent.metrics();
+        let sum = |family: &str, more: &[(&str, &str)]| -> f64 {
+            body.all(family, &[&[("workload", name)], more].concat()).into_iter().map(Sample::f64).sum()
+        };
+        assert_eq!(sum("allostat_task_exits_total", &[("task", name)]), 6.0, "{name}");
+        let restarts = [("alloc_id", &*format!("docker:{name}")), ("reason", "failure")];
+        assert_eq!(body.f64("allostat_task_restarts_total", &restarts), 5.0, "{name}");
+        let used: f64 = exits.iter().map(|exit| exit["usage"]["cpu_usage_ns"].as_f64().unwrap() / 1e9).sum();
+        let each = exits.iter().all(|exit| exit["usage"]["cpu_usage_ns"].as_u64() > Some(1_000_000));
+        let told = sum("allostat_workload_cpu_usage_seconds_total", &[("task", name)]);
+        assert!(each && told >= used * 0.999, "{name}: {told} s of {used} s");
+    }
+    let allocs = agent.json("/v1/allocs");
+    let ids: Vec<_> = allocs["allocs"].as_array().unwrap().iter().map(|alloc| &alloc["id"]).collect();
+    assert_eq!(ids.len(), names.len(), "no other one: {ids:?}");
 }

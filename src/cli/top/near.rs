@@ -118,7 +118,7 @@ fn facts(row: &Row, now: Timestamp) -> Vec<(&'static str, String)> {
     }
     let exit = row.exit.as_ref().map_or_else(
         || ABSENT.to_owned(),
-        |exit| format!("{}, {}", run::describe(&exit.status, exit.outcome), human::ago(exit.finished_at, now)),
+        |exit| format!("{}, {}", run::describe(exit), human::ago(exit.finished_at, now)),
     );
     let restarts = or_absent(row.restarts.map(|n| n.to_string()));
     let kills = or_absent(row.oom_kills.map(|n| n.to_string()));

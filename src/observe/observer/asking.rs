@@ -1,10 +1,14 @@
 //! What sources are asked, and what they answer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{Work, source};
+use super::{Ending, Work, source};
 use crate::observe::identity::{Naming, Recognised};
 use crate::observe::naming::{About, Inquiry};
+
+/// Docker waits up to a minute before it starts a container again.
+const CALLED: Duration = Duration::from_secs(120);
+const MOST_CALLED: usize = 10_000;
 
 impl Work {
     pub(super) fn ask(&mut self, path: &str, found: &Recognised, about: About) -> bool {
@@ -23,8 +27,13 @@ impl Work {
     }
 
     pub(super) fn named(&mut self, path: &str, naming: Option<Naming>, now: Instant) {
-        match naming {
-            Some(_) => self.nameless.forget(path),
+        match &naming {
+            Some(naming) => {
+                self.nameless.forget(path);
+                if self.called.len() < MOST_CALLED || self.called.contains_key(path) {
+                    self.called.insert(path.to_owned(), (naming.clone(), now));
+                }
+            }
             None => self.nameless.add(path, now),
         }
         if self.unnamed.contains_key(path) {
@@ -34,5 +43,28 @@ impl Work {
             self.kept.renamed(path, self.parts.config.without_secrets(&naming));
             self.touched.extend(self.allocs.rename(path, &naming, labels));
         }
+    }
+
+    /// What the life before it had as its name: a path with a runtime's id in it is of one container.
+    pub(super) fn called_before(&self, path: &str) -> Option<Naming> {
+        self.called.get(path).map(|(naming, _)| naming.clone())
+    }
+
+    /// One that is over waits for nobody if it was told before what it is called, and how the life before it ended.
+    pub(super) fn admit_by_the_name_before(&mut self, path: &str) {
+        let is_told = |ending: &Ending| ending.told.as_ref().is_some_and(|(facts, _)| facts.is_some());
+        if self.called.contains_key(path) && self.ending.get(path).is_none_or(is_told) {
+            self.admit(path, None);
+        }
+    }
+
+    pub(super) fn forget_names(&mut self, now: Instant) {
+        let (known, unnamed) = (&self.known, &self.unnamed);
+        self.called.retain(|path, (_, at)| {
+            if known.contains_key(path) || unnamed.contains_key(path) {
+                *at = now;
+            }
+            now.saturating_duration_since(*at) < CALLED
+        });
     }
 }

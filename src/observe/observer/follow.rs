@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use super::{UNWANTED, Work};
+use super::{SETTLED, UNWANTED, Work};
 use crate::observe::tree::TaskOf;
 
 impl Work {
@@ -59,5 +59,20 @@ impl Work {
             || self.unnamed.contains_key(path)
             || self.aside.get(path).is_some_and(|why| *why == UNWANTED || !self.has_room())
             || self.fresh.get(path).is_some_and(|until| *until > now)
+    }
+
+    /// Processes of a plain cgroup that has none now came and went since it was made. That what it has used is not what a cgroup below it used,
+    /// of which nobody has told yet, is known at the second look.
+    pub(super) fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
+        // Of one that was there before, what it has used may be what others used below it.
+        let has_run = is_made && !self.ends.was_above(path) && self.scanner.has_run(path);
+        let before = self.empty.insert(path.to_owned(), has_run);
+        if before.is_none() {
+            self.scanner.listen(path);
+        }
+        if has_run && before != Some(true) {
+            self.fresh.insert(path.to_owned(), now + SETTLED);
+        }
+        has_run && before == Some(true)
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ANSWER, LIMIT, SETTLED, Unnamed, Work, source};
+use super::{ANSWER, LATE_ANSWER, LIMIT, SETTLED, Unnamed, Work, source};
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::host::hierarchy::Version;
 use crate::model::units::{Nanos, Timestamp};
@@ -13,6 +13,9 @@ use crate::observe::identity::Recognised;
 use crate::observe::naming::About;
 use crate::observe::table::ExitFacts;
 use crate::telemetry::observed::EndMissed;
+
+/// So many lives under one path wait for its name.
+const MOST_QUEUED: usize = 200;
 
 impl Work {
     /// What has ended since.
@@ -97,21 +100,24 @@ impl Work {
     }
 
     /// A life that nobody had looked at is over.
-    fn lived(&mut self, path: &str, life: BriefLife<EndedCgroup>, now: Instant) {
-        let BriefLife { found, notes, told, .. } = life;
-        if self.ending.contains_key(path) && !self.unnamed.contains_key(path) {
+    pub(super) fn lived(&mut self, path: &str, life: BriefLife<EndedCgroup>, now: Instant) {
+        if self.known.contains_key(path) || self.unnamed.contains_key(path) {
+            if !self.ends.is_after(path, &life, |ended| ended.home) {
+                self.tell_of_begun(path, &life.told, now);
+                return;
+            }
+            // What is shown there is over, whether or not its directory has been looked for by now.
+            self.gone(path);
+        }
+        if self.unnamed.contains_key(path) {
+            self.queue(path, life);
+            return;
+        }
+        if self.ending.contains_key(path) {
             // Another one was there, and is over too, before the runtime of the first has said how that ended: the kernel has.
             self.ended(path, None);
         }
-        if self.reader_of(path).is_some() {
-            // Begun meanwhile, from what of it was still there.
-            for ended in told {
-                if self.is_of_shown(path, &ended) {
-                    self.tell(path, &ended, now);
-                }
-            }
-            return;
-        }
+        let BriefLife { found, notes, told, .. } = life;
         let is_closed = found.as_ref().is_some_and(|found| found.is_closed);
         let has_run = if found.is_some() { notes.has_run() } else { notes.has_run_itself() };
         if !has_run || told.is_empty() || (!is_closed && self.ends.was_above(path)) {
@@ -130,11 +136,31 @@ impl Work {
         told.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
         let since = notes.first_start().map(|at| self.wall(at));
         self.ends.begin(path, notes);
-        let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + ANSWER, is_gone: true };
-        let is_asked = self.ask(path, &unnamed.found, About::Name);
+        let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + LATE_ANSWER, is_gone: true };
+        let is_called = self.called_before(path).is_some();
+        let is_asked = !is_called && self.ask(path, &unnamed.found, About::Name);
         self.unnamed.insert(path.to_owned(), unnamed);
         if !is_asked {
             self.admit(path, None);
+        }
+    }
+
+    /// Begun meanwhile, from what of it was still there.
+    fn tell_of_begun(&mut self, path: &str, told: &[EndedCgroup], now: Instant) {
+        for ended in told {
+            if self.is_of_shown(path, ended) {
+                self.tell(path, ended, now);
+            }
+        }
+    }
+
+    /// It waits for the name of the one before it: else it would be another alloc.
+    fn queue(&mut self, path: &str, life: BriefLife<EndedCgroup>) {
+        let queue = self.queued.entry(path.to_owned()).or_default();
+        if queue.len() < MOST_QUEUED {
+            queue.push_back(life);
+        } else {
+            self.parts.metrics.others.missed(EndMissed::Limit, 1);
         }
     }
 
@@ -157,6 +183,11 @@ impl Work {
         let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
         let is_container = matches!(whose(path), WhoseLife::Task(task, found) if task == path && found.is_closed);
         (notes.facts(is_container, |at| self.wall(at)), notes.is_whole)
+    }
+
+    /// When its last process ended, as the kernel tells it.
+    pub(super) fn told_at(&self, path: &str) -> Option<Timestamp> {
+        Some(self.wall(self.ends.noted(path)?.last_at()?))
     }
 
     /// Another one begins where one is ending: what was told so far is of that.
