@@ -342,8 +342,11 @@ mod tests {
         panic!("the file system of a temporary directory must answer");
     }
 
+    /// What the agent itself sees as its root.
+    const OWN_ROOT: &str = "proc/self/root";
+
     fn machine(table: &str) -> (tempfile::TempDir, Roots) {
-        host(&[("proc/self/mountinfo", table), ("proc/self/root/data/file", "")])
+        host(&[("proc/self/mountinfo", table), (&format!("{OWN_ROOT}/data/file"), "")])
     }
 
     #[test]
@@ -384,7 +387,7 @@ mod tests {
     #[test]
     fn one_whose_path_leads_nowhere_has_no_value_and_costs_no_other() {
         let (dir, roots) = machine(TABLE);
-        std::fs::remove_dir_all(dir.path().join("proc/self/root/data")).unwrap();
+        std::fs::remove_dir_all(dir.path().join(OWN_ROOT).join("data")).unwrap();
         let (out, _) = answered(&mut Mounts::default(), &roots, 1);
         assert_eq!(mount_points(&out), ["/"]);
         assert_eq!(states(&out)["unanswered"], 1);
@@ -451,7 +454,7 @@ mod tests {
         }
         let (dir, roots) = machine(&table);
         for n in 0..MOST + 6 {
-            std::fs::create_dir_all(dir.path().join(format!("proc/self/root/disk/{n}"))).unwrap();
+            std::fs::create_dir_all(dir.path().join(format!("{OWN_ROOT}/disk/{n}"))).unwrap();
         }
         let (out, _) = answered(&mut Mounts::default(), &roots, MOST);
         let expected = [("shown", 64), ("no_storage", 6_000), ("repeated", 3_000), ("over_limit", 7)];
