@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::Roots;
@@ -18,14 +19,24 @@ use crate::model::units::Unit;
 const MOST: usize = 128;
 const SECTOR_BYTES: u64 = 512;
 
-static FAMILIES: [MetricDesc; 15] = [
-    counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read.")
+/// Where a value stands. `None`: it is not there.
+type Stands = fn(&Disk<'_>, &mut Times) -> Option<Value>;
+
+static FAMILIES: [(MetricDesc, Stands); 14] = [
+    (
+        counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read.")
         .from_profile(Profile::Standard)
         .otlp("system.disk.io", "By"),
-    counter("allostat_host_disk_written_bytes_total", Unit::Bytes, "Bytes written.")
+        |disk, _| bytes(disk.read.sectors),
+    ),
+    (
+        counter("allostat_host_disk_written_bytes_total", Unit::Bytes, "Bytes written.")
         .from_profile(Profile::Standard)
         .otlp("system.disk.io", "By"),
-    counter(
+        |disk, _| bytes(disk.written.sectors),
+    ),
+    (
+        counter(
         "allostat_host_disk_busy_seconds_total",
         Unit::Seconds,
         "Time in which the disk had anything to do. Its rate is the share of time: a disk that does many things at once may be busy all \
@@ -33,29 +44,47 @@ static FAMILIES: [MetricDesc; 15] = [
     )
     .from_profile(Profile::Standard)
     .otlp("system.disk.io_time", "s"),
-    counter("allostat_host_disk_reads_total", Unit::None, "Reads that are done.")
+        |disk, times| times.busy.value(disk.busy_ms),
+    ),
+    (
+        counter("allostat_host_disk_reads_total", Unit::None, "Reads that are done.")
         .otlp("system.disk.operations", "{operation}"),
-    counter("allostat_host_disk_writes_total", Unit::None, "Writes that are done.")
+        |disk, _| count(disk.read.operations),
+    ),
+    (
+        counter("allostat_host_disk_writes_total", Unit::None, "Writes that are done.")
         .otlp("system.disk.operations", "{operation}"),
-    counter(
+        |disk, _| count(disk.written.operations),
+    ),
+    (
+        counter(
         "allostat_host_disk_read_seconds_total",
         Unit::Seconds,
         "Time that all reads took together: by the number of reads it is how long one takes.",
     )
     .otlp("system.disk.operation_time", "s"),
-    counter(
+        |disk, times| times.read.value(disk.read.ms),
+    ),
+    (
+        counter(
         "allostat_host_disk_write_seconds_total",
         Unit::Seconds,
         "Time that all writes took together: by the number of writes it is how long one takes.",
     )
     .otlp("system.disk.operation_time", "s"),
-    counter(
+        |disk, times| times.write.value(disk.written.ms),
+    ),
+    (
+        counter(
         "allostat_host_disk_queue_seconds_total",
         Unit::Seconds,
         "Time of all operations together, under way and waiting: its rate is how many there are at a time.",
     )
     .otlp("allostat.host.disk.queue_time", "s"),
-    MetricDesc::gauge(
+        |disk, times| times.queue.value(disk.queue_ms),
+    ),
+    (
+        MetricDesc::gauge(
         "allostat_host_disk_operations_in_flight",
         Unit::None,
         "Operations that are under way or wait at this moment.",
@@ -65,37 +94,53 @@ static FAMILIES: [MetricDesc; 15] = [
     .absent_when(ABSENT)
     .from_profile(Profile::Full)
     .otlp("allostat.host.disk.operations.in_flight", "{operation}"),
-    newer("allostat_host_disk_discarded_bytes_total", Unit::Bytes, "Bytes that the disk was told to forget (TRIM).")
+        |disk, _| in_flight(disk),
+    ),
+    (
+        newer("allostat_host_disk_discarded_bytes_total", Unit::Bytes, "Bytes that the disk was told to forget (TRIM).")
         .from_source("/proc/diskstats (4.18)")
         .otlp("allostat.host.disk.discard.io", "By"),
-    newer("allostat_host_disk_discards_total", Unit::None, "Discards that are done.")
+        |disk, _| bytes(disk.discarded?.sectors),
+    ),
+    (
+        newer("allostat_host_disk_discards_total", Unit::None, "Discards that are done.")
         .from_source("/proc/diskstats (4.18)")
         .otlp("allostat.host.disk.discard.operations", "{operation}"),
-    newer("allostat_host_disk_discard_seconds_total", Unit::Seconds, "Time that all discards took together.")
+        |disk, _| count(disk.discarded?.operations),
+    ),
+    (
+        newer("allostat_host_disk_discard_seconds_total", Unit::Seconds, "Time that all discards took together.")
         .from_source("/proc/diskstats (4.18)")
         .otlp("allostat.host.disk.discard.operation_time", "s"),
-    newer("allostat_host_disk_flushes_total", Unit::None, "Flushes of the disk's own cache that are done.")
+        |disk, times| times.discard.value(disk.discarded?.ms),
+    ),
+    (
+        newer("allostat_host_disk_flushes_total", Unit::None, "Flushes of the disk's own cache that are done.")
         .from_source("/proc/diskstats (5.5)")
         .otlp("allostat.host.disk.flush.operations", "{operation}"),
-    newer("allostat_host_disk_flush_seconds_total", Unit::Seconds, "Time that all flushes took together.")
+        |disk, _| count(disk.flushed?.operations),
+    ),
+    (
+        newer("allostat_host_disk_flush_seconds_total", Unit::Seconds, "Time that all flushes took together.")
         .from_source("/proc/diskstats (5.5)")
         .otlp("allostat.host.disk.flush.operation_time", "s"),
-    MetricDesc::gauge(
-        "allostat_host_disks_left_out",
-        Unit::None,
-        "Disks that would be shown if there were not so many of them.",
-        &[],
-    )
-    .from_source("/proc/diskstats")
-    .absent_when("the kernel does not say what disks do")
-    .from_profile(Profile::Standard)
-    .otlp("allostat.host.disks.left_out", "{disk}"),
+        |disk, times| times.flush.value(disk.flushed?.ms),
+    ),
 ];
 
-static METRICS: [&MetricDesc; 15] = {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = &FAMILIES;
-    [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]
-};
+static LEFT_OUT: MetricDesc = MetricDesc::gauge(
+    "allostat_host_disks_left_out",
+    Unit::None,
+    "Disks that would be shown if there were not so many of them.",
+    &[],
+)
+.from_source("/proc/diskstats")
+.absent_when("the kernel does not say what disks do")
+.from_profile(Profile::Standard)
+.otlp("allostat.host.disks.left_out", "{disk}");
+
+static METRICS: LazyLock<Vec<&MetricDesc>> =
+    LazyLock::new(|| FAMILIES.iter().map(|(desc, _)| desc).chain([&LEFT_OUT]).collect());
 
 const ABSENT: &str =
     "it is a partition, a loop device, ram or zram; nothing was read or written yet; or 128 disks are shown";
@@ -120,7 +165,17 @@ pub(super) struct Disks {
 struct Known {
     /// Asked once: there may be thousands of partitions.
     is_shown: bool,
-    times: [Unwrapped; 6],
+    times: Times,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    busy: Unwrapped,
+    read: Unwrapped,
+    write: Unwrapped,
+    queue: Unwrapped,
+    discard: Unwrapped,
+    flush: Unwrapped,
 }
 
 /// Milliseconds, which the kernel prints with 32 bits: they begin again after 50 days, those of a queue of 32 after two.
@@ -131,6 +186,9 @@ struct Unwrapped {
 }
 
 impl Unwrapped {
+    fn value(&mut self, ms: u64) -> Option<Value> {
+        Some(Value::Nanos(self.nanos(ms)))
+    }
     fn nanos(&mut self, ms: u64) -> u64 {
         const ROUND: u64 = 1 << 32;
         /// Three days: what falls from elsewhere, or to more, is a device that was taken away and came back.
@@ -162,20 +220,20 @@ impl Collector for Disks {
                 (disk.name.to_owned(), Known { is_shown, ..Known::default() })
             });
             if known.is_shown && was_used(disk) {
-                rows.push((disk.name, values(disk, &mut known.times)));
+                rows.push((disk.name, FAMILIES.each_ref().map(|(_, value)| value(disk, &mut known.times))));
             }
             self.known.insert(name, known);
         }
         let left_out = rows.len().saturating_sub(MOST);
         rows.truncate(MOST);
-        for (place, desc) in FAMILIES.iter().enumerate() {
+        for (place, (desc, _)) in FAMILIES.iter().enumerate() {
             for (name, values) in &rows {
-                if let Some(value) = values.get(place).copied().flatten() {
+                if let Some(value) = values[place] {
                     out.push_owned(desc, vec![Cow::Owned((*name).to_owned())], value);
                 }
             }
         }
-        out.push_int(&FAMILIES[14], &[], u64::try_from(left_out).unwrap_or(u64::MAX));
+        out.push_int(&LEFT_OUT, &[], u64::try_from(left_out).unwrap_or(u64::MAX));
         error.map_or(Ok(()), |e| Err(e.into()))
     }
 }
@@ -198,30 +256,19 @@ fn was_used(disk: &Disk<'_>) -> bool {
     [disk.read.operations, disk.written.operations, discards, flushes, disk.in_flight].iter().any(|n| *n > 0)
 }
 
-/// In the order of [`FAMILIES`].
-fn values(disk: &Disk<'_>, times: &mut [Unwrapped; 6]) -> [Option<Value>; 14] {
-    let [busy, read, write, queue, discard, flush] = times;
-    let bytes = |sectors: u64| Some(Value::Int(sectors.saturating_mul(SECTOR_BYTES)));
-    let count = |n: u64| Some(Value::Int(n));
-    let time = |of: &mut Unwrapped, ms: u64| Some(Value::Nanos(of.nanos(ms)));
-    // Older kernels count it down below 0, now and then.
-    let in_flight = u32::try_from(disk.in_flight).ok().and_then(|n| i32::try_from(n).ok()).map(|_| disk.in_flight);
-    [
-        bytes(disk.read.sectors),
-        bytes(disk.written.sectors),
-        time(busy, disk.busy_ms),
-        count(disk.read.operations),
-        count(disk.written.operations),
-        time(read, disk.read.ms),
-        time(write, disk.written.ms),
-        time(queue, disk.queue_ms),
-        in_flight.and_then(count),
-        disk.discarded.and_then(|done| bytes(done.sectors)),
-        disk.discarded.and_then(|done| count(done.operations)),
-        disk.discarded.and_then(|done| time(discard, done.ms)),
-        disk.flushed.and_then(|done| count(done.operations)),
-        disk.flushed.and_then(|done| time(flush, done.ms)),
-    ]
+fn bytes(sectors: u64) -> Option<Value> {
+    count(sectors.saturating_mul(SECTOR_BYTES))
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "as each value of a disk")]
+fn count(n: u64) -> Option<Value> {
+    Some(Value::Int(n))
+}
+
+/// Older kernels count it down below 0, now and then.
+fn in_flight(disk: &Disk<'_>) -> Option<Value> {
+    let is_number = u32::try_from(disk.in_flight).is_ok_and(|n| i32::try_from(n).is_ok());
+    is_number.then_some(Value::Int(disk.in_flight))
 }
 
 #[cfg(test)]
@@ -249,7 +296,7 @@ mod tests {
         files.extend(directories.iter().map(|file| (file.as_str(), "8\n")));
         let (_dir, roots) = host(&files);
         let out = collected(&mut Disks::default(), &roots);
-        let names: Vec<_> = out.0.iter().filter(|s| s.desc == &FAMILIES[0]).map(|s| s.labels[0].clone()).collect();
+        let names: Vec<_> = out.0.iter().filter(|s| s.desc == &FAMILIES[0].0).map(|s| s.labels[0].clone()).collect();
         assert_eq!(names, ["sda", "dm-0", "cciss/c0d0"]);
     }
 
@@ -325,6 +372,6 @@ mod tests {
         let families: Vec<&str> = out.0.iter().map(|s| s.desc.name).collect();
         let (last, rest) = families.split_last().unwrap();
         assert_eq!(rest.chunks(MOST).map(|c| c.iter().all(|name| *name == c[0])).collect::<Vec<_>>(), [true; 9]);
-        assert_eq!((*last, out.int(&FAMILIES[14])), ("allostat_host_disks_left_out", Some(3)));
+        assert_eq!((*last, out.int(&LEFT_OUT)), ("allostat_host_disks_left_out", Some(3)));
     }
 }

@@ -1,8 +1,10 @@
 //! Memory and swap of the host. Source: `/proc/meminfo`; `MemAvailable` since 3.14.
 
+use std::sync::LazyLock;
+
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::Roots;
-use crate::kernel::proc::meminfo;
+use crate::kernel::proc::meminfo::{self, Meminfo};
 use crate::model::metric::{MetricDesc, Samples};
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
@@ -123,23 +125,31 @@ const fn part(name: &'static str, help: &'static str, source: &'static str) -> M
         .from_profile(Profile::Full)
 }
 
-static METRICS: &[&MetricDesc] = &[
-    &TOTAL,
-    &AVAILABLE,
-    &SWAP_USED,
-    &ALLOCATABLE,
-    &SWAP_TOTAL,
-    &CACHED,
-    &FREE,
-    &BUFFERS,
-    &USED,
-    &ANONYMOUS,
-    &SHARED,
-    &SLAB_RECLAIMABLE,
-    &SLAB_UNRECLAIMABLE,
-    &DIRTY,
-    &WRITEBACK,
+/// Where a value stands. `None`: it is not there.
+type Stands = fn(&Meminfo) -> Option<u64>;
+
+static PARTS: [(&MetricDesc, Stands); 15] = [
+    (&TOTAL, |info| info.total),
+    (&AVAILABLE, |info| info.available),
+    (&SWAP_USED, |info| Some(info.swap_total?.saturating_sub(info.swap_free?))),
+    (&ALLOCATABLE, |info| info.total),
+    (&SWAP_TOTAL, |info| info.swap_total),
+    (&CACHED, |info| info.cached),
+    (&FREE, |info| info.free),
+    (&BUFFERS, |info| info.buffers),
+    (&USED, |info| {
+        let rest = info.free?.checked_add(info.buffers?)?.checked_add(info.cached?)?;
+        Some(info.total?.saturating_sub(rest))
+    }),
+    (&ANONYMOUS, |info| info.anonymous),
+    (&SHARED, |info| info.shared),
+    (&SLAB_RECLAIMABLE, |info| info.slab_reclaimable),
+    (&SLAB_UNRECLAIMABLE, |info| info.slab_unreclaimable),
+    (&DIRTY, |info| info.dirty),
+    (&WRITEBACK, |info| info.writeback),
 ];
+
+static METRICS: LazyLock<Vec<&MetricDesc>> = LazyLock::new(|| PARTS.iter().map(|(desc, _)| *desc).collect());
 
 #[derive(Debug)]
 pub(super) struct Memory;
@@ -149,34 +159,12 @@ impl Collector for Memory {
         "memory"
     }
     fn metrics(&self) -> &'static [&'static MetricDesc] {
-        METRICS
+        &METRICS
     }
     fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError> {
         let (info, error) = meminfo::parse(&roots.read_proc("meminfo")?);
-        let swap_used = info.swap_total.zip(info.swap_free).map(|(total, free)| total.saturating_sub(free));
-        let used = info.total.and_then(|total| {
-            let rest = info.free?.checked_add(info.buffers?)?.checked_add(info.cached?)?;
-            Some(total.saturating_sub(rest))
-        });
-        let values = [
-            info.total,
-            info.available,
-            swap_used,
-            info.total,
-            info.swap_total,
-            info.cached,
-            info.free,
-            info.buffers,
-            used,
-            info.anonymous,
-            info.shared,
-            info.slab_reclaimable,
-            info.slab_unreclaimable,
-            info.dirty,
-            info.writeback,
-        ];
-        for (desc, value) in METRICS.iter().zip(values) {
-            if let Some(bytes) = value {
+        for (desc, value) in &PARTS {
+            if let Some(bytes) = value(&info) {
                 out.push_int(desc, &[], bytes);
             }
         }

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,37 +36,58 @@ const EVERY: Duration = Duration::from_secs(10);
 /// Where the kernel does not tell that mounts changed (gVisor), or this is no kernel's file.
 const UNTOLD: Duration = Duration::from_secs(60);
 
-static FAMILIES: [MetricDesc; 6] = [
-    gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the file system that is mounted there.")
-        .from_source("statvfs f_blocks")
-        .from_profile(Profile::Standard)
-        .otlp("system.filesystem.limit", "By"),
-    gauge("allostat_host_mount_avail_bytes", Unit::Bytes, "What ordinary users may still write there.")
-        .from_source("statvfs f_bavail")
-        .from_profile(Profile::Standard)
-        .otlp("system.filesystem.usage", "By"),
-    gauge("allostat_host_mount_free_bytes", Unit::Bytes, "What nobody uses yet, with what is kept for root.")
-        .from_source("statvfs f_bfree")
+/// Where a value stands. `None`: it is not there.
+type Stands = fn(&Space) -> Option<u64>;
+
+static FAMILIES: [(MetricDesc, Stands); 6] = [
+    (
+        gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the file system that is mounted there.")
+            .from_source("statvfs f_blocks")
+            .from_profile(Profile::Standard)
+            .otlp("system.filesystem.limit", "By"),
+        |space| Some(space.size),
+    ),
+    (
+        gauge("allostat_host_mount_avail_bytes", Unit::Bytes, "What ordinary users may still write there.")
+            .from_source("statvfs f_bavail")
+            .from_profile(Profile::Standard)
+            .otlp("system.filesystem.usage", "By"),
+        |space| Some(space.available),
+    ),
+    (
+        gauge("allostat_host_mount_free_bytes", Unit::Bytes, "What nobody uses yet, with what is kept for root.")
+            .from_source("statvfs f_bfree")
+            .from_profile(Profile::Full)
+            .otlp("allostat.host.mount.free", "By"),
+        |space| Some(space.free),
+    ),
+    (
+        gauge("allostat_host_mount_inodes", Unit::None, "Files and directories for which there is room in all.")
+            .from_source("statvfs f_files")
+            .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
+            .from_profile(Profile::Full)
+            .otlp("allostat.host.mount.inodes.limit", "{inode}"),
+        |space| space.inodes.map(|(all, _)| all),
+    ),
+    (
+        gauge("allostat_host_mount_inodes_free", Unit::None, "Files and directories that can still be made.")
+            .from_source("statvfs f_ffree")
+            .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
+            .from_profile(Profile::Full)
+            .otlp("allostat.host.mount.inodes.free", "{inode}"),
+        |space| space.inodes.map(|(_, free)| free),
+    ),
+    (
+        gauge(
+            "allostat_host_mount_readonly",
+            Unit::None,
+            "1: nothing can be written there, because it is mounted so or because its device failed.",
+        )
+        .from_source("statvfs f_flag")
         .from_profile(Profile::Full)
-        .otlp("allostat.host.mount.free", "By"),
-    gauge("allostat_host_mount_inodes", Unit::None, "Files and directories for which there is room in all.")
-        .from_source("statvfs f_files")
-        .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
-        .from_profile(Profile::Full)
-        .otlp("allostat.host.mount.inodes.limit", "{inode}"),
-    gauge("allostat_host_mount_inodes_free", Unit::None, "Files and directories that can still be made.")
-        .from_source("statvfs f_ffree")
-        .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
-        .from_profile(Profile::Full)
-        .otlp("allostat.host.mount.inodes.free", "{inode}"),
-    gauge(
-        "allostat_host_mount_readonly",
-        Unit::None,
-        "1: nothing can be written there, because it is mounted so or because its device failed.",
-    )
-    .from_source("statvfs f_flag")
-    .from_profile(Profile::Full)
-    .otlp("allostat.host.mount.readonly", "1"),
+        .otlp("allostat.host.mount.readonly", "1"),
+        |space| Some(u64::from(space.readonly)),
+    ),
 ];
 
 static MOUNTS: MetricDesc = MetricDesc::gauge(
@@ -79,10 +101,8 @@ static MOUNTS: MetricDesc = MetricDesc::gauge(
 .from_profile(Profile::Standard)
 .otlp("allostat.host.mounts", "{mount}");
 
-static METRICS: [&MetricDesc; 7] = {
-    let [a, b, c, d, e, f] = &FAMILIES;
-    [a, b, c, d, e, f, &MOUNTS]
-};
+static METRICS: LazyLock<Vec<&MetricDesc>> =
+    LazyLock::new(|| FAMILIES.iter().map(|(desc, _)| desc).chain([&MOUNTS]).collect());
 
 const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
     MetricDesc::gauge(name, unit, help, &["mountpoint", "device", "fstype"]).absent_when(
@@ -185,9 +205,9 @@ impl Mounts {
                 Err(error) => result = worse(result, error),
             }
         }
-        for (place, desc) in FAMILIES.iter().enumerate() {
+        for (desc, value) in &FAMILIES {
             for (of, space) in &rows {
-                if let Some(value) = values(space)[place] {
+                if let Some(value) = value(space) {
                     let mount_point = of.mount_point.to_string_lossy().into_owned();
                     let labels = [mount_point, of.device.clone(), of.fs_type.clone()].map(Cow::Owned);
                     out.push_owned(desc, labels.into(), Value::Int(value));
@@ -267,13 +287,6 @@ fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), Co
     }
 }
 
-/// In the order of [`FAMILIES`].
-fn values(space: &Space) -> [Option<u64>; 6] {
-    let Space { size, available, free, inodes, readonly } = *space;
-    let (all, left) = (inodes.map(|(all, _)| all), inodes.map(|(_, left)| left));
-    [Some(size), Some(available), Some(free), all, left, Some(u64::from(readonly))]
-}
-
 fn ask(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| match errno {
         // What a user has mounted by FUSE may be closed to root.
@@ -326,7 +339,7 @@ mod tests {
         of.map(|s| (s.labels[0].to_string(), if let Value::Int(n) = s.value { n } else { 0 })).collect()
     }
     fn mount_points(out: &Samples) -> Vec<&str> {
-        out.0.iter().filter(|s| s.desc == &FAMILIES[0]).map(|s| &*s.labels[0]).collect()
+        out.0.iter().filter(|s| s.desc == &FAMILIES[0].0).map(|s| &*s.labels[0]).collect()
     }
 
     /// Asks until so many file systems are shown, or there is an error: the threads need a moment.
