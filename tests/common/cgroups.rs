@@ -128,6 +128,13 @@ impl Cgroups {
         let placed = dirs.filter(|dir| fs::write(dir.join("cgroup.procs"), pid.to_string()).is_ok()).count();
         assert!(placed > 0, "nothing takes a process into {}", path.as_ref().display());
     }
+    /// Makes it, with a process that sleeps.
+    pub fn sleeper(&self, path: impl AsRef<Path>) -> Child {
+        self.make(&path);
+        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("sleep is there");
+        self.place(&path, child.id());
+        child
+    }
     /// Removes it, once its processes are gone.
     pub fn remove(&self, path: impl AsRef<Path>) {
         for dir in self.directories(path) {

@@ -83,12 +83,7 @@ fn a_runtime_that_never_answers_costs_the_names_of_its_containers_alone() {
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     let (container, plain) = (format!("docker/{HUNG}"), "plain".to_owned());
-    let mut children = [&container, &plain].map(|path| {
-        others.make(path);
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        others.place(path, child.id());
-        child
-    });
+    let mut children = [&container, &plain].map(|path| others.sleeper(path));
     for id in [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", others.parent)] {
         let pids = wait_for("its values", LONG, || {
             agent.metrics().one("allostat_task_pids_current", &[("alloc_id", &id)]).map(Sample::u64)

@@ -82,9 +82,7 @@ fn what_others_run_is_there_with_the_first_snapshot_and_as_the_kernels_files_say
         skip_test!("not-root");
     }
     let others = Cgroups::new();
-    others.make("a");
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    others.place("a", child.id());
+    let mut child = others.sleeper("a");
     let scene = Scene { agent: agent(&others, &[]), others };
     let alloc = scene.wait("a", "the cgroup", |_| true);
     assert_eq!((&alloc["source"], &alloc["status"]), (&"cgroup".into(), &"running".into()), "{alloc}");

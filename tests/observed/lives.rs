@@ -1,7 +1,5 @@
 //! Cgroups that are tasks for a while, that nobody looked at while they had a process, or that were there all the time.
 
-use std::process::{Command, Stdio};
-
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for};
 use crate::live::{LONG, SOME_WORK, Scene, agent};
 
@@ -59,13 +57,7 @@ fn what_is_not_wanted_takes_no_place_and_is_not_counted_as_left_out() {
         skip_test!("not-root");
     }
     let others = Cgroups::new();
-    let mut children = Vec::new();
-    for name in ["a", "b", "wanted"] {
-        others.make(name);
-        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        others.place(name, child.id());
-        children.push(child);
-    }
+    let children = ["a", "b", "wanted"].map(|name| others.sleeper(name));
     let exclude = format!("cgroup:{0}/a,cgroup:{0}/b", others.parent);
     let more = [("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1"), ("ALLOSTAT_OBSERVE_EXCLUDE", exclude.as_str())];
     let scene = Scene { agent: agent(&others, &more), others };
@@ -86,13 +78,7 @@ fn one_that_was_there_before_and_had_no_place_began_nobody_knows_when() {
         skip_test!("not-root");
     }
     let others = Cgroups::new();
-    let start = |name: &str| {
-        others.make(name);
-        let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-        others.place(name, child.id());
-        child
-    };
-    let mut children = ["a", "b"].map(|name| (name, start(name)));
+    let mut children = ["a", "b"].map(|name| (name, others.sleeper(name)));
     let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1")]), others };
     let shown = wait_for("the first of them", LONG, || Some(scene.allocs()).filter(|shown| !shown.is_empty()));
     let [first] = &shown[..] else { panic!("{shown:?}") };

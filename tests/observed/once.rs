@@ -17,12 +17,7 @@ fn one_pass_without_an_agent_has_what_others_run_within_a_bounded_time() {
     let _silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let others = Cgroups::new();
     let (container, plain) = (format!("docker/{HUNG}"), "plain".to_owned());
-    let mut children = [&container, &plain].map(|path| {
-        others.make(path);
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        others.place(path, child.id());
-        child
-    });
+    let mut children = [&container, &plain].map(|path| others.sleeper(path));
     let pass = |observe: &str| -> Cli {
         let mut command = Command::new(allostat());
         command.arg("metrics").env_remove("ALLOSTAT_ADDR").stdin(Stdio::null());

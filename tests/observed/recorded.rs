@@ -5,7 +5,6 @@ mod host;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -339,9 +338,7 @@ fn files_of_the_host_are_read_where_they_were_mounted() {
     }
     let (others, root) = (Cgroups::new(), test_dir());
     let scope = "machine-qemu\\x2d3\\x2dwebserver.scope";
-    others.make(scope);
-    let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-    others.place(scope, child.id());
+    let mut child = others.sleeper(scope);
     let write = |path: &str, text: &str| {
         let path = root.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
