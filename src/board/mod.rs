@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use self::marks::Marks;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocStatus};
-use crate::model::id::AllocId;
+use crate::model::id::{AllocId, CgroupPath};
 use crate::model::observed::ObservedAlloc;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
@@ -37,6 +37,15 @@ pub struct Published {
     pub alloc_reader: Option<Arc<TaskReader>>,
     /// What the alloc's cgroup said last, once it was removed; counters of earlier cgroups of this alloc before that.
     pub alloc_base: Arc<Usage>,
+}
+
+/// A cgroup above those of tasks, which share what it may use: a slice, a parent of containers. Those that are an alloc's own are none.
+#[derive(Debug)]
+pub struct Parent {
+    pub path: CgroupPath,
+    pub reader: TaskReader,
+    /// Asked for by its path. The others are shown where they have a limit of their own.
+    pub is_chosen: bool,
 }
 
 /// Up to when a task's state is shown. Its owner has left it by then, and is writing that down: were the dwell shown to go on
@@ -71,6 +80,8 @@ pub struct BoardView {
     pub totals: Arc<Totals>,
     /// Of observed allocs, since this agent looks at them.
     pub observed: Arc<Totals>,
+    /// In order of their paths, so one comes after those above it.
+    pub parents: Arc<[Arc<Parent>]>,
 }
 
 /// Concurrency: any thread. Runners publish, `snapshot` looks; the lock is held for some microseconds at most.
@@ -88,6 +99,7 @@ struct Inner {
     places: HashMap<AllocId, usize>,
     totals: Arc<Totals>,
     observed: Arc<Totals>,
+    parents: Arc<[Arc<Parent>]>,
     /// The last view that was asked for, until something changes.
     view: Option<Arc<BoardView>>,
 }
@@ -122,6 +134,7 @@ impl Board {
             allocs: inner.allocs.clone(),
             totals: Arc::clone(&inner.totals),
             observed: Arc::clone(&inner.observed),
+            parents: Arc::clone(&inner.parents),
         });
         inner.view = Some(Arc::clone(&view));
         view
@@ -172,6 +185,11 @@ impl Board {
             }
             change(Arc::make_mut(&mut inner.observed));
         });
+    }
+
+    /// All of them, in order of their paths.
+    pub fn set_parents(&self, parents: Arc<[Arc<Parent>]>) {
+        self.change(|inner| inner.parents = parents);
     }
 
     /// Takes allocs off the board. Their totals stay, unless `change` says otherwise.

@@ -159,6 +159,11 @@ impl CgroupFiles {
         CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
     }
 
+    /// Several tasks are in it.
+    pub(super) fn are_of_several(&mut self) {
+        self.slots.retain(|slot| !slot.file.is_local());
+    }
+
     /// Nobody after this agent shows less of it than was shown: rows may tell all that they can.
     pub(super) fn are_of_others(&mut self) {
         if self.sampling.kernel_pass().is_none() {

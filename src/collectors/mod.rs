@@ -48,7 +48,7 @@ pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
 pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
-pub use subjects::{fields_of, measures};
+pub use subjects::{fields_of, measures, shared_measures};
 pub use window::kept_peak;
 
 /// How readings are taken.

@@ -182,6 +182,12 @@ impl TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
         TaskReader::new(sampling, Source::cgroup(files, false, true))
     }
+    /// Reads a cgroup above those of tasks, which others made. Processes are its tasks' and not looked at.
+    pub fn for_parent_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+        let mut files = CgroupFiles::new(sampling, path, &[], false);
+        files.are_of_several();
+        TaskReader::new(sampling, Source::cgroup(files, false, false)).that_only_reads()
+    }
     /// The same, of a cgroup that was there before this agent: what it says of the last minute has to wait for that.
     pub fn found(self) -> TaskReader {
         if let Source::Cgroup { found, .. } = &mut lock(&self.inner).source {

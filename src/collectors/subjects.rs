@@ -23,6 +23,15 @@ pub fn measures() -> impl Iterator<Item = &'static Measure<Usage>> {
     SUBJECTS.iter().flat_map(|subject| subject.measures)
 }
 
+/// Those of which a cgroup tells for all that is in it.
+pub fn shared_measures() -> impl Iterator<Item = &'static Measure<Usage>> {
+    // Of processes, and counted where it happens.
+    let is_shared =
+        |measure: &&Measure<Usage>| measure.nature().is_of_cgroups() && measure.stem != "pids_limit_hits_total";
+    let of_cgroups = SUBJECTS.iter().filter(|subject| !std::ptr::eq(**subject, &network::SUBJECT));
+    of_cgroups.flat_map(|subject| subject.measures).filter(is_shared)
+}
+
 /// Every file of a cgroup, probes first.
 pub(super) fn files() -> impl Iterator<Item = &'static File> {
     FILES.iter()

@@ -138,6 +138,11 @@ impl File {
     pub(super) fn is_of_tasks_only(&self) -> bool {
         self.fields.iter().all(|field| field.nature().is_summed())
     }
+    /// The kernel counts it in the cgroup where it happens, and in none above: of several tasks together it would say too little.
+    pub(super) fn is_local(&self) -> bool {
+        let on_v1 = matches!(self.home, Home::V1(_));
+        self.fields.contains(&Field::pids_limit_hits) || (on_v1 && self.fields.contains(&Field::oom_kills))
+    }
     /// `memory/memory.stat`, `unified/cpu.pressure`.
     pub(super) fn key(&self) -> String {
         format!("{}/{}", self.home.label(), self.name)

@@ -57,6 +57,18 @@ pub(super) static SETTINGS: &[Setting] = &[
     },
     Setting {
         stanza: "observe",
+        key: "parents",
+        env: "ALLOSTAT_OBSERVE_PARENTS",
+        about: "Paths of cgroups above those of tasks (slices, users, parents of containers) that are shown as allostat_parent_* though \
+                they have no limit of memory or CPU time of their own; * is any text. Default: none; those with a limit always are.",
+        kind: Kind::Texts(|c, patterns| {
+            c.observe.parents = patterns;
+            Ok(())
+        }),
+        get: |c| listed(&c.observe.parents),
+    },
+    Setting {
+        stanza: "observe",
         key: "max_allocs",
         env: "ALLOSTAT_OBSERVE_MAX_ALLOCS",
         about: "So many tasks of others are shown at most. Those above it are counted in allostat_observed_left_out.",

@@ -93,6 +93,11 @@ impl CgroupPath {
     pub fn child(&self, name: &str) -> CgroupPath {
         CgroupPath::new(format!("{}/{name}", self.as_str().trim_end_matches('/')))
     }
+    /// The paths above one, the nearest first, without the root's.
+    pub fn above(path: &str) -> impl Iterator<Item = &str> {
+        let above = std::iter::successors(path.rsplit_once('/'), |(above, _)| above.rsplit_once('/'));
+        above.map(|(above, _)| above).filter(|above| !above.is_empty())
+    }
     /// Where it is, relative to the root of a hierarchy (no leading slash; `.` for the root itself).
     pub fn relative(&self) -> Cow<'_, Path> {
         raw_name::path(match self.as_str().trim_start_matches('/') {

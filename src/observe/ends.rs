@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::identity::{CgroupParts, CgroupVerdict, Recognised};
 use super::table::ExitFacts;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
+use crate::model::id::CgroupPath;
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 
@@ -238,8 +239,7 @@ impl<T> Ends<T> {
     }
 
     fn stood_above(&mut self, path: &str, now: Instant) {
-        let above = std::iter::successors(path.rsplit_once('/'), |(above, _)| above.rsplit_once('/'));
-        for (above, _) in above.filter(|(above, _)| !above.is_empty()) {
+        for above in CgroupPath::above(path) {
             self.above.insert(above.to_owned(), now);
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
 
 #[derive(Debug, Default)]
@@ -33,8 +34,7 @@ impl Lives {
     }
     /// A task is there: what those above it count is not theirs.
     pub(super) fn is_there(&mut self, path: &str, inode: impl Fn(&str) -> Option<u64>) {
-        let above = std::iter::successors(path.rsplit_once('/'), |(above, _)| above.rsplit_once('/'));
-        for (above, _) in above.filter(|(above, _)| !above.is_empty()) {
+        for above in CgroupPath::above(path) {
             if !self.above.contains_key(above) {
                 self.above.insert(above.to_owned(), inode(above));
             }
@@ -53,8 +53,8 @@ impl Lives {
             self.tasks.insert(path.to_owned(), inode);
         }
         // Found late, below one that counted it until then.
-        let above = std::iter::successors(path.rsplit_once('/'), |(above, _)| above.rsplit_once('/'));
-        again || (self.made_at(path).is_none() && above.into_iter().any(|(above, _)| self.covered.contains_key(above)))
+        let is_covered = || CgroupPath::above(path).any(|above| self.covered.contains_key(above));
+        again || (self.made_at(path).is_none() && is_covered())
     }
     /// It is none any more. `inode`: of what is there now. Gives whether it is still there.
     pub(super) fn ends(&mut self, path: &str, inode: Option<u64>) -> bool {

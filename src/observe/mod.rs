@@ -61,6 +61,8 @@ pub struct Config {
     pub include: Vec<String>,
     /// Ids that are not shown, whatever else is said.
     pub exclude: Vec<String>,
+    /// Paths of cgroups above those of tasks, `*` for any text: they are shown without a limit of their own too. Default: none.
+    pub parents: Vec<String>,
     /// So many tasks at most. Default 5,000.
     pub max_allocs: usize,
     /// Labels of containers that are shown on `alloc_info`. Default: none.
@@ -79,6 +81,7 @@ impl Default for Config {
             processes: false,
             include: Vec::new(),
             exclude: Vec::new(),
+            parents: Vec::new(),
             max_allocs: 5_000,
             labels: Vec::new(),
             docker_socket: "/var/run/docker.sock".into(),

@@ -11,6 +11,7 @@
 mod asking;
 mod follow;
 mod groups;
+mod parents;
 mod removed;
 mod sums;
 
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use self::parents::Parents;
 use super::ends::{BriefLife, Ends};
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::kept::{BegunTask, Keep, Kept, KeptTask};
@@ -186,6 +188,8 @@ struct Work {
     aside: BTreeMap<String, &'static str>,
     /// What they were recognised as, of those that are shown.
     known: HashMap<String, Recognised>,
+    /// Those above them.
+    parents: Parents,
     touched: BTreeSet<AllocId>,
     changes: Vec<TotalsChange>,
     kept: Kept,
@@ -206,6 +210,9 @@ const UNWANTED: &str = "unwanted";
 impl Work {
     fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>, waiting: Arc<AtomicUsize>) -> Work {
         let now = parts.clock.instant();
+        let mut all_parents = Parents::new(&parts.sampling, &parts.config);
+        // Of our own tasks, which are together below it.
+        all_parents.begin(&format!("{}/", parts.ours.as_str()), OwnCgroup::Task);
         let processes = parts.config.processes.then(|| Processes::new(&parts.sampling, &parts.clock));
         Work {
             scanner: Scanner::new(&parts.sampling, parts.ours.as_str()),
@@ -229,6 +236,7 @@ impl Work {
             leaving: HashMap::new(),
             aside: BTreeMap::new(),
             known: HashMap::new(),
+            parents: all_parents,
             touched: BTreeSet::new(),
             changes: Vec::new(),
             kept: Kept::default(),
@@ -451,6 +459,7 @@ impl Work {
         }
         self.changes.extend(change);
         self.touched.insert(id);
+        self.parents.begin(path, found.own);
         self.known.insert(path.to_owned(), found);
         if is_gone {
             self.gone(path);
@@ -469,6 +478,7 @@ impl Work {
             return;
         }
         let Some(found) = self.known.remove(path) else { return };
+        self.parents.end(path, found.own);
         if self.lives.ends(path, self.scanner.inode(path)) {
             self.kept.ends(path);
             // It is there yet.
@@ -540,20 +550,13 @@ impl Work {
         }
     }
 
-    /// Its cgroup is gone without a word, or is another one by now.
-    fn look_for_the_dead(&mut self) {
-        let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
-        let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();
-        dead.iter().for_each(|path| self.gone(path));
-        if !dead.is_empty() {
-            self.follow();
-        }
-    }
-
     /// What has changed goes to the board, at once.
     fn show(&mut self) {
         let delivered = std::mem::take(&mut *lock(&self.delivered));
         let gone = self.allocs.forget(&delivered);
+        if let Some(parents) = self.parents.news() {
+            self.parts.board.set_parents(parents);
+        }
         if self.touched.is_empty() && self.changes.is_empty() && gone.is_empty() {
             return;
         }

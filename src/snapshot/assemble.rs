@@ -11,7 +11,7 @@ use super::failed::{self, Failed};
 use super::overflow::Overflow;
 use super::retention::{Retention, Retired};
 use super::workloads::{self, RunBy, Workloads};
-use super::{Aggregation, AllocView, Config, Counts, Snapshot, TaskView, aggregate, itself};
+use super::{Aggregation, AllocView, Config, Counts, ParentView, Snapshot, TaskView, aggregate, itself};
 use crate::board::devices::DevicesView;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
@@ -57,6 +57,8 @@ pub struct Tick {
     pub host: Samples,
     pub agent: Samples,
     pub devices: Arc<DevicesView>,
+    /// Read when it is put together.
+    pub parents: Arc<[ParentView]>,
     /// Of each host collector that shows something: when the oldest of it was read.
     pub oldest: Vec<(&'static str, Timestamp)>,
     /// See [`super::Scrapers::acknowledged_by_all`].
@@ -79,6 +81,7 @@ struct Host {
     samples: Arc<Samples>,
     agent: Arc<Samples>,
     devices: Arc<DevicesView>,
+    parents: Arc<[ParentView]>,
 }
 
 /// The moment by both clocks.
@@ -141,8 +144,13 @@ impl Assembler {
         let mut withdrawn = Withdrawn { retired: self.retention.retire(moment.now, tick.acknowledged), unshown: 0 };
         self.withdraw(&withdrawn.retired);
         withdrawn.unshown = self.overflow.take_unshown();
-        let host =
-            Host { at: tick.at, samples: Arc::new(tick.host), agent: Arc::new(tick.agent), devices: tick.devices };
+        let host = Host {
+            at: tick.at,
+            samples: Arc::new(tick.host),
+            agent: Arc::new(tick.agent),
+            devices: tick.devices,
+            parents: tick.parents,
+        };
         let epoch = self.last.epoch + tick.unseen + 1;
         (self.publish(board, moment, epoch, host), withdrawn)
     }
@@ -168,6 +176,7 @@ impl Assembler {
             samples: Arc::clone(&last.host),
             agent: Arc::clone(&last.agent),
             devices: Arc::clone(&last.devices),
+            parents: Arc::clone(&last.parents),
         };
         self.publish(board, moment, last.epoch, host)
     }
@@ -201,6 +210,7 @@ impl Assembler {
             counts: self.counts(),
             failed: self.failed(board),
             devices: host.devices,
+            parents: host.parents,
             host: host.samples,
             agent: host.agent,
             info: Arc::clone(&self.last.info),

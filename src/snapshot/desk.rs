@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::Snapshot;
 use super::assemble::{Assembler, Moment, Tick};
 use super::pass::{Pass, can_wait};
+use super::{Snapshot, parents};
 use crate::board::{Board, BoardView, Published};
 use crate::collectors::{Readers, Sampling};
 use crate::host::clock::Clock;
@@ -305,6 +305,7 @@ impl Desk {
         // It has what those before it would have told.
         work.left = None;
         tick.unseen = work.ticks - work.shown - 1;
+        tick.parents = parents::views(&board.parents, moment);
         work.shown = work.ticks;
         let (mut snapshot, withdrawn) = work.assembler.tick(board, readings, tick, moment);
         let mut version = board.version;

@@ -13,6 +13,7 @@ pub mod desk;
 pub mod failed;
 pub mod itself;
 pub mod overflow;
+pub mod parents;
 pub mod pass;
 pub mod restarts;
 pub mod retention;
@@ -26,7 +27,7 @@ use std::time::Duration;
 use crate::board::devices::DevicesView;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
-use crate::model::id::{JobId, TaskName};
+use crate::model::id::{CgroupPath, JobId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::{ObservedAlloc, ObservedTask};
 use crate::model::task::{TaskState, TaskStatus};
@@ -82,6 +83,8 @@ pub struct Snapshot {
     pub counts: Counts,
     pub failed: Arc<failed::Failed>,
     pub devices: Arc<DevicesView>,
+    /// Cgroups above those of tasks, which were asked for or have a limit of their own. In order of their paths.
+    pub parents: Arc<[ParentView]>,
     /// What the host collectors pushed; families together.
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
@@ -142,6 +145,14 @@ pub struct TaskView {
     /// Of the running attempt alone; absent between attempts and after the end.
     pub attempt: Option<Arc<Usage>>,
     pub sampled_at: Option<Timestamp>,
+}
+
+/// A cgroup above those of tasks.
+#[derive(Debug, Clone)]
+pub struct ParentView {
+    pub path: CgroupPath,
+    pub usage: Arc<Usage>,
+    pub sampled_at: Timestamp,
 }
 
 /// The lifecycle of a task.
@@ -230,6 +241,7 @@ impl Snapshot {
             counts: Counts::default(),
             failed: Arc::default(),
             devices: Arc::default(),
+            parents: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),
             info,

@@ -26,6 +26,7 @@ mod names;
 mod narrow;
 mod network;
 mod once;
+mod parents;
 mod podman;
 mod processes;
 mod recorded;

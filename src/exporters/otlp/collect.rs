@@ -18,8 +18,8 @@ use super::names::{self, Instrument, OF_RESOURCES};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
 use crate::exporters::walk::{
-    ALLOC_DEVICE_ROWS, ALLOC_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW, Point, RowSubject,
-    Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle,
+    ALLOC_DEVICE_ROWS, ALLOC_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW, PARENT_ROWS, Point,
+    RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle,
 };
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::task::TaskState;
@@ -152,6 +152,8 @@ impl<'w> Gathered<'w> {
                 (FIRST_ALLOC + walk.allocs.len() + row, Vec::new())
             } else if let Some(place) = whose {
                 (place, labels.collect())
+            } else if *rows == PARENT_ROWS {
+                (HOST, labels.collect())
             } else if *rows == INSTANCE_ROWS {
                 (of_device.copied().unwrap_or(HOST), of_instance(&subject))
             } else {

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use super::devices::{ALLOC_DEVICE_ROWS, DEVICE_ROWS, INSTANCE_ROWS, TASK_DEVICE_ROWS};
 use super::families::{self, Family};
 use super::listener::{Families, Listener, Point};
-use super::rows::{ALLOC_ROWS, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
+use super::rows::{ALLOC_ROWS, PARENT_ROWS, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
 use super::subject::Labels;
 use crate::board::devices::DeviceView;
 use crate::collectors;
@@ -67,7 +67,7 @@ macro_rules! measured {
 
 measured! {
     managed { OF_TASKS, OF_ALLOCS, OF_WORKLOADS, OF_TASK_DEVICES, OF_ALLOC_DEVICES, }
-    host { OF_DEVICES, OF_INSTANCES, }
+    host { OF_PARENTS, OF_DEVICES, OF_INSTANCES, }
 }
 
 pub static OF_TASKS: MeasuredRows<Usage> = MeasuredRows {
@@ -92,6 +92,13 @@ pub static OF_WORKLOADS: MeasuredRows<Usage> = MeasuredRows {
     exemplars: Some((Field::oom_kills, |walk, row| {
         walk.snapshot.workloads[row].ended.latest.as_ref()?.oom_kill.as_ref()
     })),
+};
+
+pub static OF_PARENTS: MeasuredRows<Usage> = MeasuredRows {
+    rows: &PARENT_ROWS,
+    families: LazyLock::new(|| families::of(&PARENT_ROWS, collectors::shared_measures())),
+    readings: |walk| walk.snapshot.parents.iter().map(|parent| (&*parent.usage, true)).collect(),
+    exemplars: None,
 };
 
 pub static OF_TASK_DEVICES: MeasuredRows<TaskDeviceUsage> = MeasuredRows {

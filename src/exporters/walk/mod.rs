@@ -45,7 +45,7 @@ pub use filter::{Filter, FilterError, Source};
 pub use listener::{Head, HistogramPoint, Listener, Point, Teller};
 pub use measures::{MeasuredRows, OF_ALLOCS, OF_TASKS, OF_WORKLOADS, descriptors};
 pub use peers::{PeerReading, PeerRow};
-pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
+pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, PARENT_ROWS, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
 pub use selection::{Pattern, Selection};
 pub use subject::{Labels, RowSubject};
 

@@ -158,6 +158,18 @@ pub static WORKLOAD_ROWS: Rows = Rows {
     )
 };
 
+/// Cgroups above those of tasks.
+pub static PARENT_ROWS: Rows = Rows {
+    about: |_| " Of a cgroup above those of tasks.",
+    otlp: Some("parent"),
+    ..Rows::new(
+        "allostat_parent_",
+        &["cgroup"],
+        |walk| walk.snapshot.parents.len(),
+        |walk, row| RowSubject::parent(&walk.snapshot.parents[row]),
+    )
+};
+
 /// Whole workloads.
 pub static JOB_ROWS: Rows = Rows::new(
     "allostat_workload_",

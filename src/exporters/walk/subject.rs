@@ -2,7 +2,7 @@
 
 use crate::model::alloc::{AllocIdentity, Measured, TaskIdentity};
 use crate::model::units::Timestamp;
-use crate::snapshot::{AllocView, TaskView, WorkloadView};
+use crate::snapshot::{AllocView, ParentView, TaskView, WorkloadView};
 
 /// Label names and values, in the order in which they are shown. An empty value is the same as no label.
 pub type Labels<'a> = Vec<(&'a str, &'a str)>;
@@ -66,6 +66,14 @@ impl<'a> RowSubject<'a> {
         RowSubject {
             labels: vec![("task", view.task.as_str()), ("workload", view.workload.as_str())],
             since: view.ended.created,
+            ..RowSubject::default()
+        }
+    }
+
+    pub fn parent(view: &'a ParentView) -> RowSubject<'a> {
+        RowSubject {
+            labels: vec![("cgroup", view.path.as_str())],
+            read_at: Some(view.sampled_at),
             ..RowSubject::default()
         }
     }

@@ -53,6 +53,16 @@ impl Work {
         self.leaving.retain(|path, _| there.contains(path));
     }
 
+    /// Its cgroup is gone without a word, or is another one by now.
+    pub(super) fn look_for_the_dead(&mut self) {
+        let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
+        let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();
+        dead.iter().for_each(|path| self.gone(path));
+        if !dead.is_empty() {
+            self.follow();
+        }
+    }
+
     /// Nothing is to be done about it now.
     fn is_settled(&self, path: &str, now: Instant) -> bool {
         self.known.contains_key(path)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Work;
 use crate::collectors::TaskReader;
 use crate::model::alloc::AllocSource;
+use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
 use crate::observe::identity::{Naming, OwnCgroup};
 use crate::observe::processes::{GroupNews, GroupWish};
@@ -42,8 +43,7 @@ impl Work {
                 || self.unnamed.contains_key(path)
                 || self.aside.contains_key(path)
         };
-        let above = std::iter::successors(Some(place), |path| path.rsplit_once('/').map(|(above, _)| above));
-        above.filter(|path| !path.is_empty()).any(is_one)
+        !place.is_empty() && (is_one(place) || CgroupPath::above(place).any(is_one))
     }
 
     pub(super) fn group_begun(&mut self, path: String, naming: Naming, reader: Arc<TaskReader>, since: Timestamp) {

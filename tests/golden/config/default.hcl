@@ -207,6 +207,8 @@ observe {
   # include =
   # Ids of those that are not, whatever the other list says. Default: none. (ALLOSTAT_OBSERVE_EXCLUDE)
   # exclude =
+  # Paths of cgroups above those of tasks (slices, users, parents of containers) that are shown as allostat_parent_* though they have no limit of memory or CPU time of their own; * is any text. Default: none; those with a limit always are. (ALLOSTAT_OBSERVE_PARENTS)
+  # parents =
   # So many tasks of others are shown at most. Those above it are counted in allostat_observed_left_out. (ALLOSTAT_OBSERVE_MAX_ALLOCS)
   max_allocs = 5000
   # Labels of containers and annotations of pods that are shown on allostat_alloc_info: com.example/team is label_com_example_team. Default: none. (ALLOSTAT_OBSERVE_LABELS)

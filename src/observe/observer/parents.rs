@@ -1,0 +1,65 @@
+//! Cgroups above those of tasks: of which there are some, and what reads them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::board::Parent;
+use crate::collectors::{Sampling, TaskReader};
+use crate::model::id::CgroupPath;
+use crate::observe::identity::OwnCgroup;
+use crate::observe::{Config, matches};
+
+/// Those that have a task below them.
+pub(super) struct Parents {
+    sampling: Arc<Sampling>,
+    /// Paths that are shown whatever they are limited to.
+    chosen: Vec<String>,
+    /// With how many tasks are below it.
+    all: BTreeMap<String, (usize, Arc<Parent>)>,
+    has_changed: bool,
+}
+
+impl Parents {
+    pub(super) fn new(sampling: &Arc<Sampling>, config: &Config) -> Parents {
+        let (sampling, chosen) = (Arc::clone(sampling), config.parents.clone());
+        Parents { sampling, chosen, all: BTreeMap::new(), has_changed: false }
+    }
+
+    /// A task begins in the cgroup of this path.
+    pub(super) fn begin(&mut self, path: &str, own: OwnCgroup) {
+        for above in shared(path, own) {
+            if let Some((tasks, _)) = self.all.get_mut(above) {
+                *tasks += 1;
+                continue;
+            }
+            let path = CgroupPath::from(above);
+            let reader = TaskReader::for_parent_cgroup(&self.sampling, path.clone());
+            let is_chosen = self.chosen.iter().any(|pattern| matches(pattern, above));
+            self.all.insert(above.to_owned(), (1, Arc::new(Parent { path, reader, is_chosen })));
+            self.has_changed = true;
+        }
+    }
+
+    /// One that began is a task no more.
+    pub(super) fn end(&mut self, path: &str, own: OwnCgroup) {
+        for above in shared(path, own) {
+            let Some((tasks, _)) = self.all.get_mut(above) else { continue };
+            *tasks -= 1;
+            if *tasks == 0 {
+                self.all.remove(above);
+                self.has_changed = true;
+            }
+        }
+    }
+
+    /// All of them, if there are others than before.
+    pub(super) fn news(&mut self) -> Option<Arc<[Arc<Parent>]>> {
+        let has_changed = std::mem::take(&mut self.has_changed);
+        has_changed.then(|| self.all.values().map(|(_, parent)| Arc::clone(parent)).collect())
+    }
+}
+
+/// Those above a task that are not its alloc's own.
+fn shared(path: &str, own: OwnCgroup) -> impl Iterator<Item = &str> {
+    CgroupPath::above(path).skip(usize::from(own == OwnCgroup::Parent))
+}

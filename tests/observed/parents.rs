@@ -1,0 +1,76 @@
+//! Cgroups above those of tasks: what several tasks share.
+
+use std::fs;
+use std::path::Path;
+use std::process::Child;
+
+use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for, work_in};
+use crate::live::{LONG, Scene, agent};
+
+const LIMIT: f64 = 64.0 * 1024.0 * 1024.0;
+
+impl Scene {
+    /// The value of a family of the parent of that name.
+    fn parents(&self, family: &str, name: &str) -> Option<f64> {
+        let path = format!("{}{name}", self.others.parent);
+        self.agent.metrics().one(&format!("allostat_parent_{family}"), &[("cgroup", &path)]).map(Sample::f64)
+    }
+}
+
+/// Limits what is below it together.
+fn limit_memory(others: &Cgroups, name: &str, bytes: f64) {
+    let file = if mounted_v1("memory").is_some() { "memory.limit_in_bytes" } else { "memory.max" };
+    let directories = others.directories(name).into_iter().map(|dir| dir.join(file));
+    let set = directories.filter(|file| file.exists()).map(|file| fs::write(file, bytes.to_string()).unwrap()).count();
+    assert_eq!(set, 1, "{name} can be limited");
+}
+
+fn end(others: &Cgroups, children: impl IntoIterator<Item = (&'static str, Child)>) {
+    for (name, mut child) in children {
+        // It may have been killed.
+        let _ = child.kill();
+        child.wait().unwrap();
+        others.remove(name);
+    }
+}
+
+#[test]
+fn what_tasks_share_is_shown_where_it_is_limited_or_asked_for_and_as_the_kernels_files_say() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let others = Cgroups::new();
+    let children = ["limited/a", "limited/b", "chosen/c", "free/d"].map(|name| (name, others.sleeper(name)));
+    limit_memory(&others, "limited", LIMIT);
+    let chosen = format!("{}/cho*", others.parent);
+    let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_PARENTS", &chosen)]), others };
+    let shown = |family: &str, name: &str| scene.parents(family, name);
+    wait_for("its limit", LONG, || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == LIMIT));
+    assert!(shown("memory_usage_bytes", "/chosen").is_some(), "asked for");
+    assert_eq!(shown("memory_limit_bytes", "/chosen"), None);
+    for name in ["/free", "", "/limited/a"] {
+        assert_eq!(shown("memory_usage_bytes", name), None, "{name}");
+    }
+
+    let directories = scene.others.directories("limited/a");
+    let taker = directories.iter().map(Path::new).filter(|dir| dir.exists() && !dir.ends_with("cpuset"));
+    let (mut hog, _) =
+        work_in(taker.filter(|dir| fs::metadata(dir.join("memory.stat")).is_ok()), &["touch", "200", "60000"]);
+    assert!(!hog.wait().unwrap().success(), "more than it may have together with others");
+    let hits = || shown("memory_limit_hits_total", "/limited").filter(|hits| *hits > 0.0);
+    wait_for("what it was refused", LONG, hits);
+    let read = |name: &str| scene.others.read("memory", "limited", name);
+    let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
+    if let Some(peak) = peak {
+        let peak: f64 = peak.trim().parse().unwrap();
+        assert_eq!(shown("memory_peak_bytes", "/limited"), Some(peak));
+    }
+    let kills = shown("oom_kills_total", "/limited");
+    let is_v1 = mounted_v1("memory").is_some();
+    assert_eq!(kills, if is_v1 { None } else { Some(1.0) }, "v1 counts them where they happen, and would say 0 here");
+
+    limit_memory(&scene.others, "limited", 2.0 * LIMIT);
+    wait_for("another limit", LONG, || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == 2.0 * LIMIT));
+    end(&scene.others, children);
+    wait_for("it is no parent any more", LONG, || shown("memory_usage_bytes", "/limited").is_none().then_some(()));
+}
