@@ -10,6 +10,7 @@ mod cpu;
 mod ends_trial;
 mod home;
 mod host;
+mod inner;
 mod io;
 pub mod kernel_ends;
 pub mod kernel_pass;

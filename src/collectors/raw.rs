@@ -1,5 +1,6 @@
 //! What the files of one cgroup said, before it is put together: some fields need several files of one tick.
 
+use super::inner::InnerKills;
 use crate::kernel::cgroup::cpu_stat::CpuStat;
 use crate::kernel::cgroup::cpuacct::CpuacctStat;
 use crate::model::units::Limit;
@@ -30,6 +31,8 @@ pub(super) struct Raw {
     /// v1: charges refused by the memory limit, and by the limit on memory and swap together. Where both are the same,
     /// the kernel asks the second one first and only it counts.
     pub(super) failcnt: Option<u64>,
+    /// v1: what cgroups below it count. `None`: there are none.
+    pub(super) inner: Option<Box<InnerKills>>,
     pub(super) memsw_failcnt: Option<u64>,
     /// v1 `cpuacct.usage_user`, `cpuacct.usage_sys`; where there are none, `cpuacct.stat` in ticks.
     pub(super) user_ns: Option<u64>,
@@ -81,6 +84,9 @@ impl Raw {
         usage.set(Field::memory_limit_bytes, limit);
         if let Some(failcnt) = self.failcnt {
             usage.set(Field::memory_limit_hits, Some(failcnt.saturating_add(self.memsw_failcnt.unwrap_or_default())));
+        }
+        if let Some(inner) = &self.inner {
+            usage.set(Field::oom_kills, usage.oom_kills().map(|own| own.saturating_add(inner.total())));
         }
         // v2's `cpu.stat` and v1's `cpuacct` files tell these; a host has one or the other.
         usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().or(self.unified_cpu_ns));

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::cgroup::{CgroupFiles, Due, Gone};
+use super::inner;
 use super::kernel_ends::{self, EndedCgroup};
 use super::kernel_pass::Readers;
 use super::networks::Networks;
@@ -25,6 +26,7 @@ use super::subjects::files;
 use super::told::{How, Told};
 use super::traffic::Network;
 use super::window::{Window, kept_peak};
+use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
@@ -388,6 +390,17 @@ impl TaskReader {
         self.keep(&inner.raw, at);
     }
 
+    /// The same of a cgroup inside of it.
+    pub fn end_below(&self, ended: &EndedCgroup, at: Timestamp) {
+        let layout = &self.sampling.layout;
+        let home = layout.hierarchies().get(ended.home);
+        let is_it = home.is_some_and(|home| inner::HOME.find(layout).is_some_and(|found| std::ptr::eq(found, home)));
+        let Some(kills) = ended.row().get(RowValue::OomKills).filter(|kills| is_it && *kills > 0) else { return };
+        let mut inner = lock(&self.inner);
+        inner.raw.inner.get_or_insert_default().ended(ended.inode, kills);
+        self.keep(&inner.raw, at);
+    }
+
     /// Whether a look is due even if nothing seems to move.
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.inner).pace.next_look.is_none_or(|at| at <= now)
@@ -507,6 +520,10 @@ impl Inner {
         let stagger = || sampling.stagger(LIST_EACH);
         let wanted = processes && (due.ran || self.pace.next_list.is_none());
         let lists = wanted && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
+        // Whom the OOM killer chose had memory.
+        if lists || (due.stirred && raw.inner.as_ref().is_some_and(|inner| inner.are_few())) {
+            inner::look(&sampling.layout, files.path(), &mut raw.inner);
+        }
         if lists {
             process::count(sampling, files, scratch, &mut raw.usage)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);

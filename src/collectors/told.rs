@@ -18,7 +18,7 @@ pub(super) struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn get(&self, value: RowValue) -> Option<u64> {
+    pub(super) fn get(&self, value: RowValue) -> Option<u64> {
         self.plan.read(self.words, value)
     }
     /// Of a number that a file prints.

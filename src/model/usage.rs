@@ -213,6 +213,17 @@ pub struct Usage {
     values: [u64; Field::ALL.len()],
 }
 
+/// Counted by each cgroup of its own limits; the first tells whether it has a quota.
+const OF_ITS_LIMITS: [Field; 7] = [
+    Field::cpu_cfs_periods,
+    Field::cpu_cfs_throttled_periods,
+    Field::cpu_throttled_ns,
+    Field::cpu_burst_periods,
+    Field::cpu_burst_ns,
+    Field::memory_limit_hits,
+    Field::memory_high_events,
+];
+
 impl Usage {
     pub const fn get(&self, field: Field) -> Option<u64> {
         if self.present & (1 << field as u8) == 0 { None } else { Some(self.values[field as usize]) }
@@ -283,6 +294,22 @@ impl Usage {
     pub fn take_from_tasks(&mut self, sum: &Usage) {
         self.clear(IS_SUMMED);
         self.raise(sum, IS_SUMMED);
+    }
+    /// What a cgroup counts of its own limits, which those in it do not tell.
+    pub fn counted_by_itself(&self) -> [Option<u64>; OF_ITS_LIMITS.len()] {
+        OF_ITS_LIMITS.map(|field| self.get(field))
+    }
+    /// Of an alloc of which it is known how its own cgroup was held back, by [`Usage::counted_by_itself`]: where that has a quota of its own, it says how
+    /// often that held all of it back; and of memory it was refused at least as much as it was there.
+    pub fn limited_itself(&mut self, itself: &[Option<u64>; OF_ITS_LIMITS.len()]) {
+        let has_quota = itself[0].is_some();
+        for (field, own) in OF_ITS_LIMITS.into_iter().zip(itself) {
+            match field {
+                Field::memory_limit_hits | Field::memory_high_events => self.set(field, self.get(field).max(*own)),
+                _ if has_quota => self.set(field, *own),
+                _ => {}
+            }
+        }
     }
     /// Of an alloc that nobody but this part was ever charged in: what the part uses now, it uses.
     pub fn use_now_what(&mut self, part: &Usage) {

@@ -14,12 +14,34 @@ use std::time::{Duration, Instant};
 use super::identity::{CgroupParts, CgroupVerdict, Recognised};
 use super::table::ExitFacts;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
+use crate::model::alloc::AllocSource;
 use crate::model::id::CgroupPath;
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 
 /// What is over is remembered so long.
 const REMEMBERED: Duration = Duration::from_secs(10);
+
+/// Whose end is that of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EndBy {
+    /// A container's.
+    FirstProcess,
+    LastProcess,
+    /// A step's of Slurm: the last process is Slurm's own, and ends well whatever has become of the step.
+    Ranks,
+}
+
+impl EndBy {
+    pub(super) fn of(found: &Recognised) -> EndBy {
+        match found.source {
+            AllocSource::Slurm => EndBy::Ranks,
+            AllocSource::Libvirt => EndBy::LastProcess,
+            _ if found.is_closed => EndBy::FirstProcess,
+            _ => EndBy::LastProcess,
+        }
+    }
+}
 
 /// What the kernel has told of one life so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +53,8 @@ pub(super) struct LifeNotes {
     last: Option<(u64, ProcessEnd)>,
     /// Of the outermost namespace.
     init: Option<(u64, ProcessEnd)>,
+    /// Of the processes that a launcher counts as its ranks, each in a cgroup of its own: the first that failed, else the last.
+    ranks: Option<(u64, ProcessEnd)>,
     /// Nanoseconds since boot.
     first_start: Option<u64>,
     /// The CPU time of its whole life is told.
@@ -44,10 +68,21 @@ impl LifeNotes {
     fn tell(&mut self, home: usize, notes: &EndNotes) {
         self.homes |= bit(home);
         self.count = self.count.max(notes.count);
-        self.tell_below(notes);
+        self.tell_processes(notes);
     }
     /// Of a cgroup inside of it.
-    fn tell_below(&mut self, notes: &EndNotes) {
+    fn tell_below(&mut self, path: &str, notes: &EndNotes) {
+        let is_ranks = path.rsplit('/').next().is_some_and(|name| name.starts_with("task_"));
+        if let Some(last) = notes.last.filter(|_| is_ranks) {
+            // The first that failed is why the others were ended.
+            let failed =
+                self.ranks.filter(|(at, end)| end.has_failed() && (!last.has_failed() || *at <= notes.last_at));
+            let known = failed.map(|(at, end)| if at == notes.last_at { (at, end.beside(last)) } else { (at, end) });
+            self.ranks = known.or(Some((notes.last_at, last)));
+        }
+        self.tell_processes(notes);
+    }
+    fn tell_processes(&mut self, notes: &EndNotes) {
         if let Some(last) = notes.last
             && self.last.is_none_or(|(at, _)| at <= notes.last_at)
         {
@@ -81,13 +116,17 @@ impl LifeNotes {
         self.last.map(|(at, _)| at)
     }
 
-    /// How it ended: a container as its first process did, everything else as its last one. `wall`: of nanoseconds since boot.
-    pub(super) fn facts(&self, is_container: bool, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
+    /// `wall`: of nanoseconds since boot. `None`: nobody can tell.
+    pub(super) fn facts(&self, by: EndBy, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
         let (at, last) = self.last?;
-        let end = self.init.filter(|_| is_container).map_or(last, |(_, init)| init);
+        let end = match by {
+            EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
+            EndBy::LastProcess => last,
+            EndBy::Ranks => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
+        };
         let status = match end.signal() {
             // As every runtime says it, so that one container ends alike whoever tells it.
-            Some(signal) if is_container => ExitStatus::Code(128_u8.saturating_add(signal)),
+            Some(signal) if by == EndBy::FirstProcess => ExitStatus::Code(128_u8.saturating_add(signal)),
             Some(signal) => ExitStatus::Signal(signal),
             None => ExitStatus::Code(end.code()),
         };
@@ -106,6 +145,8 @@ pub(super) struct BriefLife<T> {
     pub(super) found: Option<Recognised>,
     pub(super) notes: LifeNotes,
     pub(super) told: Vec<T>,
+    /// Of cgroups inside of it.
+    pub(super) told_below: Vec<T>,
     /// Nothing more is waited for then, and at the latest then.
     settles: Instant,
     until: Instant,
@@ -147,8 +188,8 @@ impl<T> Ends<T> {
         self.stood_above(path, now);
     }
     /// A cgroup inside of a task that is shown was removed.
-    pub(super) fn note_below(&mut self, task: &str, notes: &EndNotes) {
-        self.notes.entry(task.to_owned()).or_default().tell_below(notes);
+    pub(super) fn note_below(&mut self, task: &str, path: &str, notes: &EndNotes) {
+        self.notes.entry(task.to_owned()).or_default().tell_below(path, notes);
     }
     pub(super) fn noted(&self, path: &str) -> Option<&LifeNotes> {
         self.notes.get(path)
@@ -175,6 +216,7 @@ impl<T> Ends<T> {
             found,
             notes: LifeNotes::default(),
             told: Vec::new(),
+            told_below: Vec::new(),
             settles: now.now + now.settled,
             until: now.now + now.most,
         });
@@ -184,7 +226,8 @@ impl<T> Ends<T> {
             life.notes.is_whole |= is_whole;
             life.told.push(said);
         } else {
-            life.notes.tell_below(notes);
+            life.notes.tell_below(path, notes);
+            life.told_below.push(said);
         }
     }
     /// One is being gathered there that this hierarchy has told of already: what it tells now is of another one.
@@ -323,7 +366,7 @@ mod tests {
         let life = ends.finish("/a").expect("it was gathered");
         let home = |said: &usize| *said;
         assert!(!ends.is_after("/a", &life, home), "nothing was told of what is shown");
-        ends.note_below("/a", &ended(CODE_3, 40));
+        ends.note_below("/a", "/a/b", &ended(CODE_3, 40));
         ends.note("/a", 7, &ended(CODE_3, 40), false, now);
         assert!(!ends.is_after("/a", &life, home), "it may be what another hierarchy has to tell of it");
         ends.note("/a", 3, &ended(CODE_3, 40), false, now);
@@ -335,17 +378,21 @@ mod tests {
     fn a_container_ends_as_its_first_process_and_everything_else_as_its_last() {
         let mut notes = LifeNotes::default();
         let init = |level, end| EndNotes { init: Some((level, end)), ..ended(end, 70) };
-        notes.tell_below(&init(2, KILLED));
+        notes.tell_below("/a/b", &init(2, KILLED));
         notes.tell(3, &EndNotes { last_at: 60, ..init(1, CODE_3) });
         notes.tell(7, &NONE);
-        let facts = |is_container| notes.facts(is_container, Timestamp).unwrap();
+        let facts = |by| notes.facts(by, Timestamp).unwrap();
         let expected = |status, oom| ExitFacts { status, oom, finished_at: Some(Timestamp(70)) };
-        assert_eq!(facts(true), expected(ExitStatus::Code(3), false), "the outermost namespace's");
-        assert_eq!(facts(false), expected(ExitStatus::Signal(9), true));
+        assert_eq!(facts(EndBy::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
+        assert_eq!(facts(EndBy::LastProcess), expected(ExitStatus::Signal(9), true));
         let mut killed = LifeNotes::default();
         killed.tell(3, &init(1, KILLED));
-        assert_eq!(killed.facts(true, Timestamp), Some(expected(ExitStatus::Code(137), true)), "as runtimes say it");
-        assert_eq!(LifeNotes::default().facts(true, Timestamp), None, "nothing has ended in it");
+        assert_eq!(
+            killed.facts(EndBy::FirstProcess, Timestamp),
+            Some(expected(ExitStatus::Code(137), true)),
+            "as runtimes say it"
+        );
+        assert_eq!(LifeNotes::default().facts(EndBy::FirstProcess, Timestamp), None, "nothing has ended in it");
     }
 
     #[test]
@@ -356,10 +403,12 @@ mod tests {
             order.iter().zip([3, 7]).for_each(|(end, home)| {
                 notes.tell(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) });
             });
-            assert!([true, false].iter().all(|is_container| notes.facts(*is_container, Timestamp).unwrap().oom));
+            assert!(
+                [EndBy::FirstProcess, EndBy::LastProcess].iter().all(|by| notes.facts(*by, Timestamp).unwrap().oom)
+            );
             // Of another moment it is another process.
             notes.tell(9, &ended(killed, 90));
-            assert!(!notes.facts(false, Timestamp).unwrap().oom);
+            assert!(!notes.facts(EndBy::LastProcess, Timestamp).unwrap().oom);
         }
     }
 

@@ -389,7 +389,8 @@ impl Work {
             OwnCgroup::Task | OwnCgroup::None | OwnCgroup::Nowhere => None,
         };
         let own_reader = own.map(|own| {
-            let reader = TaskReader::for_alloc_cgroup(sampling, CgroupPath::from(own.as_str())).that_only_reads();
+            // Its limits may be its own, and not its tasks'.
+            let reader = TaskReader::for_parent_cgroup(sampling, CgroupPath::from(own.as_str()));
             (own, Arc::new(reader))
         });
         self.scanner.settle(&path, plain);

@@ -109,6 +109,7 @@ fn beside_its_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskVi
         Some(reading) => reading.usage.on_top_of(base),
         None => base.without_live(),
     };
+    let itself = own.counted_by_itself();
     if !tasks.iter().any(|task| task.attempt.is_some()) {
         own = own.without_live();
     }
@@ -124,6 +125,7 @@ fn beside_its_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskVi
         own.hold_sum(&sum);
         tasks.iter().for_each(|task| own.hold_part(&task.usage, false));
     }
+    own.limited_itself(&itself);
     own
 }
 

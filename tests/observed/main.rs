@@ -31,4 +31,5 @@ mod podman;
 mod processes;
 mod recorded;
 mod restarts;
+mod steps;
 mod trees;

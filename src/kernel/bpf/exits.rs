@@ -86,6 +86,10 @@ impl ProcessEnd {
     pub fn signal(self) -> Option<u8> {
         u8::try_from(self.status & 0x7f).ok().filter(|signal| *signal != 0)
     }
+    /// By a code or a signal.
+    pub fn has_failed(self) -> bool {
+        self.status != 0
+    }
     pub fn code(self) -> u8 {
         self.status.to_be_bytes()[0]
     }

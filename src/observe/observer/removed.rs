@@ -8,7 +8,7 @@ use super::{ANSWER, LATE_ANSWER, LIMIT, SETTLED, Unnamed, Work, source};
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::host::hierarchy::Version;
 use crate::model::units::{Nanos, Timestamp};
-use crate::observe::ends::{BriefLife, Wait, WhoseLife, whose};
+use crate::observe::ends::{BriefLife, EndBy, Wait, WhoseLife, whose};
 use crate::observe::identity::Recognised;
 use crate::observe::naming::About;
 use crate::observe::table::ExitFacts;
@@ -49,7 +49,12 @@ impl Work {
             WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => None,
         };
         match part_of.filter(|task| self.reader_of(task).is_some()) {
-            Some(task) => self.ends.note_below(&task, &ended.notes),
+            Some(task) => {
+                if let Some(reader) = self.reader_of(&task) {
+                    reader.end_below(&ended, self.parts.clock.now());
+                }
+                self.ends.note_below(&task, &path, &ended.notes);
+            }
             None if self.is_of_shown(&path, &ended) => self.tell(&path, &ended, now),
             None => {
                 if self.ends.is_another(&path, ended.home)
@@ -117,7 +122,7 @@ impl Work {
             // Another one was there, and is over too, before the runtime of the first has said how that ended: the kernel has.
             self.ended(path, None);
         }
-        let BriefLife { found, notes, told, .. } = life;
+        let BriefLife { found, notes, told, told_below, .. } = life;
         let is_closed = found.as_ref().is_some_and(|found| found.is_closed);
         let has_run = if found.is_some() { notes.has_run() } else { notes.has_run_itself() };
         if !has_run || told.is_empty() || (!is_closed && self.ends.was_above(path)) {
@@ -134,6 +139,7 @@ impl Work {
         }
         let reader = Arc::new(TaskReader::told(&self.parts.sampling));
         told.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
+        told_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
         let since = notes.first_start().map(|at| self.wall(at));
         self.ends.begin(path, notes);
         let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + LATE_ANSWER, is_gone: true };
@@ -181,8 +187,11 @@ impl Work {
     /// What is known of how one ended, beside what its runtime says; and whether the kernel told of its whole life.
     pub(super) fn told_end(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
         let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
-        let is_container = matches!(whose(path), WhoseLife::Task(task, found) if task == path && found.is_closed);
-        (notes.facts(is_container, |at| self.wall(at)), notes.is_whole)
+        let by = match whose(path) {
+            WhoseLife::Task(task, found) if task == path => EndBy::of(&found),
+            WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => EndBy::LastProcess,
+        };
+        (notes.facts(by, |at| self.wall(at)), notes.is_whole)
     }
 
     /// When its last process ended, as the kernel tells it.
