@@ -31,3 +31,4 @@ mod processes;
 mod recorded;
 mod restarts;
 mod trees;
+mod workloads;
