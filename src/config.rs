@@ -461,6 +461,15 @@ mod tests {
     }
 
     #[test]
+    fn of_a_list_the_element_that_cannot_be_is_told_with_its_place() {
+        let text = "observe {\n  exclude = [\"docker:ci-*\", \"label:team\"]\n  workloads = [\"cgroup:/ci/* -> ci\",\n    \"image: -> a\"]\n}\n";
+        let Diagnostics(all) = read_text("agent.hcl", text, &mut base()).problems;
+        let told: Vec<_> = all.iter().map(|p| (p.line, p.column, p.field.as_str())).collect();
+        assert_eq!(told, [(2, 29, "observe.exclude[1]"), (4, 5, "observe.workloads[1]")], "{all:?}");
+        assert!(all[0].message.contains("says no value") && all[1].message.contains("names no image"), "{all:?}");
+    }
+
+    #[test]
     fn flags_win_over_the_environment_and_that_over_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent.hcl");
@@ -509,6 +518,9 @@ mod tests {
         config.fingerprint.denylist = vec!["cpu".into(), "network".into()];
         config.api.listen = None;
         config.cgroup.parent = Some("/odd ${name}".into());
+        let rule = "label:com.example/\"job\"=* -> label:com.example/project";
+        config.observe.workloads = vec![observe::WorkloadRule::parse(rule).unwrap()];
+        config.observe.exclude = vec![observe::ObservedPattern::parse("image:registry.example/ci-*").unwrap()];
         let mut again = base();
         assert_eq!(read_text("printed.hcl", &print(&config), &mut again).problems, Diagnostics::default());
         assert_eq!(again, config);

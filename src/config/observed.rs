@@ -1,7 +1,8 @@
 //! What can be set of what others run.
 
 use super::setting::{Kind, Setting};
-use super::values::{absolute, listed, observed_sources, size};
+use super::values::{absolute, each, listed, observed_sources, size, written};
+use crate::observe::{ObservedPattern, WorkloadRule};
 
 pub(super) static SETTINGS: &[Setting] = &[
     Setting {
@@ -37,23 +38,36 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "include",
         env: "ALLOSTAT_OBSERVE_INCLUDE",
-        about: "Ids of those that are shown, as `allostat status` has them; * is any text. Default: all.",
-        kind: Kind::Texts(|c, patterns| {
-            c.observe.include = patterns;
+        about: "Those that are shown: ids, as `allostat status` has them; image:registry.example/ci-*; label:com.example.team=core. * is any \
+                text. Default: all.",
+        kind: Kind::Texts(|c, texts| {
+            c.observe.include = each(&texts, ObservedPattern::parse)?;
             Ok(())
         }),
-        get: |c| listed(&c.observe.include),
+        get: |c| written(&c.observe.include),
     },
     Setting {
         stanza: "observe",
         key: "exclude",
         env: "ALLOSTAT_OBSERVE_EXCLUDE",
-        about: "Ids of those that are not, whatever the other list says. Default: none.",
-        kind: Kind::Texts(|c, patterns| {
-            c.observe.exclude = patterns;
+        about: "Those that are not, whatever the other list says; written likewise. Default: none.",
+        kind: Kind::Texts(|c, texts| {
+            c.observe.exclude = each(&texts, ObservedPattern::parse)?;
             Ok(())
         }),
-        get: |c| listed(&c.observe.exclude),
+        get: |c| written(&c.observe.exclude),
+    },
+    Setting {
+        stanza: "observe",
+        key: "workloads",
+        env: "ALLOSTAT_OBSERVE_WORKLOADS",
+        about: "Which workload those are of whose names come once; the first that fits: \"cgroup:/ci/* -> ci\", or by what a label says: \
+                \"label:com.example.job=* -> label:com.example.project\". Default: none, each as its source names it.",
+        kind: Kind::Texts(|c, texts| {
+            c.observe.workloads = each(&texts, WorkloadRule::parse)?;
+            Ok(())
+        }),
+        get: |c| written(&c.observe.workloads),
     },
     Setting {
         stanza: "observe",

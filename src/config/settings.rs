@@ -5,11 +5,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::setting::{A_DAY, Kind, Setting, TEN_YEARS};
-use super::values::{absolute, cgroup_parent, fingerprinters, listed, listen_address, short, size, word};
+use super::values::{absolute, cgroup_parent, fingerprinters, listed, listen_address, short, size, word, written};
 use crate::api::Public;
 use crate::devices::Attribution;
 use crate::exporters::catalogue;
-use crate::exporters::walk::Pattern;
 use crate::model::profile::Profile;
 use crate::runner::drivers::{self, DriverEntry, DriverSetting};
 use crate::telemetry::LoggingError;
@@ -174,7 +173,7 @@ static OURS: &[Setting] = &[
         about: "Metrics that are there whatever the profile: names, or anchored regular expressions of names, of these by label too: \
                 allostat_task_page_faults_total{kind=\"major\"}.",
         kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.include = patterns)),
-        get: |c| listed(&c.selection.include.iter().map(Pattern::to_string).collect::<Vec<_>>()),
+        get: |c| written(&c.selection.include),
     },
     Setting {
         stanza: "telemetry",
@@ -182,7 +181,7 @@ static OURS: &[Setting] = &[
         env: "ALLOSTAT_EXCLUDE",
         about: "Metrics that are not there, whatever the profile and telemetry.include say; written likewise.",
         kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.exclude = patterns)),
-        get: |c| listed(&c.selection.exclude.iter().map(Pattern::to_string).collect::<Vec<_>>()),
+        get: |c| written(&c.selection.exclude),
     },
     Setting {
         stanza: "telemetry",

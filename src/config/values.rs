@@ -32,6 +32,16 @@ pub(super) fn listed(names: &[String]) -> Option<String> {
     Some(names.join(",")).filter(|text| !text.is_empty())
 }
 
+/// Each as it is meant. Errors: of the first that cannot be.
+pub(super) fn each<T>(texts: &[String], parse: fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+    texts.iter().map(|text| parse(text)).collect()
+}
+
+/// As they can be read again. An empty list is not set.
+pub(super) fn written<T: ToString>(all: &[T]) -> Option<String> {
+    listed(&all.iter().map(ToString::to_string).collect::<Vec<_>>())
+}
+
 pub(super) fn fingerprinters(names: Vec<String>) -> Result<Vec<String>, String> {
     let known: Vec<&str> = fingerprint::ALL.iter().map(|one| one.name()).collect();
     match names.iter().find(|name| !known.contains(&name.as_str())) {

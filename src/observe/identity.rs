@@ -114,6 +114,10 @@ impl Naming {
             created_at: None,
         }
     }
+    /// What this label says, where its source tells it.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
 }
 
 impl Recognised {

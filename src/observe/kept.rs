@@ -44,8 +44,11 @@ pub(super) struct KeptTask {
     pub alloc: AllocId,
     pub task: TaskName,
     pub source: AllocSource,
-    /// With those labels only that are shown.
+    /// As its source tells it, with those labels only that are shown, or decide.
     pub naming: Naming,
+    /// That it is counted in: a rule may give another one. `None` in what earlier agents wrote.
+    #[serde(default)]
+    pub workload: Option<JobId>,
     pub path: String,
     pub inode: u64,
     pub boot_id: BootId,
@@ -57,10 +60,11 @@ pub(super) struct KeptTask {
 }
 
 /// One that has begun.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct BegunTask<'a> {
     pub alloc: &'a AllocId,
     pub task: &'a TaskName,
+    pub workload: Option<JobId>,
     pub source: AllocSource,
     pub path: &'a str,
     pub inode: u64,
@@ -143,17 +147,18 @@ impl Kept {
 
     pub fn begins(&mut self, task: BegunTask<'_>, naming: Naming, earlier: EarlierTask) {
         let Some((_, boot_id)) = &self.log else { return };
-        let BegunTask { alloc, task, source, path, inode, since } = task;
+        let BegunTask { alloc, task, workload, source, path, inode, since } = task;
         let (alloc, task, path, boot_id) = (alloc.clone(), task.clone(), path.to_owned(), boot_id.clone());
-        let task = KeptTask { alloc, task, source, naming, path, inode, boot_id, since, earlier, used: Arc::default() };
+        let used = Arc::default();
+        let task = KeptTask { alloc, task, source, naming, workload, path, inode, boot_id, since, earlier, used };
         self.write(&Entry::Task(Box::new(task.clone())));
         self.running.insert(task.path.clone(), task);
     }
-    pub fn renamed(&mut self, path: &str, naming: Naming) {
+    pub fn renamed(&mut self, path: &str, workload: Option<JobId>, naming: Naming) {
         let Some(task) = self.running.get_mut(path) else { return };
         let naming = Naming { task: task.naming.task.clone(), ..naming };
-        if task.naming != naming {
-            task.naming = naming;
+        if (&task.naming, &task.workload) != (&naming, &workload) {
+            (task.naming, task.workload) = (naming, workload);
             let entry = Entry::Task(Box::new(task.clone()));
             self.write(&entry);
         }
@@ -231,7 +236,8 @@ mod tests {
         let earlier = EarlierTask { attempts: 3, exit_counts: [1, 2, 0, 0, 0, 0], ..EarlierTask::default() };
         let (alloc, task, source, since) =
             (&"docker:web".into(), &"web".into(), AllocSource::Docker, Some(Timestamp(7)));
-        kept.begins(BegunTask { alloc, task, source, path, inode, since }, naming, earlier);
+        let workload = Some("shop".into());
+        kept.begins(BegunTask { alloc, task, workload, source, path, inode, since }, naming, earlier);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! scanner    follows the directories of cgroups into the tree
 //! kept       what was used, over the lives of agents
 //! nameless   those that their source could not name: it is asked again
+//! patterns   which are to be shown, and which workload they are of, as the configuration says it
 //! lives      when a cgroup was made, and whether what is a task again was there all the time
 //! ends       what the kernel tells of lives that are over
 //! processes  those in no cgroup of their own, where that is wanted
@@ -29,6 +30,7 @@ mod nameless;
 pub mod naming;
 mod nomad;
 pub mod observer;
+mod patterns;
 mod podman;
 pub mod processes;
 pub mod scanner;
@@ -40,13 +42,14 @@ pub mod tree;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::identity::{CgroupParts, CgroupVerdict, Naming};
+use self::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup};
 use self::naming::{Runtime, RuntimePlaces};
-use self::table::cut;
+use self::table::{ObservedAllocs, cut};
 use crate::model::alloc::AllocSource;
 
 pub use kept::Keep;
 pub use observer::{Observer, Parts};
+pub use patterns::{ObservedPattern, RuledName, WorkloadRule};
 
 /// What is observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,10 +60,12 @@ pub struct Config {
     pub sources: BTreeSet<AllocSource>,
     /// Processes in no cgroup of their own, too. Default: no.
     pub processes: bool,
-    /// Ids, `*` for any text: nothing else is shown. Empty: all.
-    pub include: Vec<String>,
-    /// Ids that are not shown, whatever else is said.
-    pub exclude: Vec<String>,
+    /// Nothing else is shown. Empty: all.
+    pub include: Vec<ObservedPattern>,
+    /// These are not shown, whatever else is said.
+    pub exclude: Vec<ObservedPattern>,
+    /// The first that fits gives the workload. Default: none.
+    pub workloads: Vec<WorkloadRule>,
     /// Paths of cgroups above those of tasks, `*` for any text: they are shown without a limit of their own too. Default: none.
     pub parents: Vec<String>,
     /// So many tasks at most. Default 5,000.
@@ -81,6 +86,7 @@ impl Default for Config {
             processes: false,
             include: Vec::new(),
             exclude: Vec::new(),
+            workloads: Vec::new(),
             parents: Vec::new(),
             max_allocs: 5_000,
             labels: Vec::new(),
@@ -94,10 +100,20 @@ impl Default for Config {
 const LONGEST_LABEL: usize = 256;
 
 impl Config {
-    /// Whether an alloc of this id is to be shown.
-    pub fn wants(&self, id: &str) -> bool {
-        let any = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, id));
+    /// Whether an alloc that is called so is to be shown.
+    pub fn wants(&self, source: AllocSource, naming: &Naming) -> bool {
+        let whose = naming.source.unwrap_or(source);
+        self.wants_of(whose) && self.wants_as(&ObservedAllocs::id_of(whose, &naming.native), naming)
+    }
+    /// The same of one that has this id, whoever runs it.
+    pub fn wants_as(&self, id: &str, naming: &Naming) -> bool {
+        let any = |patterns: &[ObservedPattern]| patterns.iter().any(|pattern| pattern.fits(id, naming));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+    /// With the workload that a rule gives it, and which rule that is.
+    pub fn ruled(&self, source: AllocSource, own: OwnCgroup, naming: Naming) -> (Naming, Option<usize>) {
+        let id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
+        patterns::ruled(&self.workloads, &id, own, naming)
     }
     /// Whether allocs of this source are to be shown.
     pub fn wants_of(&self, source: AllocSource) -> bool {
@@ -107,9 +123,12 @@ impl Config {
     pub fn chooses(&self) -> bool {
         !self.include.is_empty() || !self.exclude.is_empty()
     }
-    /// With those labels alone that are to be shown: the others may hold secrets.
+    /// With those labels alone that are to be shown, or decide: the others may hold secrets.
     fn without_secrets(&self, naming: &Naming) -> Naming {
-        let labels = naming.labels.iter().filter(|(name, _)| self.labels.contains(name)).cloned().collect();
+        let deciding = self.include.iter().chain(&self.exclude).filter_map(ObservedPattern::label);
+        let deciding: BTreeSet<&str> = deciding.chain(self.workloads.iter().flat_map(WorkloadRule::labels)).collect();
+        let is_known = |name: &String| self.labels.contains(name) || deciding.contains(name.as_str());
+        let labels = naming.labels.iter().filter(|(name, _)| is_known(name)).cloned().collect();
         Naming { labels, ..naming.clone() }
     }
     /// Of these labels those that are to be shown, as labels of ours: `com.example/team` is `label_com_example_team`.
@@ -122,20 +141,6 @@ impl Config {
             wanted.map(|(name, value)| (format!("label_{}", clean(name)), cut(value, LONGEST_LABEL).to_owned()));
         shown.filter(|(name, _)| names.insert(name.clone())).collect()
     }
-}
-
-/// `*` is any text, everything else itself.
-fn matches(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
-    let Some(last) = pattern.contains('*').then(|| parts.next_back()).flatten() else { return rest.is_empty() };
-    for part in parts {
-        match rest.find(part) {
-            Some(at) => rest = &rest[at + part.len()..],
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 type MakeRuntime = fn(&RuntimePlaces) -> Box<dyn Runtime>;
@@ -183,27 +188,30 @@ mod tests {
         assert_eq!(documented, sources);
     }
 
-    #[test]
-    fn a_star_is_any_text() {
-        for (pattern, text, matching) in [
-            ("docker:web", "docker:web", true),
-            ("docker:web", "docker:web-1", false),
-            ("docker:*", "docker:web-1", true),
-            ("*", "", true),
-            ("*:web*1", "docker:web-1", true),
-            ("*web*web", "a:web", false),
-            ("docker:*", "systemd:a", false),
-            ("", "a", false),
-        ] {
-            assert_eq!(matches(pattern, text), matching, "{pattern} {text}");
-        }
+    fn patterns(texts: &[&str]) -> Vec<ObservedPattern> {
+        texts.iter().map(|text| ObservedPattern::parse(text).unwrap()).collect()
     }
 
     #[test]
     fn what_is_excluded_is_not_shown_even_if_it_is_included() {
-        let config = Config { include: vec!["docker:*".into()], exclude: vec!["*secret*".into()], ..Config::default() };
-        assert!(config.wants("docker:web") && !config.wants("docker:secret") && !config.wants("systemd:web"));
-        assert!(Config::default().wants("anything"));
+        let (include, exclude) = (patterns(&["docker:*"]), patterns(&["*secret*", "label:ci=true"]));
+        let config = Config { include, exclude, ..Config::default() };
+        let wants = |source, naming: Naming| config.wants(source, &naming);
+        let of_ci = Naming { labels: vec![("ci".to_owned(), "true".to_owned())], ..Naming::of("web") };
+        assert!(wants(AllocSource::Docker, Naming::of("web")) && !wants(AllocSource::Docker, Naming::of("secret")));
+        assert!(!wants(AllocSource::Systemd, Naming::of("web")) && !wants(AllocSource::Docker, of_ci.clone()));
+        assert!(Config::default().wants(AllocSource::Docker, &of_ci));
+    }
+
+    /// What decides is needed again before a runtime has answered the next agent.
+    #[test]
+    fn of_labels_that_are_not_shown_those_that_decide_are_kept_and_no_others() {
+        let workloads = vec![WorkloadRule::parse("label:job=* -> label:project").unwrap()];
+        let config = Config { exclude: patterns(&["label:team=a"]), workloads, ..Config::default() };
+        let labels = ["team", "job", "project", "password"].map(|name| (name.to_owned(), "x".to_owned())).to_vec();
+        let kept = config.without_secrets(&Naming { labels: labels.clone(), ..Naming::of("web") });
+        assert_eq!(kept.labels, labels[..3]);
+        assert!(config.chosen(&labels).is_empty());
     }
 
     #[test]

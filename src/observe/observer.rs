@@ -206,6 +206,8 @@ struct Work {
 /// Why something is not shown.
 const LIMIT: &str = "limit";
 const UNWANTED: &str = "unwanted";
+/// Not wanted by what is known of it. Its source has not told all, and may yet.
+const UNTOLD: &str = "untold";
 
 impl Work {
     fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>, waiting: Arc<AtomicUsize>) -> Work {
@@ -406,17 +408,10 @@ impl Work {
         }
         self.keep_told_end(&path);
         self.unnamed.insert(path.clone(), unnamed);
-        // Its workload's sum must not be without it until its names are known again.
+        // Its workload's sum must not be without it until its names are known again. What its path tells is known.
         if known.is_some() || !is_asked {
-            self.admit(&path, known.map(|known| known.naming));
+            self.admit(&path, known.map(|known| known.naming).filter(|_| !is_named));
         }
-    }
-
-    /// `is_named`: its path tells its name.
-    fn is_wanted(&self, found: &Recognised, is_named: bool) -> bool {
-        let config = &self.parts.config;
-        config.wants_of(found.source)
-            && (!is_named || config.wants(&ObservedAllocs::id_of(found.source, &found.naming.native)))
     }
 
     /// Shows it, under the names that are known by now, and after it those that are over already.
@@ -436,11 +431,11 @@ impl Work {
         let Some(Unnamed { mut found, reader, own_reader, since, is_gone, .. }) = self.unnamed.remove(path) else {
             return;
         };
+        let is_told = self.is_told(path, found.source);
         let naming = naming.or_else(|| self.called_before(path)).unwrap_or_else(|| found.naming.clone());
         let config = &self.parts.config;
-        let whose = naming.source.unwrap_or(found.source);
-        if !config.wants_of(whose) || !config.wants(&ObservedAllocs::id_of(whose, &naming.native)) {
-            self.set_aside(path, UNWANTED, is_gone);
+        if !config.wants(found.source, &naming) {
+            self.set_aside(path, if is_told { UNWANTED } else { UNTOLD }, is_gone);
             return;
         }
         if self.allocs.running() >= config.max_allocs {
@@ -451,12 +446,14 @@ impl Work {
             // Its allocs' tasks, in containers of Docker's: nobody says that they are together.
             found.own = OwnCgroup::None;
         }
-        let (labels, to_keep) = (config.chosen(&naming.labels), config.without_secrets(&naming));
         let (source, own) = (found.source, found.own);
-        let begun = NewTask { path: path.to_owned(), source, own, naming, labels, reader, own_reader, since };
+        let (labels, to_keep) = (config.chosen(&naming.labels), config.without_secrets(&naming));
+        let (naming, rule) = config.ruled(source, own, naming);
+        let begun = NewTask { path: path.to_owned(), source, own, naming, rule, labels, reader, own_reader, since };
         let (id, change) = self.allocs.begin(begun);
         if let (Some(inode), Some((task, earlier))) = (self.scanner.inode(path), self.allocs.earlier(path)) {
-            self.kept.begins(BegunTask { alloc: &id, task: &task, source, path, inode, since }, to_keep, earlier);
+            let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));
+            self.kept.begins(BegunTask { alloc, task, workload, source, path, inode, since }, to_keep, earlier);
         }
         self.changes.extend(change);
         self.touched.insert(id);

@@ -50,6 +50,8 @@ pub struct ObservedAllocs {
 struct Held {
     identity: Arc<AllocIdentity>,
     native: String,
+    /// Which rule of the configuration gave the workload.
+    rule: Option<usize>,
     labels: Vec<(String, String)>,
     tasks: Vec<HeldTask>,
     /// Its own cgroup, where that is not its task's.
@@ -73,6 +75,8 @@ pub struct NewTask {
     pub source: AllocSource,
     pub own: OwnCgroup,
     pub naming: Naming,
+    /// Of the configuration, by which it has its workload.
+    pub rule: Option<usize>,
     pub labels: Vec<(String, String)>,
     pub reader: Arc<TaskReader>,
     /// Of the alloc's own cgroup, by its path, where that is another one.
@@ -180,6 +184,13 @@ impl ObservedAllocs {
         let (id, at) = self.places.get(path)?;
         self.allocs.get(id)?.tasks.get(*at)?.reader.as_ref()
     }
+    pub fn id(&self, path: &str) -> Option<&AllocId> {
+        self.places.get(path).map(|(id, _)| id)
+    }
+    /// Of the alloc that this task is of.
+    pub fn workload(&self, path: &str) -> Option<JobId> {
+        self.allocs.get(self.id(path)?)?.identity.workload.clone()
+    }
     /// Of the cgroup of the alloc that this task is of, where that is another one.
     pub fn own_reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
         let (id, _) = self.places.get(path)?;
@@ -199,11 +210,15 @@ impl ObservedAllocs {
     /// Gives whose it is now, and what its totals gain.
     pub fn begin(&mut self, begun: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
-        let NewTask { path, source, own, naming, labels, reader, own_reader, since } = begun;
+        let NewTask { path, source, own, naming, rule, labels, reader, own_reader, since } = begun;
         let naming = printable(naming);
         let id = self.free_id(naming.source.unwrap_or(source), &naming, &path);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
         held.ended_at = None;
+        if held.tasks.iter().all(|task| task.reader.is_none()) {
+            // Of another life.
+            held.rule = None;
+        }
         let task = TaskName::from(naming.task.as_str());
         let at = match held.identity.tasks.iter().position(|known| known.name == task) {
             Some(at) => at,
@@ -224,7 +239,7 @@ impl ObservedAllocs {
         held.native.clone_from(&naming.native);
         held.labels = labels;
         let naming = Naming { created_at: naming.created_at.or(since), ..naming };
-        held.call(at, naming.source.unwrap_or(source), &naming);
+        held.call(at, naming.source.unwrap_or(source), &naming, rule);
         let cgroup = match own {
             OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
             OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
@@ -258,7 +273,13 @@ impl ObservedAllocs {
     }
 
     /// Its names are known by now. Gives whose it is, if that changes anything; its id stays.
-    pub fn rename(&mut self, path: &str, naming: &Naming, labels: Vec<(String, String)>) -> Option<AllocId> {
+    pub fn rename(
+        &mut self,
+        path: &str,
+        naming: &Naming,
+        rule: Option<usize>,
+        labels: Vec<(String, String)>,
+    ) -> Option<AllocId> {
         self.by_source.take();
         let (id, at) = self.places.get(path)?;
         let held = self.allocs.get_mut(id)?;
@@ -268,7 +289,7 @@ impl ObservedAllocs {
         let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..printable(naming.clone()) };
         held.native.clone_from(&naming.native);
         held.labels = labels;
-        held.call(*at, source, &naming);
+        held.call(*at, source, &naming, rule);
         (before != (Arc::clone(&held.identity), held.labels.clone())).then(|| id.clone())
     }
 
@@ -394,6 +415,7 @@ impl Held {
         Held {
             identity: Arc::new(AllocIdentity::unnamed(id.clone())),
             native: String::new(),
+            rule: None,
             labels: Vec::new(),
             tasks: Vec::new(),
             own: None,
@@ -402,8 +424,8 @@ impl Held {
         }
     }
 
-    /// The names of it and of one of its tasks.
-    fn call(&mut self, at: usize, source: AllocSource, naming: &Naming) {
+    /// The names of it and of one of its tasks. Its workload is that of the first rule that any of them fits.
+    fn call(&mut self, at: usize, source: AllocSource, naming: &Naming, rule: Option<usize>) {
         let before = Arc::clone(&self.identity);
         let task = TaskIdentity {
             name: TaskName::from(naming.task.as_str()),
@@ -418,7 +440,10 @@ impl Held {
         let created_at = naming.created_at.or(before.created_at);
         let mut called = AllocIdentity { source, created_at, tasks, ..AllocIdentity::clone(&before) };
         if is_told || before.name.is_empty() {
-            called.workload = naming.workload.as_deref().map(JobId::from);
+            if self.rule.is_none_or(|known| rule.is_some_and(|rule| rule <= known)) {
+                called.workload = naming.workload.as_deref().map(JobId::from);
+                self.rule = rule;
+            }
             called.namespace.clone_from(&naming.namespace);
             called.group = naming.group.as_deref().map(GroupName::from);
             called.name.clone_from(&naming.name);
@@ -452,8 +477,9 @@ pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Opti
     let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
     earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
     earlier.exit_counts[exit.outcome.index()] += 1;
-    let (workload, name) = (printable(task.naming.clone()).workload, task.task);
-    let change = workload.map(|workload| TotalsChange::Ended(JobId::from(workload.as_str()), name, Box::new(exit)));
+    let named = || printable(task.naming).workload.as_deref().map(JobId::from);
+    let (workload, name) = (task.workload.or_else(named), task.task);
+    let change = workload.map(|workload| TotalsChange::Ended(workload, name, Box::new(exit)));
     (earlier, change)
 }
 
@@ -542,6 +568,7 @@ mod tests {
             source: AllocSource::Docker,
             own: OwnCgroup::Task,
             naming,
+            rule: None,
             labels: Vec::new(),
             reader,
             own_reader: None,
@@ -662,11 +689,32 @@ mod tests {
         let mut allocs = ObservedAllocs::default();
         let (id, _) = allocs.begin(task("/a", "0123", "0123", reader(1, 1)));
         let named = Naming { workload: Some("late".to_owned()), ..Naming::of("web") };
-        assert_eq!(allocs.rename("/a", &named, Vec::new()), Some(id.clone()));
-        assert_eq!(allocs.rename("/a", &named, Vec::new()), None, "the same again is no news");
+        assert_eq!(allocs.rename("/a", &named, None, Vec::new()), Some(id.clone()));
+        assert_eq!(allocs.rename("/a", &named, None, Vec::new()), None, "the same again is no news");
         let shown = allocs.published(&id).unwrap();
         assert_eq!((shown.identity.name.as_str(), shown.identity.tasks[0].name.as_str()), ("web", "0123"));
         assert_eq!(shown.observed.unwrap().native, "web", "commands take its name");
+    }
+
+    /// Labels and images are of containers, and a workload is of their pod.
+    #[test]
+    fn a_pod_has_the_workload_of_the_first_rule_that_one_of_its_containers_fits_whichever_comes_first() {
+        let by = |rule: Option<usize>, workload: &str, path: &str| {
+            let naming =
+                Naming { workload: Some(workload.to_owned()), task: path.to_owned(), ..Naming::of("shop/web") };
+            NewTask { naming, rule, ..task(path, "shop/web", path, reader(1, 1)) }
+        };
+        let tasks = [(None, "shop/web", "/pod/none"), (Some(0), "first", "/pod/0"), (Some(1), "second", "/pod/1")];
+        for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
+            let mut allocs = ObservedAllocs::default();
+            let ids = order.map(|n| tasks[n]).map(|(rule, name, path)| allocs.begin(by(rule, name, path)).0);
+            let workload = |allocs: &ObservedAllocs| allocs.published(&ids[0]).unwrap().identity.workload.clone();
+            assert_eq!(workload(&allocs), Some("first".into()), "{order:?}");
+            // Another life, which no rule fits.
+            tasks.iter().for_each(|(_, _, path)| drop(allocs.end(path, None, Timestamp(9))));
+            allocs.begin(by(None, "shop/web", "/pod/none"));
+            assert_eq!(workload(&allocs), Some("shop/web".into()), "{order:?}");
+        }
     }
 
     #[test]

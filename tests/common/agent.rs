@@ -95,8 +95,7 @@ impl Agent {
         let dir = programs::test_dir();
         let agent =
             Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, outputs: None, dir };
-        let config = format!("cgroup {{\n  parent = \"{}\"\n}}\n{}", agent.cgroups.parent, agent.options.config);
-        std::fs::write(agent.config_file(), config).expect("the configuration file must be writable");
+        agent.configure(&agent.options.config);
         if agent.options.as_nobody {
             agent.open_to_nobody();
         }
@@ -234,6 +233,11 @@ impl Agent {
     }
     fn log_file(&self) -> PathBuf {
         self.dir.path().join("agent.log")
+    }
+    /// What its file says at its next start.
+    pub fn configure(&self, config: &str) {
+        let config = format!("cgroup {{\n  parent = \"{}\"\n}}\n{config}", self.cgroups.parent);
+        std::fs::write(self.config_file(), config).expect("the configuration file must be writable");
     }
     fn config_file(&self) -> PathBuf {
         self.dir.path().join("agent.hcl")

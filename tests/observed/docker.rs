@@ -240,3 +240,45 @@ fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once(
     let ids: Vec<_> = allocs["allocs"].as_array().unwrap().iter().map(|alloc| &alloc["id"]).collect();
     assert_eq!(ids.len(), names.len(), "no other one: {ids:?}");
 }
+
+/// A runner of CI: each container has a name and an id that come once, and is removed as it ends.
+#[test]
+fn containers_whose_names_come_once_are_left_out_or_given_a_workload_by_what_docker_tells_of_them() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let mut options = docker.observed("docker");
+    for (name, value) in [
+        ("ALLOSTAT_OBSERVE_EXCLUDE", "label:ci.helper=*"),
+        ("ALLOSTAT_OBSERVE_WORKLOADS", "label:ci.job=* -> label:ci.project, image:bb:* -> others"),
+    ] {
+        options.env.push((name.to_owned(), value.to_owned()));
+    }
+    let agent = Agent::with(options);
+    docker.run(&["-d", "--name", "stays", "bb:1", "sleep", "1000"]);
+    wait_for("the one that stays", LONG, || find(&agent, "docker:stays"));
+    let work = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; exit 4";
+    for n in 0..4 {
+        let job = format!("ci.job={n}");
+        let labels = ["--label", &job, "--label", "ci.project=shop/web"];
+        docker.run(&[&["--rm"], &labels[..], &["--label", "ci.helper=1", "bb:1", "sh", "-c", work]].concat());
+        let ended = docker.run(&[&["--rm"], &labels[..], &["bb:1", "sh", "-c", work]].concat());
+        assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+    }
+    let ends = |workload: &str| -> f64 {
+        let body = agent.metrics();
+        body.all("allostat_task_exits_total", &[("workload", workload)]).into_iter().map(Sample::f64).sum()
+    };
+    wait_for("all ends", LONG, || (ends("shop/web") == 4.0).then_some(()));
+    let body = agent.metrics();
+    let rows = body.all("allostat_workload_cpu_usage_seconds_total", &[]);
+    let rows: Vec<_> = rows.iter().map(|row| (&*row.labels["workload"], &*row.labels["task"])).collect();
+    assert_eq!(rows, [("others", "others"), ("shop/web", "shop/web")]);
+    // What is not wanted was never shown, under its name or its id, while it ran and after its end.
+    let allocs = agent.json("/v1/allocs");
+    let of = |alloc: &Value| alloc["job"].as_str().unwrap_or("none").to_owned();
+    let jobs: Vec<String> = allocs["allocs"].as_array().unwrap().iter().map(of).collect();
+    let count = |job: &str| jobs.iter().filter(|other| *other == job).count();
+    assert_eq!((count("shop/web"), count("others"), jobs.len()), (4, 1, 5), "{jobs:?}");
+}

@@ -33,3 +33,4 @@ mod recorded;
 mod restarts;
 mod steps;
 mod trees;
+mod workloads;

@@ -1,6 +1,7 @@
 //! Whole hosts of each runtime, written down (`recorded/*.txt`, explained in `recorded/host.rs`), before the real observer, sampler and
 //! exporter: each container has the names that its own tool shows and the numbers of its files, once, and ends once.
 
+mod chosen;
 mod host;
 
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// An agent's rooms, at a host that lies in a directory.
 struct Looked {
     host: Recorded,
-    _observer: Observer,
+    observer: Observer,
     sampling: Arc<Sampling>,
     board: Arc<Board>,
     metrics: Arc<Metrics>,
@@ -45,11 +46,19 @@ impl Looked {
     fn before(host: Recorded, change: impl FnOnce(&Roots)) -> Looked {
         let dir = test_dir();
         host.make(dir.path());
+        change(&Roots::below(dir.path()));
+        Looked::in_place(host, dir, |_| ())
+    }
+
+    /// At what lies there already. `set`: what is configured.
+    fn in_place(host: Recorded, dir: tempfile::TempDir, set: impl FnOnce(&mut observe::Config)) -> Looked {
         let roots = Roots::below(dir.path());
-        change(&roots);
         let layout = Layout::detect(&roots).unwrap();
         assert_eq!(layout.problems(), <[String; 0]>::default());
-        let config = observe::Config { docker_socket: roots.file("/run/docker.sock"), ..observe::Config::default() };
+        let mut config =
+            observe::Config { docker_socket: roots.file("/run/docker.sock"), ..observe::Config::default() };
+        set(&mut config);
+        let keep = observe::Keep { path: dir.path().join("kept"), boot_id: BootId("boot".into()) };
         let sampling = Sampling::new(roots, layout, FdBudget::of(10_000));
         let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));
         let parts = observe::Parts {
@@ -61,11 +70,18 @@ impl Looked {
             ours: CgroupPath::from("/allostat"),
             clock: Arc::new(SystemClock),
             metrics: Arc::clone(&metrics),
-            keep: None,
+            keep: Some(keep),
         };
         let observer = Observer::start(parts).unwrap();
         wait_for("all to be found and named", LONG, || observer.is_settled().then_some(()));
-        Looked { host, _observer: observer, sampling, board, metrics, dir }
+        Looked { host, observer, sampling, board, metrics, dir }
+    }
+
+    /// What the next agent sees.
+    fn again(self, set: impl FnOnce(&mut observe::Config)) -> Looked {
+        let Looked { host, observer, dir, .. } = self;
+        drop(observer);
+        Looked::in_place(host, dir, set)
     }
 
     /// What a scrape has now.

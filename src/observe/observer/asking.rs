@@ -1,10 +1,12 @@
-//! What sources are asked, and what they answer.
+//! What sources are asked, what they answer, and whether it is to be shown by that.
 
 use std::time::{Duration, Instant};
 
-use super::{Ending, Work, source};
+use super::{Ending, UNTOLD, UNWANTED, Work, source};
+use crate::model::alloc::AllocSource;
 use crate::observe::identity::{Naming, Recognised};
 use crate::observe::naming::{About, Inquiry};
+use crate::observe::tree::CgroupTree;
 
 /// Docker waits up to a minute before it starts a container again.
 const CALLED: Duration = Duration::from_secs(120);
@@ -18,12 +20,30 @@ impl Work {
     }
 
     pub(super) fn ask_again(&mut self, now: Instant) {
-        let is_there = |path: &str| self.known.contains_key(path) || self.unnamed.contains_key(path);
+        let is_there = |path: &str| {
+            self.known.contains_key(path) || self.unnamed.contains_key(path) || self.aside.get(path) == Some(&UNTOLD)
+        };
         for path in self.nameless.due(now, is_there) {
-            if let Some(found) = self.known.get(&path).cloned() {
+            // One that waits for its name was asked about as it was found.
+            if let Some(found) = self.recognised(&path).filter(|_| !self.unnamed.contains_key(&path)) {
                 self.ask(&path, &found, About::Name);
             }
         }
+    }
+
+    fn recognised(&self, path: &str) -> Option<Recognised> {
+        self.known.get(path).cloned().or_else(|| CgroupTree::identify(path).map(|(_, found)| found))
+    }
+
+    /// `is_named`: its path tells its name.
+    pub(super) fn is_wanted(&self, found: &Recognised, is_named: bool) -> bool {
+        let config = &self.parts.config;
+        config.wants_of(found.source) && (!is_named || config.wants(found.source, &found.naming))
+    }
+
+    /// Nothing more will be said of it than is known by now.
+    pub(super) fn is_told(&self, path: &str, of: AllocSource) -> bool {
+        self.called.contains_key(path) || source(of).is_none_or(|source| source.runtime.is_none())
     }
 
     pub(super) fn named(&mut self, path: &str, naming: Option<Naming>, now: Instant) {
@@ -39,10 +59,32 @@ impl Work {
         if self.unnamed.contains_key(path) {
             self.admit(path, naming);
         } else if let Some(naming) = naming {
-            let labels = self.parts.config.chosen(&naming.labels);
-            self.kept.renamed(path, self.parts.config.without_secrets(&naming));
-            self.touched.extend(self.allocs.rename(path, &naming, labels));
+            self.named_late(path, naming, now);
         }
+    }
+
+    /// It was shown, or set aside, by what was known of it without that.
+    fn named_late(&mut self, path: &str, naming: Naming, now: Instant) {
+        if self.aside.get(path) == Some(&UNTOLD) {
+            // Looked at once more, as one that has just been found.
+            self.aside.remove(path);
+            self.fresh.insert(path.to_owned(), now);
+            return;
+        }
+        let Some(Recognised { source, own, .. }) = self.recognised(path) else { return };
+        let config = &self.parts.config;
+        // An id stays, though its name was not known then.
+        let is_wanted_as = |id| config.wants_of(naming.source.unwrap_or(source)) && config.wants_as(id, &naming);
+        if !config.wants(source, &naming) && !self.allocs.id(path).is_some_and(|id| is_wanted_as(id.as_str())) {
+            // It goes on, and is shown no more: that is no end of it.
+            self.gone(path);
+            self.aside.insert(path.to_owned(), UNWANTED);
+            return;
+        }
+        let (labels, to_keep) = (config.chosen(&naming.labels), config.without_secrets(&naming));
+        let (naming, rule) = config.ruled(source, own, naming);
+        self.touched.extend(self.allocs.rename(path, &naming, rule, labels));
+        self.kept.renamed(path, self.allocs.workload(path), to_keep);
     }
 
     /// What the life before it had as its name: a path with a runtime's id in it is of one container.
@@ -59,9 +101,10 @@ impl Work {
     }
 
     pub(super) fn forget_names(&mut self, now: Instant) {
-        let (known, unnamed) = (&self.known, &self.unnamed);
+        let (known, unnamed, aside) = (&self.known, &self.unnamed, &self.aside);
         self.called.retain(|path, (_, at)| {
-            if known.contains_key(path) || unnamed.contains_key(path) {
+            // What is not wanted by its name ends too, and its runtime may know it no more then.
+            if known.contains_key(path) || unnamed.contains_key(path) || aside.contains_key(path) {
                 *at = now;
             }
             now.saturating_duration_since(*at) < CALLED

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use super::{SETTLED, UNWANTED, Work};
+use super::{LIMIT, SETTLED, Work};
 use crate::observe::tree::TaskOf;
 
 impl Work {
@@ -67,7 +67,7 @@ impl Work {
     fn is_settled(&self, path: &str, now: Instant) -> bool {
         self.known.contains_key(path)
             || self.unnamed.contains_key(path)
-            || self.aside.get(path).is_some_and(|why| *why == UNWANTED || !self.has_room())
+            || self.aside.get(path).is_some_and(|why| *why != LIMIT || !self.has_room())
             || self.fresh.get(path).is_some_and(|until| *until > now)
     }
 

@@ -19,7 +19,8 @@ impl Work {
         let managed = view.allocs.iter().filter_map(|alloc| alloc.status.as_ref()).flat_map(|status| &status.tasks);
         let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
         let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.unnamed.len());
-        let wants = |native: &str| self.parts.config.wants(&ObservedAllocs::id_of(AllocSource::Process, native));
+        let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
+        let wants = |native: &str| self.parts.config.wants_as(&id(native), &Naming::of(native));
         let wish = GroupWish {
             own: &|place| self.is_in_a_task(place),
             agent: std::process::id(),
@@ -47,8 +48,9 @@ impl Work {
     }
 
     pub(super) fn group_begun(&mut self, path: String, naming: Naming, reader: Arc<TaskReader>, since: Timestamp) {
-        let (source, labels, since) = (AllocSource::Process, Vec::new(), Some(since));
-        let begun = NewTask { path, source, own: OwnCgroup::Nowhere, naming, labels, reader, own_reader: None, since };
+        let (source, own, labels, since) = (AllocSource::Process, OwnCgroup::Nowhere, Vec::new(), Some(since));
+        let (naming, rule) = self.parts.config.ruled(source, own, naming);
+        let begun = NewTask { path, source, own, naming, rule, labels, reader, own_reader: None, since };
         let (id, change) = self.allocs.begin(begun);
         self.changes.extend(change);
         self.touched.insert(id);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::board::Parent;
 use crate::collectors::{Sampling, TaskReader};
 use crate::model::id::CgroupPath;
+use crate::observe::Config;
 use crate::observe::identity::OwnCgroup;
-use crate::observe::{Config, matches};
+use crate::observe::patterns::matches;
 
 /// Those that have a task below them.
 pub(super) struct Parents {

@@ -203,10 +203,12 @@ observe {
   # sources =
   # Whether processes in no cgroup of their own are shown as well, by process group. Each process of the host is looked at each second for that. (ALLOSTAT_OBSERVE_PROCESSES)
   processes = false
-  # Ids of those that are shown, as `allostat status` has them; * is any text. Default: all. (ALLOSTAT_OBSERVE_INCLUDE)
+  # Those that are shown: ids, as `allostat status` has them; image:registry.example/ci-*; label:com.example.team=core. * is any text. Default: all. (ALLOSTAT_OBSERVE_INCLUDE)
   # include =
-  # Ids of those that are not, whatever the other list says. Default: none. (ALLOSTAT_OBSERVE_EXCLUDE)
+  # Those that are not, whatever the other list says; written likewise. Default: none. (ALLOSTAT_OBSERVE_EXCLUDE)
   # exclude =
+  # Which workload those are of whose names come once; the first that fits: "cgroup:/ci/* -> ci", or by what a label says: "label:com.example.job=* -> label:com.example.project". Default: none, each as its source names it. (ALLOSTAT_OBSERVE_WORKLOADS)
+  # workloads =
   # Paths of cgroups above those of tasks (slices, users, parents of containers) that are shown as allostat_parent_* though they have no limit of memory or CPU time of their own; * is any text. Default: none; those with a limit always are. (ALLOSTAT_OBSERVE_PARENTS)
   # parents =
   # So many tasks of others are shown at most. Those above it are counted in allostat_observed_left_out. (ALLOSTAT_OBSERVE_MAX_ALLOCS)

@@ -1,0 +1,285 @@
+//! Which allocs are meant, by their ids, images and labels, and which workload those are of whose own names come once. Pure.
+//!
+//! ```text
+//! docker:ci-*                             an id, as it is shown; * is any text
+//! image:registry.example/ci-*             what a container was made of, as its runtime calls that
+//! label:com.example.team=core             a label of a container, an annotation of a pod
+//! cgroup:/ci/* -> ci                      a workload: that text,
+//! label:ci.job=* -> label:ci.project      or what a label says
+//! ```
+//! What nobody tells fits no pattern: a container without that label, and one whose runtime does not answer.
+
+use std::fmt;
+
+use super::identity::{Naming, OwnCgroup};
+
+/// Which allocs are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObservedPattern {
+    Id(String),
+    Image(String),
+    Label { name: String, value: String },
+}
+
+impl ObservedPattern {
+    /// Errors: what is missing, in a sentence.
+    pub fn parse(text: &str) -> Result<ObservedPattern, String> {
+        if let Some(image) = text.strip_prefix(IMAGE) {
+            let image =
+                filled(image).ok_or_else(|| format!("{text:?} names no image: write image:registry.example/*"))?;
+            return Ok(ObservedPattern::Image(image));
+        }
+        let Some(label) = text.strip_prefix(LABEL) else { return Ok(ObservedPattern::Id(text.to_owned())) };
+        let (name, value) = label
+            .split_once('=')
+            .ok_or_else(|| format!("{text:?} says no value: label:com.example.team=core, or =* for any"))?;
+        let name = label_name(name).map_err(|why| format!("{text:?} {why}"))?;
+        Ok(ObservedPattern::Label { name, value: value.to_owned() })
+    }
+
+    /// `id`: what it is shown as, or would be.
+    pub fn fits(&self, id: &str, naming: &Naming) -> bool {
+        match self {
+            ObservedPattern::Id(pattern) => matches(pattern, id),
+            ObservedPattern::Image(pattern) => naming.image.as_ref().is_some_and(|image| matches(pattern, image)),
+            ObservedPattern::Label { name, value } => naming.label(name).is_some_and(|said| matches(value, said)),
+        }
+    }
+
+    /// The label that it looks at.
+    pub fn label(&self) -> Option<&str> {
+        match self {
+            ObservedPattern::Label { name, .. } => Some(name),
+            ObservedPattern::Id(_) | ObservedPattern::Image(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ObservedPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObservedPattern::Id(id) => f.write_str(id),
+            ObservedPattern::Image(image) => write!(f, "{IMAGE}{image}"),
+            ObservedPattern::Label { name, value } => write!(f, "{LABEL}{name}={value}"),
+        }
+    }
+}
+
+/// Which workload those are of that a pattern fits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadRule {
+    pub of: ObservedPattern,
+    pub workload: RuledName,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuledName {
+    Text(String),
+    /// What this label says; of one without it the rule says nothing.
+    Label(String),
+}
+
+impl WorkloadRule {
+    /// Errors: what is missing, in a sentence.
+    pub fn parse(text: &str) -> Result<WorkloadRule, String> {
+        let without = |what: &str| format!("{text:?} {what}: write cgroup:/ci/* {ARROW} ci");
+        // The last one: a cgroup may be called anything.
+        let (of, workload) = text.rsplit_once(ARROW).ok_or_else(|| without("gives no workload"))?;
+        let of = filled(of).ok_or_else(|| without("does not say of whom"))?;
+        let workload = filled(workload).ok_or_else(|| without("gives no workload"))?;
+        let workload = match workload.strip_prefix(LABEL) {
+            Some(label) => RuledName::Label(label_name(label).map_err(|why| format!("{text:?} {why}"))?),
+            None => RuledName::Text(workload),
+        };
+        Ok(WorkloadRule { of: ObservedPattern::parse(&of)?, workload })
+    }
+
+    fn workload(&self, id: &str, naming: &Naming) -> Option<String> {
+        let is_of = self.of.fits(id, naming);
+        let said = match &self.workload {
+            RuledName::Text(text) => Some(text.as_str()),
+            RuledName::Label(name) => naming.label(name).filter(|said| !said.is_empty()),
+        };
+        said.filter(|_| is_of).map(str::to_owned)
+    }
+
+    /// The labels that it looks at.
+    pub fn labels(&self) -> impl Iterator<Item = &str> {
+        let said = match &self.workload {
+            RuledName::Label(name) => Some(name.as_str()),
+            RuledName::Text(_) => None,
+        };
+        self.of.label().into_iter().chain(said)
+    }
+}
+
+impl fmt::Display for WorkloadRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.workload {
+            RuledName::Text(text) => write!(f, "{} {ARROW} {text}", self.of),
+            RuledName::Label(name) => write!(f, "{} {ARROW} {LABEL}{name}", self.of),
+        }
+    }
+}
+
+/// Names under the first rule that fits, and which one that is. A task that has its alloc's name, which comes once as well, is called as the
+/// workload then: totals are kept for each task of a workload, by its name. One that its source calls something else (a service of Compose's, a
+/// container of a pod) keeps that.
+pub fn ruled(rules: &[WorkloadRule], id: &str, own: OwnCgroup, naming: Naming) -> (Naming, Option<usize>) {
+    let fits = |(n, rule): (usize, &WorkloadRule)| Some((n, rule.workload(id, &naming)?));
+    let Some((n, workload)) = rules.iter().enumerate().find_map(fits) else { return (naming, None) };
+    let above = naming.native.strip_suffix(&naming.task);
+    let is_called_alike = own == OwnCgroup::Task && above.is_some_and(|above| above.is_empty() || above.ends_with('/'));
+    let task = if is_called_alike { workload.clone() } else { naming.task };
+    (Naming { task, workload: Some(workload), ..naming }, Some(n))
+}
+
+const IMAGE: &str = "image:";
+const LABEL: &str = "label:";
+const ARROW: &str = "->";
+
+fn filled(text: &str) -> Option<String> {
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Errors: why it is none, behind what was written.
+fn label_name(text: &str) -> Result<String, &'static str> {
+    let name = filled(text).ok_or("names no label")?;
+    if name.contains(['*', '=']) { Err("has no name of a label: * is for values alone") } else { Ok(name) }
+}
+
+/// `*` is any text, everything else itself.
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let Some(last) = pattern.contains('*').then(|| parts.next_back()).flatten() else { return rest.is_empty() };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_star_is_any_text() {
+        for (pattern, text, matching) in [
+            ("docker:web", "docker:web", true),
+            ("docker:web", "docker:web-1", false),
+            ("docker:*", "docker:web-1", true),
+            ("*", "", true),
+            ("*:web*1", "docker:web-1", true),
+            ("*web*web", "a:web", false),
+            ("docker:*", "systemd:a", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern, text), matching, "{pattern} {text}");
+        }
+    }
+
+    fn container(image: Option<&str>, labels: &[(&str, &str)]) -> Naming {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Naming { image: image.map(str::to_owned), labels, ..Naming::of("runner-x7f3") }
+    }
+
+    #[test]
+    fn a_pattern_goes_by_id_image_or_label_and_what_nobody_tells_fits_none() {
+        let told = container(Some("registry.example/ci-go:1"), &[("team", "core=a"), ("empty", "")]);
+        let untold = container(None, &[]);
+        for (pattern, fits) in [
+            ("docker:runner-*", [true, true]),
+            ("docker:web", [false, false]),
+            ("image:registry.example/ci-*", [true, false]),
+            ("image:registry.example/web*", [false, false]),
+            ("image:*", [true, false]),
+            ("label:team=core=a", [true, false]),
+            ("label:team=*", [true, false]),
+            ("label:team=co", [false, false]),
+            ("label:empty=", [true, false]),
+            ("label:other=*", [false, false]),
+        ] {
+            let of = ObservedPattern::parse(pattern).unwrap();
+            assert_eq!([&told, &untold].map(|naming| of.fits("docker:runner-x7f3", naming)), fits, "{pattern}");
+            assert_eq!(of.to_string(), pattern);
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_and_no_rule_is_refused_with_what_is_missing() {
+        let pattern = |text: &str| ObservedPattern::parse(text).unwrap_err();
+        for (text, why) in [
+            ("image:", "names no image"),
+            ("label:team", "says no value"),
+            ("label:=a", "names no label"),
+            ("label:te*=a", "has no name of a label"),
+        ] {
+            assert!(pattern(text).contains(why), "{text}: {}", pattern(text));
+        }
+        let rule = |text: &str| WorkloadRule::parse(text).unwrap_err();
+        for (text, why) in [
+            ("cgroup:/ci/*", "gives no workload"),
+            ("cgroup:/ci/* ->", "gives no workload"),
+            ("-> ci", "does not say of whom"),
+            ("image: -> ci", "names no image"),
+            ("label:a -> ci", "says no value"),
+            ("label:a=* -> label:", "names no label"),
+            ("label:a=* -> label:b=*", "has no name of a label"),
+        ] {
+            assert!(rule(text).contains(why), "{text}: {}", rule(text));
+        }
+    }
+
+    fn rules(texts: &[&str]) -> Vec<WorkloadRule> {
+        texts.iter().map(|text| WorkloadRule::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_gives_the_workload_and_one_whose_label_is_not_there_gives_none() {
+        let rules = rules(&["label:job=* -> label:project", "image:ci-* -> builds", "docker:* -> others"]);
+        let given = |naming: &Naming| {
+            let (naming, rule) = ruled(&rules, "docker:runner-x7f3", OwnCgroup::Task, naming.clone());
+            (naming.workload.unwrap(), rule.unwrap())
+        };
+        let both = [("job", "1"), ("project", "shop/web")];
+        assert_eq!(given(&container(Some("ci-go"), &both)), ("shop/web".to_owned(), 0));
+        assert_eq!(given(&container(Some("ci-go"), &both[..1])), ("builds".to_owned(), 1));
+        let empty = [("job", "1"), ("project", "")];
+        assert_eq!(given(&container(None, &empty)), ("others".to_owned(), 2));
+        let untouched = container(None, &both);
+        assert_eq!(ruled(&rules[1..2], "docker:a", OwnCgroup::Task, untouched.clone()), (untouched, None));
+    }
+
+    #[test]
+    fn a_task_with_the_name_of_its_alloc_is_called_as_the_workload_and_others_keep_theirs() {
+        let rules = rules(&["* -> ci"]);
+        let task = |own: OwnCgroup, native: &str, task: &str| {
+            let naming = Naming { task: task.to_owned(), ..Naming::of(native) };
+            ruled(&rules, "any", own, naming).0.task
+        };
+        assert_eq!(task(OwnCgroup::Task, "runner-x7f3", "runner-x7f3"), "ci");
+        assert_eq!(task(OwnCgroup::Task, "/ci/job-123", "job-123"), "ci");
+        assert_eq!(task(OwnCgroup::Task, "shop-web-1", "web"), "web", "a service of Compose's");
+        assert_eq!(task(OwnCgroup::Task, "shop-web", "web"), "web", "a service of Compose's");
+        assert_eq!(task(OwnCgroup::Parent, "shop/web-x2x7z", "app"), "app", "a container of a pod");
+        assert_eq!(task(OwnCgroup::Parent, "42", "42"), "42", "a step of Slurm's");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_what_is_read_is_written_as_it_can_be_read_again(text in "(image:|label:|->|[=* a,]|.){0,12}") {
+            let _ = matches(&text, &text);
+            if let Ok(pattern) = ObservedPattern::parse(&text) {
+                prop_assert_eq!(ObservedPattern::parse(&pattern.to_string()), Ok(pattern));
+            }
+            if let Ok(rule) = WorkloadRule::parse(&text) {
+                prop_assert_eq!(WorkloadRule::parse(&rule.to_string()), Ok(rule));
+            }
+        }
+    }
+}

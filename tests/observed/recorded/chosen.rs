@@ -1,0 +1,146 @@
+//! What is shown, and of which workload it is, by what a runtime tells of a container: its image and its labels. Nothing is shown for a
+//! moment because that was not known yet: what was, and is not wanted, would stay on the board as something that was there.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use allostat::host::roots::Roots;
+use allostat::observe::{Config, ObservedPattern, WorkloadRule};
+
+use super::host::Recorded;
+use super::{LONG, Looked};
+use crate::common::{Sample, test_dir, wait_for};
+
+const SHOP: &str = "docker:shop-web-1";
+const CRON: &str = "docker:cron";
+
+fn patterns(texts: &[&str]) -> Vec<ObservedPattern> {
+    texts.iter().map(|text| ObservedPattern::parse(text).unwrap()).collect()
+}
+
+fn exclude(texts: &'static [&'static str]) -> impl FnOnce(&mut Config) {
+    |config| config.exclude = patterns(texts)
+}
+fn include(texts: &'static [&'static str]) -> impl FnOnce(&mut Config) {
+    |config| config.include = patterns(texts)
+}
+fn workloads(texts: &'static [&'static str]) -> impl FnOnce(&mut Config) {
+    |config| config.workloads = texts.iter().map(|text| WorkloadRule::parse(text).unwrap()).collect()
+}
+
+/// Two containers: shop-web-1 with labels, cron without.
+fn docker(set: impl FnOnce(&mut Config)) -> Looked {
+    let (host, dir) = (Recorded::parse(include_str!("docker-v2.txt")), test_dir());
+    host.make(dir.path());
+    Looked::in_place(host, dir, set)
+}
+
+/// The same before Docker tells anything.
+fn silent_docker(set: impl FnOnce(&mut Config)) -> Looked {
+    let (host, dir) = (Recorded::parse(include_str!("docker-v2.txt")), test_dir());
+    host.make(dir.path());
+    let of_docker = Roots::below(dir.path()).file("/var/lib/docker");
+    fs::rename(&of_docker, of_docker.with_extension("later")).unwrap();
+    Looked::in_place(host, dir, set)
+}
+
+impl Looked {
+    fn docker_tells(&self) {
+        let of_docker = self.sampling.roots.file("/var/lib/docker");
+        fs::rename(of_docker.with_extension("later"), of_docker).unwrap();
+    }
+    fn docker_falls_silent(&self) {
+        let of_docker = self.sampling.roots.file("/var/lib/docker");
+        fs::rename(&of_docker, of_docker.with_extension("later")).unwrap();
+    }
+    /// Allocs of containers, with those that are over.
+    fn containers(&self) -> BTreeSet<String> {
+        let body = self.scrape();
+        let all = body.all("allostat_alloc_info", &[("source", "docker")]);
+        all.into_iter().map(|sample| sample.labels["alloc_id"].clone()).collect()
+    }
+    /// Of those that run, each with its workload and its task. Without a name there is no workload.
+    fn running(&self) -> BTreeSet<(String, String)> {
+        let body = self.scrape();
+        let all = body.all("allostat_task_memory_usage_bytes", &[]);
+        let docker = all.into_iter().filter(|sample| sample.labels["alloc_id"].starts_with("docker:"));
+        let label = |sample: &Sample, name: &str| sample.labels.get(name).cloned().unwrap_or_default();
+        docker.map(|sample| (label(sample, "workload"), label(sample, "task"))).collect()
+    }
+}
+
+fn set<const N: usize>(all: [&str; N]) -> BTreeSet<String> {
+    all.map(str::to_owned).into()
+}
+fn pairs<const N: usize>(all: [(&str, &str); N]) -> BTreeSet<(String, String)> {
+    all.map(|(workload, task)| (workload.to_owned(), task.to_owned())).into()
+}
+
+#[test]
+fn a_container_is_chosen_by_its_image_or_a_label_and_is_not_shown_before_that_is_known() {
+    assert_eq!(docker(exclude(&["label:com.docker.compose.project=sh*"])).containers(), set([CRON]));
+    assert_eq!(docker(exclude(&["label:com.docker.compose.project=other"])).containers(), set([CRON, SHOP]));
+    assert_eq!(docker(exclude(&["image:registry.example/web:*"])).containers(), set([CRON]));
+    assert_eq!(docker(include(&["image:registry.example/*", "label:none=*"])).containers(), set([CRON, SHOP]));
+    assert_eq!(docker(include(&["label:com.docker.compose.service=*"])).containers(), set([SHOP]));
+}
+
+#[test]
+fn what_nobody_tells_of_fits_nothing_and_is_chosen_anew_when_it_is_told() {
+    let looked = silent_docker(exclude(&["label:com.docker.compose.project=shop"]));
+    assert_eq!(looked.running().len(), 2, "under their ids: {:?}", looked.containers());
+    looked.docker_tells();
+    wait_for("the one that is not wanted to go", LONG, || {
+        let workloads: Vec<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
+        (workloads == ["cron"]).then_some(())
+    });
+    assert_eq!(looked.scrape().all("allostat_task_exits_total", &[]).iter().map(|e| e.f64()).sum::<f64>(), 0.0);
+
+    let looked = silent_docker(include(&["label:com.docker.compose.project=shop", "systemd:*"]));
+    assert_eq!(looked.containers(), set([]));
+    looked.docker_tells();
+    wait_for("the one that is wanted", LONG, || (looked.containers() == set([SHOP])).then_some(()));
+}
+
+#[test]
+fn who_decided_by_a_label_decides_alike_before_docker_answers_the_next_agent() {
+    let looked = docker(include(&["label:com.docker.compose.project=shop"]));
+    assert_eq!(looked.containers(), set([SHOP]));
+    looked.docker_falls_silent();
+    let looked = looked.again(include(&["label:com.docker.compose.project=shop"]));
+    assert_eq!(looked.containers(), set([SHOP]));
+    // Of a label that nobody looked at before nothing is known yet.
+    let looked = looked.again(include(&["label:com.docker.compose.service=web"]));
+    assert_eq!(looked.containers(), set([]));
+    looked.docker_tells();
+    wait_for("the one that is wanted", LONG, || (looked.containers() == set([SHOP])).then_some(()));
+}
+
+#[test]
+fn a_label_gives_the_workload_and_the_first_rule_that_fits_does() {
+    let looked = docker(workloads(&["label:none=* -> none", "label:com.docker.compose.service=* -> label:none"]));
+    assert_eq!(looked.running(), pairs([("shop", "web"), ("cron", "cron")]), "no label, no rule");
+    let looked = looked.again(workloads(&[
+        "label:com.docker.compose.service=* -> label:com.docker.compose.service",
+        "image:registry.example/* -> ours",
+    ]));
+    let now = pairs([("web", "web"), ("ours", "ours")]);
+    wait_for("the workloads of the new rules", LONG, || (looked.running() == now).then_some(()));
+
+    // As they are called, also before Docker says so again.
+    looked.docker_falls_silent();
+    let looked = looked.again(|_| ());
+    assert_eq!(looked.running(), pairs([("shop", "web"), ("cron", "cron")]));
+    let looked = docker(workloads(&["docker:* -> all"]));
+    assert_eq!(looked.running(), pairs([("all", "web"), ("all", "all")]), "a service keeps its name");
+}
+
+#[test]
+fn a_container_that_is_named_late_has_the_workload_of_the_rule_that_fits_then() {
+    let looked = silent_docker(workloads(&["image:registry.example/web:* -> ours", "docker:cron -> nightly"]));
+    looked.docker_tells();
+    wait_for("their workloads", LONG, || {
+        let workloads: BTreeSet<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
+        (workloads == set(["ours", "nightly"])).then_some(())
+    });
+}
