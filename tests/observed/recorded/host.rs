@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub struct Numbers {
     pub memory: Option<u64>,
     pub peak: Option<u64>,
+    /// In it and below it.
     pub oom_kills: Option<u64>,
     pub cpu: Option<u64>,
     pub pids: Option<u64>,
@@ -177,7 +178,10 @@ impl Recorded {
         // None is a number there.
         let limit = |limit: Option<u64>| limit.unwrap_or(9_223_372_036_854_771_712);
         if let Some(memory) = of.memory {
-            let kills = of.oom_kills.unwrap();
+            // Each cgroup counts its own there, and those below it theirs.
+            let is_child = |other: &str| other.rsplit_once('/').is_some_and(|(above, _)| above == path);
+            let below = self.cgroups.iter().filter(|(other, _)| is_child(other)).filter_map(|(_, of)| of.oom_kills);
+            let kills = of.oom_kills.unwrap() - below.sum::<u64>();
             let stat = format!(
                 "cache 0\nrss {memory}\nhierarchical_memory_limit {}\ntotal_cache 0\ntotal_rss {memory}\n",
                 limit(lowest)
