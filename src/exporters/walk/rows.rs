@@ -133,7 +133,13 @@ pub static TASK_ROWS: Rows = Rows::new(
 
 pub static ALLOC_ROWS: Rows = Rows {
     has: Nature::is_of_allocs,
-    about: |nature| if nature.is_summed() { " Sum over the tasks of the alloc." } else { " Of the whole alloc." },
+    about: |nature| {
+        if nature.is_summed() {
+            " Sum over the tasks of the alloc; of limits of its own, what its cgroup counts."
+        } else {
+            " Of the whole alloc."
+        }
+    },
     otlp: Some("alloc"),
     profile: |profiles| profiles.alloc,
     ..Rows::new(
