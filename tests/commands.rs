@@ -923,6 +923,26 @@ fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
     agent.stop();
 }
 
+#[test]
+fn files_that_are_for_prometheus_and_nomad_are_called_so() {
+    let dir = test_dir();
+    let shipped = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name).display().to_string();
+    let checked = |file: &str| {
+        let told = alone(dir.path(), &["check", file]);
+        assert_eq!(told.code, Some(65), "{}", told.stderr);
+        told.stderr
+    };
+    let web = dir.path().join("web.yml");
+    std::fs::write(&web, "tls_server_config:\n  cert_fil: a\n").expect("a file");
+    let whose = ["was read as a web configuration", "Prometheus's own", "promtool"];
+    for (file, is_other) in [(shipped("prometheus.yml"), true), (web.display().to_string(), false)] {
+        let told = checked(&file);
+        assert!(told.contains("no field") && whose.iter().all(|words| told.contains(words) == is_other), "{told}");
+    }
+    let told = checked(&shipped("allostat.nomad.hcl"));
+    assert!(told.contains("type `system` is for Nomad itself") && told.contains("`nomad job run`"), "{told}");
+}
+
 /// Nothing is done to any of them.
 #[test]
 fn who_says_a_jobs_name_where_an_id_is_wanted_is_told_the_ids_of_its_allocs() {
