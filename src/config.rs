@@ -487,6 +487,20 @@ mod tests {
     }
 
     #[test]
+    fn a_name_of_the_host_may_be_all_below_a_domain_and_not_all_there_is() {
+        let with = |names: &str| {
+            let text = format!("agent {{\n host_names = [{names}]\n}}\n");
+            read_text("a.hcl", &text, &mut base()).problems.0.is_empty()
+        };
+        assert!(with("\"vm.cluster\", \"*.cluster\", \"*.prod.example\""));
+        for name in
+            ["*", "*.", "*..", "*..example", "*.*", "*.*.example", "a*.example", "a.*.example", "*example", "*.a:80"]
+        {
+            assert!(!with(&format!("{name:?}")), "{name}");
+        }
+    }
+
+    #[test]
     fn settings_that_contradict_each_other_are_refused() {
         let with = |env: &str, value: &str| {
             let mut sources = Sources::default();

@@ -923,6 +923,26 @@ fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
     agent.stop();
 }
 
+#[test]
+fn files_that_are_for_prometheus_and_nomad_are_called_so() {
+    let dir = test_dir();
+    let shipped = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name).display().to_string();
+    let checked = |file: &str| {
+        let told = alone(dir.path(), &["check", file]);
+        assert_eq!(told.code, Some(65), "{}", told.stderr);
+        told.stderr
+    };
+    let web = dir.path().join("web.yml");
+    std::fs::write(&web, "tls_server_config:\n  cert_fil: a\n").expect("a file");
+    let whose = ["was read as a web configuration", "Prometheus's own", "promtool"];
+    for (file, is_other) in [(shipped("prometheus.yml"), true), (web.display().to_string(), false)] {
+        let told = checked(&file);
+        assert!(told.contains("no field") && whose.iter().all(|words| told.contains(words) == is_other), "{told}");
+    }
+    let told = checked(&shipped("allostat.nomad.hcl"));
+    assert!(told.contains("type `system` is for Nomad itself") && told.contains("`nomad job run`"), "{told}");
+}
+
 /// Nothing is done to any of them.
 #[test]
 fn who_says_a_jobs_name_where_an_id_is_wanted_is_told_the_ids_of_its_allocs() {
@@ -945,6 +965,49 @@ fn who_says_a_jobs_name_where_an_id_is_wanted_is_told_the_ids_of_its_allocs() {
     let states = agent.json("/v1/allocs");
     let running = states["allocs"].as_array().expect("a list").iter().filter(|a| a["status"] == "running").count();
     assert_eq!(running, 2, "{states}");
+    agent.stop();
+}
+
+#[test]
+fn all_that_run_of_a_job_are_stopped_restarted_and_told_by_its_name() {
+    let agent = Agent::start();
+    run(&agent, &batch("over", "true", "")).ok();
+    let many = batch("many", "exec sleep 600", "").replacen("group \"g\" {", "group \"g\" {\n count = 3", 1);
+    agent.run(&many);
+    let other = agent.run(&batch("many-more", "exec sleep 600", "")).trim().to_owned();
+    let running = |of: &str| -> Vec<String> {
+        let all = agent.json("/v1/allocs");
+        let of_job = all["allocs"].as_array().expect("a list").iter().filter(|a| a["job"] == of);
+        of_job.filter(|a| a["status"] == "running").map(|a| a["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    wait_for("all to run", Duration::from_secs(10) * patience(), || (running("many").len() == 3).then_some(()));
+    let ids = running("many");
+    let lines = |said: &str, did: &str| {
+        let mut expected: Vec<String> = ids.iter().map(|id| format!("{}: {did} t", &id[..8])).collect();
+        let mut told: Vec<String> = said.lines().map(str::to_owned).collect();
+        expected.sort();
+        told.sort();
+        assert_eq!(told, expected);
+    };
+    lines(&agent.cli(&["signal", "--signal", "SIGCONT", "--job", "many"]).ok(), "sent SIGCONT to");
+    lines(&agent.cli(&["restart", "--job", "many"]).ok(), "restarting");
+    wait_for("all to run again", Duration::from_secs(10) * patience(), || {
+        let attempt = |id: &String| agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["attempt"].as_u64();
+        (running("many").len() == 3 && ids.iter().all(|id| attempt(id) == Some(2))).then_some(())
+    });
+    let stopped = agent.cli(&["stop", "--job", "many"]).ok();
+    assert!(stopped.ends_with("stopped 3 allocs\n"), "{stopped}");
+    assert_eq!((running("many"), running("many-more")), (vec![], vec![other]), "the other job is another one");
+    for command in ["stop", "restart", "signal"] {
+        for over in ["over", "many"] {
+            assert_eq!(agent.cli(&[command, "--job", over]).ok(), "nothing runs\n", "{command} {over}");
+        }
+        fails(&agent.cli(&[command, "--job", "man"]), 66, &["no alloc of a job \"man\"", "allostat status"]);
+        fails(&agent.cli(&[command, "many-more"]), 66, &["no alloc \"many-more\"", "--job NAME"]);
+        fails(&agent.cli(&[command, "--job", "many", "abc"]), 2, &["--job"]);
+        fails(&agent.cli(&[command]), 2, &["<ALLOC"]);
+    }
+    fails(&agent.cli(&["stop", "--job", "many", "--all"]), 2, &["--job", "--all"]);
     agent.stop();
 }
 

@@ -236,6 +236,17 @@ fn once_and_as_json_it_says_what_the_api_says() {
     let tcp = format!("http://{}", agent.address);
     let over = agent.cli(&["--address", &tcp, "top", "--once"]).ok();
     assert!(over.contains(&id[..8]), "{over}");
+    agent.cli(&["stop", &id]).ok();
+    let ended = agent.cli(&["top", "--once"]);
+    let host: Vec<&str> = ended.stderr.lines().collect();
+    assert!(
+        host.len() == 1 && host[0].contains(": CPU ") && host[0].contains("; memory "),
+        "one line: {}",
+        ended.stderr
+    );
+    assert!(ended.stdout.contains(&id[..8]) && ended.stdout.contains("dead"), "{}", ended.stdout);
+    let running = agent.cli(&["top", "--once", "--running"]);
+    assert!(running.code == Some(0) && !running.stdout.contains(&id[..8]), "{}", running.stdout);
     agent.stop();
 }
 

@@ -21,7 +21,7 @@ impl OurNames<'_> {
     pub fn have(&self, host: &str) -> bool {
         let Some(name) = host_name(host) else { return false };
         let configured = self.configured.iter().map(String::as_str);
-        if ["localhost", self.of_host].into_iter().chain(configured).any(|ours| ours.eq_ignore_ascii_case(name)) {
+        if ["localhost", self.of_host].into_iter().chain(configured).any(|ours| means(ours, name)) {
             return true;
         }
         let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
@@ -30,6 +30,14 @@ impl OurNames<'_> {
             self.on_each_address || ip.is_loopback() || ip.to_canonical() == self.local.ip().to_canonical()
         })
     }
+}
+
+/// `*.cluster.example` means each name below that domain, however far, and not the domain. Whoever gives names there can point one of
+/// them at us, and has a page of that name let in: that is for who sets it to know.
+fn means(ours: &str, name: &str) -> bool {
+    let Some(domain) = ours.strip_prefix('*') else { return ours.eq_ignore_ascii_case(name) };
+    let below = name.len().checked_sub(domain.len()).and_then(|at| name.split_at_checked(at));
+    below.is_some_and(|(label, end)| !label.is_empty() && end.eq_ignore_ascii_case(domain))
 }
 
 /// The name without the port; `None` if it is no `host[:port]`.
@@ -51,8 +59,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn has(on_each_address: bool, of_host: &str, host: &str) -> bool {
-        let (local, configured) = ("192.0.2.7:9740".parse().unwrap(), &["metrics.example".to_owned()][..]);
-        OurNames { local, on_each_address, of_host, configured }.have(host)
+        let configured = &["metrics.example", "*.cluster", "*.prod.example"].map(str::to_owned);
+        OurNames { local: "192.0.2.7:9740".parse().unwrap(), on_each_address, of_host, configured }.have(host)
     }
 
     fn ours(host: &str) -> bool {
@@ -80,8 +88,28 @@ mod tests {
     }
 
     #[test]
+    fn a_domain_that_is_configured_has_each_name_below_it_however_far() {
+        for host in
+            ["vm.cluster", "VM.Cluster:9740", "a.b.cluster", "web-1.prod.example", "web-1.rack-2.PROD.example:80"]
+        {
+            assert!(ours(host), "{host}");
+        }
+    }
+
+    #[test]
     fn every_other_name_is_not() {
         for host in [
+            "cluster",
+            ".cluster",
+            "*",
+            "*.",
+            "evilcluster",
+            "vm.cluster.",
+            "vm.cluster.evil.example",
+            "prod.example",
+            "web-1.example",
+            "evil-prod.example",
+            "ä.example",
             "",
             "evil.example",
             "localhost.evil.example",

@@ -22,7 +22,7 @@ use crate::telemetry::chain;
 /// has, what can be limited there) `allostat plan` checks.
 #[derive(Debug, clap::Args)]
 pub struct Check {
-    /// A file with a `job` is a job file, one that ends in .yml or .yaml a web configuration, every other one a configuration file
+    /// A file with a `job` is a job file, one that ends in .yml or .yaml a web configuration (not Prometheus's own), every other one a configuration file
     #[arg(required_unless_present = "defaults")]
     files: Vec<PathBuf>,
     /// Print the configuration with every default, as a file, each setting with its ALLOSTAT_* variable
@@ -74,7 +74,18 @@ impl Check {
 fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
     let refused = |text: String| CliError::new(Exit::InvalidFile, text);
     if path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml") {
-        let warnings = api::check_web_config(path).map_err(|error| refused(chain(&error)))?;
+        let warnings = api::check_web_config(path).map_err(|error| {
+            let error = refused(chain(&error));
+            let is_field = |line: &[u8]| api::WEB_FIELDS.iter().any(|field| line.starts_with(field.as_bytes()));
+            if bytes.split(|byte| *byte == b'\n').any(is_field) {
+                return error;
+            }
+            // Many others have files of that ending.
+            error.hint(format!(
+                "{name} was read as a web configuration (TLS and passwords of agent.web_config_file), since it ends in .yml or .yaml: \
+                 what is for others, such as Prometheus's own configuration or rules, their tools check (`promtool check config`)"
+            ))
+        })?;
         return Ok(("web configuration", warnings));
     }
     let text = &jobspec::text_of(name, bytes).map_err(|errors| refused(errors.to_string()))?;

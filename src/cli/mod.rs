@@ -16,6 +16,7 @@ mod human;
 mod logs;
 mod metrics;
 mod node;
+mod of_job;
 mod output;
 mod plan;
 mod restart;

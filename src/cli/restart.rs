@@ -1,17 +1,15 @@
 //! `allostat restart`
 
-use serde_json::Value;
-
 use super::Session;
-use super::exit::{CliResult, Exit};
+use super::exit::CliResult;
+use super::of_job::OneOrJob;
 use crate::api::encode;
 
 /// End what runs of an alloc and start it anew
 #[derive(Debug, clap::Args)]
 pub struct Restart {
-    /// An id, or a unique beginning of one
-    #[arg(value_parser = super::alloc_id)]
-    alloc: String,
+    #[command(flatten)]
+    of: OneOrJob,
     /// One of its tasks; default: each that runs, in its place
     task: Option<String>,
     /// All tasks, ended ones too, in the order of their lifecycle; an alloc that has ended as well
@@ -21,16 +19,11 @@ pub struct Restart {
 
 impl Restart {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let mut agent = session.connect_to_act()?;
-        let mut target = format!("/v1/allocs/{}/restart", encode(&self.alloc));
-        if let Some(task) = &self.task {
-            target.push_str(&format!("?task={}", encode(task)));
-        } else if self.all {
-            target.push_str("?all=true");
-        }
-        let answer: Value = agent.post(&target, "")?;
-        let tasks = answer["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        writeln!(session.out, "restarting {}", tasks.collect::<Vec<_>>().join(", "))?;
-        Ok(Exit::Done)
+        let what = match &self.task {
+            Some(task) => format!("?task={}", encode(task)),
+            None if self.all => "?all=true".to_owned(),
+            None => String::new(),
+        };
+        self.of.act(session, "restarting", |alloc| format!("/v1/allocs/{}/restart{what}", encode(alloc)))
     }
 }

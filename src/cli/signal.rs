@@ -1,9 +1,8 @@
 //! `allostat signal`
 
-use serde_json::Value;
-
 use super::Session;
-use super::exit::{CliResult, Exit};
+use super::exit::CliResult;
+use super::of_job::OneOrJob;
 use crate::api::encode;
 use crate::jobspec::nearest::nearest;
 use crate::model::signal;
@@ -14,9 +13,8 @@ pub struct Signal {
     /// SIGHUP, SIGUSR1 ...
     #[arg(short, long, default_value = "SIGHUP", value_name = "NAME", value_parser = known)]
     signal: String,
-    /// An id, or a unique beginning of one
-    #[arg(value_parser = super::alloc_id)]
-    alloc: String,
+    #[command(flatten)]
+    of: OneOrJob,
     /// One of its tasks; default: all
     task: Option<String>,
 }
@@ -31,14 +29,11 @@ fn known(name: &str) -> Result<String, String> {
 
 impl Signal {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let mut agent = session.connect_to_act()?;
-        let mut target = format!("/v1/allocs/{}/signal?signal={}", encode(&self.alloc), encode(&self.signal));
+        let mut what = format!("signal={}", encode(&self.signal));
         if let Some(task) = &self.task {
-            target.push_str(&format!("&task={}", encode(task)));
+            what.push_str(&format!("&task={}", encode(task)));
         }
-        let answer: Value = agent.post(&target, "")?;
-        let tasks = answer["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        writeln!(session.out, "sent {} to {}", self.signal, tasks.collect::<Vec<_>>().join(", "))?;
-        Ok(Exit::Done)
+        let target = |alloc: &str| format!("/v1/allocs/{}/signal?{what}", encode(alloc));
+        self.of.act(session, &format!("sent {} to", self.signal), target)
     }
 }

@@ -9,7 +9,7 @@ use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
 use super::output::Style;
 use super::shape::{AllocList, AllocRow, short};
-use super::{Session, human};
+use super::{Session, human, of_job};
 use crate::api::encode;
 
 /// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
@@ -21,11 +21,14 @@ const AT_ONCE: usize = 32;
 #[derive(Debug, clap::Args)]
 pub struct Stop {
     /// Ids, or unique beginnings
-    #[arg(required_unless_present = "all", value_parser = super::alloc_id)]
+    #[arg(required_unless_present_any = ["all", "job"], value_parser = super::alloc_id)]
     allocs: Vec<String>,
     /// Every alloc of this agent's that has not ended
     #[arg(long, conflicts_with = "allocs")]
     all: bool,
+    /// Every alloc of this job that has not ended
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["allocs", "all"])]
+    job: Option<String>,
     /// Ask and return
     #[arg(long)]
     detach: bool,
@@ -38,6 +41,8 @@ impl Stop {
         let wanted = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
             list.allocs.into_iter().filter(|a| a.is_ours() && !a.is_over()).map(|a| a.id).collect()
+        } else if let Some(job) = &self.job {
+            of_job::running(follow.agent(), job)?
         } else {
             self.allocs
         };
@@ -48,7 +53,7 @@ impl Stop {
         for (id, answer) in wanted.iter().zip(answers) {
             // Asking twice is asking once.
             let asked = |agent: &mut Agent| agent.post(&target(id), "");
-            let answer = answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| gone(e, &ids))?;
+            let answer = answer.map_or_else(|| follow.insist(asked), Ok).map_err(|e| of_job::or_job(gone(e, &ids)))?;
             unsaved = unsaved.or_else(|| answer["unsaved"].as_str().map(str::to_owned));
             let id = answer["id"].as_str().map_or_else(|| id.clone(), str::to_owned);
             let list = if answer["had_ended"] == true { &mut had_ended } else { &mut ids };

@@ -9,6 +9,7 @@
 mod columns;
 mod draw;
 mod feed;
+mod gauges;
 mod keys;
 mod lines;
 mod live;
@@ -38,7 +39,7 @@ use lines::{Choice, Grouping};
 /// keys, `q` leaves. Where no agent runs it looks itself, and writes nowhere. In a pipe: once.
 #[derive(Debug, clap::Args)]
 pub struct Top {
-    /// A plain table, once
+    /// A plain table, once; what the whole host uses in one line above it, on standard error
     #[arg(long)]
     once: bool,
     /// What every alloc uses, as /v1/stats says it, once
@@ -50,6 +51,9 @@ pub struct Top {
     /// Only those that have these words in name, source, workload or state
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     filter: String,
+    /// Without what has ended
+    #[arg(long)]
+    running: bool,
     /// Between two looks: 500ms, 1s, 10s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
@@ -63,7 +67,13 @@ impl Top {
         if self.json {
             return json(session);
         }
-        let choice = Choice { sort: self.sort, filter: self.filter, grouping: self.group, ..by_cpu() };
+        let choice = Choice {
+            sort: self.sort,
+            filter: self.filter,
+            grouping: self.group,
+            only_running: self.running,
+            ..by_cpu()
+        };
         if self.once || !terminal::is_one() {
             return once(session, &choice);
         }

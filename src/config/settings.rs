@@ -104,10 +104,19 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "host_names",
         env: "ALLOSTAT_HOST_NAMES",
-        about: "Names, besides loopback, the address itself, this host's own name and those of its certificate, under which HTTP may be asked.",
+        about: "Names, besides loopback, the address itself, this host's own name and those of its certificate, under which HTTP may be \
+                asked. \"*.cluster.example\": any name below that domain, where nobody else gives names.",
         kind: Kind::Texts(|c, names| {
-            if let Some(name) = names.iter().find(|n| n.contains([':', '/', ' ', '*'])) {
-                return Err(format!("{name:?} is no host name (no port, no address, no wildcard)"));
+            let is_wrong = |name: &&String| {
+                let of_domain = name.strip_prefix("*.");
+                // A point more would be of no name that there is.
+                of_domain.is_some_and(|domain| domain.is_empty() || domain.starts_with('.'))
+                    || of_domain.unwrap_or(name.as_str()).contains([':', '/', ' ', '*'])
+            };
+            if let Some(name) = names.iter().find(is_wrong) {
+                return Err(format!(
+                    "{name:?} is no host name (no port, no address; a wildcard only as \"*.cluster.example\", for all below a domain)"
+                ));
             }
             c.api.host_names = names;
             Ok(())

@@ -333,9 +333,10 @@ fn kind(fields: &Fields<'_>) -> JobKind {
         && matches!(text, "system" | "sysbatch")
         && let Some(entry) = fields.entry("type")
     {
-        let advice = if text == "system" { "service" } else { "batch" };
-        let message = format!("jobs of type `{text}` are not supported: they run once on each of many hosts");
-        fields.error(&entry.value.span, "type", message, Some(format!("on one host that is `{advice}`")));
+        let here = if text == "system" { "service" } else { "batch" };
+        let message = format!("a job of type `{text}` is for Nomad itself, which runs it on each of many hosts");
+        let advice = format!("`nomad job run` takes it; allostat runs jobs on one host, and there that is `{here}`");
+        fields.error(&entry.value.span, "type", message, Some(advice));
         return JobKind::Service;
     }
     fields.choice("type", &choices).map_or(JobKind::Service, |at| at.value)

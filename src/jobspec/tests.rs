@@ -333,7 +333,7 @@ fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
     for (lines, expected) in [
         (
             "type = \"system\"",
-            "2:8 jobs of type `system` are not supported: they run once on each of many hosts (on one host that is `service`)",
+            "2:8 a job of type `system` is for Nomad itself, which runs it on each of many hosts (`nomad job run` takes it; allostat runs jobs on one host, and there that is `service`)",
         ),
         ("type = \"batc\"", "2:8 `type` cannot be `batc`: it is `service` or `batch` (did you mean `batch`?)"),
         ("type = batch", "2:8 `batch` stands without quotes (write it in quotes: \"batch\")"),

@@ -42,6 +42,8 @@ pub struct Scanner {
     told_of: HashMap<String, i32>,
     /// Plain cgroups that are tasks: not watched any more.
     settled: HashSet<String>,
+    /// Cgroups that could not be watched at the last try, by hierarchy and path: each path was told of once.
+    unwatched: HashSet<(usize, String)>,
     /// Something may have come or gone unseen.
     is_blind: bool,
     /// What the kernel pass said at the last look into plain cgroups.
@@ -83,6 +85,7 @@ impl Scanner {
             tellers: HashMap::new(),
             told_of: HashMap::new(),
             settled: HashSet::new(),
+            unwatched: HashSet::new(),
         }
     }
 
@@ -101,6 +104,8 @@ impl Scanner {
         for place in 0..self.walked.len() {
             self.enter(place, "");
         }
+        // One that went while nobody watched is a new one when it is there again.
+        self.unwatched.retain(|(_, path)| self.tree.has(path));
     }
 
     /// What the kernel has told since.
@@ -130,7 +135,9 @@ impl Scanner {
                 let path = format!("{above}/{name}");
                 news.changed |= self.tree.remove(place, &path);
                 self.settled.remove(&path);
-                news.removed.push(path);
+                let gone = (place, path);
+                self.unwatched.remove(&gone);
+                news.removed.push(gone.1);
             }
             Notice::Changed { watch } => news.told.extend(self.tellers.get(&watch).cloned()),
             Notice::Dropped { watch } => {
@@ -265,15 +272,27 @@ impl Scanner {
 
     fn watch_directory(&mut self, place: usize, path: &str) {
         let (Some(watch), Some(directory)) = (&self.watch, self.directory(place, path)) else { return };
-        match watch.directory(&directory) {
+        let watched = watch.directory(&directory);
+        let at = (place, path.to_owned());
+        match watched {
             Ok(id) => {
-                self.directories.insert(id, (place, path.to_owned()));
-                self.watches.insert((place, path.to_owned()), id);
+                self.unwatched.remove(&at);
+                self.directories.insert(id, at.clone());
+                self.watches.insert(at, id);
             }
             // Gone again: whoever watches what is above is told.
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
             Err(error) => {
-                if !std::mem::replace(&mut self.is_blind, true) {
+                self.is_blind = true;
+                let is_told = (0..self.walked.len()).any(|tree| self.unwatched.contains(&(tree, path.to_owned())));
+                self.unwatched.insert(at);
+                if is_told {
+                    return;
+                }
+                // Whom the kernel does not let watch it does not let look either.
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    tracing::warn!(%error, path, "a cgroup may not be read: what others start there is not seen");
+                } else {
                     tracing::warn!(%error, path, "a cgroup cannot be watched: what others start there is found each 10 s");
                 }
             }

@@ -66,7 +66,7 @@ impl PointCounts {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PushState {
     pub ledger: PointCounts,
-    /// On disk.
+    /// Of what waits.
     pub bytes: u64,
     pub segments: u64,
     pub capacity_bytes: u64,
@@ -179,12 +179,12 @@ pub static QUEUED: MetricDesc =
         .otlp("allostat.otlp.queue.points", "{data_point}");
 
 pub static BYTES: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What the queue takes on disk.", &["destination", "signal"])
+    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What waits to be sent. A file goes when all in it was sent, and the newest one stays: on disk it is somewhat more.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.size", "By");
 
 pub static CAPACITY: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What it may take.", &["destination", "signal"])
+    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What its files may take.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.capacity", "By");
 

@@ -113,6 +113,35 @@ fn an_ordinary_user_sees_what_everybody_may_read_and_why_the_rest_is_not_there()
     assert_eq!(looked.missing("memory"), None, "that of others is measured");
 }
 
+#[test]
+fn a_cgroup_that_an_ordinary_user_may_not_read_is_told_once_and_not_at_each_look() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let looked = Looked::at(|others| {
+        others.make("closed");
+        for directory in others.directories("closed") {
+            fs::set_permissions(directory, Permissions::from_mode(0o700)).unwrap();
+        }
+        AgentOptions { as_nobody: true, ..AgentOptions::default() }
+    });
+    looked.assert_measured();
+    let closed = format!("\"{}/closed\"", looked.others.parent);
+    let told = || -> Vec<String> {
+        looked.agent.log().lines().filter(|line| line.contains(&closed)).map(str::to_owned).collect()
+    };
+    let first = told();
+    assert!(first.iter().all(|line| line.contains("a cgroup may not be read")), "{first:?}");
+    assert_eq!(first.len(), 1, "once, in however many trees: {first:?}");
+    // What comes to be inside of a task is seen at the next look alone, which comes upon the closed one again.
+    let mut inner = looked.others.sleeper("busy/inner");
+    let id = format!("cgroup:{}/busy/inner", looked.others.parent);
+    wait_for("one more look", LONG, || looked.agent.json("/v1/allocs").to_string().contains(&id).then_some(()));
+    inner.kill().unwrap();
+    inner.wait().unwrap();
+    assert_eq!(told(), first);
+}
+
 /// What a kernel, or how it was started, is blamed with.
 const BLAMES: [&str; 7] = [
     "needs kernel",

@@ -15,6 +15,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 
 use super::columns::{self, COLUMNS, NAME};
+use super::gauges;
 use super::keys::BINDINGS;
 use super::lines::{Grouping, TableLine};
 use super::near;
@@ -115,8 +116,8 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
             x = pen.text(x, 3, width.saturating_sub(x), &format!(", {n} {state}"), style);
         }
     }
-    if let Some(cores) = scene.frame.elsewhere_cores() {
-        x = pen.text(x, 3, width.saturating_sub(x), &format!("; elsewhere {cores:.1} cores"), Style::Plain);
+    if let Some(cores) = gauges::elsewhere(scene.frame) {
+        x = pen.text(x, 3, width.saturating_sub(x), &format!("; {cores}"), Style::Plain);
     }
     let mut said = vec![format!("by {}", state.sorted_by())];
     if state.choice.grouping != Grouping::None {
@@ -136,33 +137,22 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
     pen.right(x + 2, 3, room, &shortened(&said, room), Style::Dim);
 }
 
-#[allow(clippy::cast_precision_loss)] // for the eye
 fn gauges(pen: &mut Pen<'_>, width: u16, host: &HostNow) {
     let bar_width = (width / 8).clamp(10, 40);
-    let cpus = host.cpus as f64;
-    let busy = host.busy_cores.map(|busy| format!("{} of {} cores", columns::cores(busy), host.cpus));
-    let cpu = host.busy_cores.filter(|_| host.cpus > 0).map(|busy| busy / cpus);
-    let memory = host.memory_used.zip(host.memory_total).filter(|(_, total)| *total > 0);
-    let used = memory.map(|(used, total)| format!("{} of {}", human::bytes(used), human::bytes(total)));
-    let share = memory.map(|(used, total)| used as f64 / total as f64);
-    let [waits_cpu, waits_memory, waits_io] = host.pressure.map(|share| or_absent(share.map(columns::percent)));
-    let waits = [
-        format!("waits: CPU {waits_cpu}, memory {waits_memory}, I/O {waits_io}"),
-        format!("waits {waits_cpu}, {waits_memory}, {waits_io}"),
-    ];
     let rate = |rate: Option<f64>| or_absent(rate.map(columns::bytes_of));
     let swap = or_absent(host.swap_used.map(human::bytes));
     let net = format!("net in {}/s, out {}/s", rate(host.received), rate(host.sent));
     let net = [format!("swap {swap}  {net}"), net];
-    for (y, label, share, value, more) in [(1, "CPU", cpu, busy, waits), (2, "MEM", share, used, net)] {
+    let waits = gauges::waits(host);
+    for (y, label, gauge, more) in [(1, "CPU", gauges::cpu(host), waits), (2, "MEM", gauges::memory(host), net)] {
+        let share = gauge.share;
         pen.text(0, y, 4, label, Style::Bold);
         pen.text(4, y, 1, "[", Style::Dim);
         let filled = share.map_or(0, |share| filled(share, bar_width));
         let style = if share.is_some_and(|share| share > 0.9) { Style::Red } else { Style::Green };
         pen.text(5, y, filled, &"|".repeat(usize::from(filled)), style);
         let x = pen.text(5 + bar_width, y, 2, "] ", Style::Dim);
-        let text = format!("{}  {}", share.map_or(ABSENT.to_owned(), columns::percent), value.unwrap_or_default());
-        let x = pen.text(x, y, width.saturating_sub(x), &text, Style::Plain);
+        let x = pen.text(x, y, width.saturating_sub(x), &gauge.text("  "), Style::Plain);
         // In one column, where there is room for it.
         let from = (x + 2).max(5 + bar_width + 30);
         let fits = |from: u16, text: &&String| from + columns_of(text) <= width;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::columns::{self, COLUMNS, NAME};
 use super::feed::{Feed, Look, Wanted};
+use super::gauges;
 use super::lines::{Choice, TableLine, lines};
 use super::rates::{Frame, RateTracker};
 use super::reply::on_devices;
@@ -38,9 +39,8 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
     if frame.epoch == first.epoch {
         session.remark("no rates: the agent did not read again within some seconds");
     }
-    if let Some(cores) = frame.elsewhere_cores() {
-        session.remark(&format!("elsewhere, in no row: {cores:.1} cores"));
-    }
+    // Not in the table: who reads that reads its headings first.
+    session.remark(&gauges::line(&frame));
     let lines = lines(&frame.rows, choice);
     if lines.is_empty() {
         session.remark(if frame.rows.is_empty() {

@@ -154,7 +154,7 @@ impl Outbox {
         self.metrics.push.tell(&self.lane, |state| {
             *state = PushState {
                 ledger: queue.ledger(),
-                bytes: queue.bytes(),
+                bytes: queue.waiting_bytes(),
                 segments: queue.segments() as u64,
                 oldest: queue.oldest(),
                 in_memory: queue.in_memory() as u64,

@@ -198,8 +198,17 @@ impl Queue {
     pub fn ledger(&self) -> PointCounts {
         self.mark.ledger
     }
+    /// What its files take: the newest one stays when all in it has been delivered.
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.length).sum()
+    }
+    /// What is yet to be delivered of that, and what is in memory.
+    pub fn waiting_bytes(&self) -> u64 {
+        let length = |entry: &Entry| match &entry.place {
+            Place::Disk { length, .. } => *length as u64,
+            Place::Memory(bytes) => bytes.len() as u64,
+        };
+        self.entries.iter().map(length).sum()
     }
     /// Of the batch that comes next: higher than that of any before it.
     pub fn next_id(&self) -> u64 {

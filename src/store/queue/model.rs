@@ -496,12 +496,15 @@ fn what_is_too_much_is_lost_to_its_room_the_oldest_first_and_the_newest_stay() {
     }
     let lost = queue.ledger().dropped[LossReason::Capacity.index()];
     assert!((20..35).contains(&lost), "{lost} of 40");
+    let waits = (40 - lost) * 1_000..queue.bytes();
+    assert!(waits.contains(&queue.waiting_bytes()), "{} of {waits:?}", queue.waiting_bytes());
     let mut came = Vec::new();
     while let Some(parcel) = queue.front(Timestamp(41)) {
         came.push(u64::from(parcel.bytes[0]));
         queue.settle(Timestamp(41), parcel.id, 0);
     }
     assert_eq!(came, (lost + 1..=40).collect::<Vec<_>>());
+    assert!(queue.waiting_bytes() == 0 && queue.bytes() > 0, "the newest file stays, and nothing in it waits");
     // One that has no room at all costs nobody else's.
     assert_eq!(queue.push(Timestamp(42), 7, vec![0; 20_000]), Accepted::Dropped(LossReason::Capacity));
     assert!(queue.ledger().balances());

@@ -13,7 +13,7 @@ agent {
   # token_file =
   # Names (DNS, IP, mail, URI) of certificates whose owners may do all that the Unix socket allows; "*": of each that the web configuration verifies. Default: none. (ALLOSTAT_ACTING_CERTIFICATES)
   # acting_certificates =
-  # Names, besides loopback, the address itself, this host's own name and those of its certificate, under which HTTP may be asked. (ALLOSTAT_HOST_NAMES)
+  # Names, besides loopback, the address itself, this host's own name and those of its certificate, under which HTTP may be asked. "*.cluster.example": any name below that domain, where nobody else gives names. (ALLOSTAT_HOST_NAMES)
   host_names = []
   # At most so many connections on HTTP, and as many on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
   max_connections = 256
