@@ -13,7 +13,7 @@ pub struct OneOrJob {
     /// An id, or a unique beginning of one
     #[arg(required_unless_present = "job", value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Instead of one: every alloc of this job that has not ended
+    /// Instead of one: every alloc of this job that has not ended, with all of its tasks
     #[arg(long, value_name = "NAME", conflicts_with = "alloc")]
     job: Option<String>,
 }

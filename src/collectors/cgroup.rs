@@ -161,7 +161,13 @@ impl CgroupFiles {
 
     /// Several tasks are in it.
     pub(super) fn are_of_several(&mut self) {
-        self.slots.retain(|slot| !slot.file.is_local());
+        let budget = &self.sampling.budget;
+        self.slots.retain(|slot| {
+            if slot.file.is_local() {
+                slot.rank.into_iter().for_each(|rank| budget.need_no_more(rank));
+            }
+            !slot.file.is_local()
+        });
     }
 
     /// Nobody after this agent shows less of it than was shown: rows may tell all that they can.
@@ -228,6 +234,13 @@ impl CgroupFiles {
     /// Which one it is in a hierarchy. `None`: it is in none there.
     pub(super) fn inode_in(&self, home: usize) -> Option<u64> {
         self.homes.iter().find(|place| place.hierarchy == home).map(|place| place.inode)
+    }
+
+    /// It is read wherever its cgroup is, and that is the very one which was there when this began.
+    pub(super) fn stand(&self) -> bool {
+        let path = self.path.relative();
+        let mut homes = self.sampling.layout.hierarchies().iter().enumerate();
+        homes.all(|(at, home)| inode(home, &path) == self.inode_in(at))
     }
 
     /// Whether a kernel pass asks for this very cgroup.

@@ -1,20 +1,25 @@
 //! Whom the OOM killer chose below a task's own cgroup: on v1 the kernel counts each in the very cgroup where it was, and in none above. v2 hands
 //! them up. Source: `memory.oom_control` (4.13).
 
+use std::collections::VecDeque;
 use std::fs;
+use std::io;
 use std::os::unix::fs::DirEntryExt;
 use std::path::Path;
 
 use rustix::fs::AtFlags;
+use rustix::io::Errno;
 
 use super::home::Home;
-use crate::host::hierarchy::{Hierarchy, Layout};
+use crate::host::hierarchy::Layout;
 use crate::kernel::cgroup::oom_control;
 use crate::model::id::CgroupPath;
 
 pub(super) const HOME: Home = Home::V1("memory");
 /// So many are looked at; who makes more has no whole sum.
 const MOST: usize = 1_000;
+/// Of so many that went it is known what they had counted: they are told of within some ticks.
+const REMEMBERED: usize = 256;
 
 /// More are looked at with the processes alone, and not whenever memory moves.
 const FEW: usize = 16;
@@ -24,6 +29,8 @@ const FEW: usize = 16;
 pub(super) struct InnerKills {
     /// By inode.
     there: Vec<(u64, u64)>,
+    /// Those that went last, whose numbers are in `gone`: a look and the kernel both tell of them.
+    went: VecDeque<(u64, u64)>,
     gone: u64,
 }
 
@@ -37,13 +44,35 @@ impl InnerKills {
     /// One was removed, and had counted so many. What is told of it once more counts nothing.
     pub(super) fn ended(&mut self, inode: u64, kills: u64) {
         self.there.retain(|(known, _)| *known != inode);
-        self.gone = self.gone.saturating_add(kills);
+        if kills == 0 {
+            return;
+        }
+        let known = self.went.iter_mut().find(|(known, _)| *known == inode);
+        let before = match known {
+            Some((_, known)) => std::mem::replace(known, kills.max(*known)),
+            None => {
+                self.went.push_back((inode, kills));
+                0
+            }
+        };
+        self.gone = self.gone.saturating_add(kills.saturating_sub(before));
+        if self.went.len() > REMEMBERED {
+            self.went.pop_front();
+        }
     }
-    fn look(&mut self, there: Vec<(u64, u64)>) {
-        let is_gone = |(inode, _): &&(u64, u64)| !there.iter().any(|(now, _)| now == inode);
-        let gone = self.there.iter().filter(is_gone).fold(0, |sum: u64, (_, kills)| sum.saturating_add(*kills));
-        self.gone = self.gone.saturating_add(gone);
-        self.there = there;
+    /// `all`: what is not among these has gone.
+    fn look(&mut self, there: Vec<(u64, u64)>, all: bool) {
+        let before = std::mem::replace(&mut self.there, there);
+        for (inode, kills) in before {
+            if self.there.iter().any(|(now, _)| *now == inode) {
+                continue;
+            }
+            if all {
+                self.ended(inode, kills);
+            } else {
+                self.there.push((inode, kills));
+            }
+        }
     }
 }
 
@@ -56,30 +85,33 @@ pub(super) fn look(layout: &Layout, path: &CgroupPath, known: &mut Option<Box<In
     if links <= 2 && known.is_none() {
         return;
     }
-    known.get_or_insert_default().look(below(home, path));
+    let mut there = Vec::new();
+    let all = below(&home.directory(path.as_str()), &mut there).is_ok() && there.len() < MOST;
+    known.get_or_insert_default().look(there, all);
 }
 
-fn below(home: &Hierarchy, path: &CgroupPath) -> Vec<(u64, u64)> {
-    let mut found = Vec::new();
-    let mut open = vec![home.directory(path.as_str())];
-    while let Some(directory) = open.pop() {
-        // It may come and go as the task pleases.
-        let Ok(entries) = fs::read_dir(&directory) else { continue };
-        for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            if found.len() == MOST {
-                return found;
-            }
-            if let Some(kills) = kills(&entry.path()) {
-                found.push((entry.ino(), kills));
-            }
-            open.push(entry.path());
+/// Errors: it is not known what is there.
+fn below(directory: &Path, found: &mut Vec<(u64, u64)>) -> io::Result<()> {
+    for entry in or_gone(fs::read_dir(directory))?.into_iter().flatten() {
+        let Some(entry) = or_gone(entry)?.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) else {
+            continue;
+        };
+        if found.len() == MOST {
+            return Ok(());
         }
+        let bytes = or_gone(fs::read(entry.path().join("memory.oom_control")))?;
+        found.extend(bytes.and_then(|bytes| Some((entry.ino(), oom_control::oom_kills(&bytes).0?))));
+        below(&entry.path(), found)?;
     }
-    found
+    Ok(())
 }
 
-fn kills(directory: &Path) -> Option<u64> {
-    oom_control::oom_kills(&fs::read(directory.join("memory.oom_control")).ok()?).0
+/// It may come and go as the task pleases.
+fn or_gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NODEV)) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 #[cfg(test)]
@@ -89,12 +121,28 @@ mod tests {
     #[test]
     fn what_went_counts_on_and_one_that_was_made_anew_counts_beside_it() {
         let mut kills = InnerKills::default();
-        kills.look(vec![(1, 0), (2, 1)]);
-        kills.look(vec![(1, 2), (2, 1)]);
+        kills.look(vec![(1, 0), (2, 1)], true);
+        kills.look(vec![(1, 2), (2, 1)], true);
         assert_eq!(kills.total(), 3);
         kills.ended(2, 2);
         assert_eq!(kills.total(), 4, "one more than was seen");
-        kills.look(vec![(3, 1)]);
+        kills.look(vec![(3, 1)], true);
+        assert_eq!(kills.total(), 5);
+    }
+
+    #[test]
+    fn what_a_look_and_the_kernel_both_tell_counts_once_in_either_order_and_a_look_that_failed_forgets_nothing() {
+        let mut kills = InnerKills::default();
+        kills.look(vec![(1, 1)], true);
+        kills.look(vec![], true);
+        kills.ended(1, 1);
+        assert_eq!(kills.total(), 1);
+        kills.ended(1, 2);
+        kills.ended(1, 1);
+        assert_eq!(kills.total(), 2, "one more before it went");
+        kills.look(vec![(4, 3)], true);
+        kills.look(vec![], false);
+        kills.look(vec![(4, 3)], true);
         assert_eq!(kills.total(), 5);
     }
 }

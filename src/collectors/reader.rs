@@ -184,11 +184,19 @@ impl TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
         TaskReader::new(sampling, Source::cgroup(files, false, true))
     }
-    /// Reads a cgroup above those of tasks, which others made. Processes are its tasks' and not looked at.
+    /// Reads a cgroup above those of tasks, which others made: what each cgroup counts of its own limits, too. Processes are its tasks' and
+    /// not looked at.
     pub fn for_parent_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+        TaskReader::of_several(sampling, path, false)
+    }
+    /// The same of an alloc's own, which is asked for `everything` by who sees one of its tasks change.
+    pub fn for_limited_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
+        TaskReader::of_several(sampling, path, true)
+    }
+    fn of_several(sampling: &Arc<Sampling>, path: CgroupPath, told: bool) -> TaskReader {
         let mut files = CgroupFiles::new(sampling, path, &[], false);
         files.are_of_several();
-        TaskReader::new(sampling, Source::cgroup(files, false, false)).that_only_reads()
+        TaskReader::new(sampling, Source::cgroup(files, false, told)).that_only_reads()
     }
     /// The same, of a cgroup that was there before this agent: what it says of the last minute has to wait for that.
     pub fn found(self) -> TaskReader {
@@ -404,6 +412,20 @@ impl TaskReader {
     /// Whether a look is due even if nothing seems to move.
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.inner).pace.next_look.is_none_or(|at| at <= now)
+    }
+
+    /// Somebody has limited the memory or the CPU time of this very cgroup, as far as was read.
+    pub fn has_own_limit(&self) -> bool {
+        let inner = lock(&self.inner);
+        [inner.raw.memory_limit, inner.raw.quota].into_iter().flatten().any(|limit| limit.finite().is_some())
+    }
+
+    /// What is read is the cgroup that stands there now, wherever it stands.
+    pub fn stands(&self) -> bool {
+        match &lock(&self.inner).source {
+            Source::Cgroup { files, .. } => files.stand(),
+            Source::Processes(_) | Source::Told(_) => true,
+        }
     }
 
     /// It was found to be gone.

@@ -19,6 +19,7 @@ use crate::model::id::CgroupPath;
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
 
+const SIGKILL: u8 = 9;
 /// What is over is remembered so long.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
@@ -30,11 +31,14 @@ pub(super) enum EndBy {
     LastProcess,
     /// A step's of Slurm: the last process is Slurm's own, and ends well whatever has become of the step.
     Ranks,
+    /// Nobody's: what runs there only holds the place, and is killed when all is over.
+    Nobody,
 }
 
 impl EndBy {
     pub(super) fn of(found: &Recognised) -> EndBy {
         match found.source {
+            AllocSource::Slurm if found.naming.task == "extern" => EndBy::Nobody,
             AllocSource::Slurm => EndBy::Ranks,
             AllocSource::Libvirt => EndBy::LastProcess,
             _ if found.is_closed => EndBy::FirstProcess,
@@ -72,8 +76,11 @@ impl LifeNotes {
     }
     /// Of a cgroup inside of it.
     fn tell_below(&mut self, path: &str, notes: &EndNotes) {
-        let is_ranks = path.rsplit('/').next().is_some_and(|name| name.starts_with("task_"));
-        if let Some(last) = notes.last.filter(|_| is_ranks) {
+        let rank = path.rsplit('/').next().and_then(|name| name.strip_prefix("task_"));
+        let is_ranks = rank.is_some_and(|rank| !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit()));
+        // What a rank left running is killed when its step is over, and was the last one of it: that says nothing of the rank.
+        let is_left = |last: &ProcessEnd| last.signal() == Some(SIGKILL) && !last.oom_victim;
+        if let Some(last) = notes.last.filter(|last| is_ranks && !is_left(last)) {
             // The first that failed is why the others were ended.
             let failed =
                 self.ranks.filter(|(at, end)| end.has_failed() && (!last.has_failed() || *at <= notes.last_at));
@@ -122,6 +129,7 @@ impl LifeNotes {
         let end = match by {
             EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
             EndBy::LastProcess => last,
+            EndBy::Nobody => return None,
             EndBy::Ranks => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
         };
         let status = match end.signal() {

@@ -392,7 +392,7 @@ impl Work {
         };
         let own_reader = own.map(|own| {
             // Its limits may be its own, and not its tasks'.
-            let reader = TaskReader::for_parent_cgroup(sampling, CgroupPath::from(own.as_str()));
+            let reader = TaskReader::for_limited_alloc_cgroup(sampling, CgroupPath::from(own.as_str()));
             (own, Arc::new(reader))
         });
         self.scanner.settle(&path, plain);

@@ -3,6 +3,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::Child;
+use std::time::Instant;
+
+use allostat::collectors::TaskReader;
+use allostat::model::id::CgroupPath;
+use allostat::model::units::Timestamp;
 
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for, work_in};
 use crate::live::{LONG, Scene, agent};
@@ -57,20 +62,41 @@ fn what_tasks_share_is_shown_where_it_is_limited_or_asked_for_and_as_the_kernels
     let (mut hog, _) =
         work_in(taker.filter(|dir| fs::metadata(dir.join("memory.stat")).is_ok()), &["touch", "200", "60000"]);
     assert!(!hog.wait().unwrap().success(), "more than it may have together with others");
+    let is_v1 = mounted_v1("memory").is_some();
     let hits = || shown("memory_limit_hits_total", "/limited").filter(|hits| *hits > 0.0);
-    wait_for("what it was refused", LONG, hits);
+    let killed = || shown("oom_kills_total", "/limited").filter(|kills| *kills == 1.0);
+    wait_for("what it was refused, and the kill", LONG, || hits().filter(|_| is_v1 || killed().is_some()));
     let read = |name: &str| scene.others.read("memory", "limited", name);
     let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
     if let Some(peak) = peak {
         let peak: f64 = peak.trim().parse().unwrap();
-        assert_eq!(shown("memory_peak_bytes", "/limited"), Some(peak));
+        wait_for("its peak", LONG, || shown("memory_peak_bytes", "/limited").filter(|shown| *shown == peak));
     }
-    let kills = shown("oom_kills_total", "/limited");
-    let is_v1 = mounted_v1("memory").is_some();
-    assert_eq!(kills, if is_v1 { None } else { Some(1.0) }, "v1 counts them where they happen, and would say 0 here");
+    if is_v1 {
+        assert_eq!(shown("oom_kills_total", "/limited"), None, "they are counted where they happen: it would say 0");
+    }
 
     limit_memory(&scene.others, "limited", 2.0 * LIMIT);
     wait_for("another limit", LONG, || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == 2.0 * LIMIT));
     end(&scene.others, children);
     wait_for("it is no parent any more", LONG, || shown("memory_usage_bytes", "/limited").is_none().then_some(()));
+}
+
+/// Each pod and each step has such a reader: what it wanted is wanted no more when it goes.
+#[test]
+fn readers_of_what_is_shared_leave_no_wish_for_descriptors_behind() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let others = Cgroups::new();
+    let mut child = others.sleeper("pod/a");
+    let sampling = crate::common::sampling();
+    let path = CgroupPath::new(format!("{}/pod", others.parent));
+    let read = |reader: TaskReader| _ = reader.look(Instant::now(), Timestamp(1), true);
+    read(TaskReader::for_parent_cgroup(&sampling, path.clone()));
+    read(TaskReader::for_limited_alloc_cgroup(&sampling, path));
+    assert_eq!(sampling.budget.needed(), 0);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    others.remove("pod/a");
 }

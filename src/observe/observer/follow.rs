@@ -55,6 +55,7 @@ impl Work {
 
     /// Its cgroup is gone without a word, or is another one by now.
     pub(super) fn look_for_the_dead(&mut self) {
+        self.parents.renew();
         let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
         let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();
         dead.iter().for_each(|path| self.gone(path));

@@ -33,10 +33,24 @@ impl Parents {
                 *tasks += 1;
                 continue;
             }
-            let path = CgroupPath::from(above);
-            let reader = TaskReader::for_parent_cgroup(&self.sampling, path.clone());
-            let is_chosen = self.chosen.iter().any(|pattern| matches(pattern, above));
-            self.all.insert(above.to_owned(), (1, Arc::new(Parent { path, reader, is_chosen })));
+            self.all.insert(above.to_owned(), (1, self.parent(above)));
+            self.has_changed = true;
+        }
+    }
+
+    fn parent(&self, path: &str) -> Arc<Parent> {
+        let is_chosen = self.chosen.iter().any(|pattern| matches(pattern, path));
+        let path = CgroupPath::from(path);
+        Arc::new(Parent { reader: TaskReader::for_parent_cgroup(&self.sampling, path.clone()), path, is_chosen })
+    }
+
+    /// A slice gets a directory of a v1 controller when somebody limits it, and loses that again: what stands there now is read from then on.
+    pub(super) fn renew(&mut self) {
+        let moved: Vec<String> =
+            self.all.iter().filter(|(_, (_, parent))| !parent.reader.stands()).map(|(path, _)| path.clone()).collect();
+        for path in moved {
+            let parent = self.parent(&path);
+            self.all.entry(path).and_modify(|(_, known)| *known = parent);
             self.has_changed = true;
         }
     }

@@ -108,7 +108,7 @@ impl Work {
     pub(super) fn lived(&mut self, path: &str, life: BriefLife<EndedCgroup>, now: Instant) {
         if self.known.contains_key(path) || self.unnamed.contains_key(path) {
             if !self.ends.is_after(path, &life, |ended| ended.home) {
-                self.tell_of_begun(path, &life.told, now);
+                self.tell_of_begun(path, &life, now);
                 return;
             }
             // What is shown there is over, whether or not its directory has been looked for by now.
@@ -152,8 +152,11 @@ impl Work {
     }
 
     /// Begun meanwhile, from what of it was still there.
-    fn tell_of_begun(&mut self, path: &str, told: &[EndedCgroup], now: Instant) {
-        for ended in told {
+    fn tell_of_begun(&mut self, path: &str, life: &BriefLife<EndedCgroup>, now: Instant) {
+        if let Some(reader) = self.reader_of(path) {
+            life.told_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
+        }
+        for ended in &life.told {
             if self.is_of_shown(path, ended) {
                 self.tell(path, ended, now);
             }
