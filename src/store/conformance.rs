@@ -189,8 +189,8 @@ fn a_duplicate_write_makes_no_system_call() {
             line.trim_start_matches(": ").parse().unwrap()
         };
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-        let waits = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap().to_owned();
-        (of("syscr"), of("syscw"), waits)
+        let waits = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        (of("syscr"), of("syscw"), waits.trim().parse::<u64>().unwrap())
     };
     let idle = {
         let before = counts();
@@ -205,7 +205,9 @@ fn a_duplicate_write_makes_no_system_call() {
             assert!(matches!(dedup.enter(batch(&[("task/a/b", Some(&value))])), Entrance::Duplicate(1)));
         }
         let after = counts();
-        assert_eq!((after.0 - before.0, after.1, after.2), (own_reads, before.1, before.2));
+        assert_eq!((after.0 - before.0, after.1), (own_reads, before.1));
+        // A page fault may wait while another test's thread maps memory; each write that waited would make 1,000.
+        assert!(after.2 - before.2 < 100, "{} waits", after.2 - before.2);
     });
 }
 
