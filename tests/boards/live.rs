@@ -8,7 +8,7 @@ use allostat::exporters::catalogue::family;
 use allostat::model::metric::MetricDesc;
 use allostat::model::profile::Profile;
 
-use crate::common::{Agent, Prometheus, can_have_network, counts_io, is_root, wait_for, workload};
+use crate::common::{Agent, Cgroups, Prometheus, can_have_network, counts_io, is_root, wait_for, workload};
 use crate::files::{boards, documented, in_folder, list, rules, text};
 use crate::gpus::{self, Gpus};
 use crate::profiles::missing;
@@ -121,7 +121,15 @@ fn answers_what_the_profile_has(profile: Profile) {
         skip_test!("not-root");
     }
     let mut gpus = Gpus::install();
-    let agent = Agent::with(gpus.options(profile));
+    // Tasks of others share a slice.
+    let others = Cgroups::new();
+    let mut shares = others.sleeper("slice/a");
+    others.limit("slice", 1 << 30, 64);
+    let mut options = gpus.options(profile);
+    let shown = format!("cgroup:{}/*", others.parent);
+    let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
+    options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let agent = Agent::with(options);
     gpus.are_mended(&agent);
     // The second target never answers: an agent that is down.
     let down = crate::common::free_address();
@@ -205,6 +213,8 @@ fn answers_what_the_profile_has(profile: Profile) {
     assert_eq!(up_and_down, Some(1.0), "one agent does not answer");
     rules_are_healthy_and_fire(&prometheus, &alloc, &agent.address.to_string());
     if profile == Profile::Lean {
+        shares.kill().expect("it sleeps");
+        shares.wait().expect("our own child");
         agent.stop();
         return;
     }
@@ -220,6 +230,8 @@ fn answers_what_the_profile_has(profile: Profile) {
         let known = prometheus.value(&format!("count(allostat_capability{{feature=\"{feature}\"}})"));
         assert_eq!(known, Some(1.0), "a panel sends people to the capability {feature}");
     }
+    shares.kill().expect("it sleeps");
+    shares.wait().expect("our own child");
     agent.stop();
     drop(gpus);
 }

@@ -57,6 +57,9 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
     agent.run(&crate::alertmanager::failing("ours", 0).replace("\"exit\", \"3\"", "\"hold\", \"3600000\""));
 
     let id = format!("cgroup:{}/web", others.parent);
+    // Those in it share it.
+    others.make("");
+    others.limit("", 4 << 30, 64);
     let is = |state: &str| {
         let wanted = format!("allostat_task_state{{alloc_id={id:?},state={state:?}}} == 1");
         wait_for(&wanted, LONG, || (!prometheus.query(&wanted).is_empty()).then_some(()));

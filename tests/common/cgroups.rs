@@ -135,6 +135,21 @@ impl Cgroups {
         self.place(&path, child.id());
         child
     }
+    /// What is in it may have so many bytes of memory together, and where it can be set so many cores.
+    pub fn limit(&self, path: impl AsRef<Path>, bytes: u64, cores: u64) {
+        let period = 100_000;
+        let limits = [
+            ("memory.limit_in_bytes", bytes.to_string()),
+            ("memory.max", bytes.to_string()),
+            ("cpu.cfs_quota_us", (cores * period).to_string()),
+            ("cpu.max", format!("{} {period}", cores * period)),
+        ];
+        for directory in self.directories(&path) {
+            for (file, text) in limits.iter().filter(|(file, _)| directory.join(file).exists()) {
+                fs::write(directory.join(file), text).unwrap_or_else(|e| panic!("{file}: {e}"));
+            }
+        }
+    }
     /// Removes it, once its processes are gone.
     pub fn remove(&self, path: impl AsRef<Path>) {
         for dir in self.directories(path) {

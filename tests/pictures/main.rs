@@ -155,10 +155,11 @@ fn environment(collector: Option<std::net::SocketAddr>, others: &Cgroups) -> Vec
 
 /// A cgroup that no agent of ours has made.
 fn work_of_others(others: &Cgroups) -> std::process::Child {
-    others.make("backup");
+    others.make("nightly.slice/backup");
+    others.limit("nightly.slice", 8 << 20, 1);
     let script = "while true; do head -c 8000000 /dev/urandom | gzip -1 > /dev/null; sleep 2; done";
     let child = Command::new("sh").args(["-c", script]).spawn().expect("there is a shell");
-    others.place("backup", child.id());
+    others.place("nightly.slice/backup", child.id());
     child
 }
 
