@@ -121,10 +121,7 @@ fn answers_what_the_profile_has(profile: Profile) {
         skip_test!("not-root");
     }
     let mut gpus = Gpus::install();
-    // Tasks of others share a slice.
     let others = Cgroups::new();
-    let mut shares = others.sleeper("slice/a");
-    others.limit("slice", 1 << 30, 64);
     let mut options = gpus.options(profile);
     let shown = format!("cgroup:{}/*", others.parent);
     let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
@@ -136,6 +133,9 @@ fn answers_what_the_profile_has(profile: Profile) {
     let Some(prometheus) = Prometheus::start(&[agent.address, down], &in_folder("alerts", "yml")) else {
         skip_test!("no-prometheus")
     };
+    // Tasks of others share a slice.
+    let mut shares = others.sleeper("slice/a");
+    others.limit("slice", 1 << 30, 64);
     // Scraped before the job comes, as in life: its counters are seen at 0 first.
     prometheus.wait_value("count(allostat_build_info)", |agents| agents >= 1.0);
     an_idle_agent_is_well(&prometheus, profile);
