@@ -200,14 +200,18 @@ fn a_duplicate_write_makes_no_system_call() {
     deduped(|dedup, _| {
         let value = "v".repeat(3_500);
         written(dedup, "task/a/b", Some(&value));
-        let before = counts();
-        for _ in 0..1_000 {
-            assert!(matches!(dedup.enter(batch(&[("task/a/b", Some(&value))])), Entrance::Duplicate(1)));
-        }
-        let after = counts();
-        assert_eq!((after.0 - before.0, after.1), (own_reads, before.1));
-        // A page fault may wait while another test's thread maps memory; each write that waited would make 1,000.
-        assert!(after.2 - before.2 < 100, "{} waits", after.2 - before.2);
+        let round = || {
+            let before = counts();
+            for _ in 0..1_000 {
+                assert!(matches!(dedup.enter(batch(&[("task/a/b", Some(&value))])), Entrance::Duplicate(1)));
+            }
+            let after = counts();
+            assert_eq!((after.0 - before.0, after.1), (own_reads, before.1));
+            after.2 - before.2
+        };
+        // A page fault waits now and then, while another test's thread maps memory; what a write does it does in each round.
+        let waits: Vec<u64> = std::iter::repeat_with(round).take(10).collect();
+        assert!(waits.contains(&0), "{waits:?}");
     });
 }
 
