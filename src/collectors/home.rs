@@ -18,6 +18,9 @@ pub(super) enum Home {
 }
 
 impl Home {
+    pub(super) fn is(self, layout: &Layout, hierarchy: &Hierarchy) -> bool {
+        self.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy))
+    }
     /// Where that is on this host; `None` where it is not.
     pub(super) fn find(self, layout: &Layout) -> Option<&Hierarchy> {
         let of = |controller, version| layout.controller(controller).filter(|h| h.version == version);

@@ -2,15 +2,14 @@
 //! them up. Source: `memory.oom_control` (4.13).
 
 use std::collections::VecDeque;
-use std::fs;
-use std::io;
-use std::os::unix::fs::DirEntryExt;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use rustix::fs::AtFlags;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::home::Home;
+use super::scratch::{self, Scratch};
 use crate::host::hierarchy::Layout;
 use crate::kernel::cgroup::oom_control;
 use crate::model::id::CgroupPath;
@@ -20,7 +19,6 @@ pub(super) const HOME: Home = Home::V1("memory");
 const MOST: usize = 1_000;
 /// Of so many that went it is known what they had counted: they are told of within some ticks.
 const REMEMBERED: usize = 256;
-
 /// More are looked at with the processes alone, and not whenever memory moves.
 const FEW: usize = 16;
 
@@ -77,39 +75,34 @@ impl InnerKills {
 }
 
 /// Looks at what is below a task's cgroup, where something is or was.
-pub(super) fn look(layout: &Layout, path: &CgroupPath, known: &mut Option<Box<InnerKills>>) {
+pub(super) fn look(layout: &Layout, path: &CgroupPath, scratch: &mut Scratch, known: &mut Option<Box<InnerKills>>) {
     let Some(home) = HOME.find(layout) else { return };
-    // The kernel counts a cgroup's directories in its links.
-    let links =
-        rustix::fs::statat(home.root(), &*path.relative(), AtFlags::SYMLINK_NOFOLLOW).map_or(2, |stat| stat.st_nlink);
-    if links <= 2 && known.is_none() {
-        return;
-    }
     let mut there = Vec::new();
-    let all = below(&home.directory(path.as_str()), &mut there).is_ok() && there.len() < MOST;
-    known.get_or_insert_default().look(there, all);
+    let is_known = walk(home.root(), &path.relative(), scratch, &mut there).is_ok();
+    if !there.is_empty() || known.is_some() {
+        let all = is_known && there.len() < MOST;
+        known.get_or_insert_default().look(there, all);
+    }
 }
 
 /// Errors: it is not known what is there.
-fn below(directory: &Path, found: &mut Vec<(u64, u64)>) -> io::Result<()> {
-    for entry in or_gone(fs::read_dir(directory))?.into_iter().flatten() {
-        let Some(entry) = or_gone(entry)?.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) else {
-            continue;
-        };
+fn walk(root: BorrowedFd<'_>, path: &Path, scratch: &mut Scratch, found: &mut Vec<(u64, u64)>) -> Result<(), Errno> {
+    for (child, inode) in or_gone(scratch::below(root, path))?.unwrap_or_default() {
         if found.len() == MOST {
             return Ok(());
         }
-        let bytes = or_gone(fs::read(entry.path().join("memory.oom_control")))?;
-        found.extend(bytes.and_then(|bytes| Some((entry.ino(), oom_control::oom_kills(&bytes).0?))));
-        below(&entry.path(), found)?;
+        let file = or_gone(scratch::open(root, child.join("memory.oom_control"), OFlags::empty()))?;
+        let bytes = file.map(|file| or_gone(scratch.read(file))).transpose()?.flatten();
+        found.extend(bytes.and_then(|bytes| Some((inode, oom_control::oom_kills(bytes).0?))));
+        walk(root, &child, scratch, found)?;
     }
     Ok(())
 }
 
 /// It may come and go as the task pleases.
-fn or_gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+fn or_gone<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match found {
-        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::NODEV)) => Ok(None),
+        Err(Errno::NOENT | Errno::NODEV) => Ok(None),
         other => other.map(Some),
     }
 }

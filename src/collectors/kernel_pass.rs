@@ -435,9 +435,7 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
 
 /// What the files that stand in a hierarchy are told by: the probes, or all of them.
 fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
-    let here = |file: &&super::table::File| {
-        (!probes || file.when == When::Tick) && file.home.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy))
-    };
+    let here = |file: &&super::table::File| (!probes || file.when == When::Tick) && file.home.is(layout, hierarchy);
     files().filter(here).filter_map(|file| file.told.as_ref()).flat_map(|told| told.values).copied().collect()
 }
 

@@ -2,12 +2,10 @@
 //!
 //! Source: `cgroup.procs`, `/proc/PID/{stat,fd}`, `/proc/PID/task/TID/children` (3.5, CONFIG_PROC_CHILDREN).
 
-use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::cgroup::{CgroupFiles, Gone, PROCS};
@@ -73,19 +71,10 @@ fn list(
         sampling.errors.report(ErrorReason::Parse, || format!("/{}: {error}", path.display()));
         return Err(Errno::OPNOTSUPP);
     }
-    // The kernel counts a cgroup's directories in its links, so that a cgroup without children costs no listing.
-    let links = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink;
-    if links == 2 || depth == 0 {
+    if depth == 0 {
         return Ok(());
     }
-    let mut children = Vec::new();
-    let directory = scratch::open(root, path, OFlags::DIRECTORY)?;
-    scratch::names(&directory, |entry| {
-        if entry.file_type() == rustix::fs::FileType::Directory {
-            children.push(path.join(OsStr::from_bytes(entry.file_name().to_bytes())));
-        }
-    })?;
-    for child in children {
+    for (child, _) in scratch::below(root, path)? {
         match list(sampling, root, &child, None, scratch, pids, depth - 1) {
             // A cgroup below ours may come and go as its task pleases.
             Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}

@@ -390,7 +390,7 @@ impl TaskReader {
         let pass = self.sampling.kernel_pass();
         for file in files().filter(|file| pass.is_none_or(|pass| pass.distrust.trusts(file))) {
             let Some(Told { how: How::Says(says), .. }) = kernel_ends::says(file) else { continue };
-            if file.home.find(&self.sampling.layout).is_some_and(|found| std::ptr::eq(found, home)) {
+            if file.home.is(&self.sampling.layout, home) {
                 // What its row lacks stays as it was read last.
                 let _ = says(&mut inner.raw, ended.row());
             }
@@ -401,8 +401,7 @@ impl TaskReader {
     /// The same of a cgroup inside of it.
     pub fn end_below(&self, ended: &EndedCgroup, at: Timestamp) {
         let layout = &self.sampling.layout;
-        let home = layout.hierarchies().get(ended.home);
-        let is_it = home.is_some_and(|home| inner::HOME.find(layout).is_some_and(|found| std::ptr::eq(found, home)));
+        let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| inner::HOME.is(layout, home));
         let Some(kills) = ended.row().get(RowValue::OomKills).filter(|kills| is_it && *kills > 0) else { return };
         let mut inner = lock(&self.inner);
         inner.raw.inner.get_or_insert_default().ended(ended.inode, kills);
@@ -544,7 +543,7 @@ impl Inner {
         let lists = wanted && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
         // Whom the OOM killer chose had memory.
         if lists || (due.stirred && raw.inner.as_ref().is_some_and(|inner| inner.are_few())) {
-            inner::look(&sampling.layout, files.path(), &mut raw.inner);
+            inner::look(&sampling.layout, files.path(), scratch, &mut raw.inner);
         }
         if lists {
             process::count(sampling, files, scratch, &mut raw.usage)?;

@@ -1,10 +1,12 @@
 //! One buffer per thread, reused for every file: nothing is allocated per file or number once it is warm.
 
 use std::cell::RefCell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, RawDir, RawDirEntry};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, RawDirEntry};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -79,6 +81,22 @@ impl Scratch {
 }
 
 /// Hands on the entries of a directory, without itself and the one above.
+/// The cgroups right below one, with their inodes.
+pub(super) fn below(root: BorrowedFd<'_>, path: &Path) -> Result<Vec<(PathBuf, u64)>, Errno> {
+    let mut below = Vec::new();
+    // The kernel counts a cgroup's directories in its links, so that one without any costs no listing.
+    if rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink == 2 {
+        return Ok(below);
+    }
+    let directory = open(root, path, OFlags::DIRECTORY)?;
+    names(&directory, |entry| {
+        if entry.file_type() == FileType::Directory {
+            below.push((path.join(OsStr::from_bytes(entry.file_name().to_bytes())), entry.ino()));
+        }
+    })?;
+    Ok(below)
+}
+
 pub(super) fn names(directory: &OwnedFd, mut each: impl FnMut(&RawDirEntry<'_>)) -> Result<(), Errno> {
     let mut buffer = Vec::with_capacity(8 << 10);
     let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());

@@ -25,11 +25,9 @@ pub fn measures() -> impl Iterator<Item = &'static Measure<Usage>> {
 
 /// Those of which a cgroup tells for all that is in it.
 pub fn shared_measures() -> impl Iterator<Item = &'static Measure<Usage>> {
-    // Of processes, and counted where it happens.
-    let is_shared =
-        |measure: &&Measure<Usage>| measure.nature().is_of_cgroups() && measure.stem != "pids_limit_hits_total";
-    let of_cgroups = SUBJECTS.iter().filter(|subject| !std::ptr::eq(**subject, &network::SUBJECT));
-    of_cgroups.flat_map(|subject| subject.measures).filter(is_shared)
+    let shared = files().filter(|file| !file.is_local()).flat_map(|file| file.fields);
+    let told = shared.fold(Usage::default(), |told, field| told.with(*field, 1));
+    measures().filter(move |measure| measure.cells.iter().any(|cell| (cell.get)(&told).is_some()))
 }
 
 /// Every file of a cgroup, probes first.

@@ -185,7 +185,7 @@ impl Sight {
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
         let here = |file: &&File| {
             file.told.is_some_and(|told| matches!(told.how, How::Says(_) | How::Lines))
-                && file.home.find(layout).is_some_and(|found| std::ptr::eq(found, hierarchy))
+                && file.home.is(layout, hierarchy)
         };
         let read = |file: &'static File| {
             let text = std::fs::read(directory.join(file.name)).ok()?;

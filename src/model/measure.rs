@@ -54,10 +54,6 @@ impl Nature {
     pub const fn is_of_allocs(self) -> bool {
         !matches!(self, Nature::TaskPeak)
     }
-    /// A cgroup tells it of all that is in it.
-    pub const fn is_of_cgroups(self) -> bool {
-        !matches!(self, Nature::TaskPeak | Nature::TaskLive)
-    }
     /// Of an alloc: its own cgroup's, and at least the sum over its tasks.
     pub(super) const fn adds_up(self) -> bool {
         matches!(self, Nature::Live | Nature::Counter)

@@ -11,10 +11,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::identity::{CgroupParts, CgroupVerdict, Recognised};
+use super::identity::{CgroupParts, CgroupVerdict, EndBy, Recognised, is_number};
 use super::table::ExitFacts;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
-use crate::model::alloc::AllocSource;
 use crate::model::id::CgroupPath;
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
@@ -22,30 +21,6 @@ use crate::model::units::Timestamp;
 const SIGKILL: u8 = 9;
 /// What is over is remembered so long.
 const REMEMBERED: Duration = Duration::from_secs(10);
-
-/// Whose end is that of all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EndBy {
-    /// A container's.
-    FirstProcess,
-    LastProcess,
-    /// A step's of Slurm: the last process is Slurm's own, and ends well whatever has become of the step.
-    Ranks,
-    /// Nobody's: what runs there only holds the place, and is killed when all is over.
-    Nobody,
-}
-
-impl EndBy {
-    pub(super) fn of(found: &Recognised) -> EndBy {
-        match found.source {
-            AllocSource::Slurm if found.naming.task == "extern" => EndBy::Nobody,
-            AllocSource::Slurm => EndBy::Ranks,
-            AllocSource::Libvirt => EndBy::LastProcess,
-            _ if found.is_closed => EndBy::FirstProcess,
-            _ => EndBy::LastProcess,
-        }
-    }
-}
 
 /// What the kernel has told of one life so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,9 +50,9 @@ impl LifeNotes {
         self.tell_processes(notes);
     }
     /// Of a cgroup inside of it.
-    fn tell_below(&mut self, path: &str, notes: &EndNotes) {
-        let rank = path.rsplit('/').next().and_then(|name| name.strip_prefix("task_"));
-        let is_ranks = rank.is_some_and(|rank| !rank.is_empty() && rank.bytes().all(|byte| byte.is_ascii_digit()));
+    fn tell_below(&mut self, ends_by: EndBy, path: &str, notes: &EndNotes) {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_ranks = matches!(ends_by, EndBy::Ranks(called) if name.strip_prefix(called).is_some_and(is_number));
         // What a rank left running is killed when its step is over, and was the last one of it: that says nothing of the rank.
         let is_left = |last: &ProcessEnd| last.signal() == Some(SIGKILL) && !last.oom_victim;
         if let Some(last) = notes.last.filter(|last| is_ranks && !is_left(last)) {
@@ -130,11 +105,11 @@ impl LifeNotes {
             EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
             EndBy::LastProcess => last,
             EndBy::Nobody => return None,
-            EndBy::Ranks => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
+            EndBy::Ranks(_) => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
         };
         let status = match end.signal() {
             // As every runtime says it, so that one container ends alike whoever tells it.
-            Some(signal) if by == EndBy::FirstProcess => ExitStatus::Code(128_u8.saturating_add(signal)),
+            Some(signal) if matches!(by, EndBy::FirstProcess) => ExitStatus::Code(128_u8.saturating_add(signal)),
             Some(signal) => ExitStatus::Signal(signal),
             None => ExitStatus::Code(end.code()),
         };
@@ -196,8 +171,8 @@ impl<T> Ends<T> {
         self.stood_above(path, now);
     }
     /// A cgroup inside of a task that is shown was removed.
-    pub(super) fn note_below(&mut self, task: &str, path: &str, notes: &EndNotes) {
-        self.notes.entry(task.to_owned()).or_default().tell_below(path, notes);
+    pub(super) fn note_below(&mut self, task: &str, ends_by: EndBy, path: &str, notes: &EndNotes) {
+        self.notes.entry(task.to_owned()).or_default().tell_below(ends_by, path, notes);
     }
     pub(super) fn noted(&self, path: &str) -> Option<&LifeNotes> {
         self.notes.get(path)
@@ -234,7 +209,8 @@ impl<T> Ends<T> {
             life.notes.is_whole |= is_whole;
             life.told.push(said);
         } else {
-            life.notes.tell_below(path, notes);
+            let ends_by = life.found.as_ref().map_or(EndBy::LastProcess, |found| found.ends_by);
+            life.notes.tell_below(ends_by, path, notes);
             life.told_below.push(said);
         }
     }
@@ -374,7 +350,7 @@ mod tests {
         let life = ends.finish("/a").expect("it was gathered");
         let home = |said: &usize| *said;
         assert!(!ends.is_after("/a", &life, home), "nothing was told of what is shown");
-        ends.note_below("/a", "/a/b", &ended(CODE_3, 40));
+        ends.note_below("/a", EndBy::LastProcess, "/a/b", &ended(CODE_3, 40));
         ends.note("/a", 7, &ended(CODE_3, 40), false, now);
         assert!(!ends.is_after("/a", &life, home), "it may be what another hierarchy has to tell of it");
         ends.note("/a", 3, &ended(CODE_3, 40), false, now);
@@ -386,7 +362,7 @@ mod tests {
     fn a_container_ends_as_its_first_process_and_everything_else_as_its_last() {
         let mut notes = LifeNotes::default();
         let init = |level, end| EndNotes { init: Some((level, end)), ..ended(end, 70) };
-        notes.tell_below("/a/b", &init(2, KILLED));
+        notes.tell_below(EndBy::FirstProcess, "/a/b", &init(2, KILLED));
         notes.tell(3, &EndNotes { last_at: 60, ..init(1, CODE_3) });
         notes.tell(7, &NONE);
         let facts = |by| notes.facts(by, Timestamp).unwrap();

@@ -56,8 +56,22 @@ pub struct Recognised {
     pub own: OwnCgroup,
     /// Nothing below it is a task of its own: what a container runs is the container's.
     pub is_closed: bool,
+    pub ends_by: EndBy,
     /// What the path alone tells of names.
     pub naming: Naming,
+}
+
+/// Whose end is that of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndBy {
+    /// A container's.
+    FirstProcess,
+    LastProcess,
+    /// Those that a launcher counts, each in a cgroup that is called by this and a number: the launcher's own process is the last, and ends well
+    /// whatever has become of them.
+    Ranks(&'static str),
+    /// Nobody's: what runs there only holds the place, and is killed when all is over.
+    Nobody,
 }
 
 /// Which cgroup is the alloc's own.
@@ -124,20 +138,23 @@ impl Recognised {
     /// A container, with nothing known of it but its id.
     pub fn container(source: AllocSource, id: &str) -> Recognised {
         let naming = Naming { driver: Some(source.as_str().to_owned()), ..Naming::of(short_id(id)) };
-        Recognised { source, container: Some(id.to_owned()), own: OwnCgroup::Task, is_closed: true, naming }
+        let ends_by = EndBy::FirstProcess;
+        Recognised { source, container: Some(id.to_owned()), own: OwnCgroup::Task, is_closed: true, ends_by, naming }
     }
     /// A machine or a container that is known by its name.
     pub fn named(source: AllocSource, name: &str) -> Recognised {
         let naming =
             Naming { workload: Some(name.to_owned()), driver: Some(source.as_str().to_owned()), ..Naming::of(name) };
-        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: true, naming }
+        let ends_by = EndBy::FirstProcess;
+        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: true, ends_by, naming }
     }
     /// A cgroup of which nobody says whose it is.
     pub fn plain(path: &str) -> Recognised {
         let (above, task) = path.rsplit_once('/').unwrap_or(("", path));
         let workload = if above.is_empty() { "/" } else { above };
         let naming = Naming { task: task.to_owned(), workload: Some(workload.to_owned()), ..Naming::of(path) };
-        Recognised { source: AllocSource::Cgroup, container: None, own: OwnCgroup::Task, is_closed: false, naming }
+        let (source, ends_by) = (AllocSource::Cgroup, EndBy::LastProcess);
+        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming }
     }
 }
 

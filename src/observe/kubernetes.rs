@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::ObservedSource;
 use super::containerd::annotations;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised, is_container_id, short_id};
+use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_container_id, short_id};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -43,7 +43,8 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     }
     let naming = Naming { task: short_id(id).to_owned(), driver: driver.map(str::to_owned), ..Naming::of(&uid) };
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
-    Some(Recognised { source, container, own: OwnCgroup::Parent, is_closed: true, naming }.into())
+    let (own, ends_by) = (OwnCgroup::Parent, EndBy::FirstProcess);
+    Some(Recognised { source, container, own, is_closed: true, ends_by, naming }.into())
 }
 
 /// The uid of a pod whose cgroup is called that. `above`: the names of those above it, the nearest first.

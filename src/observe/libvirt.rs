@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_number, unescape};
+use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, Recognised, is_number, unescape};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -23,7 +23,8 @@ pub static LIBVIRT: ObservedSource = ObservedSource {
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let machine = Machine::of(at.name())?;
-    (!machine.name.is_empty()).then(|| Recognised::named(AllocSource::Libvirt, &machine.name).into())
+    let named = || Recognised { ends_by: EndBy::LastProcess, ..Recognised::named(AllocSource::Libvirt, &machine.name) };
+    (!machine.name.is_empty()).then(|| named().into())
 }
 
 /// As its cgroup is called.

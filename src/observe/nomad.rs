@@ -8,7 +8,7 @@
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised};
+use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -29,7 +29,8 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     AllocId::parse(alloc)?;
     let naming = Naming { task: task.to_owned(), ..Naming::of(alloc) };
     let source = AllocSource::Nomad;
-    Some(Recognised { source, container: None, own: OwnCgroup::None, is_closed: true, naming }.into())
+    let (own, ends_by) = (OwnCgroup::None, EndBy::FirstProcess);
+    Some(Recognised { source, container: None, own, is_closed: true, ends_by, naming }.into())
 }
 
 struct Environment(Roots);

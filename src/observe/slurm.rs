@@ -8,7 +8,7 @@
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised, is_number};
+use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_number};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
@@ -35,7 +35,8 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     };
     let naming = Naming { task: step.to_owned(), user: uid.map(str::to_owned), ..Naming::of(&job) };
     let source = AllocSource::Slurm;
-    Some(Recognised { source, container: None, own: OwnCgroup::Parent, is_closed: true, naming }.into())
+    let ends_by = if step == "extern" { EndBy::Nobody } else { EndBy::Ranks("task_") };
+    Some(Recognised { source, container: None, own: OwnCgroup::Parent, is_closed: true, ends_by, naming }.into())
 }
 
 fn is_root(name: &str) -> bool {

@@ -6,7 +6,7 @@
 //! ```
 
 use super::ObservedSource;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised};
+use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised};
 use crate::model::alloc::AllocSource;
 
 pub static SYSTEMD: ObservedSource = ObservedSource { word: AllocSource::Systemd, recognise, runtime: None };
@@ -32,5 +32,6 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         ..Naming::of(&native)
     };
     let source = AllocSource::Systemd;
-    Some(Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, naming }.into())
+    let (own, ends_by) = (OwnCgroup::Task, EndBy::LastProcess);
+    Some(Recognised { source, container: None, own, is_closed: false, ends_by, naming }.into())
 }

@@ -12,9 +12,14 @@ use crate::board::Parent;
 pub(super) fn views(parents: &[Arc<Parent>], moment: Moment) -> Arc<[ParentView]> {
     let view = |parent: &Arc<Parent>| {
         let reader = &parent.reader;
-        // Without an answer it is gone, or what nobody may read. It is read for who looks alone, who may come seldom: what was set since is read then.
-        let _ = reader.look(moment.now, moment.at, reader.is_due(moment.now));
-        let reading = reader.latest().filter(|_| !reader.is_gone() && (parent.is_chosen || reader.has_own_limit()))?;
+        let is_shown = || parent.is_chosen || reader.has_own_limit();
+        // It is read for who looks alone, who may come seldom: what was set since is read then. Of one that is not shown, nothing else matters.
+        let is_due = reader.is_due(moment.now);
+        if is_due || is_shown() {
+            // Without an answer it is gone, or what nobody may read.
+            let _ = reader.look(moment.now, moment.at, is_due);
+        }
+        let reading = reader.latest().filter(|_| is_shown() && !reader.is_gone())?;
         Some(ParentView { path: parent.path.clone(), usage: Arc::clone(&reading.usage), sampled_at: reading.at })
     };
     parents.iter().filter_map(view).collect()

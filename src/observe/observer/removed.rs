@@ -8,8 +8,8 @@ use super::{ANSWER, LATE_ANSWER, LIMIT, SETTLED, Unnamed, Work, source};
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::host::hierarchy::Version;
 use crate::model::units::{Nanos, Timestamp};
-use crate::observe::ends::{BriefLife, EndBy, Wait, WhoseLife, whose};
-use crate::observe::identity::Recognised;
+use crate::observe::ends::{BriefLife, Wait, WhoseLife, whose};
+use crate::observe::identity::{EndBy, Recognised};
 use crate::observe::naming::About;
 use crate::observe::table::ExitFacts;
 use crate::telemetry::observed::EndMissed;
@@ -45,15 +45,17 @@ impl Work {
         }
         // Of a container or a unit what is inside is a part; of a plain cgroup what is below is somebody else.
         let part_of = match whose(&path) {
-            WhoseLife::Task(task, _) if task != path && self.reader_of(&path).is_none() => Some(task),
+            WhoseLife::Task(task, found) if task != path && self.reader_of(&path).is_none() => {
+                Some((task, found.ends_by))
+            }
             WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => None,
         };
-        match part_of.filter(|task| self.reader_of(task).is_some()) {
-            Some(task) => {
+        match part_of.filter(|(task, _)| self.reader_of(task).is_some()) {
+            Some((task, ends_by)) => {
                 if let Some(reader) = self.reader_of(&task) {
                     reader.end_below(&ended, self.parts.clock.now());
                 }
-                self.ends.note_below(&task, &path, &ended.notes);
+                self.ends.note_below(&task, ends_by, &path, &ended.notes);
             }
             None if self.is_of_shown(&path, &ended) => self.tell(&path, &ended, now),
             None => {
@@ -191,7 +193,7 @@ impl Work {
     pub(super) fn told_end(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
         let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
         let by = match whose(path) {
-            WhoseLife::Task(task, found) if task == path => EndBy::of(&found),
+            WhoseLife::Task(task, found) if task == path => found.ends_by,
             WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => EndBy::LastProcess,
         };
         (notes.facts(by, |at| self.wall(at)), notes.is_whole)
