@@ -101,7 +101,10 @@ impl Cgroups {
         for mount in mounts() {
             let mut dir = mount.at;
             for part in Path::new(below).iter().chain(path.as_ref()) {
-                if mount.v1_options.is_none() {
+                // With a process in it, the kernel would make a root of threads of it, whose children take no process.
+                let has_process = dir.join("cgroup.type").exists()
+                    && fs::read_to_string(dir.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty());
+                if mount.v1_options.is_none() && !has_process {
                     for controller in ["memory", "cpu", "io", "pids"] {
                         // Not offered here: then it is not measured either.
                         let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
