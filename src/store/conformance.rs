@@ -209,9 +209,9 @@ fn a_duplicate_write_makes_no_system_call() {
             assert_eq!((after.0 - before.0, after.1), (own_reads, before.1));
             after.2 - before.2
         };
-        // A page fault waits now and then, while another test's thread maps memory; what a write does it does in each round.
+        // A page fault waits now and then, while another test's thread maps memory; what a write does it does each time.
         let waits: Vec<u64> = std::iter::repeat_with(round).take(10).collect();
-        assert!(waits.contains(&0), "{waits:?}");
+        assert!(waits.iter().sum::<u64>() < 1_000, "of 10,000 writes: {waits:?}");
     });
 }
 

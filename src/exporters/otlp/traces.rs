@@ -265,10 +265,14 @@ impl Heard<'_> {
     }
 
     fn begins(&mut self, task: &mut OpenTask) {
+        let told = self.event.details.get("attempt").and_then(|number| number.parse().ok());
+        if told.is_some() && task.attempt.as_ref().map(|attempt| attempt.number) == told {
+            // The agent was killed before it ran: the next one sets the same attempt up.
+            return;
+        }
         self.ends(task);
         let at = self.event.time.0;
         let parent = of_task(self.alloc, self.task, task.life);
-        let told = self.event.details.get("attempt").and_then(|number| number.parse().ok());
         let number = told.unwrap_or_else(|| task.last.map_or(0, |last| last + 1));
         let since = std::mem::take(&mut task.waits_since);
         if since > 0 {
@@ -526,6 +530,16 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// As it is told where the agent is killed between both, which are in the record of the task.
+    #[test]
+    fn an_attempt_that_is_set_up_twice_is_one_attempt() {
+        let set_up = |seq| event(seq, EventKind::TaskSetup, &[("attempt", "0")]);
+        let all = [set_up(1), set_up(2), event(3, EventKind::Started, &[]), event(4, EventKind::Terminated, &[])];
+        let dir = tempfile::tempdir().unwrap();
+        let told = told(dir.path(), &[&all]);
+        assert_eq!(told, [("running", 300, 400), ("attempt", 100, 400)].map(|(n, f, t)| (n.to_owned(), f, t)));
     }
 
     #[test]
