@@ -53,6 +53,7 @@ pub struct Config {
     pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
     pub otlp: exporters::otlp::Config,
+    pub history: exporters::history::Config,
     /// What is exposed.
     pub selection: exporters::Selection,
     pub devices: devices::Config,
@@ -94,6 +95,7 @@ impl Config {
             fingerprint: fingerprint::Config::default(),
             gc: GcConfig::default(),
             otlp: exporters::otlp::Config::default(),
+            history: exporters::history::Config::default(),
             selection: exporters::Selection::default(),
             devices: devices::Config::default(),
             observe: observe::Config::default(),

@@ -47,6 +47,7 @@ use crate::config::Config;
 use crate::devices::keeper::Keeper;
 use crate::devices::{self, DeviceChange};
 use crate::exporters;
+use crate::exporters::history::History;
 use crate::exporters::prometheus::Bodies;
 use crate::fingerprint;
 use crate::host::clock::{Clock, SystemClock};
@@ -200,6 +201,7 @@ impl Daemon {
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let visited = Arc::clone(&bodies);
         snapshots.foresee(Box::new(move || visited.is_visited_within(tick)));
+        let history = History::new(&config.history, data_dir.root());
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),
             snapshots,
@@ -207,6 +209,7 @@ impl Daemon {
             tick,
             metrics: Arc::clone(&metrics),
             otlp: config.otlp.clone(),
+            history: history.clone(),
             data_dir: data_dir.root().to_owned(),
         };
         let mut chores = vec![
@@ -228,6 +231,7 @@ impl Daemon {
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
             bodies,
+            history,
             runner: handle.clone(),
             data_dir,
             clock,

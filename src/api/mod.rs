@@ -17,6 +17,7 @@ mod events;
 mod gc;
 mod guard;
 mod health;
+mod history;
 mod host_header;
 mod http;
 mod index;
@@ -53,6 +54,7 @@ pub use target::encode;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
 
 use crate::exporters::dropin::nomad::CpuWindow;
+use crate::exporters::history::History;
 use crate::exporters::prometheus::Bodies;
 use crate::fingerprint::FingerprinterStates;
 use crate::host::clock::Clock;
@@ -114,6 +116,8 @@ impl Default for Config {
 pub struct Context {
     pub snapshots: Snapshots,
     pub bodies: Arc<Bodies>,
+    /// `None`: what has ended is not kept.
+    pub history: Option<Arc<History>>,
     pub runner: Handle,
     pub data_dir: Arc<DataDir>,
     pub clock: Arc<dyn Clock>,
@@ -181,6 +185,7 @@ pub static ROUTES: &[&Route] = &[
     &gc::GC,
     &logs::LOGS,
     &events::EVENTS,
+    &history::HISTORY,
     &jobs::SUBMIT,
     &node::NODE,
     &devices::DEVICES,

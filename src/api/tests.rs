@@ -161,6 +161,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let context = Arc::new(Context {
         snapshots: Snapshots::new(receiver, Arc::clone(&desk)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
+        history: None,
         runner: runner.clone(),
         data_dir,
         clock: Arc::new(SystemClock),

@@ -12,6 +12,7 @@ mod events;
 mod exit;
 mod follow;
 mod gc;
+mod history;
 mod human;
 mod logs;
 mod metrics;
@@ -86,6 +87,7 @@ commands! {
     status::Status,
     stats::Stats,
     events::Events,
+    history::History,
     logs::Logs,
     stop::Stop,
     restart::Restart,

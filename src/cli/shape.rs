@@ -155,6 +155,22 @@ pub struct EventPage {
     pub missed: u64,
 }
 
+/// `/v1/history`
+#[derive(Debug, Clone, Deserialize)]
+pub struct HistoryPage {
+    pub ended: Vec<EndedRow>,
+    #[serde(default)]
+    pub has_more: bool,
+}
+
+/// An alloc as it was at its end.
+#[derive(Debug, Clone, Deserialize)]
+pub struct EndedRow {
+    pub ended_at: Timestamp,
+    pub alloc: AllocRow,
+    pub stats: StatsReply,
+}
+
 /// `/v1/allocs/{id}/stats`
 #[derive(Debug, Clone, Deserialize)]
 pub struct StatsReply {
@@ -172,9 +188,12 @@ pub struct StatsReply {
     pub devices: BTreeMap<String, DeviceRow>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub struct TaskStats {
     pub usage: Usage,
+    /// Of one of ours alone.
+    #[serde(default)]
+    pub time_in_state_ns: BTreeMap<String, u64>,
     #[serde(default)]
     pub sampled_at: Option<Timestamp>,
     /// By the id of the device.

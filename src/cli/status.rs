@@ -28,7 +28,7 @@ pub struct Status {
     json: bool,
 }
 
-fn source(text: &str) -> Result<AllocSource, String> {
+pub(super) fn source(text: &str) -> Result<AllocSource, String> {
     let all = || AllocSource::ALL.map(AllocSource::as_str).join(", ");
     AllocSource::parse(text).ok_or_else(|| format!("the sources are {}", all()))
 }
@@ -128,14 +128,14 @@ fn tasks(alloc: &AllocRow) -> String {
 }
 
 /// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
-fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
+pub(super) fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String {
     let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
     let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));
     let newest = newest.map(|(_, exit)| exit);
     newest.map_or_else(|| ABSENT.to_owned(), run::describe)
 }
 
-fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
+pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
     let mut lines = vec![
         ("alloc", alloc.id.clone()),
         ("job", printable(&alloc.job)),

@@ -312,6 +312,22 @@ static OURS: &[Setting] = &[
         get: |c| Some(c.gc.inodes_used_percent.to_string()),
     },
     Setting {
+        stanza: "history",
+        key: "keep",
+        env: "ALLOSTAT_HISTORY_KEEP",
+        about: "How long the ends of allocs, ours and others', are kept for `allostat history`. 0s: not at all.",
+        kind: Kind::Duration(Duration::ZERO, TEN_YEARS, |c, d| c.history.keep = d),
+        get: |c| Some(short(c.history.keep)),
+    },
+    Setting {
+        stanza: "history",
+        key: "max_bytes",
+        env: "ALLOSTAT_HISTORY_MAX_BYTES",
+        about: "They take no more than this in the data directory: the oldest go.",
+        kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.history.max_bytes = n),
+        get: |c| Some(c.history.max_bytes.to_string()),
+    },
+    Setting {
         stanza: "devices",
         key: "nvidia",
         env: "ALLOSTAT_DEVICES_NVIDIA",

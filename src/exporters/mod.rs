@@ -5,6 +5,7 @@
 
 pub mod catalogue;
 pub mod dropin;
+pub mod history;
 pub mod json;
 pub mod otlp;
 pub mod prometheus;
@@ -51,6 +52,8 @@ pub struct Parts {
     pub tick: Duration,
     pub metrics: Arc<Metrics>,
     pub otlp: otlp::Config,
+    /// `None`: what has ended is not kept.
+    pub history: Option<Arc<history::History>>,
     pub data_dir: PathBuf,
 }
 
@@ -71,5 +74,11 @@ pub static ALL: &[Exporter] = &[
         metrics: &[],
         write: |walk| vec![("otlp", otlp::encode(walk))],
         run: |parts| otlp::run(&parts.otlp, &parts.data_dir, &parts.metrics, &parts.snapshots, &parts.events),
+    },
+    Exporter {
+        name: "history",
+        metrics: &[],
+        write: |_| Vec::new(),
+        run: |parts| history::run(parts.history.as_ref(), &parts.snapshots),
     },
 ];

@@ -2,7 +2,7 @@
 //! `runner::journal`, which commits for many at once.
 //!
 //! [`queue`] is a second thing that survives: batches for a collector, in files of their own. [`keyed`] is a third: what a collector was told
-//! last, where it is told differences.
+//! last, where it is told differences. [`lines`] is a fourth: what has ended, for longer than its series.
 //!
 //! [`Dedup`] stands above any of them: what is there already is not written again.
 //!
@@ -28,6 +28,7 @@ pub mod deadly;
 mod dedup;
 mod failing;
 pub mod keyed;
+pub mod lines;
 mod log;
 mod memory;
 mod mirror;

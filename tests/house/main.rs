@@ -39,7 +39,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
     ("crc32fast", &["supervisor", "host", "store"]),
-    ("flate2", &["exporters", "api"]),
+    ("flate2", &["exporters", "api", "store"]),
     ("hcl-edit", &["jobspec"]),
     ("http-body-util", &["host", "api", "devices"]),
     ("httpdate", &["exporters"]),

@@ -11,6 +11,7 @@ mod coherent;
 mod contained;
 mod disk;
 mod follow;
+mod history;
 mod host;
 mod ledger;
 mod limits;

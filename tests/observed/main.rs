@@ -18,6 +18,7 @@ mod controllers;
 mod docker;
 mod dropin;
 mod ends;
+mod history;
 mod image;
 mod inside;
 mod live;

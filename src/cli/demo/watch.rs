@@ -112,7 +112,7 @@ impl Watch {
 
     fn rows(&mut self, alloc: &AllocRow, stats: &StatsReply, rows: &mut Vec<Row>) {
         for (name, task) in &alloc.tasks {
-            let empty = TaskStats { usage: Usage::default(), sampled_at: None, devices: Default::default() };
+            let empty = TaskStats::default();
             let now = stats.tasks.get(name).unwrap_or(&empty);
             let key = (alloc.id.clone(), name.clone());
             let (cpu_cores, throttled) = if task.state == "running" { self.rates(key, now) } else { (None, None) };

@@ -1,0 +1,77 @@
+//! `GET /v1/history`: what has ended, for longer than it is shown.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::access::Access;
+use super::error::{ApiError, Code};
+use super::http::{Reply, Request, encoded};
+use super::{Method, Route};
+use crate::exporters::history::Wanted;
+use crate::jobspec::quantity::parse_duration;
+use crate::model::alloc::AllocSource;
+use crate::model::units::{Nanos, Timestamp};
+
+const DEFAULT_LIMIT: u64 = 100;
+const MOST: u64 = 10_000;
+
+pub(super) static HISTORY: Route = Route {
+    method: Method::Get,
+    path: "/v1/history",
+    access: Access::Read,
+    about: "what has ended, the newest first, each as it was at its end: ?id=, ?job=, ?source=, ?failed, ?since=24h, ?until=1h, ?limit=",
+    handler: |context, request| {
+        Box::pin(async {
+            let wanted = wanted(request, context.clock.now())?;
+            let Some(history) = context.history.clone() else {
+                return Err(ApiError::new(Code::Conflict, "what has ended is not kept: history.keep is 0s"));
+            };
+            let detail = request.origin.detail();
+            let found = encoded(move || history.find(&wanted, detail)).await?;
+            let found = found.map_err(|error| {
+                tracing::error!(error = error.to_string(), "history of ends cannot be read");
+                ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why")
+            })?;
+            Ok(Reply::json(&json!({ "ended": found.ended, "has_more": found.has_more })))
+        })
+    },
+};
+
+fn wanted(request: &Request, now: Timestamp) -> Result<Wanted, ApiError> {
+    let query = request.query();
+    query.only(&["id", "job", "source", "failed", "since", "until", "limit"])?;
+    let text = |name: &str| query.get(name).map(str::to_owned);
+    let source = text("source").map(|word| {
+        AllocSource::parse(&word).ok_or_else(|| {
+            let known = AllocSource::ALL.map(AllocSource::as_str).join(", ");
+            ApiError::bad_parameter("source", format!("{word:?} is none of {known}"))
+        })
+    });
+    let ago = |name: &'static str| {
+        let parsed = query.get(name).map(|text| long_ago(text).map_err(|why| ApiError::bad_parameter(name, why)));
+        parsed.transpose().map(|ago| ago.map(|ago| Timestamp(now.0.saturating_sub(Nanos::from_duration(ago).0))))
+    };
+    let limit = query.number("limit")?.unwrap_or(DEFAULT_LIMIT);
+    if limit == 0 || limit > MOST {
+        return Err(ApiError::bad_parameter("limit", format!("limit is 1 to {MOST}, not {limit}")));
+    }
+    Ok(Wanted {
+        id: text("id"),
+        job: text("job"),
+        source: source.transpose()?,
+        failed: query.flag("failed")?,
+        since: ago("since")?,
+        until: ago("until")?,
+        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+    })
+}
+
+/// `90s`, `24h`, and `7d`, which Go's durations lack.
+fn long_ago(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
+    match days {
+        Some(days) => Ok(Duration::from_secs(days.saturating_mul(86_400))),
+        None => parse_duration(text).map_err(|error| format!("{text:?} is no time ago, as 30m, 24h, 7d: {error}")),
+    }
+}

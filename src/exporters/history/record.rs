@@ -1,0 +1,128 @@
+//! One line: `{"ended_at": .., "alloc": {as /v1/allocs/{id}}, "stats": {as /v1/allocs/{id}/stats}}`, without what is of a moment only.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Wanted;
+use crate::exporters::json;
+use crate::model::alloc::{AllocSource, AllocState};
+use crate::model::answer::Detail;
+use crate::model::event::Event;
+use crate::model::task::ExitStatus;
+use crate::model::units::Timestamp;
+use crate::snapshot::{AllocView, Snapshot};
+
+/// Of a task on this host: who sees the metrics alone need not see it.
+const PLACES: [&str; 3] = ["cgroup", "main", "user"];
+
+/// When all of it was over. `None`: it is not.
+pub(super) fn ended_at(alloc: &AllocView) -> Option<Timestamp> {
+    let managed = alloc.status.as_ref().and_then(|status| status.finished_at);
+    managed.or_else(|| alloc.observed.as_ref()?.ended_at).filter(|_| alloc.ended)
+}
+
+/// All that is known of it.
+pub(super) fn record(snapshot: &Snapshot, alloc: &AllocView, ended_at: Timestamp) -> Value {
+    let mut own = json::alloc(alloc, Detail::Full);
+    // Its job's text, which says more of a secret than of an end; and what changes while it is shown.
+    without(&mut own, &["definition", "exposed", "generation"]);
+    each_task(&mut own, |task| without(task, &["event_counts"]));
+    let mut stats = json::stats(snapshot, alloc, Detail::Public, ended_at);
+    without(&mut stats, &["absent", "age_ms", "epoch", "taken_at", "sampled_at"]);
+    each_task(&mut stats, |task| {
+        without(task, &["absent", "age_ms", "sampled_at", "state", "this_attempt"]);
+        if let Some(times) = task.get_mut("time_in_state_ns") {
+            without(times, &["dead"]);
+        }
+    });
+    json!({ "ended_at": ended_at, "alloc": own, "stats": stats })
+}
+
+/// What is looked at first: the rest is not even read where it is not wanted.
+#[derive(Debug, Deserialize)]
+pub(super) struct Brief<'a> {
+    pub ended_at: Timestamp,
+    #[serde(borrow)]
+    pub alloc: BriefAlloc<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BriefAlloc<'a> {
+    #[serde(borrow)]
+    pub id: Cow<'a, str>,
+    #[serde(borrow, default)]
+    job: Cow<'a, str>,
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    #[serde(borrow, default)]
+    status: Cow<'a, str>,
+}
+
+impl Brief<'_> {
+    /// `None`: it is no record.
+    pub(super) fn read(line: &[u8]) -> Option<Brief<'_>> {
+        serde_json::from_slice(line).ok()
+    }
+    pub(super) fn is(&self, wanted: &Wanted) -> bool {
+        let BriefAlloc { id, job, source, status } = &self.alloc;
+        let is_called = |wanted: &String| {
+            let native = id.split_once(':').map(|(_, native)| native);
+            id.starts_with(wanted.as_str()) || native == Some(wanted)
+        };
+        wanted.id.as_ref().is_none_or(is_called)
+            && wanted.job.as_ref().is_none_or(|wanted| *wanted == **job)
+            && wanted.source.is_none_or(|wanted| AllocSource::parse(source) == Some(wanted))
+            && (!wanted.failed || AllocState::parse(status) == Some(AllocState::Failed))
+            && wanted.since.is_none_or(|since| self.ended_at >= since)
+            && wanted.until.is_none_or(|until| self.ended_at <= until)
+    }
+}
+
+/// As this reader may see it. `None`: it is no record.
+pub(super) fn told(line: &[u8], detail: Detail) -> Option<Value> {
+    let mut all: Value = serde_json::from_slice(line).ok()?;
+    if detail == Detail::Public {
+        let alloc = all.get_mut("alloc")?;
+        without(alloc, &PLACES);
+        each_task(alloc, |task| {
+            without(task, &PLACES);
+            let exits = task.get_mut("exits").and_then(Value::as_array_mut).map(Vec::as_mut_slice);
+            exits
+                .into_iter()
+                .flatten()
+                .for_each(|exit| withhold::<ExitStatus>(exit, "status", |it| detail.status(&it)));
+            if let Some(exit) = task.get_mut("last_exit") {
+                withhold::<ExitStatus>(exit, "status", |status| detail.status(&status));
+            }
+            let events = task.get_mut("events").and_then(Value::as_array_mut);
+            for event in events.into_iter().flatten() {
+                *event = told_of::<Event>(event.take(), |event| detail.event(&event));
+            }
+        });
+    }
+    Some(all)
+}
+
+fn withhold<T: serde::de::DeserializeOwned + serde::Serialize>(of: &mut Value, key: &str, told: impl Fn(T) -> T) {
+    if let Some(value) = of.get_mut(key) {
+        *value = told_of(value.take(), told);
+    }
+}
+
+/// What cannot be read is not told.
+fn told_of<T: serde::de::DeserializeOwned + serde::Serialize>(value: Value, told: impl Fn(T) -> T) -> Value {
+    serde_json::from_value(value).map_or(Value::Null, |value| json!(told(value)))
+}
+
+fn without(of: &mut Value, keys: &[&str]) {
+    if let Some(object) = of.as_object_mut() {
+        object.retain(|key, _| !keys.contains(&key.as_str()));
+    }
+}
+
+fn each_task(of: &mut Value, change: impl FnMut(&mut Value)) {
+    let tasks = of.get_mut("tasks").and_then(Value::as_object_mut);
+    tasks.into_iter().flat_map(Map::values_mut).for_each(change);
+}

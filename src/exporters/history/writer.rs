@@ -1,0 +1,159 @@
+//! Which ends are not on record yet, and their way onto the disk.
+
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::History;
+use super::record::{Brief, ended_at, record};
+use crate::model::id::AllocId;
+use crate::model::units::Timestamp;
+use crate::snapshot::{AllocView, Snapshot, Snapshots};
+use crate::store::lines::{self, LineLog};
+
+/// So many lines wait for a disk that refuses them; the oldest above it are lost.
+const MOST_WAITING: usize = 10_000;
+
+/// As long as there are snapshots.
+pub(super) async fn follow(history: Arc<History>, mut snapshots: Snapshots) {
+    let mut writer = Writer::new(history);
+    loop {
+        let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        // Before the first tick nobody knows what has ended.
+        if snapshot.epoch > 0 && writer.has_work(&snapshot) {
+            let work = move || {
+                writer.keep(&snapshot);
+                writer
+            };
+            match tokio::task::spawn_blocking(work).await {
+                Ok(again) => writer = again,
+                Err(error) => {
+                    tracing::error!(error = error.to_string(), "what ends is not kept any more");
+                    return;
+                }
+            }
+        }
+        if snapshots.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Writer {
+    history: Arc<History>,
+    log: LineLog,
+    /// What is on record of those that are shown.
+    known: HashMap<AllocId, OnRecord>,
+    /// What an agent before this one has written was looked for.
+    has_looked: bool,
+    waiting: Vec<Vec<u8>>,
+    is_refused: bool,
+}
+
+struct OnRecord {
+    view: Arc<AllocView>,
+    /// Of the line.
+    hash: u64,
+}
+
+fn ended(snapshot: &Snapshot) -> impl Iterator<Item = (&Arc<AllocView>, Timestamp)> {
+    snapshot.allocs.iter().filter_map(|alloc| Some((alloc, ended_at(alloc)?)))
+}
+
+impl Writer {
+    fn new(history: Arc<History>) -> Writer {
+        let log = LineLog::new(&history.dir, history.limits);
+        Writer { history, log, known: HashMap::new(), has_looked: false, waiting: Vec::new(), is_refused: false }
+    }
+
+    fn has_work(&self, snapshot: &Snapshot) -> bool {
+        let is_known = |alloc: &AllocView| {
+            self.known.get(&alloc.identity.id).is_some_and(|known| std::ptr::eq(&*known.view, alloc))
+        };
+        let mut count = 0;
+        let all_known = ended(snapshot).inspect(|_| count += 1).all(|(alloc, _)| is_known(alloc));
+        !self.waiting.is_empty() || !all_known || count != self.known.len()
+    }
+
+    /// Blocks on the disk.
+    fn keep(&mut self, snapshot: &Snapshot) {
+        let of_before = if self.has_looked { HashSet::new() } else { self.on_record_of(snapshot) };
+        self.has_looked = true;
+        let mut shown = HashSet::new();
+        let mut all: Vec<_> = ended(snapshot).collect();
+        all.sort_by_key(|(_, at)| *at);
+        for (alloc, at) in all {
+            let id = &alloc.identity.id;
+            shown.insert(id.clone());
+            if self.known.get(id).is_some_and(|known| Arc::ptr_eq(&known.view, alloc)) {
+                continue;
+            }
+            let line = record(snapshot, alloc, at).to_string().into_bytes();
+            let now = OnRecord { view: Arc::clone(alloc), hash: hash(&line) };
+            let is_on_record = match self.known.entry(id.clone()) {
+                Entry::Occupied(mut known) => known.insert(now).hash == hash(&line),
+                Entry::Vacant(unknown) => {
+                    unknown.insert(now);
+                    of_before.contains(&(id.to_string(), at))
+                }
+            };
+            if !is_on_record {
+                self.waiting.push(line);
+            }
+        }
+        self.known.retain(|id, _| shown.contains(id));
+        self.write();
+    }
+
+    /// Those that are shown, as far as an agent before this one has written them.
+    fn on_record_of(&self, snapshot: &Snapshot) -> HashSet<(String, Timestamp)> {
+        let mut sought: HashSet<_> = ended(snapshot).map(|(alloc, at)| (alloc.identity.id.to_string(), at)).collect();
+        let mut found = HashSet::new();
+        let looked = lines::newest_first(&self.history.dir, None, |line| {
+            if let Some(brief) = Brief::read(line)
+                && let Some(one) = sought.take(&(brief.alloc.id.into_owned(), brief.ended_at))
+            {
+                found.insert(one);
+            }
+            if sought.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if let Err(error) = looked {
+            tracing::warn!(
+                error = error.to_string(),
+                "what is on record of ends cannot be read: some are written again"
+            );
+        }
+        found
+    }
+
+    fn write(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let dir = self.history.dir.display();
+        match self.log.append(&self.waiting) {
+            Ok(()) => {
+                if std::mem::take(&mut self.is_refused) {
+                    tracing::info!(%dir, ends = self.waiting.len(), "history of ends is written again");
+                }
+                self.waiting.clear();
+            }
+            Err(error) => {
+                let lost = self.waiting.len().saturating_sub(MOST_WAITING);
+                self.waiting.drain(..lost);
+                if !std::mem::replace(&mut self.is_refused, true) || lost > 0 {
+                    let (waiting, error) = (self.waiting.len(), error.to_string());
+                    tracing::error!(%dir, error, waiting, lost, "history of ends is not durable: the disk refuses it");
+                }
+            }
+        }
+    }
+}
+
+fn hash(line: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    line.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,38 @@
+//! Others' ends stay on record too, with what they used.
+
+use allostat::api::encode;
+use serde_json::Value;
+
+use crate::common::{is_root, wait_for};
+use crate::live::{LONG, SOME_WORK, Scene};
+
+#[test]
+fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let mut scene = Scene::new(&[]);
+    let id = scene.id("gone");
+    let child = scene.run("gone", SOME_WORK);
+    scene.wait("gone", "it", |alloc| alloc["status"] == "running");
+    wait_for("its work", LONG, || {
+        let stats = scene.agent.json(&format!("/v1/allocs/{}/stats", encode(&id)));
+        stats["usage"]["cpu_usage_ns"].as_u64().filter(|used| *used > 0)
+    });
+    scene.end("gone", child);
+    let recorded = |scene: &Scene| -> Option<Value> {
+        let answer = scene.agent.json("/v1/history");
+        let ended = answer["ended"].as_array()?;
+        assert!(ended.len() <= 1, "{answer}");
+        ended.first().filter(|end| end["alloc"]["id"] == *id).cloned()
+    };
+    let end = wait_for("its end", LONG, || recorded(&scene));
+    assert_eq!((&end["alloc"]["source"], &end["alloc"]["tasks"]["gone"]["state"]), (&"cgroup".into(), &"dead".into()));
+    assert!(end["stats"]["usage"]["cpu_usage_ns"].as_u64().unwrap() > 0, "{end}");
+    scene.agent.kill();
+    scene.agent.start_again();
+    let again = wait_for("it again", LONG, || recorded(&scene));
+    assert_eq!(again["stats"], end["stats"]);
+    let shown = scene.agent.cli(&["history", "--source", "cgroup"]).ok();
+    assert!(shown.contains("gone"), "{shown}");
+}
