@@ -8,7 +8,7 @@ use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request, encoded};
 use super::{Method, Route};
-use crate::exporters::history::Wanted;
+use crate::exporters::history::Sought;
 use crate::jobspec::quantity::parse_duration;
 use crate::model::alloc::AllocSource;
 use crate::model::units::{Nanos, Timestamp};
@@ -23,12 +23,12 @@ pub(super) static HISTORY: Route = Route {
     about: "what has ended, the newest first, each as it was at its end: ?id=, ?job=, ?source=, ?failed, ?since=24h, ?until=1h, ?limit=",
     handler: |context, request| {
         Box::pin(async {
-            let wanted = wanted(request, context.clock.now())?;
+            let sought = sought(request, context.clock.now())?;
             let Some(history) = context.history.clone() else {
                 return Err(ApiError::new(Code::Conflict, "what has ended is not kept: history.keep is 0s"));
             };
             let detail = request.origin.detail();
-            let found = encoded(move || history.find(&wanted, detail)).await?;
+            let found = encoded(move || history.find(&sought, detail)).await?;
             let found = found.map_err(|error| {
                 tracing::error!(error = error.to_string(), "history of ends cannot be read");
                 ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why")
@@ -38,7 +38,7 @@ pub(super) static HISTORY: Route = Route {
     },
 };
 
-fn wanted(request: &Request, now: Timestamp) -> Result<Wanted, ApiError> {
+fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
     let query = request.query();
     query.only(&["id", "job", "source", "failed", "since", "until", "limit"])?;
     let text = |name: &str| query.get(name).map(str::to_owned);
@@ -56,7 +56,7 @@ fn wanted(request: &Request, now: Timestamp) -> Result<Wanted, ApiError> {
     if limit == 0 || limit > MOST {
         return Err(ApiError::bad_parameter("limit", format!("limit is 1 to {MOST}, not {limit}")));
     }
-    Ok(Wanted {
+    Ok(Sought {
         id: text("id"),
         job: text("job"),
         source: source.transpose()?,

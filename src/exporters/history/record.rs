@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::Wanted;
 use crate::exporters::json;
 use crate::model::alloc::{AllocSource, AllocState};
 use crate::model::answer::Detail;
@@ -19,8 +18,11 @@ const PLACES: [&str; 3] = ["cgroup", "main", "user"];
 
 /// When all of it was over. `None`: it is not.
 pub(super) fn ended_at(alloc: &AllocView) -> Option<Timestamp> {
+    if !alloc.ended {
+        return None;
+    }
     let managed = alloc.status.as_ref().and_then(|status| status.finished_at);
-    managed.or_else(|| alloc.observed.as_ref()?.ended_at).filter(|_| alloc.ended)
+    managed.or_else(|| alloc.observed.as_ref()?.ended_at)
 }
 
 /// All that is known of it.
@@ -40,7 +42,22 @@ pub(super) fn record(snapshot: &Snapshot, alloc: &AllocView, ended_at: Timestamp
     json!({ "ended_at": ended_at, "alloc": own, "stats": stats })
 }
 
-/// What is looked at first: the rest is not even read where it is not wanted.
+/// What somebody asks for; nothing said: everything.
+#[derive(Debug, Clone, Default)]
+pub struct Sought {
+    /// An id, a beginning of one, or what its source calls it.
+    pub id: Option<String>,
+    pub job: Option<String>,
+    pub source: Option<AllocSource>,
+    pub failed: bool,
+    /// When it ended.
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    /// So many at most.
+    pub limit: usize,
+}
+
+/// What is looked at first: the rest is not even read where it is not sought.
 #[derive(Debug, Deserialize)]
 pub(super) struct Brief<'a> {
     pub ended_at: Timestamp,
@@ -65,18 +82,18 @@ impl Brief<'_> {
     pub(super) fn read(line: &[u8]) -> Option<Brief<'_>> {
         serde_json::from_slice(line).ok()
     }
-    pub(super) fn is(&self, wanted: &Wanted) -> bool {
+    pub(super) fn is(&self, sought: &Sought) -> bool {
         let BriefAlloc { id, job, source, status } = &self.alloc;
-        let is_called = |wanted: &String| {
+        let is_called = |called: &String| {
             let native = id.split_once(':').map(|(_, native)| native);
-            id.starts_with(wanted.as_str()) || native == Some(wanted)
+            id.starts_with(called.as_str()) || native == Some(called)
         };
-        wanted.id.as_ref().is_none_or(is_called)
-            && wanted.job.as_ref().is_none_or(|wanted| *wanted == **job)
-            && wanted.source.is_none_or(|wanted| AllocSource::parse(source) == Some(wanted))
-            && (!wanted.failed || AllocState::parse(status) == Some(AllocState::Failed))
-            && wanted.since.is_none_or(|since| self.ended_at >= since)
-            && wanted.until.is_none_or(|until| self.ended_at <= until)
+        sought.id.as_ref().is_none_or(is_called)
+            && sought.job.as_ref().is_none_or(|name| *name == **job)
+            && sought.source.is_none_or(|by| AllocSource::parse(source) == Some(by))
+            && (!sought.failed || AllocState::parse(status) == Some(AllocState::Failed))
+            && sought.since.is_none_or(|since| self.ended_at >= since)
+            && sought.until.is_none_or(|until| self.ended_at <= until)
     }
 }
 

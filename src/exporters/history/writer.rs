@@ -6,8 +6,10 @@ use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::History;
+use super::place::History;
 use super::record::{Brief, ended_at, record};
+use tokio::task::JoinHandle;
+
 use crate::model::id::AllocId;
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
@@ -16,8 +18,13 @@ use crate::store::lines::{self, LineLog};
 /// So many lines wait for a disk that refuses them; the oldest above it are lost.
 const MOST_WAITING: usize = 10_000;
 
-/// As long as there are snapshots.
-pub(super) async fn follow(history: Arc<History>, mut snapshots: Snapshots) {
+/// Keeps what ends as long as there are snapshots. `None`: nothing is to be kept.
+pub fn run(history: Option<&Arc<History>>, snapshots: &Snapshots) -> Option<JoinHandle<()>> {
+    let history = history?;
+    Some(tokio::spawn(follow(Arc::clone(history), snapshots.clone())))
+}
+
+async fn follow(history: Arc<History>, mut snapshots: Snapshots) {
     let mut writer = Writer::new(history);
     loop {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());

@@ -75,6 +75,13 @@ gc {
   inodes_used_percent = 70
 }
 
+history {
+  # How long the ends of allocs, ours and others', are kept for `allostat history`. 0s: not at all. (ALLOSTAT_HISTORY_KEEP)
+  keep = "720h0m"
+  # They take no more than this in the data directory: the oldest go. (ALLOSTAT_HISTORY_MAX_BYTES)
+  max_bytes = 67108864
+}
+
 devices {
   # Whether NVIDIA's GPUs are looked for. Where there are none that costs nothing. (ALLOSTAT_DEVICES_NVIDIA)
   nvidia = true
