@@ -16,8 +16,9 @@ fn job(name: &str, command: &str, script: &str) -> String {
 }
 
 fn ends(agent: &Agent, query: &str) -> Vec<Value> {
-    let answer = unix(&agent.socket(), "GET", &format!("/v1/history{query}"), &[], b"").unwrap();
-    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let answer = unix(&agent.socket(), "GET", &format!("/v1/history{query}"), &[], b"");
+    let answer = answer.expect("the agent answers");
+    let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
     answer["ended"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
 }
 
