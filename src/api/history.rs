@@ -1,15 +1,11 @@
 //! `GET /v1/history`: what has ended, for longer than it is shown.
 
-use std::time::Duration;
-
-use serde_json::json;
-
 use super::access::Access;
 use super::error::{ApiError, Code};
-use super::http::{Reply, Request, encoded};
+use super::http::{Reply, Request};
 use super::{Method, Route};
 use crate::exporters::history::Sought;
-use crate::jobspec::quantity::parse_duration;
+use crate::jobspec::quantity::parse_ago;
 use crate::model::alloc::AllocSource;
 use crate::model::units::{Nanos, Timestamp};
 
@@ -27,13 +23,11 @@ pub(super) static HISTORY: Route = Route {
             let Some(history) = context.history.clone() else {
                 return Err(ApiError::new(Code::Conflict, "what has ended is not kept: history.keep is 0s"));
             };
-            let detail = request.origin.detail();
-            let found = encoded(move || history.find(&sought, detail)).await?;
-            let found = found.map_err(|error| {
+            let found = history.find(sought, request.origin.detail(), context.clock.now()).await.map_err(|error| {
                 tracing::error!(error = error.to_string(), "history of ends cannot be read");
                 ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why")
             })?;
-            Ok(Reply::json(&json!({ "ended": found.ended, "has_more": found.has_more })))
+            Ok(Reply::new("application/json", found))
         })
     },
 };
@@ -49,7 +43,7 @@ fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
         })
     });
     let ago = |name: &'static str| {
-        let parsed = query.get(name).map(|text| long_ago(text).map_err(|why| ApiError::bad_parameter(name, why)));
+        let parsed = query.get(name).map(|text| parse_ago(text).map_err(|why| ApiError::bad_parameter(name, why)));
         parsed.transpose().map(|ago| ago.map(|ago| Timestamp(now.0.saturating_sub(Nanos::from_duration(ago).0))))
     };
     let limit = query.number("limit")?.unwrap_or(DEFAULT_LIMIT);
@@ -65,13 +59,4 @@ fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
         until: ago("until")?,
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     })
-}
-
-/// `90s`, `24h`, and `7d`, which Go's durations lack.
-fn long_ago(text: &str) -> Result<Duration, String> {
-    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
-    match days {
-        Some(days) => Ok(Duration::from_secs(days.saturating_mul(86_400))),
-        None => parse_duration(text).map_err(|error| format!("{text:?} is no time ago, as 30m, 24h, 7d: {error}")),
-    }
 }

@@ -1,11 +1,12 @@
 //! `allostat history`
 
-use super::exit::{CliResult, Exit};
+use super::exit::{CliError, CliResult, Exit};
 use super::human::{self, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable, state_style};
-use super::shape::{EndedRow, HistoryPage};
+use super::shape::{EndedRow, HistoryPage, TaskStats};
 use super::{Session, follow, status};
 use crate::api::encode;
+use crate::jobspec::quantity::parse_ago;
 use crate::model::alloc::AllocSource;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
@@ -13,7 +14,7 @@ use crate::model::usage::Usage;
 /// Show what has ended, ours and others': how, when, and what it used at its worst
 ///
 /// The newest first. It is kept for days, over restarts of the agent (history.keep, history.max_bytes). With an ALLOC all that is known
-/// of its last end, and what each of its tasks used of what it might have used.
+/// of its last end, and what each of its tasks used of what it might have used: of ours all attempts together, of others' the last life.
 #[derive(Debug, clap::Args)]
 pub struct History {
     /// An id, or a beginning of one; of others what their source calls it does as well
@@ -29,10 +30,10 @@ pub struct History {
     #[arg(long)]
     failed: bool,
     /// Only what ended within: 30m, 24h, 7d
-    #[arg(long, value_name = "AGO")]
+    #[arg(long, value_name = "AGO", value_parser = ago)]
     since: Option<String>,
     /// Only what ended before: 30m, 24h, 7d ago
-    #[arg(long, value_name = "AGO")]
+    #[arg(long, value_name = "AGO", value_parser = ago)]
     until: Option<String>,
     /// So many at most
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -61,24 +62,77 @@ impl History {
             return Ok(Exit::Done);
         }
         let page: HistoryPage = agent.get(&target)?;
+        let count = page.ended.len();
+        let ends: Vec<EndedRow> = page.ended.into_iter().filter_map(|end| serde_json::from_value(end).ok()).collect();
+        if ends.len() < count {
+            session.remark(&format!("{} on record are not what this version understands", count - ends.len()));
+        }
         let now = follow::now();
-        let Some(newest) = page.ended.first() else {
-            session.remark("nothing like that is on record");
-            return Ok(Exit::Done);
-        };
-        if self.alloc.is_some() && page.ended.iter().all(|end| end.alloc.id == newest.alloc.id) {
-            write!(session.out, "{}", detail(newest, now, session.paint))?;
-            let earlier = &page.ended[1..];
-            if !earlier.is_empty() {
-                write!(session.out, "\nits earlier ends:\n{}", table(earlier, now, session.paint))?;
+        match (ends.first(), &self.alloc) {
+            (None, Some(id)) => {
+                return Err(CliError::new(Exit::NotFound, format!("nothing called {id:?} is on record")));
             }
-        } else {
-            write!(session.out, "{}", table(&page.ended, now, session.paint))?;
+            (None, None) => session.remark("nothing like that is on record"),
+            (Some(newest), Some(_)) if ends.iter().all(|end| end.alloc.id == newest.alloc.id) => {
+                write!(session.out, "{}", detail(newest, now, session.paint))?;
+                if ends.len() > 1 {
+                    write!(session.out, "\nits earlier ends:\n{}", table(&ends[1..], now, session.paint))?;
+                }
+            }
+            (Some(_), _) => write!(session.out, "{}", table(&ends, now, session.paint))?,
         }
         if page.has_more {
-            session.remark(&format!("there are more: these are the newest {}; -n shows more", page.ended.len()));
+            session.remark(&format!("there are more: these are the newest {count}"));
         }
         Ok(Exit::Done)
+    }
+}
+
+fn ago(text: &str) -> Result<String, String> {
+    parse_ago(text).map(|_| text.to_owned())
+}
+
+/// What a task used of what it might have used.
+struct TaskUse<'a> {
+    ran: Option<Nanos>,
+    usage: &'a Usage,
+}
+
+impl<'a> TaskUse<'a> {
+    /// Of ours all attempts together. Of others' the last one: their sums go on over all that had their name, and when those began is not on
+    /// record.
+    fn of(end: &'a EndedRow, name: &str, task: &'a TaskStats) -> TaskUse<'a> {
+        let last = end.alloc.tasks.get(name).and_then(|task| task.exits.last());
+        match last.filter(|_| !end.alloc.is_ours()) {
+            Some(exit) => {
+                let began = exit.started_at.or(end.alloc.created_at);
+                TaskUse { ran: began.map(|began| exit.finished_at.since(began)), usage: &exit.usage }
+            }
+            None => {
+                let ran = task.time_in_state_ns.get("running").map(|ns| Nanos(*ns));
+                TaskUse { ran: ran.filter(|_| end.alloc.is_ours()), usage: &task.usage }
+            }
+        }
+    }
+    fn all(end: &'a EndedRow) -> impl Iterator<Item = (&'a String, TaskUse<'a>)> {
+        end.stats.tasks.iter().map(|(name, task)| (name, TaskUse::of(end, name, task)))
+    }
+    fn cores(&self) -> Option<f64> {
+        let (used, ran) = (self.usage.cpu_usage_ns()?, self.ran?);
+        (ran.0 > 0).then(|| ratio(used, ran.0))
+    }
+    fn of_quota(&self) -> Option<f64> {
+        let quota = self.usage.cpu_quota_us().zip(self.usage.cpu_period_us());
+        let (quota, period) = quota.filter(|(quota, period)| *quota > 0 && *period > 0)?;
+        Some(self.cores()? * ratio(period, quota))
+    }
+    /// The kernel's own, or the highest that was seen.
+    fn peak(&self) -> Option<u64> {
+        self.usage.memory_peak_bytes().or_else(|| self.usage.memory_sampled_peak_bytes())
+    }
+    fn of_limit(&self) -> Option<f64> {
+        let limit = self.usage.memory_limit_bytes().filter(|limit| *limit > 0)?;
+        Some(ratio(self.peak()?, limit))
     }
 }
 
@@ -90,25 +144,28 @@ fn table(ends: &[EndedRow], now: Timestamp, paint: Paint) -> String {
         ("ENDED", Align::Right),
         ("LIVED", Align::Right),
         ("CPU", Align::Right),
-        ("CORES", Align::Right),
         ("PEAK", Align::Right),
         ("OF LIMIT", Align::Right),
         ("WORST EXIT", Align::Left),
     ]);
     for end in ends {
-        let (alloc, usage) = (&end.alloc, &end.stats.usage);
-        let lived = lived(end);
-        let limits: Option<u64> = end.stats.tasks.values().map(|task| task.usage.memory_limit_bytes()).sum();
+        let alloc = &end.alloc;
+        let uses = || TaskUse::all(end).map(|(_, task)| task);
+        // Known of each, or not at all.
+        let cpu: Option<u64> = uses().try_fold(0_u64, |sum, task| Some(sum.saturating_add(task.usage.cpu_usage_ns()?)));
+        // Of several the one that was nearest to its limit: they need not have had their peaks at the same time.
+        let nearest = uses().max_by(|a, b| a.of_limit().unwrap_or(-1.0).total_cmp(&b.of_limit().unwrap_or(-1.0)));
+        let of_alloc = Some(&end.stats.usage).filter(|_| alloc.is_ours() || alloc.tasks.len() > 1);
+        let peak = of_alloc.and_then(Usage::memory_peak_bytes).or_else(|| nearest.as_ref()?.peak());
         table.row(vec![
             TableCell::styled(alloc.short(), Style::Cyan),
             printable(&alloc.job).into(),
             TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
             human::ago(end.ended_at, now).into(),
-            or_absent(lived.map(human::duration)).into(),
-            or_absent(usage.cpu_usage_ns().map(|ns| human::duration(Nanos(ns)))).into(),
-            or_absent(cores(usage, lived).map(|cores| format!("{cores:.2}"))).into(),
-            or_absent(peak(usage).map(human::bytes)).into(),
-            or_absent(share(peak(usage), usage.memory_limit_bytes().or(limits))).into(),
+            or_absent(alloc.created_at.map(|created| human::duration(end.ended_at.since(created)))).into(),
+            or_absent(cpu.map(|ns| human::duration(Nanos(ns)))).into(),
+            or_absent(peak.map(human::bytes)).into(),
+            or_absent(nearest.and_then(|task| task.of_limit()).map(human::percent_of)).into(),
             status::last_exit(alloc.tasks.values()).into(),
         ]);
     }
@@ -132,22 +189,19 @@ fn detail(end: &EndedRow, now: Timestamp, paint: Paint) -> String {
         ("READ", Align::Right),
         ("WRITTEN", Align::Right),
     ]);
-    for (name, task) in &end.stats.tasks {
-        let usage = &task.usage;
-        let ran = task.time_in_state_ns.get("running").map(|ns| Nanos(*ns)).or_else(|| lived(end));
-        let cores = cores(usage, ran);
-        let quota = usage.cpu_quota_us().zip(usage.cpu_period_us()).filter(|(_, period)| *period > 0);
-        let of_quota = cores.zip(quota).map(|(cores, (quota, period))| cores * ratio(period, quota));
-        let throttled = share(usage.cpu_cfs_throttled_periods(), usage.cpu_cfs_periods());
+    for (name, task) in TaskUse::all(end) {
+        let usage = task.usage;
+        let periods = usage.cpu_cfs_periods().filter(|periods| *periods > 0);
+        let throttled = usage.cpu_cfs_throttled_periods().zip(periods).map(|(part, whole)| ratio(part, whole));
         table.row(vec![
             printable(name).into(),
-            or_absent(ran.map(human::duration)).into(),
+            or_absent(task.ran.map(human::duration)).into(),
             or_absent(usage.cpu_usage_ns().map(|ns| human::duration(Nanos(ns)))).into(),
-            or_absent(cores.map(|cores| format!("{cores:.2}"))).into(),
-            or_absent(of_quota.map(human::percent_of)).into(),
-            or_absent(throttled).into(),
-            or_absent(peak(usage).map(human::bytes)).into(),
-            or_absent(share(peak(usage), usage.memory_limit_bytes())).into(),
+            or_absent(task.cores().map(|cores| format!("{cores:.2}"))).into(),
+            or_absent(task.of_quota().map(human::percent_of)).into(),
+            or_absent(throttled.map(human::percent_of)).into(),
+            or_absent(task.peak().map(human::bytes)).into(),
+            or_absent(task.of_limit().map(human::percent_of)).into(),
             or_absent(usage.oom_kills().map(|n| n.to_string())).into(),
             or_absent(usage.io_read_bytes().map(human::bytes)).into(),
             or_absent(usage.io_written_bytes().map(human::bytes)).into(),
@@ -156,28 +210,10 @@ fn detail(end: &EndedRow, now: Timestamp, paint: Paint) -> String {
     table.shorten(0);
     out.push('\n');
     out.push_str(&table.render(paint));
+    if !end.alloc.is_ours() && end.alloc.restarts() > 0 {
+        out.push_str("of its last life; `--json` has the sums over all\n");
+    }
     out
-}
-
-/// `None`: nobody saw it begin.
-fn lived(end: &EndedRow) -> Option<Nanos> {
-    end.alloc.created_at.map(|created| end.ended_at.since(created))
-}
-
-/// On average.
-fn cores(usage: &Usage, ran: Option<Nanos>) -> Option<f64> {
-    let (used, ran) = (usage.cpu_usage_ns()?, ran?);
-    (ran.0 > 0).then(|| ratio(used, ran.0))
-}
-
-/// The kernel's own, or the highest that was seen.
-fn peak(usage: &Usage) -> Option<u64> {
-    usage.memory_peak_bytes().or_else(|| usage.memory_sampled_peak_bytes())
-}
-
-fn share(part: Option<u64>, whole: Option<u64>) -> Option<String> {
-    let (part, whole) = (part?, whole.filter(|whole| *whole > 0)?);
-    Some(human::percent_of(ratio(part, whole)))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
@@ -192,58 +228,54 @@ mod tests {
     use super::super::human::ABSENT;
     use super::*;
 
-    fn end(usage: &serde_json::Value, task: &serde_json::Value) -> EndedRow {
-        let second = 1_000_000_000_u64;
+    const SECOND: u64 = 1_000_000_000;
+
+    /// One that ended a second time.
+    fn end(source: &str, usage: &serde_json::Value) -> EndedRow {
+        let exit = json!({ "outcome": "oom", "status": { "signal": 9 }, "started_at": 105 * SECOND, "finished_at": 110 * SECOND, "usage": usage });
+        let sums =
+            json!({ "cpu_usage_ns": 60 * SECOND, "memory_peak_bytes": 120 << 20, "memory_limit_bytes": 128 << 20 });
         serde_json::from_value(json!({
-            "ended_at": 110 * second,
+            "ended_at": 110 * SECOND,
             "alloc": {
-                "id": "docker:web-1", "name": "web", "job": "web", "source": "docker", "status": "failed", "created_at": 100 * second,
-                "tasks": { "web": { "state": "dead", "restarts": 0, "last_exit": {
-                    "outcome": "oom", "status": { "signal": 9 }, "finished_at": 110 * second } } },
+                "id": "docker:web-1", "name": "web", "job": "web", "source": source, "status": "failed", "created_at": 100 * SECOND,
+                "tasks": { "web": { "state": "dead", "restarts": 1, "last_exit": exit, "exits": [exit] } },
             },
-            "stats": { "id": "docker:web-1", "final": true, "aggregation": "sum", "usage": usage, "tasks": { "web": task } },
+            "stats": { "id": "docker:web-1", "final": true, "aggregation": "sum", "usage": sums, "tasks": { "web": {
+                "usage": sums, "time_in_state_ns": { "running": 8 * SECOND } } } },
         }))
         .unwrap()
     }
+    fn of_one_life() -> serde_json::Value {
+        json!({ "cpu_usage_ns": 15 * SECOND, "memory_peak_bytes": 96 << 20, "memory_limit_bytes": 128 << 20,
+                "cpu_quota_us": 200_000, "cpu_period_us": 100_000 })
+    }
 
     #[test]
-    fn an_end_says_how_much_of_what_it_might_have_used_was_used() {
-        let usage = json!({ "cpu_usage_ns": 15_000_000_000_u64, "memory_peak_bytes": 96 << 20, "oom_kills": 1 });
-        let mut of_task = usage.clone();
-        of_task["memory_limit_bytes"] = json!(128 << 20);
-        of_task["cpu_quota_us"] = json!(200_000);
-        of_task["cpu_period_us"] = json!(100_000);
-        let task = json!({ "usage": of_task, "time_in_state_ns": { "running": 5_000_000_000_u64 } });
-        let end = end(&usage, &task);
-        let now = Timestamp(3_710_000_000_000);
-        let paint = Paint(false);
-        let rows = table(std::slice::from_ref(&end), now, paint);
-        let row: Vec<&str> =
-            rows.lines().nth(1).unwrap().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
-        let expected = [
-            "docker:web-1",
-            "web",
-            "failed",
-            "1h0m ago",
-            "10s",
-            "15s",
-            "1.50",
-            "96 MiB",
-            "75 %",
-            "was killed by the OOM killer",
-        ];
-        assert_eq!(row.len(), expected.len(), "{rows}");
-        assert_eq!((row[0], row[2], row[6], row[8]), (expected[0], expected[2], expected[6], expected[8]), "{rows}");
-        // Of what it ran, which is known of ours: three of two cores.
-        assert!(detail(&end, now, paint).contains("150 %"), "{}", detail(&end, now, paint));
+    fn an_end_of_others_says_what_its_last_life_used_and_one_of_ours_what_all_attempts_did() {
+        let now = Timestamp(3_710 * SECOND);
+        let of = |source| {
+            let end = end(source, &of_one_life());
+            (table(std::slice::from_ref(&end), now, Paint(false)), detail(&end, now, Paint(false)))
+        };
+        let (rows, all) = of("docker");
+        assert!(
+            ["15.0 s", "96.0 MiB", "75 %", "10.0 s", "was killed by the OOM killer"].iter().all(|w| rows.contains(w)),
+            "{rows}"
+        );
+        // Three of the two cores that its quota gives it.
+        assert!(["3.00", "150 %", "5.0 s", "last life"].iter().all(|word| all.contains(word)), "{all}");
+        let (rows, all) = of("managed");
+        assert!(["1m 00s", "120 MiB", "94 %"].iter().all(|word| rows.contains(word)), "{rows}");
+        assert!(["7.50", "8.0 s"].iter().all(|word| all.contains(word)) && !all.contains("last life"), "{all}");
     }
 
     #[test]
     fn what_nobody_knows_of_it_is_absent() {
-        let mut end = end(&json!({}), &json!({ "usage": {} }));
+        let mut end = end("docker", &json!({}));
         end.alloc.created_at = None;
         let rows = table(std::slice::from_ref(&end), Timestamp(0), Paint(false));
-        assert_eq!(rows.lines().nth(1).unwrap().matches(&format!(" {ABSENT} ")).count(), 5, "{rows}");
+        assert_eq!(rows.lines().nth(1).unwrap().matches(&format!(" {ABSENT} ")).count(), 4, "{rows}");
         assert!(!rows.contains("0.00") && !rows.contains("0 %"), "{rows}");
     }
 }

@@ -125,6 +125,9 @@ pub struct TaskRow {
     pub finished_at: Option<Timestamp>,
     #[serde(default)]
     pub last_exit: Option<ExitRow>,
+    /// Alone only: the newest last.
+    #[serde(default)]
+    pub exits: Vec<ExitWithUsage>,
     /// Absent: a main task.
     #[serde(default)]
     pub lifecycle: Option<Lifecycle>,
@@ -147,6 +150,16 @@ pub struct ExitRow {
     pub oom_kills: Option<u64>,
 }
 
+/// One attempt, or one life of what others run.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ExitWithUsage {
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Timestamp,
+    /// Of this one alone.
+    pub usage: Usage,
+}
+
 #[derive(Debug, Clone, Deserialize)]
 pub struct EventPage {
     pub events: Vec<Event>,
@@ -158,7 +171,8 @@ pub struct EventPage {
 /// `/v1/history`
 #[derive(Debug, Clone, Deserialize)]
 pub struct HistoryPage {
-    pub ended: Vec<EndedRow>,
+    /// Each an [`EndedRow`]: other agents than this one have written some.
+    pub ended: Vec<serde_json::Value>,
     #[serde(default)]
     pub has_more: bool,
 }

@@ -241,6 +241,7 @@ mod tests {
             next_start_at: None,
             finished_at: Some(Timestamp(finished_at)),
             last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at), oom_kills: None }),
+            exits: Vec::new(),
             lifecycle: None,
             driver: None,
             devices: Vec::new(),

@@ -61,6 +61,17 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     Ok(Duration::from_nanos(nanos))
 }
 
+/// How long ago: `90s`, `24h`, and `7d`, which Go's durations lack.
+///
+/// Errors: it is none of these, in a sentence.
+pub fn parse_ago(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
+    match days {
+        Some(days) => Ok(Duration::from_secs(days.saturating_mul(86_400))),
+        None => parse_duration(text).map_err(|error| format!("{text:?} is no time ago, as 30m, 24h, 7d: {error}")),
+    }
+}
+
 /// As Go prints them: `1h30m0s`, `1.5s`, `300ms`, `0s`; [`parse_duration`] reads it back.
 pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();

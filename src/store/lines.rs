@@ -9,7 +9,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -23,6 +23,8 @@ const PACKED: &str = "jsonl.gz";
 const UNFINISHED: &str = "jsonl.gz.new";
 /// A file of so many bytes is full, or of an eighth of what all may have, if that is less.
 const FULL: u64 = 1 << 20;
+/// The clock may have been set back meanwhile.
+const SLACK: Duration = Duration::from_secs(86_400);
 /// No file of ours is as long unpacked.
 const LONGEST: u64 = 64 << 20;
 
@@ -48,6 +50,8 @@ struct Last {
     file: File,
     /// Up to here it is acknowledged.
     length: u64,
+    full_at: u64,
+    began: SystemTime,
 }
 
 impl LineLog {
@@ -60,7 +64,8 @@ impl LineLog {
     ///
     /// Errors: the disk does not take them, and nothing of them is there.
     pub fn append(&mut self, lines: &[Vec<u8>]) -> io::Result<()> {
-        let mut last = match self.last.take() {
+        // Whoever removes the directory wants what comes then in a new one.
+        let mut last = match self.last.take().filter(|last| last.is_at(&self.dir)) {
             Some(last) => last,
             None => self.open()?,
         };
@@ -73,16 +78,41 @@ impl LineLog {
             return Err(error);
         }
         last.length += bytes.len() as u64;
-        if last.length < FULL.min(self.limits.bytes / 8) {
-            self.last = Some(last);
-            return Ok(());
+        let is_full = last.length >= last.full_at;
+        self.last = Some(last);
+        if is_full {
+            self.go_on();
         }
-        if let Err(error) = pack(&self.dir, last.number) {
-            tracing::warn!(error = error.to_string(), number = last.number, "a full file of lines stays unpacked");
-        }
-        self.last = Some(self.begin(last.number + 1)?);
-        self.prune(SystemTime::now());
         Ok(())
+    }
+
+    /// The newest file goes when its newest line is too old, and nothing older than an eighth of the age goes on in it.
+    pub fn tidy(&mut self) {
+        let now = SystemTime::now();
+        let is_old = |last: &Last| now.duration_since(last.began).is_ok_and(|age| age > self.limits.age / 8);
+        if self.last.as_ref().is_some_and(|last| last.length > 0 && is_old(last)) {
+            self.go_on();
+        }
+        self.prune(now);
+    }
+
+    /// With the next file. Where none can be made, with this one: what is in it is durable.
+    fn go_on(&mut self) {
+        let Some(last) = &mut self.last else { return };
+        let number = last.number;
+        match begin(&self.dir, number + 1, &self.limits) {
+            Ok(next) => {
+                self.last = Some(next);
+                if let Err(error) = pack(&self.dir, number) {
+                    tracing::warn!(error = error.to_string(), number, "a full file of lines stays unpacked");
+                }
+            }
+            Err(error) => {
+                last.full_at = last.length + full(&self.limits);
+                tracing::warn!(error = error.to_string(), number, "a full file of lines is gone on with");
+            }
+        }
+        self.prune(SystemTime::now());
     }
 
     /// The newest file, without what was not acknowledged.
@@ -94,36 +124,55 @@ impl LineLog {
             // Killed before it was removed.
             let _ = fs::remove_file(self.dir.join(format!("{:08}.{PLAIN}", packed.number)));
         }
-        let Some(newest) = all.pop() else { return self.begin(1) };
+        let Some(newest) = all.pop() else { return begin(&self.dir, 1, &self.limits) };
         if newest.is_packed {
-            return self.begin(newest.number + 1);
+            return begin(&self.dir, newest.number + 1, &self.limits);
         }
         let file = OpenOptions::new().read(true).write(true).open(&newest.path)?;
         let bytes = fs::read(&newest.path)?;
         let length = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) as u64;
         file.set_len(length)?;
-        Ok(Last { number: newest.number, file, length })
+        Ok(Last { number: newest.number, file, length, full_at: full(&self.limits), began: newest.modified })
     }
 
-    fn begin(&self, number: u64) -> io::Result<Last> {
-        let path = self.dir.join(format!("{number:08}.{PLAIN}"));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        File::open(&self.dir)?.sync_all()?;
-        Ok(Last { number, file, length: 0 })
-    }
-
-    /// The newest file stays.
+    /// The newest file stays while it is not too old.
     fn prune(&self, now: SystemTime) {
-        let Ok(mut all) = files(&self.dir) else { return };
-        all.pop();
+        let Ok(all) = files(&self.dir) else { return };
         let mut bytes: u64 = all.iter().map(|file| file.bytes).sum();
-        for file in all {
+        for (at, file) in all.iter().enumerate() {
             let is_old = now.duration_since(file.modified).is_ok_and(|age| age > self.limits.age);
-            if (is_old || bytes > self.limits.bytes) && fs::remove_file(&file.path).is_ok() {
+            let is_much = bytes > self.limits.bytes && at + 1 < all.len();
+            if (is_old || is_much) && fs::remove_file(&file.path).is_ok() {
                 bytes -= file.bytes;
             }
         }
     }
+}
+
+impl Last {
+    fn is_at(&self, dir: &Path) -> bool {
+        let there = fs::metadata(dir.join(format!("{:08}.{PLAIN}", self.number)));
+        there.and_then(|there| Ok(there.ino() == self.file.metadata()?.ino())).unwrap_or(false)
+    }
+}
+
+fn full(limits: &LineLimits) -> u64 {
+    FULL.min(limits.bytes / 8)
+}
+
+/// The first number from this one on that nobody has taken.
+fn begin(dir: &Path, from: u64, limits: &LineLimits) -> io::Result<Last> {
+    const MOST_TAKEN: u64 = 100;
+    let mut number = from;
+    let file = loop {
+        let path = dir.join(format!("{number:08}.{PLAIN}"));
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < from + MOST_TAKEN => number += 1,
+            file => break file?,
+        }
+    };
+    File::open(dir)?.sync_all()?;
+    Ok(Last { number, file, length: 0, full_at: full(limits), began: SystemTime::now() })
 }
 
 /// Each line, the newest first, until `each` has enough. Files of which all is older than `since` are not opened.
@@ -135,8 +184,8 @@ pub fn newest_first(
     mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> io::Result<()> {
     for file in files(dir)?.into_iter().rev() {
-        if since.is_some_and(|since| file.modified < since) {
-            return Ok(());
+        if since.is_some_and(|since| file.modified.checked_add(SLACK).is_some_and(|modified| modified < since)) {
+            continue;
         }
         let bytes = match read(&file) {
             Ok(bytes) => bytes,
@@ -178,13 +227,16 @@ fn files(dir: &Path) -> io::Result<Vec<Found>> {
         let name = entry.file_name();
         let Some((number, kind)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
         let (Ok(number), true) = (number.parse(), kind == PLAIN || kind == PACKED) else { continue };
+        let (mut path, mut is_packed) = (entry.path(), kind == PACKED);
+        let mut meta = entry.metadata();
+        if !is_packed && meta.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            // It was packed since it was listed.
+            (path, is_packed) = (path.with_extension(PACKED), true);
+            meta = fs::symlink_metadata(&path);
+        }
         // Whatever else is called so is not ours: a link may lead anywhere, and a pipe is never read to its end.
-        let Ok(meta) = entry.metadata().map_err(drop).and_then(|meta| if meta.is_file() { Ok(meta) } else { Err(()) })
-        else {
-            continue;
-        };
-        let modified = meta.modified()?;
-        found.push(Found { number, path: entry.path(), is_packed: kind == PACKED, bytes: meta.len(), modified });
+        let Some(meta) = meta.ok().filter(fs::Metadata::is_file) else { continue };
+        found.push(Found { number, path, is_packed, bytes: meta.len(), modified: meta.modified()? });
     }
     found.sort_by_key(|file| (file.number, !file.is_packed));
     found.dedup_by_key(|file| file.number);
@@ -274,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_go_by_size_and_by_age_and_the_newest_never() {
+    fn the_oldest_files_go_by_size_and_each_by_age() {
         let dir = tempfile::tempdir().unwrap();
         let limits = LineLimits { bytes: 64 << 10, ..LIMITS };
         let mut log = LineLog::new(dir.path(), limits);
@@ -295,9 +347,38 @@ mod tests {
         let kept = lines(dir.path()).len();
         assert!(kept > 50 && kept < 200, "{kept}");
         log.prune(SystemTime::now() + Duration::from_secs(7_200));
-        assert_eq!(names(dir.path()).len(), 1);
-        log.prune(SystemTime::now() + Duration::from_secs(7_200));
-        assert_eq!(names(dir.path()).len(), 1, "the newest stays");
+        assert_eq!(names(dir.path()), Vec::<String>::new(), "all of it is too old");
+        // What comes then is in a file that is there.
+        log.append(&numbered(7, 8)).unwrap();
+        assert_eq!(lines(dir.path()).len(), 1);
+        fs::remove_dir_all(dir.path()).unwrap();
+        log.append(&numbered(8, 9)).unwrap();
+        assert!(lines(dir.path())[0].starts_with("00008"), "whoever removed it has a new one");
+        // Nothing goes on for longer in a file of which the first line is old.
+        log.last.as_mut().unwrap().began = SystemTime::now() - Duration::from_secs(1_000);
+        log.tidy();
+        log.append(&numbered(9, 10)).unwrap();
+        assert_eq!((lines(dir.path()).len(), names(dir.path()).len()), (2, 2));
+    }
+
+    #[test]
+    fn where_no_next_file_can_be_made_the_full_one_goes_on_and_nothing_is_there_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = LineLimits { bytes: 64 << 10, ..LIMITS };
+        let mut log = LineLog::new(dir.path(), limits);
+        log.append(&numbered(0, 1)).unwrap();
+        // Others have taken all the next numbers, as a full disk has.
+        for number in 2..=110 {
+            fs::create_dir(dir.path().join(format!("{number:08}.jsonl"))).unwrap();
+        }
+        for n in 1..300 {
+            log.append(&numbered(n, n + 1)).unwrap();
+        }
+        assert_eq!(lines(dir.path()).len(), 300);
+        fs::remove_dir(dir.path().join("00000003.jsonl")).unwrap();
+        log.go_on();
+        log.append(&numbered(300, 301)).unwrap();
+        assert_eq!((log.last.as_ref().unwrap().number, lines(dir.path()).len()), (3, 301), "and passes over those");
     }
 
     #[test]

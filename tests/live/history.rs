@@ -77,6 +77,7 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
         ["exited with 3", "OF LIMIT", "no restarts allowed", id].iter().all(|word| shown.contains(word)),
         "{shown}"
     );
+    assert_eq!(agent.cli(&["history", "nobody"]).code, Some(66), "as of an alloc that is not there");
     for (query, place) in [("?since=soon", "since"), ("?source=me", "source"), ("?limit=0", "limit"), ("?of=x", "of")] {
         let answer = agent.get(&format!("/v1/history{query}"));
         assert!(answer.status == 400 && answer.text().contains(place), "{query}: {}", answer.text());

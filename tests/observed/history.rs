@@ -35,4 +35,15 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
     assert_eq!(again["stats"], end["stats"]);
     let shown = scene.agent.cli(&["history", "--source", "cgroup"]).ok();
     assert!(shown.contains("gone"), "{shown}");
+
+    // One whose name begins with that of the other, which is asked for.
+    let child = scene.run("gone-again", "exit 0");
+    scene.end("gone-again", child);
+    let all = || scene.agent.json("/v1/history")["ended"].as_array().map(Vec::len).filter(|count| *count == 2);
+    wait_for("the other one", LONG, all);
+    let of = |name: &str| {
+        let answer = scene.agent.json(&format!("/v1/history?id={}", encode(name)));
+        answer["ended"].as_array().map(Vec::len)
+    };
+    assert_eq!((of(&id), of(&id[..id.len() - 1]), of(&id["cgroup:".len()..])), (Some(1), Some(2), Some(1)));
 }

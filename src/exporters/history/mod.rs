@@ -10,7 +10,6 @@ mod place;
 mod record;
 mod writer;
 
-pub use find::EndPage;
 pub use place::{Config, HISTORY_DIR, History};
 pub use record::Sought;
 pub use writer::run;

@@ -4,8 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use crate::store::lines::LineLimits;
 
+/// So many read at once; others wait.
+const READERS: usize = 2;
 /// In the data directory.
 pub const HISTORY_DIR: &str = "history";
 
@@ -28,12 +32,15 @@ impl Default for Config {
 pub struct History {
     pub(super) dir: PathBuf,
     pub(super) limits: LineLimits,
+    /// Of who reads: to unpack and look through months takes a second of a core.
+    pub(super) turns: Semaphore,
 }
 
 impl History {
     /// `None`: nothing is to be kept.
     pub fn new(config: &Config, data_dir: &Path) -> Option<Arc<History>> {
         let limits = LineLimits { bytes: config.max_bytes, age: config.keep };
-        (!config.keep.is_zero()).then(|| Arc::new(History { dir: data_dir.join(HISTORY_DIR), limits }))
+        let dir = data_dir.join(HISTORY_DIR);
+        (!config.keep.is_zero()).then(|| Arc::new(History { dir, limits, turns: Semaphore::new(READERS) }))
     }
 }

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::exporters::json;
 use crate::model::alloc::{AllocSource, AllocState};
-use crate::model::answer::Detail;
+use crate::model::answer::{Detail, WITHHELD};
 use crate::model::event::Event;
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
@@ -57,6 +58,14 @@ pub struct Sought {
     pub limit: usize,
 }
 
+/// How an id is compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Called {
+    /// As a whole, or as its source calls it.
+    Exactly,
+    Beginning,
+}
+
 /// What is looked at first: the rest is not even read where it is not sought.
 #[derive(Debug, Deserialize)]
 pub(super) struct Brief<'a> {
@@ -82,11 +91,12 @@ impl Brief<'_> {
     pub(super) fn read(line: &[u8]) -> Option<Brief<'_>> {
         serde_json::from_slice(line).ok()
     }
-    pub(super) fn is(&self, sought: &Sought) -> bool {
+    pub(super) fn is(&self, sought: &Sought, called: Called) -> bool {
         let BriefAlloc { id, job, source, status } = &self.alloc;
-        let is_called = |called: &String| {
-            let native = id.split_once(':').map(|(_, native)| native);
-            id.starts_with(called.as_str()) || native == Some(called)
+        let native = || id.split_once(':').map(|(_, native)| native);
+        let is_called = |text: &String| match called {
+            Called::Exactly => *text == **id || native() == Some(text),
+            Called::Beginning => id.starts_with(text.as_str()),
         };
         sought.id.as_ref().is_none_or(is_called)
             && sought.job.as_ref().is_none_or(|name| *name == **job)
@@ -97,40 +107,38 @@ impl Brief<'_> {
     }
 }
 
-/// As this reader may see it. `None`: it is no record.
-pub(super) fn told(line: &[u8], detail: Detail) -> Option<Value> {
+/// As who sees the metrics alone may see it. `None`: it is no record.
+pub(super) fn public(line: &[u8]) -> Option<Vec<u8>> {
     let mut all: Value = serde_json::from_slice(line).ok()?;
-    if detail == Detail::Public {
-        let alloc = all.get_mut("alloc")?;
-        without(alloc, &PLACES);
-        each_task(alloc, |task| {
-            without(task, &PLACES);
-            let exits = task.get_mut("exits").and_then(Value::as_array_mut).map(Vec::as_mut_slice);
-            exits
-                .into_iter()
-                .flatten()
-                .for_each(|exit| withhold::<ExitStatus>(exit, "status", |it| detail.status(&it)));
-            if let Some(exit) = task.get_mut("last_exit") {
-                withhold::<ExitStatus>(exit, "status", |status| detail.status(&status));
-            }
-            let events = task.get_mut("events").and_then(Value::as_array_mut);
-            for event in events.into_iter().flatten() {
-                *event = told_of::<Event>(event.take(), |event| detail.event(&event));
-            }
-        });
-    }
-    Some(all)
+    let alloc = all.get_mut("alloc")?;
+    without(alloc, &PLACES);
+    each_task(alloc, |task| {
+        without(task, &PLACES);
+        let exits = task.get_mut("exits").and_then(Value::as_array_mut);
+        exits.into_iter().flatten().for_each(withhold_status);
+        if let Some(exit) = task.get_mut("last_exit") {
+            withhold_status(exit);
+        }
+        if let Some(events) = task.get_mut("events").and_then(Value::as_array_mut) {
+            *events = events
+                .drain(..)
+                .filter_map(|event| told::<Event>(event, |event| Detail::Public.event(&event)))
+                .collect();
+        }
+    });
+    Some(all.to_string().into_bytes())
 }
 
-fn withhold<T: serde::de::DeserializeOwned + serde::Serialize>(of: &mut Value, key: &str, told: impl Fn(T) -> T) {
-    if let Some(value) = of.get_mut(key) {
-        *value = told_of(value.take(), told);
+fn withhold_status(exit: &mut Value) {
+    if let Some(status) = exit.get_mut("status") {
+        let unread = || json!(ExitStatus::Unknown(WITHHELD.to_owned()));
+        *status = told::<ExitStatus>(status.take(), |status| Detail::Public.status(&status)).unwrap_or_else(unread);
     }
 }
 
-/// What cannot be read is not told.
-fn told_of<T: serde::de::DeserializeOwned + serde::Serialize>(value: Value, told: impl Fn(T) -> T) -> Value {
-    serde_json::from_value(value).map_or(Value::Null, |value| json!(told(value)))
+/// `None`: what cannot be read is not told.
+fn told<T: DeserializeOwned + Serialize>(value: Value, told: impl Fn(T) -> T) -> Option<Value> {
+    serde_json::from_value(value).ok().map(|value| json!(told(value)))
 }
 
 fn without(of: &mut Value, keys: &[&str]) {

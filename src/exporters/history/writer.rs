@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::place::History;
 use super::record::{Brief, ended_at, record};
@@ -17,6 +18,12 @@ use crate::store::lines::{self, LineLog};
 
 /// So many lines wait for a disk that refuses them; the oldest above it are lost.
 const MOST_WAITING: usize = 10_000;
+/// So many are written at once.
+const BATCH: usize = 200;
+/// What the disk refused is tried again.
+const TRIED_EACH: Duration = Duration::from_secs(5);
+/// What is too old goes, also where nothing ends.
+const TIDIED_EACH: Duration = Duration::from_secs(600);
 
 /// Keeps what ends as long as there are snapshots. `None`: nothing is to be kept.
 pub fn run(history: Option<&Arc<History>>, snapshots: &Snapshots) -> Option<JoinHandle<()>> {
@@ -26,12 +33,20 @@ pub fn run(history: Option<&Arc<History>>, snapshots: &Snapshots) -> Option<Join
 
 async fn follow(history: Arc<History>, mut snapshots: Snapshots) {
     let mut writer = Writer::new(history);
+    let mut tidied = Instant::now();
     loop {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
+        let is_untidy = tidied.elapsed() > TIDIED_EACH;
         // Before the first tick nobody knows what has ended.
-        if snapshot.epoch > 0 && writer.has_work(&snapshot) {
+        if snapshot.epoch > 0 && (is_untidy || writer.has_work(&snapshot)) {
+            if is_untidy {
+                tidied = Instant::now();
+            }
             let work = move || {
                 writer.keep(&snapshot);
+                if is_untidy {
+                    writer.log.tidy();
+                }
                 writer
             };
             match tokio::task::spawn_blocking(work).await {
@@ -42,7 +57,8 @@ async fn follow(history: Arc<History>, mut snapshots: Snapshots) {
                 }
             }
         }
-        if snapshots.changed().await.is_err() {
+        let patience = if writer.waiting.is_empty() { TIDIED_EACH } else { TRIED_EACH };
+        if let Ok(Err(_)) = tokio::time::timeout(patience, snapshots.changed()).await {
             return;
         }
     }
@@ -91,7 +107,8 @@ impl Writer {
         let mut shown = HashSet::new();
         let mut all: Vec<_> = ended(snapshot).collect();
         all.sort_by_key(|(_, at)| *at);
-        for (alloc, at) in all {
+        let is_too_old = |at: Timestamp| snapshot.taken_at.since(at).as_duration() > self.history.limits.age;
+        for (alloc, at) in all.into_iter().filter(|(_, at)| !is_too_old(*at)) {
             let id = &alloc.identity.id;
             shown.insert(id.clone());
             if self.known.get(id).is_some_and(|known| Arc::ptr_eq(&known.view, alloc)) {
@@ -140,12 +157,23 @@ impl Writer {
             return;
         }
         let dir = self.history.dir.display();
-        match self.log.append(&self.waiting) {
+        let batches = self.waiting.chunks(BATCH).map(|batch| self.log.append(batch).map(|()| batch.len()));
+        let (mut written, mut result) = (0, Ok(()));
+        for batch in batches {
+            match batch {
+                Ok(count) => written += count,
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        self.waiting.drain(..written);
+        match result {
             Ok(()) => {
                 if std::mem::take(&mut self.is_refused) {
-                    tracing::info!(%dir, ends = self.waiting.len(), "history of ends is written again");
+                    tracing::info!(%dir, ends = written, "history of ends is written again");
                 }
-                self.waiting.clear();
             }
             Err(error) => {
                 let lost = self.waiting.len().saturating_sub(MOST_WAITING);
@@ -163,4 +191,34 @@ fn hash(line: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     line.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::place::Config;
+    use super::*;
+
+    #[test]
+    fn what_the_disk_refuses_waits_until_it_takes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let history = History::new(&Config::default(), dir.path()).unwrap();
+        let in_its_place = history.dir.clone();
+        std::fs::write(&in_its_place, "a file").unwrap();
+        let mut writer = Writer::new(history);
+        for n in 0..MOST_WAITING + 7 {
+            writer.waiting.push(n.to_string().into_bytes());
+        }
+        writer.write();
+        assert_eq!(writer.waiting.len(), MOST_WAITING, "and no more than that");
+        std::fs::remove_file(&in_its_place).unwrap();
+        writer.write();
+        assert!(writer.waiting.is_empty());
+        let mut count = 0;
+        lines::newest_first(&in_its_place, None, |_| {
+            count += 1;
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(count, MOST_WAITING);
+    }
 }
