@@ -366,7 +366,7 @@ fn refusal(error: &Value, message: &str) -> CliError {
         ),
         "unauthorized" => error.hint("give a token that the agent knows: --token-file, ALLOSTAT_TOKEN_FILE"),
         "tls_required" => error.hint("use --address https://host:port"),
-        "not_found" if of_allocs => error.hint("`allostat status` lists the allocs"),
+        "not_found" if of_allocs => error.hint("`allostat status` lists the allocs, `allostat history` those that ended and are gone"),
         _ => error,
     }
 }

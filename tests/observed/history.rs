@@ -11,7 +11,7 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let mut scene = Scene::new(&[]);
+    let mut scene = Scene::new(&[("ALLOSTAT_TELEMETRY_PUBLIC", "read")]);
     let id = scene.id("gone");
     let child = scene.run("gone", SOME_WORK);
     scene.wait("gone", "it", |alloc| alloc["status"] == "running");
@@ -29,6 +29,11 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
     let end = wait_for("its end", LONG, || recorded(&scene));
     assert_eq!((&end["alloc"]["source"], &end["alloc"]["tasks"]["gone"]["state"]), (&"cgroup".into(), &"dead".into()));
     assert!(end["stats"]["usage"]["cpu_usage_ns"].as_u64().unwrap() > 0, "{end}");
+    // Who may see the metrics alone is told no more than while it is shown.
+    let told_to_all = |path: &str| -> Value { serde_json::from_slice(&scene.agent.get(path).body).expect("JSON") };
+    let mut shown = told_to_all(&format!("/v1/allocs/{}", encode(&id)));
+    shown.as_object_mut().expect("an alloc").remove("exposed");
+    assert_eq!(told_to_all("/v1/history")["ended"][0]["alloc"], shown);
     scene.agent.kill();
     scene.agent.start_again();
     let again = wait_for("it again", LONG, || recorded(&scene));
