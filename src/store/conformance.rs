@@ -179,9 +179,21 @@ fn a_duplicate_write_does_not_reach_the_store() {
     });
 }
 
-/// Counted by the kernel, for this thread alone: reads, writes, and waits that gave the processor away.
+/// Counted by the kernel, for this thread alone: reads, writes, and waits that gave the processor away. In a process of its own: a page fault
+/// waits while another test's thread maps memory.
 #[test]
 fn a_duplicate_write_makes_no_system_call() {
+    const ALONE: &str = "ALLOSTAT_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let alone = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "store::conformance::a_duplicate_write_makes_no_system_call"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&alone.stdout);
+        assert!(alone.status.success() && told.contains("1 passed"), "{told}");
+        return;
+    }
     let counts = || {
         let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
         let of = |name: &str| -> u64 {
@@ -209,9 +221,9 @@ fn a_duplicate_write_makes_no_system_call() {
             assert_eq!((after.0 - before.0, after.1), (own_reads, before.1));
             after.2 - before.2
         };
-        // A page fault waits now and then, while another test's thread maps memory; what a write does it does each time.
+        // A page that is not there yet is waited for by chance; what a write does it does in each round.
         let waits: Vec<u64> = std::iter::repeat_with(round).take(10).collect();
-        assert!(waits.iter().sum::<u64>() < 1_000, "of 10,000 writes: {waits:?}");
+        assert!(waits.contains(&0), "{waits:?}");
     });
 }
 
