@@ -19,11 +19,12 @@ pub(super) static HISTORY: Route = Route {
     about: "what has ended, the newest first, each as it was at its end: ?id=, ?job=, ?source=, ?failed, ?since=24h, ?until=1h, ?limit=",
     handler: |context, request| {
         Box::pin(async {
-            let sought = sought(request, context.clock.now())?;
+            let now = context.clock.now();
+            let sought = sought(request, now)?;
             let Some(history) = context.history.clone() else {
                 return Err(ApiError::new(Code::Conflict, "what has ended is not kept: history.keep is 0s"));
             };
-            let found = history.find(sought, request.origin.detail(), context.clock.now()).await.map_err(|error| {
+            let found = history.find(sought, request.origin.detail(), now).await.map_err(|error| {
                 tracing::error!(error = error.to_string(), "history of ends cannot be read");
                 ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why")
             })?;
@@ -36,12 +37,8 @@ fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
     let query = request.query();
     query.only(&["id", "job", "source", "failed", "since", "until", "limit"])?;
     let text = |name: &str| query.get(name).map(str::to_owned);
-    let source = text("source").map(|word| {
-        AllocSource::parse(&word).ok_or_else(|| {
-            let known = AllocSource::ALL.map(AllocSource::as_str).join(", ");
-            ApiError::bad_parameter("source", format!("{word:?} is none of {known}"))
-        })
-    });
+    let source =
+        query.get("source").map(|word| AllocSource::named(word).map_err(|e| ApiError::bad_parameter("source", e)));
     let ago = |name: &'static str| {
         let parsed = query.get(name).map(|text| parse_ago(text).map_err(|why| ApiError::bad_parameter(name, why)));
         parsed.transpose().map(|ago| ago.map(|ago| Timestamp(now.0.saturating_sub(Nanos::from_duration(ago).0))))

@@ -24,7 +24,7 @@ pub struct History {
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// Only those that this one ran: managed (the agent), docker, systemd, kubernetes ...
-    #[arg(long, value_name = "WHO", value_parser = status::source)]
+    #[arg(long, value_name = "WHO", value_parser = AllocSource::named)]
     source: Option<AllocSource>,
     /// Only what failed
     #[arg(long)]
@@ -55,7 +55,9 @@ impl History {
             ("until", self.until.as_deref()),
         ];
         let words = words.into_iter().filter_map(|(name, word)| Some(format!("&{name}={}", encode(word?))));
-        let target = format!("/v1/history?limit={}{}", self.limit, words.collect::<String>());
+        // So many also say whether the beginning of an id is that of one alone.
+        let limit = if self.alloc.is_some() && !self.json { self.limit.max(30) } else { self.limit };
+        let target = format!("/v1/history?limit={limit}{}", words.collect::<String>());
         if self.json {
             let answer = agent.get_json(&target)?;
             session.json(&answer)?;

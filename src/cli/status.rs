@@ -21,16 +21,11 @@ pub struct Status {
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
-    #[arg(long, value_name = "WHO", conflicts_with = "alloc", value_parser = source)]
+    #[arg(long, value_name = "WHO", conflicts_with = "alloc", value_parser = AllocSource::named)]
     source: Option<AllocSource>,
     /// As the API says it
     #[arg(long)]
     json: bool,
-}
-
-pub(super) fn source(text: &str) -> Result<AllocSource, String> {
-    let all = || AllocSource::ALL.map(AllocSource::as_str).join(", ");
-    AllocSource::parse(text).ok_or_else(|| format!("the sources are {}", all()))
 }
 
 impl Status {

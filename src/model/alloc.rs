@@ -92,6 +92,14 @@ words! {
     }
 }
 
+impl AllocSource {
+    /// Errors: it is none of them, in a sentence.
+    pub fn named(text: &str) -> Result<AllocSource, String> {
+        let all = || AllocSource::ALL.map(AllocSource::as_str).join(", ");
+        AllocSource::parse(text).ok_or_else(|| format!("{text:?} is none of the sources: {}", all()))
+    }
+}
+
 /// Who an alloc is, whoever runs it. Replaced as a whole when something of it changes, which is seldom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocIdentity {

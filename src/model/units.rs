@@ -54,6 +54,9 @@ impl Timestamp {
         let d = t.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
     }
+    pub fn as_system(self) -> std::time::SystemTime {
+        std::time::UNIX_EPOCH + std::time::Duration::from_nanos(self.0)
+    }
     /// `2026-11-21`, in UTC.
     ///
     /// Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.

@@ -230,11 +230,11 @@ fn open_fds(roots: &Roots) -> Option<u64> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::id::BootId;
 
-    pub(in crate::snapshot) fn info() -> NodeInfo {
+    pub(crate) fn info() -> NodeInfo {
         NodeInfo {
             hostname: "h".into(),
             kernel: "6.1".into(),

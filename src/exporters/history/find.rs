@@ -5,7 +5,6 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, UNIX_EPOCH};
 
 use super::place::History;
 use super::record::{self, Brief, Called, Sought};
@@ -67,7 +66,7 @@ impl History {
         let oldest = Timestamp(now.0.saturating_sub(Nanos::from_duration(self.limits.age).0));
         let since = sought.since.map_or(oldest, |since| since.max(oldest));
         let sought = Sought { since: Some(since), ..sought.clone() };
-        lines::newest_first(&self.dir, Some(UNIX_EPOCH + Duration::from_nanos(since.0)), |line| {
+        lines::newest_first(&self.dir, Some(since.as_system()), |line| {
             if unwanted.load(Ordering::Relaxed) {
                 return ControlFlow::Break(());
             }
@@ -103,6 +102,8 @@ impl Drop for CalledOff {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::super::place::Config;

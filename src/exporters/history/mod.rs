@@ -10,6 +10,6 @@ mod place;
 mod record;
 mod writer;
 
-pub use place::{Config, HISTORY_DIR, History};
+pub use place::{Config, History};
 pub use record::Sought;
 pub use writer::run;

@@ -11,7 +11,7 @@ use crate::store::lines::LineLimits;
 /// So many read at once; others wait.
 const READERS: usize = 2;
 /// In the data directory.
-pub const HISTORY_DIR: &str = "history";
+const HISTORY_DIR: &str = "history";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {

@@ -7,10 +7,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::place::History;
-use super::record::{Brief, ended_at, record};
 use tokio::task::JoinHandle;
 
+use super::place::History;
+use super::record::{Brief, ended_at, record};
 use crate::model::id::AllocId;
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
@@ -72,7 +72,8 @@ struct Writer {
     /// What an agent before this one has written was looked for.
     has_looked: bool,
     waiting: Vec<Vec<u8>>,
-    is_refused: bool,
+    /// When the disk refused what waits.
+    refused: Option<Instant>,
 }
 
 struct OnRecord {
@@ -81,14 +82,25 @@ struct OnRecord {
     hash: u64,
 }
 
-fn ended(snapshot: &Snapshot) -> impl Iterator<Item = (&Arc<AllocView>, Timestamp)> {
-    snapshot.allocs.iter().filter_map(|alloc| Some((alloc, ended_at(alloc)?)))
-}
+/// Allocs, and when they ended.
+type Ended<'s> = Box<dyn Iterator<Item = (&'s Arc<AllocView>, Timestamp)> + 's>;
 
 impl Writer {
     fn new(history: Arc<History>) -> Writer {
         let log = LineLog::new(&history.dir, history.limits);
-        Writer { history, log, known: HashMap::new(), has_looked: false, waiting: Vec::new(), is_refused: false }
+        Writer { history, log, known: HashMap::new(), has_looked: false, waiting: Vec::new(), refused: None }
+    }
+
+    /// Those that ended, but for what is older than is kept.
+    fn ended<'s>(&self, snapshot: &'s Snapshot) -> Ended<'s> {
+        let (now, most) = (snapshot.taken_at, self.history.limits.age);
+        let ended = snapshot.allocs.iter().filter_map(|alloc| Some((alloc, ended_at(alloc)?)));
+        Box::new(ended.filter(move |(_, at)| now.since(*at).as_duration() <= most))
+    }
+
+    /// A disk that refused is given time, however much happens meanwhile.
+    fn may_write(&self) -> bool {
+        !self.waiting.is_empty() && self.refused.is_none_or(|at| at.elapsed() >= TRIED_EACH)
     }
 
     fn has_work(&self, snapshot: &Snapshot) -> bool {
@@ -96,8 +108,8 @@ impl Writer {
             self.known.get(&alloc.identity.id).is_some_and(|known| std::ptr::eq(&*known.view, alloc))
         };
         let mut count = 0;
-        let all_known = ended(snapshot).inspect(|_| count += 1).all(|(alloc, _)| is_known(alloc));
-        !self.waiting.is_empty() || !all_known || count != self.known.len()
+        let all_known = self.ended(snapshot).inspect(|_| count += 1).all(|(alloc, _)| is_known(alloc));
+        self.may_write() || !all_known || count != self.known.len()
     }
 
     /// Blocks on the disk.
@@ -105,19 +117,19 @@ impl Writer {
         let of_before = if self.has_looked { HashSet::new() } else { self.on_record_of(snapshot) };
         self.has_looked = true;
         let mut shown = HashSet::new();
-        let mut all: Vec<_> = ended(snapshot).collect();
+        let mut all: Vec<_> = self.ended(snapshot).collect();
         all.sort_by_key(|(_, at)| *at);
-        let is_too_old = |at: Timestamp| snapshot.taken_at.since(at).as_duration() > self.history.limits.age;
-        for (alloc, at) in all.into_iter().filter(|(_, at)| !is_too_old(*at)) {
+        for (alloc, at) in all {
             let id = &alloc.identity.id;
             shown.insert(id.clone());
             if self.known.get(id).is_some_and(|known| Arc::ptr_eq(&known.view, alloc)) {
                 continue;
             }
             let line = record(snapshot, alloc, at).to_string().into_bytes();
-            let now = OnRecord { view: Arc::clone(alloc), hash: hash(&line) };
+            let hash = hash(&line);
+            let now = OnRecord { view: Arc::clone(alloc), hash };
             let is_on_record = match self.known.entry(id.clone()) {
-                Entry::Occupied(mut known) => known.insert(now).hash == hash(&line),
+                Entry::Occupied(mut known) => known.insert(now).hash == hash,
                 Entry::Vacant(unknown) => {
                     unknown.insert(now);
                     of_before.contains(&(id.to_string(), at))
@@ -128,14 +140,18 @@ impl Writer {
             }
         }
         self.known.retain(|id, _| shown.contains(id));
-        self.write();
+        if self.may_write() {
+            self.write();
+        }
     }
 
     /// Those that are shown, as far as an agent before this one has written them.
     fn on_record_of(&self, snapshot: &Snapshot) -> HashSet<(String, Timestamp)> {
-        let mut sought: HashSet<_> = ended(snapshot).map(|(alloc, at)| (alloc.identity.id.to_string(), at)).collect();
+        let mut sought: HashSet<_> =
+            self.ended(snapshot).map(|(alloc, at)| (alloc.identity.id.to_string(), at)).collect();
+        let Some(oldest) = sought.iter().map(|(_, at)| at.as_system()).min() else { return sought };
         let mut found = HashSet::new();
-        let looked = lines::newest_first(&self.history.dir, None, |line| {
+        let looked = lines::newest_first(&self.history.dir, Some(oldest), |line| {
             if let Some(brief) = Brief::read(line)
                 && let Some(one) = sought.take(&(brief.alloc.id.into_owned(), brief.ended_at))
             {
@@ -153,9 +169,6 @@ impl Writer {
     }
 
     fn write(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
         let dir = self.history.dir.display();
         let batches = self.waiting.chunks(BATCH).map(|batch| self.log.append(batch).map(|()| batch.len()));
         let (mut written, mut result) = (0, Ok(()));
@@ -171,14 +184,14 @@ impl Writer {
         self.waiting.drain(..written);
         match result {
             Ok(()) => {
-                if std::mem::take(&mut self.is_refused) {
+                if self.refused.take().is_some() {
                     tracing::info!(%dir, ends = written, "history of ends is written again");
                 }
             }
             Err(error) => {
                 let lost = self.waiting.len().saturating_sub(MOST_WAITING);
                 self.waiting.drain(..lost);
-                if !std::mem::replace(&mut self.is_refused, true) || lost > 0 {
+                if self.refused.replace(Instant::now()).is_none() || lost > 0 {
                     let (waiting, error) = (self.waiting.len(), error.to_string());
                     tracing::error!(%dir, error, waiting, lost, "history of ends is not durable: the disk refuses it");
                 }
@@ -197,6 +210,47 @@ fn hash(line: &[u8]) -> u64 {
 mod tests {
     use super::super::place::Config;
     use super::*;
+    use crate::model::alloc::AllocIdentity;
+    use crate::model::observed::ObservedAlloc;
+    use crate::snapshot::Aggregation;
+    use crate::snapshot::itself::tests::info;
+
+    #[test]
+    fn what_ended_longer_ago_than_is_kept_is_no_work_again_and_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { keep: Duration::from_secs(60), ..Config::default() };
+        let history = History::new(&config, dir.path()).unwrap();
+        let mut writer = Writer::new(Arc::clone(&history));
+        let second = 1_000_000_000;
+        let ended_at = |seconds: u64| {
+            let observed = ObservedAlloc { ended_at: Some(Timestamp(seconds * second)), ..ObservedAlloc::default() };
+            Arc::new(AllocView {
+                identity: Arc::new(AllocIdentity::unnamed(seconds.to_string().as_str().into())),
+                status: None,
+                observed: Some(Arc::new(observed)),
+                tasks: Vec::new(),
+                usage: Arc::default(),
+                aggregation: Aggregation::Sum,
+                sampled_at: None,
+                ended: true,
+                retired: false,
+            })
+        };
+        let mut snapshot = Snapshot::empty(Arc::new(info()), Timestamp(1_000 * second));
+        snapshot.allocs = vec![ended_at(900), ended_at(990)];
+        assert!(writer.has_work(&snapshot));
+        writer.keep(&snapshot);
+        assert!(!writer.has_work(&snapshot));
+        snapshot.taken_at = Timestamp(1_055 * second);
+        assert!(writer.has_work(&snapshot), "the other one is too old by now");
+        writer.keep(&snapshot);
+        assert!(!writer.has_work(&snapshot) && writer.known.is_empty());
+        // The next agent finds it on record.
+        snapshot.taken_at = Timestamp(1_000 * second);
+        Writer::new(Arc::clone(&history)).keep(&snapshot);
+        let lines = std::fs::read_to_string(history.dir.join("00000001.jsonl")).unwrap();
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+    }
 
     #[test]
     fn what_the_disk_refuses_waits_until_it_takes_it() {
@@ -210,6 +264,7 @@ mod tests {
         }
         writer.write();
         assert_eq!(writer.waiting.len(), MOST_WAITING, "and no more than that");
+        assert!(!writer.may_write(), "it is given time");
         std::fs::remove_file(&in_its_place).unwrap();
         writer.write();
         assert!(writer.waiting.is_empty());
