@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use super::kernel_pass::{KernelPassError, flush_below};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows, LatestByKey};
+use crate::host::cgroup::own_directory;
 use crate::host::hierarchy::{Layout, Version};
 use crate::host::process::{KnownEnd, end_as};
 use crate::host::roots::Roots;
 use crate::kernel::bpf::ends::EndPlan;
 use crate::kernel::bpf::exits::{self, ExitPlan, ProcessEnd, SeenExit};
 use crate::kernel::bpf::walk::RowValue;
-use crate::kernel::proc::cgroup;
 
 /// Each child works so long: what its processor has counted of it is not handed on yet when rows are tried.
 const BUSY: Duration = Duration::from_micros(700);
@@ -38,8 +38,6 @@ const FIRST: &str = "which process is the first one of a container";
 /// So often is looked, if the first look contradicts.
 const LOOKS: usize = 8;
 const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::CpuSystem];
-/// Where the first of all cgroup namespaces is, as the kernel numbers it (`PROC_CGROUP_INIT_INO`).
-const FIRST_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// Where a hierarchy stands.
 #[derive(Debug, Clone, Copy)]
@@ -122,12 +120,9 @@ fn end(status: ExitStatus) -> Option<ProcessEnd> {
 /// The inodes of our own cgroups: in the unified tree, then in the hierarchies of these controllers of v1. `None`: they cannot be found, in a
 /// namespace of cgroups or without a unified tree that is mounted.
 pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) -> Option<Vec<u64>> {
-    let is_first = std::fs::read_link(roots.proc("self/ns/cgroup")).is_ok_and(|is| is.as_os_str() == FIRST_NAMESPACE);
-    let text = roots.read_proc("self/cgroup").ok().filter(|_| is_first)?;
     let inode = |controller: Option<&str>| {
         let home = controller.map_or_else(|| layout.unified(), |name| layout.controller(name))?;
-        let path = cgroup::place(&text, controller)?;
-        std::fs::metadata(home.mount.join(path.trim_start_matches('/'))).ok().map(|found| found.ino())
+        std::fs::metadata(own_directory(roots, home)?).ok().map(|found| found.ino())
     };
     let unified = inode(None)?;
     let others: Option<Vec<u64>> = controllers.iter().map(|controller| inode(Some(controller))).collect();

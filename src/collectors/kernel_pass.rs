@@ -209,7 +209,7 @@ impl KernelPass {
             layout.unified().into_iter().for_each(|unified| flush_below(&unified.mount));
             state.walk(Instant::now(), true)
         };
-        if !trust::at_start(layout, &distrust, walk) {
+        if !trust::at_start(roots, layout, &distrust, walk) {
             return Err(KernelPassError::Contradicted);
         }
         for hills in [&mut state.probes, &mut state.whole] {

@@ -16,7 +16,9 @@ use super::stat_lines::StatLines;
 use super::subjects::files;
 use super::table::File;
 use super::told::{How, Row};
-use crate::host::hierarchy::Layout;
+use crate::host::cgroup::own_directory;
+use crate::host::hierarchy::{Hierarchy, Layout};
+use crate::host::roots::Roots;
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::CgroupPath;
 use crate::model::measure::When;
@@ -25,6 +27,8 @@ use crate::model::usage::{Field, Usage};
 
 /// So many cgroups of a hierarchy are asked at start.
 const AT_START: usize = 48;
+/// So often more what differs there is looked at.
+const AGAIN: usize = 3;
 /// So many contradictions without an agreement between them are one too many: a value that goes up and down again between two passes
 /// looks like one.
 const STRIKES: u8 = 3;
@@ -147,6 +151,8 @@ enum Verdict {
 #[derive(Debug)]
 struct Finding {
     file: &'static File,
+    /// The hierarchy's place, and its inode there.
+    cgroup: (usize, u64),
     verdict: Verdict,
     told: Usage,
     read: Usage,
@@ -238,20 +244,34 @@ impl Sight {
         };
         let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::SaysNothing);
         let seen = before.row(self.home, self.inode, self.file.when).map_or(0, |row| more_than_0(self.file, row));
-        Some(Finding { file: self.file, verdict, told: last, read: self.read, seen })
+        Some(Finding { file: self.file, cgroup: (self.home, self.inode), verdict, told: last, read: self.read, seen })
+    }
+}
+
+impl Finding {
+    /// Both contradict the same row with the same number.
+    fn differs_like(&self, other: &Finding) -> bool {
+        let differs = self.verdict == Verdict::Differs && other.verdict == Verdict::Differs;
+        let same_place = self.file.place == other.file.place && self.cgroup == other.cgroup;
+        differs && same_place && self.told == other.told && self.read == other.read
     }
 }
 
 /// Compares cgroups that are there. `false`: not one file says what its rows say, but some say something else.
-pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMut() -> PassRows) -> bool {
+pub(super) fn at_start(
+    roots: &Roots,
+    layout: &Layout,
+    distrust: &Distrust,
+    mut walk: impl FnMut() -> PassRows,
+) -> bool {
     // The first one makes room.
     walk();
-    let mut look = || {
+    let homes = layout.hierarchies().iter().enumerate();
+    let all: Vec<_> =
+        homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d))).collect();
+    let mut look = |directories: &[(usize, PathBuf)]| {
         let before = walk().copied();
-        let homes = layout.hierarchies().iter().enumerate();
-        let directories =
-            homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d)));
-        let sights: Vec<Sight> = directories.flat_map(|(home, d)| Sight::all(layout, home, &d)).collect();
+        let sights: Vec<Sight> = directories.iter().flat_map(|(home, d)| Sight::all(layout, *home, d)).collect();
         let after = walk();
         sights.iter().for_each(|sight| distrust.learn(sight, &before, &after));
         (before, sights, after)
@@ -259,21 +279,38 @@ pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMu
     // What one comparison contradicts another one has to contradict, too. Of what the kernel never shows less of than before the second one finds
     // what the first one has made it show: there the first one counts.
     let rests = |sight: &Sight| sight.file.told.is_some_and(|told| told.rests_on_what_was_shown());
-    let mut findings = Vec::new();
+    let (mut findings, mut earlier) = (Vec::new(), Vec::new());
     for is_first in [true, false] {
-        let (before, sights, after) = look();
-        let counted = sights.into_iter().filter(|sight| !is_first || rests(sight));
-        findings.extend(counted.filter_map(|sight| sight.judge(distrust, &before, &after)));
+        let (before, sights, after) = look(&all);
+        for sight in sights {
+            let counts = !is_first || rests(&sight);
+            let into = if counts { &mut findings } else { &mut earlier };
+            into.extend(sight.judge(distrust, &before, &after));
+        }
     }
+    // What somebody begins and ends between two passes looks like a contradiction: a process that forks, memory that is given back. It does not
+    // look so each time, with the same numbers. How many others agree says nothing: in many a cgroup two numbers are the same.
+    let ours = line_of_ours(layout, roots);
+    let mut is_sure = |finding: &Finding| {
+        let (home, _) = finding.cgroup;
+        let is_others = ours.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&finding.cgroup));
+        if !is_others || !earlier.iter().any(|e| finding.differs_like(e)) {
+            return false;
+        }
+        let directory = all.iter().find(|(home, d)| cgroup_at(*home, d) == Some(finding.cgroup));
+        let mut again = || {
+            let (before, sights, after) = look(directory.map_or(&[], std::slice::from_ref));
+            let mut found = sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, &after));
+            found.any(|found| finding.differs_like(&found))
+        };
+        (0..AGAIN).all(|_| again())
+    };
     tracing::debug!(lines = ?distrust.lines, "what is known of memory.stat");
     for file in files() {
         let of_it = || findings.iter().filter(|finding| finding.file.place == file.place);
-        let agree = of_it().filter(|finding| finding.verdict == Verdict::Agrees).count();
-        let differ = of_it().filter(|finding| finding.verdict == Verdict::Differs).count();
         let wrong = of_it().find(|finding| match finding.verdict {
             Verdict::Impossible => true,
-            // What we do here is charged to our own cgroup, and given back before the second pass.
-            Verdict::Differs => differ > agree,
+            Verdict::Differs => is_sure(finding),
             Verdict::Agrees | Verdict::SaysNothing => false,
         });
         match wrong {
@@ -282,6 +319,21 @@ pub(super) fn at_start(layout: &Layout, distrust: &Distrust, mut walk: impl FnMu
         }
     }
     findings.is_empty() || findings.iter().any(|finding| distrust.trusts(finding.file))
+}
+
+/// Of each hierarchy the cgroup that this process is in and those above it: what we do here is charged to them, and given back before the second
+/// pass. Empty: nobody says where that is.
+fn line_of_ours(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
+    let line = |(home, hierarchy): (usize, &Hierarchy)| {
+        let own = own_directory(roots, hierarchy).unwrap_or_default();
+        let line = own.ancestors().take_while(|directory| directory.starts_with(&hierarchy.mount));
+        line.filter_map(|directory| cgroup_at(home, directory)).collect()
+    };
+    layout.hierarchies().iter().enumerate().map(line).collect()
+}
+
+fn cgroup_at(home: usize, directory: &Path) -> Option<(usize, u64)> {
+    std::fs::metadata(directory).ok().map(|found| (home, found.ino()))
 }
 
 /// Some of the cgroups of a hierarchy, without its root, of which the kernel tells less.

@@ -1,14 +1,14 @@
 //! A parent with two tasks, and readings of them by rows and by files.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Child;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Instant;
 
 use allostat::collectors::{FdBudget, KernelPass, KernelPassError, Sampling, TaskReader};
 use allostat::host::cgroup::Cgroup;
-use allostat::host::hierarchy::Layout;
+use allostat::host::hierarchy::{Layout, Version};
 use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
@@ -25,6 +25,8 @@ pub struct Scene {
     pub parent: CgroupPath,
     pub tasks: Vec<(CgroupPath, Cgroup)>,
     pub children: Vec<Child>,
+    /// What holds the kernel memory of [`Scene::idle`].
+    held: Option<tempfile::TempDir>,
     // Last: it removes what the children have left.
     _cgroups: Cgroups,
 }
@@ -41,7 +43,7 @@ impl Scene {
             (path, cgroup)
         };
         let tasks = ["busy", "still"].map(task).into();
-        Scene { layout, parent, tasks, children: Vec::new(), _cgroups: cgroups }
+        Scene { layout, parent, tasks, children: Vec::new(), held: None, _cgroups: cgroups }
     }
 
     pub fn directory(&self, task: usize, v1: &str) -> Option<PathBuf> {
@@ -70,6 +72,22 @@ impl Scene {
         self.work(0, &["spike", "12", "60000"]);
         self.work(0, &["fork", "3", "60000"]);
         self.work(1, &["touch", "21", "60000"]);
+    }
+
+    /// More cgroups than there are otherwise, of which all memory is the kernel's: of v1 two files say the same there.
+    pub fn idle(&mut self) {
+        let Some(memory) = self.layout.controller("memory").filter(|home| home.version == Version::V1) else { return };
+        let held = tempfile::tempdir_in("/dev/shm").expect("there is memory to write to");
+        for n in 0..16 {
+            let directory = memory.directory(self.parent.child("idle").child(&n.to_string()).as_str());
+            fs::create_dir_all(&directory).expect("root can make a cgroup");
+            let made = "echo $$ > $1/cgroup.procs && for i in $(seq 40); do mkdir $2/$3-$i; done";
+            let words = [directory.as_path(), held.path(), Path::new(&n.to_string())].map(Path::to_path_buf);
+            let made = Command::new("sh").args(["-c", made, "sh"]).args(words).status();
+            assert!(made.is_ok_and(|status| status.success()), "directories are made");
+            fs::write(directory.join("memory.force_empty"), "0").expect("nobody is left there");
+        }
+        self.held = Some(held);
     }
 
     pub fn sampling(&self) -> Arc<Sampling> {

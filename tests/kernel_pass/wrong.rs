@@ -56,6 +56,7 @@ fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
     let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
     let kernel = Description::of(&bytes);
     let mut scene = Scene::new();
+    scene.idle();
     scene.suffer();
     let mut wrong: Vec<(String, Vec<u8>)> = Vec::new();
     for &(of, field, other) in FIELDS.iter().filter(|(of, field, _)| kernel.has(of, field)) {
