@@ -12,7 +12,7 @@ use crate::jobspec::nearest::nearest;
 use crate::model::metric::{Kind, Life, MetricDesc};
 use crate::model::units::Unit;
 use crate::snapshot::itself;
-use crate::telemetry::{self, access, metrics, observed};
+use crate::telemetry::{self, metrics};
 
 /// In the order of the exposition, families of measures first. Built once.
 pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
@@ -23,9 +23,7 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
     // Only their lists are asked for; nothing is read.
     all.extend(collectors::host(Vec::new()).iter().flat_map(|c| c.metrics()));
     all.extend(itself::METRICS);
-    all.extend(metrics::METRICS);
-    all.extend(observed::METRICS);
-    all.extend(access::METRICS);
+    all.extend(metrics::descriptors());
     all.extend(telemetry::otlp::METRICS);
     all
 });

@@ -79,6 +79,6 @@ pub static ALL: &[Exporter] = &[
         name: "history",
         metrics: &[],
         write: |_| Vec::new(),
-        run: |parts| history::run(parts.history.as_ref(), &parts.snapshots),
+        run: |parts| history::run(parts.history.as_ref(), &parts.snapshots, &parts.metrics),
     },
 ];

@@ -11,6 +11,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Regist
 
 use super::access::{self, Admission};
 use super::durations::{ByWorkload, STARTS, StartPhase};
+use super::history::{self, EndsOnRecord};
 use super::observed::{self, Others};
 use super::otlp::Push;
 use super::registered::{counter, counters, gauge, gauges, register};
@@ -243,9 +244,14 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 .otlp("allostat.log.lines_suppressed", "{line}");
 }
 
+/// Of all families that are gathered from the registry, or are timings of the agent as a whole.
+pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
+    [METRICS, observed::METRICS, access::METRICS, history::METRICS].into_iter().flatten().copied()
+}
+
 /// The descriptor of a gathered family.
 pub fn descriptor(name: &str) -> Option<&'static MetricDesc> {
-    METRICS.iter().chain(observed::METRICS).chain(access::METRICS).find(|d| d.name == name).copied()
+    descriptors().find(|d| d.name == name)
 }
 
 words! {
@@ -341,6 +347,8 @@ pub struct Metrics {
     pub access: Admission,
     /// What others run.
     pub others: Others,
+    /// What has ended, as far as it is kept.
+    pub ends: EndsOnRecord,
     /// What is pushed to a collector.
     pub push: Push,
 }
@@ -384,6 +392,7 @@ impl Metrics {
             supervisors: OnceLock::new(),
             access: Admission::new(r),
             others: Others::new(r),
+            ends: EndsOnRecord::new(r),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             durations: ByWorkload::default(),
@@ -597,8 +606,9 @@ mod tests {
         metrics.fingerprinter_known("cpu");
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
+        metrics.ends.are_kept(0, 0, 0);
         let families = metrics.gather();
-        let known = METRICS.len() + observed::METRICS.len() + access::METRICS.len();
+        let known = descriptors().count();
         let timed = metrics.timings().into_iter().filter(|timings| METRICS.iter().any(|d| d.name == timings.desc.name));
         assert_eq!(families.len() + timed.count(), known);
         for family in families {

@@ -4,6 +4,7 @@
 pub mod access;
 mod chain;
 pub mod durations;
+pub mod history;
 pub mod limit;
 mod line;
 pub mod logging;

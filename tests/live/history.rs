@@ -1,6 +1,7 @@
 //! What has ended stays on record: over kills of the agent, when it is shown no more, and for each reader as much as is his.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -44,10 +45,20 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
     assert!(task["usage"]["cpu_usage_ns"].as_u64().unwrap() > 0, "{bad}");
     assert!(task["time_in_state_ns"]["running"].as_u64().unwrap() > 0, "{bad}");
     assert_eq!(bad["alloc"]["tasks"]["t"]["last_exit"]["status"]["code"], 3);
+    wait_for("both to be counted as written", Duration::from_secs(5) * patience(), || {
+        let metrics = agent.metrics();
+        let of = |outcome| metrics.u64("allostat_history_ends_total", &[("outcome", outcome)]);
+        assert_eq!((of("lost"), metrics.u64("allostat_history_waiting_ends", &[])), (0, 0));
+        (of("written") >= 2).then_some(())
+    });
 
     for _ in 0..2 {
         agent.kill();
+        // As somebody made it; all that stands in it by now is known to be ours.
+        std::fs::set_permissions(agent.data_dir(), PermissionsExt::from_mode(0o755)).unwrap();
         agent.start_again();
+        let mode = std::fs::metadata(agent.data_dir()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o711, "nobody lists it");
     }
     agent.run(&job("later", "/bin/sh", "exit 0"));
     wait_for_ends(&agent, 3);
@@ -118,5 +129,6 @@ fn who_wants_no_history_has_none_and_is_told_so() {
     let answer = agent.cli(&["history"]);
     assert!(answer.stderr.contains("history.keep is 0s"), "{answer:?}");
     assert!(!agent.data_dir().join("history").exists());
+    assert!(agent.metrics().one("allostat_history_waiting_ends", &[]).is_none());
     agent.stop();
 }

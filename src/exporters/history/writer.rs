@@ -15,6 +15,7 @@ use crate::model::id::AllocId;
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
 use crate::store::lines::{self, LineLog};
+use crate::telemetry::Metrics;
 
 /// So many lines wait for a disk that refuses them; the oldest above it are lost.
 const MOST_WAITING: usize = 10_000;
@@ -26,13 +27,12 @@ const TRIED_EACH: Duration = Duration::from_secs(5);
 const TIDIED_EACH: Duration = Duration::from_secs(600);
 
 /// Keeps what ends as long as there are snapshots. `None`: nothing is to be kept.
-pub fn run(history: Option<&Arc<History>>, snapshots: &Snapshots) -> Option<JoinHandle<()>> {
-    let history = history?;
-    Some(tokio::spawn(follow(Arc::clone(history), snapshots.clone())))
+pub fn run(history: Option<&Arc<History>>, snapshots: &Snapshots, metrics: &Arc<Metrics>) -> Option<JoinHandle<()>> {
+    let writer = Writer::new(Arc::clone(history?), Arc::clone(metrics));
+    Some(tokio::spawn(follow(writer, snapshots.clone())))
 }
 
-async fn follow(history: Arc<History>, mut snapshots: Snapshots) {
-    let mut writer = Writer::new(history);
+async fn follow(mut writer: Writer, mut snapshots: Snapshots) {
     let mut tidied = Instant::now();
     loop {
         let snapshot = Arc::clone(&snapshots.borrow_and_update());
@@ -66,6 +66,7 @@ async fn follow(history: Arc<History>, mut snapshots: Snapshots) {
 
 struct Writer {
     history: Arc<History>,
+    metrics: Arc<Metrics>,
     log: LineLog,
     /// What is on record of those that are shown.
     known: HashMap<AllocId, OnRecord>,
@@ -86,9 +87,10 @@ struct OnRecord {
 type Ended<'s> = Box<dyn Iterator<Item = (&'s Arc<AllocView>, Timestamp)> + 's>;
 
 impl Writer {
-    fn new(history: Arc<History>) -> Writer {
+    fn new(history: Arc<History>, metrics: Arc<Metrics>) -> Writer {
         let log = LineLog::new(&history.dir, history.limits);
-        Writer { history, log, known: HashMap::new(), has_looked: false, waiting: Vec::new(), refused: None }
+        metrics.ends.are_kept(0, 0, 0);
+        Writer { history, metrics, log, known: HashMap::new(), has_looked: false, waiting: Vec::new(), refused: None }
     }
 
     /// Those that ended, but for what is older than is kept.
@@ -182,6 +184,9 @@ impl Writer {
             }
         }
         self.waiting.drain(..written);
+        let lost = if result.is_ok() { 0 } else { self.waiting.len().saturating_sub(MOST_WAITING) };
+        self.waiting.drain(..lost);
+        self.metrics.ends.are_kept(written, lost, self.waiting.len());
         match result {
             Ok(()) => {
                 if self.refused.take().is_some() {
@@ -189,8 +194,6 @@ impl Writer {
                 }
             }
             Err(error) => {
-                let lost = self.waiting.len().saturating_sub(MOST_WAITING);
-                self.waiting.drain(..lost);
                 if self.refused.replace(Instant::now()).is_none() || lost > 0 {
                     let (waiting, error) = (self.waiting.len(), error.to_string());
                     tracing::error!(%dir, error, waiting, lost, "history of ends is not durable: the disk refuses it");
@@ -212,15 +215,15 @@ mod tests {
     use super::*;
     use crate::model::alloc::AllocIdentity;
     use crate::model::observed::ObservedAlloc;
-    use crate::snapshot::Aggregation;
     use crate::snapshot::itself::tests::info;
+    use crate::snapshot::{Aggregation, PerTask};
 
     #[test]
     fn what_ended_longer_ago_than_is_kept_is_no_work_again_and_again() {
         let dir = tempfile::tempdir().unwrap();
         let config = Config { keep: Duration::from_secs(60), ..Config::default() };
         let history = History::new(&config, dir.path()).unwrap();
-        let mut writer = Writer::new(Arc::clone(&history));
+        let mut writer = Writer::new(Arc::clone(&history), Arc::default());
         let second = 1_000_000_000;
         let ended_at = |seconds: u64| {
             let observed = ObservedAlloc { ended_at: Some(Timestamp(seconds * second)), ..ObservedAlloc::default() };
@@ -228,7 +231,7 @@ mod tests {
                 identity: Arc::new(AllocIdentity::unnamed(seconds.to_string().as_str().into())),
                 status: None,
                 observed: Some(Arc::new(observed)),
-                tasks: Vec::new(),
+                tasks: PerTask::new(),
                 usage: Arc::default(),
                 aggregation: Aggregation::Sum,
                 sampled_at: None,
@@ -247,7 +250,7 @@ mod tests {
         assert!(!writer.has_work(&snapshot) && writer.known.is_empty());
         // The next agent finds it on record.
         snapshot.taken_at = Timestamp(1_000 * second);
-        Writer::new(Arc::clone(&history)).keep(&snapshot);
+        Writer::new(Arc::clone(&history), Arc::default()).keep(&snapshot);
         let lines = std::fs::read_to_string(history.dir.join("00000001.jsonl")).unwrap();
         assert_eq!(lines.lines().count(), 1, "{lines}");
     }
@@ -258,16 +261,31 @@ mod tests {
         let history = History::new(&Config::default(), dir.path()).unwrap();
         let in_its_place = history.dir.clone();
         std::fs::write(&in_its_place, "a file").unwrap();
-        let mut writer = Writer::new(history);
+        let metrics = Arc::new(Metrics::new());
+        let mut writer = Writer::new(history, Arc::clone(&metrics));
+        let counted = |name: &str| {
+            let of_it = metrics.gather().into_iter().filter(|family| family.name() == name);
+            let mut values = Vec::new();
+            for family in of_it {
+                let each = family.get_metric().iter();
+                values.extend(each.map(|m| m.get_counter().get_value() + m.get_gauge().get_value()));
+            }
+            values
+        };
+        assert_eq!(counted("allostat_history_ends_total"), [0.0, 0.0], "from the start");
         for n in 0..MOST_WAITING + 7 {
             writer.waiting.push(n.to_string().into_bytes());
         }
         writer.write();
         assert_eq!(writer.waiting.len(), MOST_WAITING, "and no more than that");
         assert!(!writer.may_write(), "it is given time");
+        assert_eq!(counted("allostat_history_ends_total"), [7.0, 0.0], "lost and written");
+        assert_eq!(counted("allostat_history_waiting_ends"), [MOST_WAITING as f64]);
         std::fs::remove_file(&in_its_place).unwrap();
         writer.write();
         assert!(writer.waiting.is_empty());
+        assert_eq!(counted("allostat_history_ends_total"), [7.0, MOST_WAITING as f64]);
+        assert_eq!(counted("allostat_history_waiting_ends"), [0.0]);
         let mut count = 0;
         lines::newest_first(&in_its_place, None, |_| {
             count += 1;

@@ -1,0 +1,62 @@
+//! What became of the ends that are kept on record.
+
+use std::sync::OnceLock;
+
+use prometheus::{IntCounterVec, IntGauge, Registry};
+
+use super::registered::{counters, gauge};
+use crate::model::metric::{MetricDesc, families};
+use crate::model::units::Unit;
+use crate::model::words;
+
+families! {
+pub static HISTORY_ENDS: MetricDesc = MetricDesc::counter(
+    "allostat_history_ends_total",
+    Unit::None,
+    "Ends of allocs, ours and others', by what became of their line in the history. written: it is on disk; one of which more becomes \
+     known is written again. lost: the disk refused it for so long that memory was full.",
+    &["outcome"],
+)
+.absent_when("nothing is kept: history.keep is 0")
+.otlp("allostat.history.ends", "{end}");
+
+pub static HISTORY_WAITING: MetricDesc = MetricDesc::gauge(
+    "allostat_history_waiting_ends",
+    Unit::None,
+    "Lines of the history that wait in memory because the disk refuses them.",
+    &[],
+)
+.absent_when("nothing is kept: history.keep is 0")
+.otlp("allostat.history.waiting", "{end}");
+}
+
+words! {
+    /// What became of an end.
+    pub enum EndOutcome {
+        Written = "written",
+        Lost = "lost",
+    }
+}
+
+/// Concurrency: any thread; atomics. Nothing of it is there where nothing is kept.
+pub struct EndsOnRecord {
+    registry: Registry,
+    counts: OnceLock<(IntCounterVec, IntGauge)>,
+}
+
+impl EndsOnRecord {
+    pub(super) fn new(registry: &Registry) -> EndsOnRecord {
+        EndsOnRecord { registry: registry.clone(), counts: OnceLock::new() }
+    }
+
+    /// Lines that were written and that were lost since this was said last, and how many wait.
+    pub fn are_kept(&self, written: usize, lost: usize, waiting: usize) {
+        let (ends, waits) = self
+            .counts
+            .get_or_init(|| (counters(&self.registry, &HISTORY_ENDS), gauge(&self.registry, &HISTORY_WAITING)));
+        for (outcome, lines) in [(EndOutcome::Written, written), (EndOutcome::Lost, lost)] {
+            ends.with_label_values(&[outcome.as_str()]).inc_by(u64::try_from(lines).unwrap_or(u64::MAX));
+        }
+        waits.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+}
