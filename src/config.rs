@@ -359,7 +359,7 @@ fn destinations(
 fn value_of(fields: &Fields<'_>, setting: &Setting) -> Option<(String, Span)> {
     match setting.kind {
         Kind::Text(_) | Kind::OfDriver(_) => fields.text(setting.key).map(|at| (at.value, at.span)),
-        Kind::Duration(..) => fields.duration(setting.key).map(|at| (format_duration(at.value), at.span)),
+        Kind::Duration(..) => fields.days(setting.key).map(|at| (format_duration(at.value), at.span)),
         Kind::Whole(least, most, _) => {
             fields.integer(setting.key, least..=most).map(|at| (at.value.to_string(), at.span))
         }

@@ -7,19 +7,25 @@ use std::time::Duration;
 
 use crate::api::DEFAULT_PORT;
 use crate::fingerprint;
-use crate::jobspec::quantity::{format_duration, parse_duration};
+use crate::jobspec::quantity::{format_duration, parse_days};
 use crate::model::alloc::AllocSource;
 
 pub(super) fn size(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// `5m` for Go's `5m0s`.
+/// `5m` for Go's `5m0s`, `24h` for its `24h0m0s`, and `30d`.
 pub(super) fn short(duration: Duration) -> String {
+    const DAY: u64 = 86_400;
+    let seconds = duration.as_secs();
+    if duration.subsec_nanos() == 0 && seconds.is_multiple_of(DAY) && seconds > DAY {
+        return format!("{}d", seconds / DAY);
+    }
     let text = format_duration(duration);
-    match text.strip_suffix("m0s") {
-        Some(minutes) => format!("{minutes}m"),
-        None => text,
+    match (text.strip_suffix("h0m0s"), text.strip_suffix("m0s")) {
+        (Some(hours), _) => format!("{hours}h"),
+        (None, Some(minutes)) => format!("{minutes}m"),
+        (None, None) => text,
     }
 }
 
@@ -106,9 +112,9 @@ pub(super) fn millis(text: &str, least: Duration, most: Duration) -> Result<Dura
 }
 
 pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
-    let value = parse_duration(text).map_err(|e| format!("{text:?} is no duration: {e}"))?;
+    let value = parse_days(text).map_err(|e| format!("{text:?} is no duration: {e}"))?;
     if value < least || value > most {
-        return Err(format!("{text:?} is not between {} and {}", format_duration(least), format_duration(most)));
+        return Err(format!("{text:?} is not between {} and {}", short(least), short(most)));
     }
     Ok(value)
 }

@@ -61,14 +61,23 @@ pub fn parse_duration(text: &str) -> Result<Duration, QuantityError> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// How long ago: `90s`, `24h`, and `7d`, which Go's durations lack.
+/// The same, and `7d`, which Go's durations lack: whole days, of 24 hours.
+///
+/// Errors: those of [`parse_duration`].
+pub fn parse_days(text: &str) -> Result<Duration, QuantityError> {
+    match text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok()) {
+        Some(days) => parse_duration(&format!("{}h", days.checked_mul(24).ok_or(QuantityError::TooLarge)?)),
+        None => parse_duration(text),
+    }
+}
+
+/// How long ago, as [`parse_days`]; what is too large is ever.
 ///
 /// Errors: it is none of these, in a sentence.
 pub fn parse_ago(text: &str) -> Result<Duration, String> {
-    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok());
-    match days {
-        Some(days) => Ok(Duration::from_secs(days.saturating_mul(86_400))),
-        None => parse_duration(text).map_err(|error| format!("{text:?} is no time ago, as 30m, 24h, 7d: {error}")),
+    match parse_days(text) {
+        Err(QuantityError::TooLarge) => Ok(Duration::MAX),
+        parsed => parsed.map_err(|error| format!("{text:?} is no time ago, as 30m, 24h, 7d: {error}")),
     }
 }
 
@@ -168,6 +177,18 @@ fn split_number(text: &str) -> Result<(Decimal, &str), QuantityError> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn whole_days_are_read_where_they_may_be() {
+        let hours = |text: &str| parse_days(text).map(|d| d.as_secs_f64() / 3600.0);
+        assert_eq!([hours("0d"), hours("30d"), hours("1.5h")], [Ok(0.0), Ok(720.0), Ok(1.5)]);
+        assert_eq!(hours("106752d"), Err(QuantityError::TooLarge));
+        assert_eq!(hours(&format!("{}d", u64::MAX)), Err(QuantityError::TooLarge));
+        assert_eq!(parse_ago("200000d"), Ok(Duration::MAX), "ever");
+        for text in ["d", "1.5d", "-1d", "1d12h"] {
+            assert!(hours(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations_are_read_as_go_reads_them() {

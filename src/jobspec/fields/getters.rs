@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{At, Fields, join};
 use crate::jobspec::diagnostic::{Span, quote};
 use crate::jobspec::nearest::nearest;
-use crate::jobspec::quantity;
+use crate::jobspec::quantity::{self, QuantityError};
 use crate::jobspec::tree::{self, Form, Literal, Node};
 
 impl<'a> Fields<'a> {
@@ -117,21 +117,33 @@ impl<'a> Fields<'a> {
     }
     /// A duration in Go's notation: `"5s"`, `"1h30m"`.
     pub fn duration(&self, key: &str) -> Option<At<Duration>> {
+        self.duration_as(key, quantity::parse_duration, "write it like \"30s\" or \"1h30m\"")
+    }
+    /// The same, and whole days, which no job file has: `"30d"`.
+    pub fn days(&self, key: &str) -> Option<At<Duration>> {
+        self.duration_as(key, quantity::parse_days, "write it like \"30s\", \"1h30m\" or \"30d\"")
+    }
+    fn duration_as(
+        &self,
+        key: &str,
+        parse: fn(&str) -> Result<Duration, QuantityError>,
+        advice_else: &str,
+    ) -> Option<At<Duration>> {
         let node = self.value(key)?;
         let Literal::Text(text) = &node.value else {
             let advice = match &node.value {
                 Literal::Int(n) if *n >= 0 => format!("write it with its unit, in quotes: \"{n}s\""),
-                _ => "write it like \"30s\" or \"1h30m\"".to_owned(),
+                _ => advice_else.to_owned(),
             };
             self.wrong_type(key, node, "a duration", Some(advice));
             return None;
         };
-        match quantity::parse_duration(text) {
+        match parse(text) {
             Ok(value) => Some(At { value, span: node.span.clone() }),
             Err(error) => {
                 let advice = match text.parse::<u64>() {
                     Ok(n) => format!("write it with its unit: \"{n}s\""),
-                    Err(_) => "write it like \"30s\" or \"1h30m\"".to_owned(),
+                    Err(_) => advice_else.to_owned(),
                 };
                 let message = format!("{} is no duration for {}: {error}", quote(text), quote(key));
                 self.error(&node.span, key, message, Some(advice));

@@ -77,7 +77,7 @@ gc {
 
 history {
   # How long the ends of allocs, ours and others', are kept for `allostat history`. 0s: not at all. (ALLOSTAT_HISTORY_KEEP)
-  keep = "720h0m"
+  keep = "30d"
   # They take no more than this in the data directory: the oldest go. (ALLOSTAT_HISTORY_MAX_BYTES)
   max_bytes = 67108864
 }
@@ -140,7 +140,7 @@ otlp {
   # What waits for the collector, in the data directory, takes no more than this: the oldest goes. (ALLOSTAT_OTLP_QUEUE_BYTES)
   queue_bytes = 268435456
   # What waited for longer goes. (ALLOSTAT_OTLP_QUEUE_AGE)
-  queue_age = "48h0m"
+  queue_age = "2d"
   # Whether metrics are pushed where an endpoint is set: otlp or none. (OTEL_METRICS_EXPORTER)
   metrics_exporter = "otlp"
   # Where metrics are pushed, with the whole path. It wins over endpoint, as all that is said of them alone. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
