@@ -239,6 +239,7 @@ impl Daemon {
             scrapers,
             metrics,
             followers: api::Followers::of(config.api.max_connections),
+            told: Arc::default(),
             fingerprinters: fingerprints.states(),
             cpu_window: exporters::dropin::nomad::CpuWindow::default(),
         }));
@@ -321,7 +322,8 @@ impl Ground {
         }
         let home = Home::find(&roots, &layout, config, before);
         let layout = layout.narrow(&home.parent);
-        let make = || node::Parent::make(&layout, &home.parent, mark);
+        let runs = !config.drivers.enabled.is_empty();
+        let make = || node::Parent::make(&layout, &home.parent, mark, runs);
         let made = home.refused.clone().map_or_else(make, Err);
         let refused = made.as_ref().err().map(String::as_str);
         let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);

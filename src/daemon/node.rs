@@ -23,15 +23,18 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    /// Makes it.
+    /// Makes it. `runs`: the agent runs tasks; one that only looks on makes none, and takes what another one has left.
     ///
     /// Errors: none can be made here, with the reason for people.
-    pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf) -> Result<Parent, String> {
+    pub(super) fn make(layout: &Layout, path: &CgroupPath, mark: PathBuf, runs: bool) -> Result<Parent, String> {
         if layout.mode() == Mode::None {
             return Err("no cgroup hierarchy is mounted".to_owned());
         }
         let cgroup = Cgroup::at(layout, path);
         let was_there = cgroup.exists();
+        if !was_there && !runs {
+            return Err("this agent runs nothing: drivers.enabled is empty".to_owned());
+        }
         cgroup.create().map_err(|error| chain(&error))?;
         let parent = Parent { cgroup: cgroup.with_devices(layout), mark };
         if was_there {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::hierarchy::{Layout, Version};
+use super::hierarchy::{Hierarchy, Layout, Version};
 use super::roots::Roots;
 use crate::model::id::CgroupPath;
 
@@ -85,6 +85,19 @@ const DEVICES: &str = "devices";
 pub fn own(roots: &Roots) -> Option<CgroupPath> {
     let text = roots.read_proc("self/cgroup").ok()?;
     crate::kernel::proc::cgroup::unified(&text).map(CgroupPath::from)
+}
+
+/// Where this process is in a hierarchy. `None`: the place was removed, or nobody says where it is, in a namespace of cgroups.
+///
+/// Source: `PROC_CGROUP_INIT_INO` in include/linux/proc_ns.h is the number of the first namespace.
+pub fn own_directory(roots: &Roots, hierarchy: &Hierarchy) -> Option<PathBuf> {
+    let namespace = std::fs::read_link(roots.proc("self/ns/cgroup")).ok()?;
+    let text = roots.read_proc("self/cgroup").ok().filter(|_| namespace.as_os_str() == "cgroup:[4026531835]")?;
+    let controller = match hierarchy.version {
+        Version::V1 => Some(hierarchy.controllers.first()?.as_str()),
+        Version::V2 => None,
+    };
+    crate::kernel::proc::cgroup::place(&text, controller).map(|path| hierarchy.directory(path))
 }
 
 impl Cgroup {

@@ -68,3 +68,15 @@ fn the_first_process_of_a_container_reaps_what_a_killed_supervisor_leaves_and_lo
     });
     agent.assert_nothing_left();
 }
+
+/// What only looks on makes no cgroup, and says why it has none; what an agent that runs things has left stays usable.
+#[test]
+fn an_agent_that_runs_nothing_makes_no_cgroup() {
+    let env = vec![("ALLOSTAT_DRIVERS".to_owned(), "none".to_owned())];
+    let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
+    assert!(!agent.cgroups.exists());
+    let node = agent.cli(&["node"]).ok();
+    assert!(node.contains("this agent runs nothing"), "{node}");
+    assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", "cgroup")]), 0);
+    agent.stop();
+}

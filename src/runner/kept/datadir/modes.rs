@@ -319,8 +319,9 @@ pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
 }
 
 /// What stands in a data directory; some have siblings while they are written anew.
-const KNOWN: [&str; 8] = ["lock", "allostat.sock", "cgroup-parent", "shown", "samples", "alloc", "run", "lost+found"];
-const WITH_SIBLINGS: [&str; 4] = ["state", "known-as", "device-uses", "observed"];
+const KNOWN: [&str; 9] =
+    ["lock", "allostat.sock", "cgroup-parent", "shown", "samples", "alloc", "run", "history", "lost+found"];
+const WITH_SIBLINGS: [&str; 5] = ["state", "known-as", "device-uses", "observed", "otlp"];
 /// Of the data directory: tasks of other users pass through it to their own.
 pub(super) const DATA: u32 = 0o711;
 
@@ -416,6 +417,9 @@ mod tests {
         make_root(&root).unwrap();
         let above = if us() == 0 { DATA } else { 0o700 };
         assert_eq!((mode(&root), mode(&dir.path().join("a"))), (DATA, above));
+        for ours in ["history", "otlp", "otlp-logs", "state.new"] {
+            std::fs::create_dir(root.join(ours)).unwrap();
+        }
         for open in [0o777, 0o755, 0o775] {
             set(&root, open);
             close_root(&root).unwrap();
